@@ -1,0 +1,67 @@
+"""Faults that a person can mend, and the exit codes that tell them apart.
+
+A `UserError` is the user's to mend and is shown as sentences, never as a traceback; any other exception is
+our bug and keeps its traceback. Exit codes: 0 done; 1 a bug; 2 the input or the params are wrong; 75 worth
+trying again (EX_TEMPFAIL of sysexits.h); 130 interrupted (128 + SIGINT); 143 terminated (128 + SIGTERM).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+EXIT_DONE = 0
+EXIT_BUG = 1
+EXIT_USER = 2
+EXIT_RETRY = 75
+EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
+
+
+class LexmillError(Exception):
+    """A failure with an exit code of its own, told in one sentence."""
+
+    exit_code = EXIT_BUG
+
+
+class UserError(LexmillError):
+    """Wrong input or wrong params: one clear sentence with file, line and what to do.
+
+    Args:
+        message: what is wrong and what to do next, one sentence or two.
+        file: the file at fault, if one is.
+        line: its line, counted from 1.
+    """
+
+    exit_code = EXIT_USER
+
+    def __init__(self, message: str, file: str | Path | None = None, line: int | None = None) -> None:
+        self.message, self.file, self.line = message, file, line
+        place = "" if file is None else f"{file}:{line}: " if line is not None else f"{file}: "
+        super().__init__(place + message)
+
+
+class UserErrors(UserError):
+    """Several faults, reported together so that they can be mended together."""
+
+    def __init__(self, faults: Sequence[str | UserError]) -> None:
+        self.faults = [str(fault) for fault in faults]
+        super().__init__("\n".join(self.faults))
+
+
+class RetryableError(LexmillError):
+    """A fault outside of us that may pass: no network, a busy server, a lock held by another run."""
+
+    exit_code = EXIT_RETRY
+
+
+class Interrupted(LexmillError):
+    """Stopped by Ctrl-C (SIGINT) before the work was done."""
+
+    exit_code = EXIT_INTERRUPTED
+
+
+class Terminated(LexmillError):
+    """Stopped by SIGTERM before the work was done."""
+
+    exit_code = EXIT_TERMINATED

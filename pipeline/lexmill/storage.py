@@ -1,0 +1,114 @@
+"""Writing results so that a kill at any moment leaves the old state or the new one, never half of one.
+
+Everything is written beside its place, flushed to disk and renamed. JSON is canonical (sorted keys, one
+newline at the end), so that equal contents are equal bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_CHUNK = 1 << 20
+
+
+def sha256_bytes(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: str | Path) -> str:
+    """The sha256 of a file's bytes, read in chunks (memory O(1))."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def sha256_folder(folder: str | Path) -> str:
+    """A hash of a folder's contents: relative paths and file hashes, in sorted order."""
+    folder = Path(folder)
+    digest = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{sha256_file(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def canonical_json(value: Any) -> str:
+    """The one JSON text of a value: sorted keys, UTF-8 as it is, NaN refused."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+
+
+def fingerprint(value: Any) -> str:
+    """The sha256 of a value's canonical JSON: the identity of a configuration."""
+    return sha256_bytes(canonical_json(value).encode())
+
+
+def flush_folder(folder: Path) -> None:
+    """Flush a folder's entries (the names in it) to disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(beside, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+    flush_folder(path.parent)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    write_text(path, canonical_json(value))
+
+
+def read_json(path: str | Path) -> Any:
+    return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+@contextmanager
+def new_folder(target: str | Path) -> Iterator[Path]:
+    """A new folder to fill, moved to `target` when the block ends well; on an error nothing is left.
+
+    An old `target` is replaced. What a killed run left beside it is removed first.
+    """
+    target = Path(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for stale in target.parent.glob(f".{target.name}.*.tmp"):
+        shutil.rmtree(stale, ignore_errors=True)
+    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    beside.mkdir()
+    try:
+        yield beside
+        for path in beside.rglob("*"):
+            if path.is_file():
+                with open(path, "rb") as stream:
+                    os.fsync(stream.fileno())
+        if target.exists():
+            shutil.rmtree(target)
+        os.rename(beside, target)
+        flush_folder(target.parent)
+    finally:
+        if beside.exists():
+            shutil.rmtree(beside)
