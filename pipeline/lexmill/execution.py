@@ -27,7 +27,9 @@ class Execution:
     strategy: Literal["single", "ddp"] = spec("how devices share a training", "single")
     threads: int = spec("torch threads of a training; 0: all cores", 0, low=0)
     micro_batch_tokens: int = spec("tokens in one forward pass of a device; 0: the whole batch", 0, low=0)
-    checkpoint_root: str = spec("where resumable checkpoints lie, absolute or from the workspace", ".lexmill/checkpoints")
+    checkpoint_root: str = spec(
+        "where resumable checkpoints lie, absolute or from the workspace", ".lexmill/checkpoints"
+    )
     checkpoint_seconds: float = spec("time between resumable checkpoints", 60.0, unit="seconds", low=0)
     tracking_uri: str = spec("the MLflow store or server", "sqlite:///mlflow.db")
     publish: bool = spec("publish registered models to MLflow at the end of a run", True)

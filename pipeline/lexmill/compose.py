@@ -1,0 +1,78 @@
+"""conf/ composed into params.yaml, by Hydra: the same bytes that `dvc exp run` writes.
+
+`dvc repro` reads params.yaml as it stands and never composes; `dvc exp run` composes the defaults and its `-S`
+choices again before it runs, and so undoes what was edited by hand. `difference` tells what it would undo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lexmill.errors import UserError
+from lexmill.params import parse, read_yaml
+from lexmill.storage import write_text
+
+
+def compose(overrides: Sequence[str] = (), workspace: str | Path = ".") -> str:
+    """Compose conf/config.yaml with Hydra overrides and return it as the YAML text of params.yaml.
+
+    Args:
+        overrides: Hydra's grammar, `experiment=full`, `language_model@language_models.gpt=gpt_small`,
+            `language_models.gpt.steps=2000`.
+        workspace: the folder that holds conf/.
+
+    Raises:
+        UserError: an override that Hydra cannot apply.
+        UserErrors: the composed params have faults.
+    """
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    folder = Path(workspace).resolve() / "conf"
+    if not (folder / "config.yaml").is_file():
+        raise UserError("there is no conf/config.yaml here; run this in the project's folder", folder)
+    try:
+        with initialize_config_dir(str(folder), version_base=None):
+            config = hydra_compose(config_name="config", overrides=list(overrides))
+        OmegaConf.resolve(config)
+        text = OmegaConf.to_yaml(config)
+    except (HydraException, OmegaConfBaseException) as error:
+        cause = str(error).strip().split("\n")[0]
+        raise UserError(f"conf/ cannot be composed with {' '.join(overrides) or 'its defaults'}: {cause}") from None
+    parse(OmegaConf.to_container(config), "the composed params")
+    return text
+
+
+def write_params(overrides: Sequence[str] = (), workspace: str | Path = ".") -> Path:
+    """Compose and write params.yaml; it is written only when the choices have no fault."""
+    path = Path(workspace) / "params.yaml"
+    write_text(path, compose(overrides, workspace))
+    return path
+
+
+def difference(workspace: str | Path = ".") -> list[str]:
+    """What a bare `dvc exp run` would undo: `key: value in params.yaml -> value of the defaults`, sorted."""
+    import yaml
+
+    here = _flat(read_yaml(Path(workspace) / "params.yaml"))
+    defaults = _flat(yaml.safe_load(compose((), workspace)))
+    missing = "(absent)"
+    return [
+        f"{key}: {here.get(key, missing)} -> {defaults.get(key, missing)}"
+        for key in sorted(here.keys() | defaults.keys())
+        if here.get(key, missing) != defaults.get(key, missing)
+    ]
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(value, dict) and value:
+        found: dict[str, Any] = {}
+        for key, inner in value.items():
+            found |= _flat(inner, f"{prefix}.{key}" if prefix else str(key))
+        return found
+    return {prefix: value}

