@@ -1,0 +1,80 @@
+# The commands a newcomer types. Each sets up what it needs: .venv with the lock file's packages.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup repro run test lint unit e2e torture bench ui lock clean
+
+PYTHON ?= python3
+# The CPU build is taken where pip is configured for it; elsewhere the same version may be a GPU build.
+TORCH ?= torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+export PYTHONDONTWRITEBYTECODE =
+# A virtual environment that is active must not leak into ours.
+unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export DVC_NO_ANALYTICS = 1
+export DO_NOT_TRACK = true
+export MLFLOW_DISABLE_TELEMETRY = true
+
+help: ## this list
+	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /\1|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+$(STAMP): requirements.lock pyproject.toml
+	@command -v git >/dev/null || { echo "git is missing: install it, then run make again"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1). Name another: make PYTHON=python3.12"; exit 2; }
+	@[ -x "$(BIN)/python" ] || $(PYTHON) -m venv "$(VENV)" \
+	  || { echo "$(PYTHON) cannot make a virtual environment: install its venv module (Debian: apt-get install python3-venv)"; exit 2; }
+	@echo "installing $(TORCH) ..."
+	@$(PIP) install "$(TORCH)" 2> >(grep -v '^WARNING: Location' >&2)
+	@echo "installing the lock file's packages ..."
+	@$(PIP) install --no-deps --require-hashes -r requirements.lock 2> >(grep -v '^WARNING: Location' >&2)
+	@$(PIP) install --no-deps --no-build-isolation -e . 2> >(grep -v '^WARNING: Location' >&2)
+	@touch "$(STAMP)"
+	@echo "installed in $(VENV)"
+
+setup: $(STAMP) ## install into .venv
+
+repro: $(STAMP) ## run every stage on real text through the Prefect flow, then show the results
+	@"$(BIN)/python" -m flows.pipeline run
+
+run: $(STAMP) ## the same without Prefect
+	@"$(BIN)/lexmill" run
+
+test: lint unit e2e ## lint, type check, unit tests, and the whole DAG on small made packages
+
+lint: $(STAMP)
+	@"$(BIN)/ruff" check .
+	@"$(BIN)/ruff" format --check -q . || { echo "ruff format: the files above are not formatted"; exit 1; }
+	@"$(BIN)/mypy"
+
+# One torch thread a worker: two workers on two cores would otherwise fight for them.
+unit: $(STAMP)
+	@OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist loadfile -m "not e2e and not torture"
+
+e2e: $(STAMP)
+	@"$(BIN)/python" -m pytest -q -m "e2e and not torture"
+
+torture: $(STAMP) ## long proofs: kills at random moments
+	@"$(BIN)/python" -m pytest -q -m torture
+
+bench: $(STAMP) ## measure; the results belong into docs/experiments.md
+	@"$(BIN)/python" -m benchmarks
+
+ui: $(STAMP) ## the MLflow and Prefect pages on 127.0.0.1
+	@"$(BIN)/lexmill" ui
+
+lock: $(STAMP) ## resolve requirements.lock anew from pyproject.toml
+	@$(PIP) install pip-tools
+	@"$(BIN)/pip-compile" --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+	  --no-emit-options --no-header --no-annotate --strip-extras --allow-unsafe --unsafe-package torch --extra test \
+	  --output-file requirements.lock pyproject.toml
+	@"$(BIN)/python" -c 'import re, pathlib; p = pathlib.Path("requirements.lock"); \
+	  p.write_text(re.sub(r"^torch==.*\n(?:    --hash.*\n)+", "", p.read_text(), flags=re.M))'
+	@grep -c == requirements.lock
+
+clean: ## remove .venv and what was not committed of the caches; artifacts stay
+	@rm -rf "$(VENV)" .mypy_cache .ruff_cache .pytest_cache
