@@ -1,0 +1,227 @@
+"""What a person sees while something runs, on stderr: a bar on a terminal, else a line every ten seconds.
+
+Under the runner (`LEXMILL_PROGRESS=records`) a bar becomes records, one JSON object a line after a mark, at most four
+a second; the runner draws them. Other ranks than the first of a distributed training stay silent.
+Cost: a call that shows nothing takes about a microsecond.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+RECORD_MARK = "\x1elexmill-progress "
+_RECORD_SECONDS = 0.25
+_LINE_SECONDS = 10.0
+
+
+def seconds_text(seconds: float) -> str:
+    """12.3 s, 4:05 or 1:02:03."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def shown_text(shown: dict[str, Any]) -> str:
+    """`loss 3.21, lr 0.0003`."""
+    return ", ".join(
+        f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in shown.items()
+    )
+
+
+def _write(text: str) -> None:
+    try:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+    except BrokenPipeError:
+        # Whoever read our output is gone; the work itself goes on or is ended by its supervisor.
+        return
+
+
+class Bar:
+    """A piece of work of known (or unknown) length. This one shows nothing; the others say how they show it."""
+
+    def __init__(self, description: str, total: float | None) -> None:
+        self.description, self.total = description, total
+        self.done: float = 0
+        self.shown: dict[str, Any] = {}
+
+    def update(self, n: float = 1, **shown: Any) -> None:
+        """`n` more are done; `shown` replaces the values shown beside the bar (`loss=3.2`)."""
+        self.done += n
+        if shown:
+            self.shown = shown
+        self._show()
+
+    def _show(self) -> None:
+        return
+
+    def close(self) -> None:
+        """The work has ended, well or not."""
+
+
+class _RecordBar(Bar):
+    """Records for the runner."""
+
+    def __init__(self, description: str, total: float | None) -> None:
+        super().__init__(description, total)
+        self._next = 0.0
+        self._show()
+
+    def _record(self, closed: bool) -> None:
+        record = {
+            "description": self.description,
+            "done": self.done,
+            "total": self.total,
+            "shown": shown_text(self.shown),
+            "closed": closed,
+        }
+        _write(RECORD_MARK + json.dumps(record, ensure_ascii=True))
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _RECORD_SECONDS
+            self._record(closed=False)
+
+    def close(self) -> None:
+        self._record(closed=True)
+
+
+class _LineBar(Bar):
+    """Plain lines, the first after ten seconds; work that is shorter says nothing."""
+
+    def __init__(self, description: str, total: float | None) -> None:
+        super().__init__(description, total)
+        self._start = time.monotonic()
+        self._next = self._start + _LINE_SECONDS
+        self._wrote = False
+
+    def _line(self, now: float) -> None:
+        self._wrote = True
+        _write(line_text(self.description, self.done, self.total, shown_text(self.shown), now - self._start))
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _LINE_SECONDS
+            self._line(now)
+
+    def close(self) -> None:
+        if self._wrote:
+            self._line(time.monotonic())
+
+
+def line_text(description: str, done: float, total: float | None, shown: str, seconds: float) -> str:
+    """`pretrain gpt: 300/1000 (30%), loss 3.21, 41.0 s, 1:36 left`."""
+    parts = [f"{done:,.0f}"]
+    if total:
+        parts = [f"{done:,.0f}/{total:,.0f} ({100 * done / total:.0f}%)"]
+    if shown:
+        parts.append(shown)
+    parts.append(seconds_text(seconds))
+    if total and 0 < done < total:
+        parts.append(f"{seconds_text(seconds * (total - done) / done)} left")
+    return f"{description}: {', '.join(parts)}"
+
+
+class _Terminal:
+    """The one live area of the terminal, shared by all bars that are open at once."""
+
+    def __init__(self) -> None:
+        self._live: Any = None
+        self._open = 0
+
+    def open(self) -> Any:
+        if self._live is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            self._live = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=30),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[shown]}"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+                refresh_per_second=4,
+            )
+            self._live.start()
+        self._open += 1
+        return self._live
+
+    def close(self) -> None:
+        self._open -= 1
+        if self._open == 0:
+            self._live.stop()
+            self._live = None
+
+    def say(self, text: str) -> None:
+        if self._live is not None:
+            self._live.console.print(text, markup=False, highlight=False)
+        else:
+            _write(text)
+
+
+_terminal = _Terminal()
+
+
+class _TerminalBar(Bar):
+    """A bar on a terminal."""
+
+    def __init__(self, description: str, total: float | None) -> None:
+        super().__init__(description, total)
+        self._live = _terminal.open()
+        self._task = self._live.add_task(description, total=total, shown="")
+
+    def _show(self) -> None:
+        self._live.update(self._task, completed=self.done, shown=shown_text(self.shown))
+
+    def close(self) -> None:
+        self._live.remove_task(self._task)
+        _terminal.close()
+
+
+def _kind() -> type[Bar]:
+    if int(os.environ.get("LOCAL_RANK") or 0) > 0 or int(os.environ.get("NODE_RANK") or 0) > 0:
+        return Bar
+    if os.environ.get("LEXMILL_PROGRESS") == "records":
+        return _RecordBar
+    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        try:
+            import rich.progress  # noqa: F401
+        except ImportError:
+            return _LineBar  # a training machine needs no rich
+        return _TerminalBar
+    return _LineBar
+
+
+@contextmanager
+def bar(description: str, total: float | None = None) -> Iterator[Bar]:
+    """Show the progress of a block of work.
+
+    Args:
+        description: what is done, `pretrain gpt`.
+        total: how many steps, records, bytes ... there are; None when that is unknown.
+
+    Yields:
+        A `Bar`; `update(n, **shown)` says that n more are done.
+    """
+    shown = _kind()(description, total)
+    try:
+        yield shown
+    finally:
+        shown.close()
+
+
+def say(text: str) -> None:
+    """One line for people, on stderr, above an open bar."""
+    _terminal.say(text)

@@ -1,0 +1,30 @@
+"""The environment that keeps the parts we stand on quiet: no telemetry, no update checks, no bars of their own.
+
+Values the user has set stay. It must be called before those parts are imported.
+"""
+
+from __future__ import annotations
+
+import os
+
+_QUIET = {
+    "DO_NOT_TRACK": "true",
+    "DVC_NO_ANALYTICS": "1",
+    "GIT_PYTHON_REFRESH": "quiet",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+}
+
+
+def quieten(*, offline: bool = False) -> None:
+    """Set what is unset; `offline` also forbids the Hugging Face libraries to look for newer files."""
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    if offline:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        os.environ.setdefault("HF_DATASETS_OFFLINE", "1")

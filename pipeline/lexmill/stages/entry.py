@@ -1,0 +1,174 @@
+"""How a stage starts and ends: its key from the command line, checks before it works, exit codes, its parent watched.
+
+    python -m lexmill.stages.NAME KEY
+
+Before the stage works, all faults of params.yaml and of the execution settings are told at once. A `LexmillError` ends
+it with its exit code and its sentences alone; Ctrl-C gives 130; SIGTERM gives 143 (it raises `Terminated` in the main
+thread unless the stage installs a handler of its own); anything else is our bug: a traceback and 1. DVC turns every code
+into 255, so the code is also left in .lexmill/status/ under the stage's address.
+A stage that DVC started ends when that DVC process is gone: `kill -9` of dvc would leave the stage running, and the
+next `dvc repro` would start a second one beside it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import FrameType
+from typing import Any, NoReturn
+
+from lexmill import execution, params, workspace
+from lexmill.errors import (
+    EXIT_BUG,
+    EXIT_DONE,
+    EXIT_INTERRUPTED,
+    EXIT_RETRY,
+    EXIT_TERMINATED,
+    LexmillError,
+    Terminated,
+    UserError,
+    UserErrors,
+)
+from lexmill.quiet import quieten
+
+_FETCHING = ("fetch", "checkpoint")
+_SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "busybox"}
+_WATCH_SECONDS = 0.5
+_GRACE_SECONDS = 10.0
+
+
+def run_stage(main: Callable[[str], None]) -> NoReturn:
+    """Run a stage's `main` with the key from the command line and exit with its code."""
+    module = _module_name(main)
+    if len(sys.argv) != 2:
+        print(f"usage: python -m lexmill.stages.{module} KEY", file=sys.stderr)
+        raise SystemExit(2)
+    key = sys.argv[1]
+    quieten(offline=module not in _FETCHING)
+    stage = os.environ.get("DVC_STAGE") or f"{module}@{key}"
+    first = _is_first_rank()
+    signal.signal(signal.SIGTERM, _terminate)
+    if "DVC_STAGE" in os.environ:
+        watch_parent()
+    code, message = outcome(lambda: _guarded(main, key, stage, first))
+    if first:
+        workspace.write_status(stage, code, message)
+    _say(message)
+    sys.exit(code)
+
+
+def _guarded(main: Callable[[str], None], key: str, stage: str, first: bool) -> None:
+    with workspace.stage_guard(stage) if first else nullcontext():
+        preflight()
+        main(key)
+
+
+def outcome(work: Callable[[], None]) -> tuple[int, str]:
+    """Do `work`; give its exit code and what to tell about it (the traceback of a bug, nothing when it went well)."""
+    try:
+        work()
+    except LexmillError as error:
+        return error.exit_code, str(error)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED, "interrupted"
+    except SystemExit as error:
+        return _system_exit(error)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            place = f" (writing {error.filename})" if error.filename else ""
+            return EXIT_RETRY, f"the disk is full{place}; make room and run again"
+        return EXIT_BUG, traceback.format_exc().rstrip()
+    except Exception:
+        return EXIT_BUG, traceback.format_exc().rstrip()
+    return EXIT_DONE, ""
+
+
+def _system_exit(error: SystemExit) -> tuple[int, str]:
+    if error.code is None:
+        return EXIT_DONE, ""
+    return (error.code, "") if isinstance(error.code, int) else (EXIT_BUG, str(error.code))
+
+
+def preflight() -> None:
+    """Check params.yaml and the execution settings.
+
+    Raises:
+        UserErrors: with all faults of both.
+    """
+    faults: list[str] = []
+    for check in (params.load, execution.load_execution):
+        try:
+            check()
+        except UserErrors as errors:
+            faults.extend(errors.faults)
+        except UserError as error:
+            faults.append(str(error))
+    if faults:
+        raise UserErrors(faults)
+
+
+def _module_name(main: Callable[[str], None]) -> str:
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    name = spec.name if spec is not None else main.__module__
+    return str(name).rpartition(".")[2]
+
+
+def _is_first_rank() -> bool:
+    return all(int(os.environ.get(name) or 0) == 0 for name in ("LOCAL_RANK", "NODE_RANK"))
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    # Once only: a second SIGTERM must not break what cleans up after the first.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise Terminated("terminated")
+
+
+def _say(message: str) -> None:
+    if not message:
+        return
+    try:
+        print(message, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        # The reader of our output is gone; the code and the message stand in the status file.
+        sys.stderr = open(os.devnull, "w")
+
+
+def watch_parent() -> None:
+    """End this process when the process that runs dvc is gone: first by SIGTERM, after ten seconds at once."""
+    try:
+        import psutil
+    except ImportError:
+        return  # no psutil, no dvc: a training machine
+    ancestor = _dvc_process(psutil)
+    if ancestor is None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return
+    threading.Thread(target=_watch, args=(ancestor,), name="watch-dvc", daemon=True).start()
+
+
+def _dvc_process(psutil: Any) -> Any:
+    """The nearest ancestor that is no shell: dvc itself. None when it is already gone."""
+    try:
+        process = psutil.Process().parent()
+        while process is not None and process.name().lower() in _SHELLS:
+            process = process.parent()
+        if process is not None and process.pid == 1 and not any("dvc" in word for word in process.cmdline()):
+            return None  # adopted by init
+    except psutil.NoSuchProcess:
+        return None
+    return process
+
+
+def _watch(ancestor: Any) -> None:
+    while ancestor.is_running():  # compares the start time too, so a reused process id is seen
+        time.sleep(_WATCH_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_GRACE_SECONDS)
+    os._exit(EXIT_TERMINATED)
