@@ -4,8 +4,9 @@
 
 Before the stage works, all faults of params.yaml and of the execution settings are told at once. A `LexmillError` ends
 it with its exit code and its sentences alone; Ctrl-C gives 130; SIGTERM gives 143 (it raises `Terminated` in the main
-thread unless the stage installs a handler of its own); anything else is our bug: a traceback and 1. DVC turns every code
-into 255, so the code is also left in .lexmill/status/ under the stage's address.
+thread unless the stage installs a handler of its own); anything else is our bug: a traceback and 1. DVC turns every
+code into 255, so the code is also left in .lexmill/status/ under the stage's address.
+
 A stage that DVC started ends when that DVC process is gone: `kill -9` of dvc would leave the stage running, and the
 next `dvc repro` would start a second one beside it.
 """
@@ -55,8 +56,7 @@ def run_stage(main: Callable[[str], None]) -> NoReturn:
     stage = os.environ.get("DVC_STAGE") or f"{module}@{key}"
     first = _is_first_rank()
     signal.signal(signal.SIGTERM, _terminate)
-    if "DVC_STAGE" in os.environ:
-        watch_parent()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` leaves it ignored
     code, message = outcome(lambda: _guarded(main, key, stage, first))
     if first:
         workspace.write_status(stage, code, message)
@@ -65,6 +65,8 @@ def run_stage(main: Callable[[str], None]) -> NoReturn:
 
 
 def _guarded(main: Callable[[str], None], key: str, stage: str, first: bool) -> None:
+    if "DVC_STAGE" in os.environ:
+        watch_parent()
     with workspace.stage_guard(stage) if first else nullcontext():
         preflight()
         main(key)
@@ -134,10 +136,9 @@ def _say(message: str) -> None:
     if not message:
         return
     try:
-        print(message, file=sys.stderr, flush=True)
-    except BrokenPipeError:
-        # The reader of our output is gone; the code and the message stand in the status file.
-        sys.stderr = open(os.devnull, "w")
+        os.write(2, f"{message}\n".encode())
+    except OSError:
+        return  # the reader of our output is gone; the code and the message stand in the status file
 
 
 def watch_parent() -> None:
