@@ -1,0 +1,141 @@
+"""Multi-head attention (Vaswani et al. 2017) over torch's scaled_dot_product_attention, with a key-value cache.
+
+A mask is boolean and true where a query may look; a query that may look at nothing gets zeros, never NaN.
+Cost: 4 * D * D multiply-adds a token for the projections, 2 * S * D for the scores and the sums.
+
+Shape letters: B batch, T queries, S keys, D width, H heads, K head width (D / H).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+
+class KeyValueCache:
+    """Keys and values of the positions seen so far, of one layer; grows by doubling, O(S) memory.
+
+    Args:
+        capacity: positions to reserve at the first append (a hint, not a bound).
+    """
+
+    def __init__(self, capacity: int = 64) -> None:
+        self.capacity = capacity
+        self.length = 0
+        self._keys: Tensor | None = None
+        self._values: Tensor | None = None
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Add (B, H, T, K) keys and values; returns all so far, (B, H, S, K) each."""
+        end = self.length + keys.shape[2]
+        if self._keys is None or self._values is None or end > self._keys.shape[2]:
+            self._keys = self._grown(self._keys, keys, end)
+            self._values = self._grown(self._values, values, end)
+        self._keys[:, :, self.length : end] = keys
+        self._values[:, :, self.length : end] = values
+        self.length = end
+        return self._keys[:, :, :end], self._values[:, :, :end]
+
+    def _grown(self, old: Tensor | None, like: Tensor, end: int) -> Tensor:
+        batch, heads, _, width = like.shape
+        room = max(self.capacity, end, 0 if old is None else 2 * old.shape[2])
+        new = like.new_empty(batch, heads, room, width)
+        if old is not None:
+            new[:, :, : self.length] = old[:, :, : self.length]
+        return new
+
+    def reorder(self, rows: Tensor) -> None:
+        """Keep the batch rows `rows` (int64, (new B,)), in that order, repeats allowed: a beam's choice."""
+        if self._keys is not None and self._values is not None:
+            self._keys = self._keys.index_select(0, rows)
+            self._values = self._values.index_select(0, rows)
+
+
+def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool, dropout: float) -> Tensor:
+    """softmax(q k^T / sqrt(K)) v for (B, H, T, K) queries; returns (B, T, H * K).
+
+    Args:
+        mask: broadcastable to (B, H, T, S), true where a query may look; None: everywhere.
+        causal: query t of T sees the first S - T + t + 1 keys (the queries are the last T positions).
+    """
+    t, s = query.shape[2], keys.shape[2]
+    plain_causal = False
+    if causal and t > 1:
+        if mask is None and t == s:
+            plain_causal = True
+        else:
+            triangle = torch.ones(t, s, dtype=torch.bool, device=query.device).tril(s - t)
+            mask = triangle if mask is None else mask & triangle
+    out = scaled_dot_product_attention(query, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=plain_causal)
+    return out.transpose(1, 2).flatten(2)
+
+
+def split_heads(hidden: Tensor, n_head: int) -> Tensor:
+    """(B, T, H * K) -> (B, H, T, K)."""
+    return hidden.unflatten(-1, (n_head, -1)).transpose(1, 2)
+
+
+class SelfAttention(nn.Module):
+    """Attention of a sequence over itself; query, key and value come from one projection."""
+
+    def __init__(self, d_model: int, n_head: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        if d_model % n_head:
+            raise ValueError(f"d_model {d_model} is not a multiple of n_head {n_head}")
+        self.n_head, self.dropout = n_head, dropout
+        self.query_key_value = nn.Linear(d_model, 3 * d_model)
+        self.output = nn.Linear(d_model, d_model)
+
+    def forward(
+        self,
+        hidden: Tensor,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        cache: KeyValueCache | None = None,
+    ) -> Tensor:
+        """(B, T, D) -> (B, T, D); with a cache the queries are the last T of the cache's length + T positions."""
+        query, keys, values = self.query_key_value(hidden).chunk(3, dim=-1)  # (B, T, D) each
+        query, keys, values = (split_heads(x, self.n_head) for x in (query, keys, values))  # (B, H, T, K)
+        if cache is not None:
+            keys, values = cache.append(keys, values)
+        dropout = self.dropout if self.training else 0.0
+        return self.output(attend(query, keys, values, mask=mask, causal=causal, dropout=dropout))
+
+
+class CrossAttention(nn.Module):
+    """Attention of a sequence over another one, the memory."""
+
+    def __init__(self, d_model: int, n_head: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        if d_model % n_head:
+            raise ValueError(f"d_model {d_model} is not a multiple of n_head {n_head}")
+        self.n_head, self.dropout = n_head, dropout
+        self.query = nn.Linear(d_model, d_model)
+        self.key_value = nn.Linear(d_model, 2 * d_model)
+        self.output = nn.Linear(d_model, d_model)
+
+    def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values (B, H, S, K) of a memory (B, S, D); computed once for all decoding steps."""
+        keys, values = self.key_value(memory).chunk(2, dim=-1)
+        return split_heads(keys, self.n_head), split_heads(values, self.n_head)
+
+    def forward(
+        self,
+        hidden: Tensor,
+        memory: Tensor | None,
+        mask: Tensor | None = None,
+        projected: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """(B, T, D) over memory (B, S, D), or over its `project`ed keys and values; returns (B, T, D).
+
+        Args:
+            mask: broadcastable to (B, H, T, S), true where the memory holds a token.
+        """
+        if projected is None:
+            assert memory is not None, "cross-attention needs a memory or its projection"
+            projected = self.project(memory)
+        keys, values = projected
+        query = split_heads(self.query(hidden), self.n_head)  # (B, H, T, K)
+        dropout = self.dropout if self.training else 0.0
+        return self.output(attend(query, keys, values, mask=mask, causal=False, dropout=dropout))
