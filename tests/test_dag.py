@@ -1,0 +1,158 @@
+"""dvc.yaml against the code: a stage must depend on every module whose code can shape its result."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "pipeline"
+STAGES: dict[str, Any] = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+
+# Modules that cannot change a stage's result, each for a reason. All others must be declared.
+EXEMPT = {
+    "lexmill/__init__.py": "a doc string and the version, which enters no output",
+    "lexmill/errors.py": "a failed stage has no result",
+    "lexmill/execution.py": "how and where a stage runs is not identity",
+    "lexmill/layout.py": "the paths of dvc.yaml, where a change shows as a changed path",
+    "lexmill/params/__init__.py": "reads values; the values are tracked key by key, and conf/ spells out all of them",
+    "lexmill/params/corpora.py": "as above",
+    "lexmill/params/models.py": "as above",
+    "lexmill/references.py": "checks values",
+    "lexmill/strict.py": "reads values",
+    "lexmill/storage.py": "writes what it is given",
+    "lexmill/progress.py": "speaks to people",
+    "lexmill/quiet.py": "speaks to people",
+    "lexmill/workspace.py": "guards the folder",
+    "lexmill/stages/__init__.py": "empty",
+    "lexmill/stages/entry.py": "how a stage starts and ends",
+}
+
+
+def module_file(name: str) -> Path | None:
+    """The file of a module of the package, or None for another package's or a name that is no module."""
+    base = SOURCE / Path(*name.split("."))
+    for path in (base.with_suffix(".py"), base / "__init__.py"):
+        if path.is_file():
+            return path
+    return None
+
+
+def imports(path: Path) -> Iterator[Path]:
+    """The package's own files that a file imports, at the top or late; a module brings its parents."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] != "lexmill":
+                continue
+            for end in range(1, len(parts) + 1):
+                found = module_file(".".join(parts[:end]))
+                if found is not None:
+                    yield found
+
+
+def closure(path: Path) -> set[str]:
+    """Every file of the package that importing `path` can reach, relative to the source root."""
+    seen: set[Path] = set()
+    waiting = [path]
+    while waiting:
+        here = waiting.pop()
+        if here not in seen:
+            seen.add(here)
+            if here.relative_to(SOURCE).as_posix() not in EXEMPT:
+                waiting.extend(imports(here))
+    return {found.relative_to(SOURCE).as_posix() for found in seen}
+
+
+def declared(stage: str) -> list[str]:
+    """The code that a stage declares, as paths or patterns relative to the source root."""
+    body = STAGES[stage].get("do", STAGES[stage])
+    code = [dep for dep in body["deps"] if dep.startswith("pipeline/")]
+    return [re.sub(r"\$\{item\.\w+\}", "*", dep.removeprefix("pipeline/")) for dep in code]
+
+
+def covered(path: str, patterns: list[str]) -> bool:
+    for pattern in patterns:
+        parts = Path(path).parts
+        wanted = Path(pattern).parts
+        if len(parts) >= len(wanted) and all(w in ("*", p) for w, p in zip(wanted, parts, strict=False)):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_declares_all_the_code_it_imports(stage: str) -> None:
+    reached = closure(SOURCE / "lexmill" / "stages" / f"{stage}.py")
+    missing = [path for path in sorted(reached - EXEMPT.keys()) if not covered(path, declared(stage))]
+    assert missing == []
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_declares_no_code_that_is_not_there(stage: str) -> None:
+    for pattern in declared(stage):
+        assert list(SOURCE.glob(pattern)), pattern
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_runs_its_own_module(stage: str) -> None:
+    body = STAGES[stage].get("do", STAGES[stage])
+    assert body["cmd"].split()[:3] == ["python", "-m", f"lexmill.stages.{stage}"]
+
+
+def test_every_exemption_is_a_file() -> None:
+    for path, reason in EXEMPT.items():
+        assert (SOURCE / path).is_file(), path
+        assert reason
+
+
+def test_the_closure_sees_late_imports(tmp_path: Path) -> None:
+    module = tmp_path / "m.py"
+    module.write_text("def f():\n    from lexmill.params import corpora\n    import lexmill.strict\n")
+    assert {path.relative_to(SOURCE).as_posix() for path in imports(module)} == {
+        "lexmill/__init__.py",
+        "lexmill/params/__init__.py",
+        "lexmill/params/corpora.py",
+        "lexmill/strict.py",
+    }
+
+
+def test_nothing_outside_its_room_imports_a_heavy_part() -> None:
+    """Only runner imports DVC, only tracking and registry MLflow, only flows Prefect, only training Lightning."""
+    rooms = {"dvc": ("runner",), "mlflow": ("tracking", "registry"), "prefect": (), "lightning": ("training",)}
+    for path in sorted((SOURCE / "lexmill").rglob("*.py")):
+        room = path.relative_to(SOURCE / "lexmill").parts[0]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module]
+            for name in names:
+                allowed = rooms.get(name.split(".")[0])
+                assert allowed is None or room in allowed, f"{path}: {name}"
+
+
+ORDER = ["stages", "training", "evaluation", "decoding", "data", "models"]
+GROUND = ["corpora", "tokenizers"]
+
+
+def test_rooms_import_one_way() -> None:
+    """stages -> training -> evaluation -> decoding -> data -> models; the ground imports no room above it."""
+    for path in sorted((SOURCE / "lexmill").rglob("*.py")):
+        room = path.relative_to(SOURCE / "lexmill").parts[0]
+        for found in imports(path):
+            parts = found.relative_to(SOURCE / "lexmill").parts
+            other = parts[0] if len(parts) > 1 else ""
+            if room in ORDER and other in ORDER:
+                assert ORDER.index(other) >= ORDER.index(room), f"{path} -> {found}"
+            if room in GROUND:
+                assert other not in ORDER, f"{path} -> {found}"
+            if room in ("tracking", "registry"):
+                assert other not in ("training", "stages", "runner"), f"{path} -> {found}"

@@ -1,0 +1,143 @@
+"""params.yaml: the committed file, its faults, and conf/ that composes it."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lexmill.compose import compose, difference, write_params
+from lexmill.errors import UserError, UserErrors
+from lexmill.params import load, parse, read_yaml
+
+ROOT = Path(__file__).parent.parent
+EXPERIMENTS = sorted(path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml"))
+
+
+def plain() -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+
+
+def as_plain(value: Any) -> Any:
+    """Dataclasses and tuples back to what YAML holds."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: as_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: as_plain(inner) for key, inner in value.items()}
+    return [as_plain(inner) for inner in value] if isinstance(value, tuple) else value
+
+
+def test_the_committed_file_is_the_composed_default() -> None:
+    assert (ROOT / "params.yaml").read_text(encoding="utf-8") == compose((), ROOT)
+    assert difference(ROOT) == []
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_experiment_has_no_fault_and_leaves_nothing_to_a_default_in_code(experiment: str) -> None:
+    """A default that only the code holds could change a result without DVC seeing it."""
+    composed = yaml.safe_load(compose([f"experiment={experiment}"], ROOT))
+    assert composed["experiment"] == experiment
+    assert as_plain(parse(composed)) == composed
+
+
+def group_choices() -> list[str]:
+    slots = {
+        "language_model": "language_models.gpt",
+        "translator": "translators.en_de",
+        "classifier": "classifiers.sentiment",
+    }
+    return [
+        f"{group}@{slot}={path.stem}"
+        for group, slot in slots.items()
+        for path in sorted((ROOT / "conf" / group).glob("*.yaml"))
+    ]
+
+
+@pytest.mark.parametrize("choice", group_choices())
+def test_every_choice_composes(choice: str) -> None:
+    parse(yaml.safe_load(compose([choice], ROOT)))
+
+
+def test_one_more_entry_is_one_more_model() -> None:
+    text = compose(["+language_model@language_models.second=gpt_small"], ROOT)
+    assert parse(yaml.safe_load(text)).model_names == ["gpt", "second", "sentiment", "en_de"]
+
+
+def test_a_misspelt_key_and_all_other_faults_come_at_once() -> None:
+    data = plain()
+    data["language_models"]["gpt"]["stepz"] = 3
+    data["language_models"]["gpt"]["shape"]["n_head"] = 5
+    data["translators"]["en_de"]["tokenizer"] = "home_assistant_bp"
+    data["classifiers"]["sentiment"]["corpus"] = "shakespeare"
+    data["tokenizers"]["shakespeare_bpe"]["corpus"] = "shakspere"
+    with pytest.raises(UserErrors) as caught:
+        parse(data)
+    assert sorted(caught.value.faults) == [
+        "params.yaml: classifiers.sentiment.corpus: 'shakespeare' is a text corpus, a labelled one is needed",
+        "params.yaml: language_models.gpt.shape.d_model: 192 is not a multiple of n_head (5)",
+        "params.yaml: language_models.gpt.stepz: unknown key, did you mean 'steps'?",
+        "params.yaml: tokenizers.shakespeare_bpe.corpus: there is no corpus 'shakspere', did you mean 'shakespeare'?",
+        "params.yaml: translators.en_de.tokenizer: there is no tokenizer 'home_assistant_bp',"
+        " did you mean 'home_assistant_bpe'?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda d: d["language_models"]["gpt"].update(batch_tokens=1000), "is not a multiple of shape.context"),
+        (lambda d: d["language_models"]["gpt"]["schedule"].update(warmup_steps=10**6), "must be below steps"),
+        (lambda d: d["encodings"].pop("shakespeare"), "is not encoded with tokenizer"),
+        (lambda d: d["encodings"].update(again=d["encodings"]["shakespeare"]), "same corpus and tokenizer"),
+        (lambda d: d["corpora"]["shakespeare"].update(kind="labelled"), "cannot give a labelled corpus"),
+        (lambda d: d["translators"].update(gpt=d["translators"]["en_de"]), "language_models has an entry of that name"),
+        (lambda d: d["corpora"]["movie_reviews"]["reader"].update(negative_to=None), "belong together"),
+        (lambda d: d["corpora"]["shakespeare"]["splits"].update(valid=0.6, test=0.5), "leave nothing for train"),
+        (lambda d: d["corpora"].update({"a b": d["corpora"]["shakespeare"]}), "a name has letters, digits"),
+        (lambda d: d["tokenizers"]["shakespeare_bpe"].update(vocab_size=100), "needs 256 bytes"),
+    ],
+)
+def test_clashes_and_bounds(change: Any, fault: str) -> None:
+    data = plain()
+    change(data)
+    with pytest.raises(UserErrors, match=fault.replace("(", r"\(")) as caught:
+        parse(data)
+    assert len(caught.value.faults) >= 1
+
+
+def test_a_yaml_fault_names_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text("a: 1\nb: [1, 2\nc: 3\n")
+    with pytest.raises(UserError) as caught:
+        load(path)
+    assert str(caught.value).startswith(f"{path}:3: not valid YAML")
+    with pytest.raises(UserError, match="does not exist"):
+        read_yaml(tmp_path / "none.yaml")
+    path.write_bytes(b"a: \xff\n")
+    with pytest.raises(UserError, match="not UTF-8"):
+        read_yaml(path)
+
+
+def test_compose_refuses_what_hydra_cannot_apply_and_writes_nothing(tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    for wrong in ("language_models.gpt.stepz=3", "experiment=none", "nonsense"):
+        with pytest.raises(UserError, match="conf/ cannot be composed"):
+            write_params([wrong], tmp_path)
+    with pytest.raises(UserErrors, match="multiple of n_head"):
+        write_params(["language_models.gpt.shape.n_head=5"], tmp_path)
+    assert not (tmp_path / "params.yaml").exists()
+
+
+def test_difference_tells_what_an_experiment_run_would_undo(tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    write_params(["language_models.gpt.steps=77", "language_models.gpt.optimizer.lr=0.5"], tmp_path)
+    assert [line.split(":")[0] for line in difference(tmp_path)] == [
+        "language_models.gpt.optimizer.lr",
+        "language_models.gpt.steps",
+    ]
