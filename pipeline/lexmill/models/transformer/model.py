@@ -1,0 +1,200 @@
+"""The encoder-decoder Transformer (Vaswani et al. 2017): one embedding for source, target and output.
+
+ReLU, sinusoidal positions, dropout on embeddings and residuals, layer norm before or after each sub-layer. A target starts
+with the begin token and ends with the end token; a source ends with the end token. Cost of a training step:
+`Transformer.training_flops`; memory O(tokens * (D * layers + D_ffn)).
+
+Shape letters: B rows, S source length, T target length, D model width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from lexmill.models.common.attention import CrossAttention, KeyValueCache, SelfAttention
+from lexmill.models.common.feed_forward import FeedForward
+from lexmill.models.common.init import xavier_init
+from lexmill.models.transformer.cache import TransformerCache
+from lexmill.models.transformer.dropout import add_dropped, drop
+from lexmill.params import TransformerShape
+
+
+def sinusoids(positions: int, d_model: int) -> Tensor:
+    """Sines and cosines of falling frequency, interleaved (section 3.5): (positions, D)."""
+    place = torch.arange(positions, dtype=torch.float64)[:, None]
+    rate = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
+    table = torch.zeros(positions, d_model, dtype=torch.float64)
+    table[:, 0::2] = torch.sin(place * rate)
+    table[:, 1::2] = torch.cos(place * rate)[:, : d_model // 2]
+    return table.float()
+
+
+class Residual(nn.Module):
+    """What stands around a sub-layer f: `x + drop(f(norm(x)))` in pre-norm, `norm(x + drop(f(x)))` in post-norm."""
+
+    def __init__(self, shape: TransformerShape) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(shape.d_model)
+        self.pre = shape.norm == "pre"
+        self.rate = shape.dropout
+
+    def enter(self, hidden: Tensor) -> Tensor:
+        """What the sub-layer reads: (B, T, D) -> (B, T, D)."""
+        return self.norm(hidden) if self.pre else hidden
+
+    def leave(self, hidden: Tensor, update: Tensor) -> Tensor:
+        """The stream after the sub-layer's `update`: (B, T, D)."""
+        total = add_dropped(hidden, update, self.rate, self.training)
+        return total if self.pre else self.norm(total)
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then a feed-forward layer."""
+
+    def __init__(self, shape: TransformerShape) -> None:
+        super().__init__()
+        self.attention = SelfAttention(shape.d_model, shape.n_head)
+        self.feed_forward = FeedForward(shape.d_model, shape.d_ffn, "relu")
+        self.around_attention, self.around_feed_forward = Residual(shape), Residual(shape)
+
+    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """(B, S, D) -> (B, S, D); mask (B, 1, 1, S), true at tokens."""
+        around = self.around_attention
+        hidden = around.leave(hidden, self.attention(around.enter(hidden), mask=mask))
+        around = self.around_feed_forward
+        return around.leave(hidden, self.feed_forward(around.enter(hidden)))
+
+
+class DecoderLayer(nn.Module):
+    """Causal self-attention, attention over the source, then a feed-forward layer."""
+
+    def __init__(self, shape: TransformerShape) -> None:
+        super().__init__()
+        self.attention = SelfAttention(shape.d_model, shape.n_head)
+        self.cross = CrossAttention(shape.d_model, shape.n_head)
+        self.feed_forward = FeedForward(shape.d_model, shape.d_ffn, "relu")
+        self.around_attention, self.around_cross = Residual(shape), Residual(shape)
+        self.around_feed_forward = Residual(shape)
+
+    def forward(
+        self, hidden: Tensor, source: tuple[Tensor, Tensor], mask: Tensor | None, cache: KeyValueCache | None
+    ) -> Tensor:
+        """(B, T, D) -> (B, T, D), over the keys and values of the sources (B / n, H, S, K)."""
+        # Padding stands at a target's end, where causal attention keeps every token from seeing it: no mask.
+        around = self.around_attention
+        hidden = around.leave(hidden, self.attention(around.enter(hidden), causal=True, cache=cache))
+        # The n rows of one source ask as one row: a source does not care who asks, and nothing of it is copied.
+        around, (rows, time, width) = self.around_cross, hidden.shape
+        query = around.enter(hidden).view(source[0].size(0), -1, width)  # (B / n, n * T, D)
+        found = self.cross(query, None, mask=mask, projected=source).view(rows, time, width)
+        hidden = around.leave(hidden, found)
+        around = self.around_feed_forward
+        return around.leave(hidden, self.feed_forward(around.enter(hidden)))
+
+
+class Transformer(nn.Module):
+    """Source sentences to target sentences.
+
+    Args:
+        shape: the sizes.
+        vocab_size: entries of the joint vocabulary.
+    """
+
+    positions: Tensor
+
+    def __init__(self, shape: TransformerShape, vocab_size: int) -> None:
+        super().__init__()
+        self.shape, self.vocab_size = shape, vocab_size
+        self.embedding = nn.Embedding(vocab_size, shape.d_model)
+        self.encoder = nn.ModuleList([EncoderLayer(shape) for _ in range(shape.encoder_layers)])
+        self.decoder = nn.ModuleList([DecoderLayer(shape) for _ in range(shape.decoder_layers)])
+        pre = shape.norm == "pre"  # in post-norm every layer ends with a norm already
+        self.encoder_norm = nn.LayerNorm(shape.d_model) if pre else nn.Identity()
+        self.decoder_norm = nn.LayerNorm(shape.d_model) if pre else nn.Identity()
+        self.register_buffer("positions", sinusoids(shape.max_positions, shape.d_model), persistent=False)
+        xavier_init(self, embedding_std=shape.d_model**-0.5)
+
+    @property
+    def max_positions(self) -> int:
+        """The longest source, end token included, and the longest target, begin token included."""
+        return self.shape.max_positions
+
+    def _embed(self, tokens: Tensor, start: int = 0) -> Tensor:
+        """(B, T) int64 -> (B, T, D), for the positions from `start` on."""
+        end = start + tokens.size(1)
+        if end > self.max_positions:
+            raise ValueError(f"{end} positions, but the model has {self.max_positions} (max_positions)")
+        hidden = self.embedding(tokens) * math.sqrt(self.shape.d_model) + self.positions[start:end]
+        return drop(hidden, self.shape.dropout, self.training)
+
+    def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
+        """(B, S) int64 and bool (true: a token, false: padding) -> memory (B, S, D)."""
+        if source.shape != source_mask.shape:
+            raise ValueError(f"source {tuple(source.shape)} and source_mask {tuple(source_mask.shape)} differ")
+        mask = _attention_mask(source_mask)
+        hidden = self._embed(source)
+        for layer in self.encoder:
+            hidden = layer(hidden, mask)
+        out: Tensor = self.encoder_norm(hidden)
+        return out
+
+    def new_cache(self, memory: Tensor, source_mask: Tensor) -> TransformerCache:
+        """An empty cache for decoding from these sources; their keys and values are computed here, once."""
+        layers = [cast(DecoderLayer, layer) for layer in self.decoder]
+        return TransformerCache([layer.cross.project(memory) for layer in layers], _attention_mask(source_mask))
+
+    def decode_hidden(
+        self, target_in: Tensor, memory: Tensor, source_mask: Tensor, cache: TransformerCache | None = None
+    ) -> Tensor:
+        """`decode` before the output projection: (B, T, D)."""
+        new = self.new_cache(memory, source_mask) if cache is None else cache
+        if target_in.size(0) % new.source[0][0].size(0):
+            raise ValueError(f"{target_in.size(0)} targets are no multiple of {new.source[0][0].size(0)} sources")
+        hidden = self._embed(target_in, new.length)
+        for layer, source, own in zip(self.decoder, new.source, new.layers, strict=True):
+            hidden = layer(hidden, source, new.mask, own if cache is not None else None)
+        out: Tensor = self.decoder_norm(hidden)
+        return out
+
+    def decode(
+        self, target_in: Tensor, memory: Tensor, source_mask: Tensor, cache: TransformerCache | None = None
+    ) -> Tensor:
+        """Logits (B, T, V) of the token after each of `target_in` (B, T).
+
+        With a cache, `target_in` holds the new positions only, and the source is the one the cache was made for.
+        B may be a multiple of the memory's rows: that many consecutive rows then share a source.
+        """
+        return self.project(self.decode_hidden(target_in, memory, source_mask, cache))
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """(..., D) -> logits (..., V), by the embedding matrix."""
+        return nn.functional.linear(hidden, self.embedding.weight)
+
+    def hidden(self, source: Tensor, source_mask: Tensor, target_in: Tensor) -> Tensor:
+        """`forward` before the output projection, for a loss that projects only where a target is: (B, T, D)."""
+        return self.decode_hidden(target_in, self.encode(source, source_mask), source_mask)
+
+    def forward(self, source: Tensor, source_mask: Tensor, target_in: Tensor) -> Tensor:
+        """Source (B, S) with its mask and shifted target (B, T) -> logits (B, T, V)."""
+        return self.project(self.hidden(source, source_mask, target_in))
+
+    def count_parameters(self) -> int:
+        """All trained numbers, the shared embedding once."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def training_flops(self, source_tokens: int, target_tokens: int) -> int:
+        """FLOPs of the matrix products in a forward and backward pass, attention's scores and sums left out."""
+        shape = self.shape
+        square, wide = shape.d_model**2, 2 * shape.d_model * shape.d_ffn
+        source = shape.encoder_layers * (4 * square + wide) + shape.decoder_layers * 2 * square
+        target = shape.decoder_layers * (6 * square + wide) + shape.d_model * self.vocab_size
+        return 6 * (source_tokens * source + target_tokens * target)
+
+
+def _attention_mask(source_mask: Tensor) -> Tensor | None:
+    """(B, S) -> (B, 1, 1, S), or None without padding: attention without a mask is faster."""
+    return None if bool(source_mask.all()) else source_mask[:, None, None, :]
