@@ -1,0 +1,185 @@
+"""Batches of sentence pairs by token count, with little padding.
+
+An epoch shuffles the pairs by a key, sorts them by (target length, source length) within large pools, alternately
+up and down so that neighbouring pools meet at like lengths, and cuts the row greedily: a batch takes pairs while
+rows x longest target and rows x longest source both stay within `batch_tokens`. The batches are then visited in a
+keyed order. All of it depends on (seed, epoch) alone; the number of batches differs a little between epochs, so a
+step is found through the running count of batches.
+
+Letters: B pairs, S source length, T target length, both with the end token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from lexmill.data.permutation import fold, permute
+from lexmill.data.shards import TokenShards
+from lexmill.errors import UserError
+
+Ids = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+POOL = 8192  # pairs sorted together: enough for little padding, few enough to keep neighbours random
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sentence pairs, padded on the right. Masks are True at real tokens."""
+
+    index: Ids  # (B,) which pairs of the split
+    source: Ids  # (B, S) ends with the end token
+    source_mask: Mask  # (B, S)
+    target_in: Ids  # (B, T) starts with the beginning token
+    target_out: Ids  # (B, T) ends with the end token
+    target_mask: Mask  # (B, T)
+
+
+def cut(source: Ids, target: Ids, batch_tokens: int) -> Ids:
+    """Where batches start in a row of pairs with these lengths, and its end: (batches + 1,).
+
+    Each batch is the longest run with rows x max(source) and rows x max(target) <= batch_tokens; every length is
+    at most batch_tokens.
+    """
+    longest = np.maximum(source, target)
+    bounds, start = [0], 0
+    while start < len(longest):
+        window = np.maximum.accumulate(longest[start : start + batch_tokens // int(longest[start])])
+        fits = window * np.arange(1, len(window) + 1) <= batch_tokens
+        start += len(window) if fits.all() else int(np.argmin(fits))
+        bounds.append(start)
+    return np.array(bounds, dtype=np.int64)
+
+
+class ParallelBatches:
+    """The global batch of each step, a pure function of (seed, step).
+
+    Args:
+        source, target: the two sides of one split, of equal length.
+        batch_tokens: most tokens of either side in a global batch, padding included.
+        seed: the data seed.
+        max_positions: a pair with a longer side (end token included) is left out.
+
+    Attributes:
+        dropped: how many pairs were left out, being longer than max_positions or batch_tokens.
+
+    Raises:
+        UserError: the sides differ in length, or no pair is left.
+    """
+
+    def __init__(
+        self, source: TokenShards, target: TokenShards, batch_tokens: int, seed: int, max_positions: int
+    ) -> None:
+        if len(source) != len(target):
+            raise UserError(f"{len(source)} source sentences but {len(target)} target sentences", source.folder)
+        self.source, self.target, self.batch_tokens, self.seed = source, target, batch_tokens, seed
+        source_lengths, target_lengths = np.diff(source.offsets), np.diff(target.offsets)
+        longest = np.maximum(source_lengths, target_lengths)
+        self.pairs: Ids = np.flatnonzero(longest <= min(max_positions, batch_tokens)).astype(np.int64)
+        self.dropped = len(source) - len(self.pairs)
+        if not len(self.pairs):
+            raise UserError(
+                f"no pair of the {source.split} split has at most {min(max_positions, batch_tokens)} tokens a side"
+                f" ({self.dropped} are longer); raise max_positions or batch_tokens",
+                source.folder,
+            )
+        self.source_lengths: Ids = source_lengths[self.pairs]
+        self.target_lengths: Ids = target_lengths[self.pairs]
+        self._first = [0]  # the step each known epoch starts at
+        self._plan: tuple[int, Ids, Ids] | None = None
+
+    def plan(self, epoch: int) -> tuple[Ids, Ids]:
+        """An epoch's row of pairs (positions in `pairs`) and the bounds of its batches, before these are shuffled."""
+        n = len(self.pairs)
+        order = permute(np.arange(n, dtype=np.int64), n, fold(self.seed, "pairs", epoch))
+        pools = []
+        for number, start in enumerate(range(0, n, POOL)):
+            pool = order[start : start + POOL]
+            pool = pool[np.lexsort((self.source_lengths[pool], self.target_lengths[pool]))]
+            pools.append(pool if number % 2 == 0 else pool[::-1])
+        row = np.concatenate(pools)
+        return row, cut(self.source_lengths[row], self.target_lengths[row], self.batch_tokens)
+
+    def _planned(self, epoch: int) -> tuple[Ids, Ids]:
+        if self._plan is None or self._plan[0] != epoch:
+            self._plan = (epoch, *self.plan(epoch))
+        return self._plan[1], self._plan[2]
+
+    def _locate(self, step: int) -> tuple[int, int]:
+        """The epoch of a step and the step's place in it."""
+        while self._first[-1] <= step:
+            _, bounds = self._planned(len(self._first) - 1)
+            self._first.append(self._first[-1] + len(bounds) - 1)
+        epoch = int(np.searchsorted(self._first, step, side="right")) - 1
+        return epoch, step - self._first[epoch]
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches of the first epoch; others differ by a few."""
+        self._locate(0)
+        return self._first[1]
+
+    def epoch(self, step: int) -> float:
+        """Passes over the split that are behind when `step` (from 0) begins."""
+        epoch, place = self._locate(step)
+        return epoch + place / (self._first[epoch + 1] - self._first[epoch])
+
+    def batch(self, step: int) -> Batch:
+        """The global batch of a step, counted from 0."""
+        return self.rows(step, 0, 1)
+
+    def rows(self, step: int, rank: int, world: int) -> Batch:
+        """The rows rank, rank + world, ... of the global batch of a step.
+
+        A batch of long sentences may have fewer rows than there are ranks; the rest then get 0 rows.
+        """
+        epoch, place = self._locate(step)
+        row, bounds = self._planned(epoch)
+        batches = len(bounds) - 1
+        number = permute(place, batches, fold(self.seed, "batches", epoch))
+        return self.collate(row[bounds[number] : bounds[number + 1]][rank::world])
+
+    def evaluation_batches(self) -> Iterator[Batch]:
+        """Every pair that was not dropped, once, sorted by length; `Batch.index` tells which."""
+        row = np.lexsort((self.source_lengths, self.target_lengths)).astype(np.int64)
+        bounds = cut(self.source_lengths[row], self.target_lengths[row], self.batch_tokens)
+        for start, stop in pairwise(bounds):
+            yield self.collate(row[start:stop])
+
+    def padding_share(self, epoch: int = 0) -> float:
+        """The share of an epoch's tokens, both sides, that is padding."""
+        row, bounds = self._planned(epoch)
+        padded = 0
+        for lengths in (self.source_lengths[row], self.target_lengths[row]):
+            padded += int((np.maximum.reduceat(lengths, bounds[:-1]) * np.diff(bounds)).sum())
+        real = int(self.source_lengths.sum() + self.target_lengths.sum())
+        return (padded - real) / padded
+
+    def collate(self, rows: Ids) -> Batch:
+        """Pad the pairs at these positions of `pairs` into a batch."""
+        index = self.pairs[rows]
+        s = int(self.source_lengths[rows].max(initial=1))
+        t = int(self.target_lengths[rows].max(initial=1))
+        source = np.full((len(rows), s), self.source.pad_id, dtype=np.int64)
+        target_in = np.full((len(rows), t), self.target.pad_id, dtype=np.int64)
+        target_out = np.full((len(rows), t), self.target.pad_id, dtype=np.int64)
+        for i, pair in enumerate(index):
+            ids = self.source.document(int(pair))
+            source[i, : len(ids)] = ids
+            ids = self.target.document(int(pair))
+            target_out[i, : len(ids)] = ids
+            target_in[i, 0] = self.target.bos_id
+            target_in[i, 1 : len(ids)] = ids[:-1]
+        return Batch(
+            index=index,
+            source=source,
+            source_mask=np.arange(s)[None, :] < self.source_lengths[rows][:, None],
+            target_in=target_in,
+            target_out=target_out,
+            target_mask=np.arange(t)[None, :] < self.target_lengths[rows][:, None],
+        )
