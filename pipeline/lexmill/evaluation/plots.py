@@ -1,0 +1,96 @@
+"""PNG pictures, the same bytes from the same numbers: no date, no software tag, a backend without a display."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lexmill.storage import write_bytes
+
+_SIZE = (6.4, 4.0)  # inches
+_DPI = 110
+
+
+def _figure(width: float = _SIZE[0], height: float = _SIZE[1]) -> Any:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _save(figure: Any, path: Path) -> None:
+    data = io.BytesIO()
+    figure.savefig(data, format="png", metadata={"Software": None})
+    write_bytes(path, data.getvalue())
+
+
+def read_curve(path: str | Path) -> dict[str, list[tuple[float, float]]]:
+    """A training curve: column -> [(step, value)], cells that were not measured left out."""
+    points: dict[str, list[tuple[float, float]]] = {}
+    with open(path, encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            for column, cell in row.items():
+                if column != "step" and cell:
+                    points.setdefault(column, []).append((float(row["step"]), float(cell)))
+    return points
+
+
+def plot_curve(curve: str | Path, path: Path, title: str) -> None:
+    """Training and validation loss by step, from reports/curves/<name>.csv."""
+    points = read_curve(curve)
+    figure = _figure()
+    axes = figure.add_subplot()
+    for column, label, colour, marker in (
+        ("train_loss", "train", "#9aa7b8", ""),
+        ("valid_loss", "valid", "#c2410c", "o"),
+    ):
+        if column in points:
+            steps, values = zip(*points[column], strict=True)
+            axes.plot(steps, values, label=label, color=colour, marker=marker, markersize=3, linewidth=1.4)
+    axes.set(xlabel="step", ylabel="loss (nats)", title=title)
+    axes.grid(alpha=0.3)
+    if axes.get_lines():
+        axes.legend()
+    _save(figure, path)
+
+
+def plot_loss_by_position(nats: NDArray[np.float64], path: Path, title: str) -> None:
+    """Mean loss at each position of the scoring window, (context,); gaps where it is NaN."""
+    figure = _figure()
+    axes = figure.add_subplot()
+    axes.plot(np.arange(1, len(nats) + 1), nats, color="#c2410c", linewidth=1.2)
+    axes.set(xlabel="position in the window (tokens)", ylabel="loss (nats a token)", title=title)
+    axes.grid(alpha=0.3)
+    _save(figure, path)
+
+
+def plot_confusion(counts: NDArray[np.int64], labels: Sequence[str], path: Path, title: str) -> None:
+    """A confusion matrix (labels, labels): the right label down, the predicted one across; shaded by row."""
+    side = min(max(3.6, 0.7 * len(labels) + 2.0), 14.0)
+    figure = _figure(side + 0.8, side)
+    axes = figure.add_subplot()
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    image = axes.imshow(shares, vmin=0, vmax=1, cmap="Blues")
+    figure.colorbar(image, ax=axes, label="share of the right label", shrink=0.8)
+    shown = [label if len(label) <= 24 else label[:23] + "…" for label in labels]
+    ticks = range(len(labels))
+    axes.set_xticks(ticks, shown, rotation=45 if len(labels) > 2 else 0, ha="right" if len(labels) > 2 else "center")
+    axes.set_yticks(ticks, shown)
+    # Labels are the user's text: a "$" in one is no mathematics.
+    for tick in (*axes.get_xticklabels(), *axes.get_yticklabels()):
+        tick.set_parse_math(False)
+    axes.set(xlabel="predicted", ylabel="right", title=title)
+    if len(labels) <= 20:
+        for i in ticks:
+            for j in ticks:
+                colour = "white" if shares[i, j] > 0.5 else "black"
+                axes.text(j, i, f"{counts[i, j]:,}", ha="center", va="center", color=colour, fontsize=9)
+    _save(figure, path)

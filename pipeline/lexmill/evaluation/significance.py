@@ -1,0 +1,211 @@
+"""Is the challenger better than the champion, beyond chance, on the same test items?
+
+The p-value is two-sided, by paired approximate randomisation (Riezler and Maxwell 2005): under the null hypothesis
+the two models' results for a unit could be swapped, so units are swapped at random and it is counted how often the
+difference is at least as large as the one seen; p = (count + 1) / (samples + 1). The interval of the difference is
+a paired bootstrap (Koehn 2004). Units are groups, or rows where there are too few groups (`bootstrap.MIN_GROUPS`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lexmill.errors import UserError
+from lexmill.evaluation.bootstrap import resampling_units
+from lexmill.evaluation.rows import Row, read_rows
+from lexmill.evaluation.translation import score_sums
+
+Kind = Literal["language_model", "classifier", "translator"]
+
+# What must be equal in both rows of an item, by kind: that makes it the same test.
+_SAME = {
+    "language_model": ("group", "bytes", "text_sha256"),
+    "classifier": ("group", "label"),
+    "translator": ("group", "source", "reference"),
+}
+_METRICS = {
+    "language_model": ("bits_per_byte", "nats_per_token"),
+    "classifier": ("accuracy",),
+    "translator": ("bleu", "chrf", "ter"),
+}
+_LOWER_IS_BETTER = frozenset({"bits_per_byte", "nats_per_token", "ter"})
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A challenger beside a champion on one metric.
+
+    `difference` is challenger - champion with its interval `low` to `high`; `better` and `worse` tell the direction
+    that is good for this metric, chance left aside: for that look at `p_value`.
+    """
+
+    metric: str
+    challenger: float
+    champion: float
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    units: int
+    unit: str
+
+    @property
+    def better(self) -> bool:
+        return self.difference < 0 if self.metric in _LOWER_IS_BETTER else self.difference > 0
+
+    @property
+    def worse(self) -> bool:
+        return self.difference != 0 and not self.better
+
+
+def compare(
+    kind: Kind,
+    challenger: str | Path | Sequence[Row],
+    champion: str | Path | Sequence[Row],
+    samples: int,
+    seed: int,
+    confidence: float = 0.95,
+    metric: str | None = None,
+) -> Comparison:
+    """Compare two models by their rows of the same test items.
+
+    Args:
+        kind: what the rows are of.
+        challenger, champion: rows, or files of them; aligned on `id`, in any order.
+        samples: random swaps, and bootstrap samples.
+        seed: of both; the same seed gives the same answer.
+        confidence: level of the interval.
+        metric: None for the kind's own: bits_per_byte (nats_per_token where a tokenizer that both share made
+            unknown tokens), accuracy, bleu; else one of these, chrf or ter.
+
+    Raises:
+        UserError: the rows are not of the same test items, or cannot be compared.
+    """
+    first, second = (_rows(rows) for rows in (challenger, champion))
+    second = _align(kind, first, second)
+    metric = metric or _default_metric(kind, first, second)
+    if metric not in _METRICS[kind]:
+        raise ValueError(f"{metric!r} is no metric of a {kind}; known: {', '.join(_METRICS[kind])}")
+    score, columns = _scoring(metric)
+    values = [np.array([columns(row) for row in rows], dtype=np.float64) for rows in (first, second)]  # (rows, k)
+    units = resampling_units(first, "group", "item")
+    sums = [_unit_sums(v, units.of_row, units.count) for v in values]  # (units, k)
+    totals = [s.sum(axis=0) for s in sums]
+    scores = [score(total) for total in totals]
+    difference = scores[0] - scores[1]
+    low, high = _interval(score, sums, samples, confidence, seed)
+    return Comparison(
+        metric=metric,
+        challenger=scores[0],
+        champion=scores[1],
+        difference=difference,
+        low=low,
+        high=high,
+        p_value=_randomisation(score, sums, abs(difference), samples, seed),
+        units=units.count,
+        unit=units.name,
+    )
+
+
+def _rows(rows: str | Path | Sequence[Row]) -> list[Row]:
+    return read_rows(rows) if isinstance(rows, str | Path) else list(rows)
+
+
+def _align(kind: Kind, challenger: list[Row], champion: list[Row]) -> list[Row]:
+    """The champion's rows in the challenger's order, after a check that they are the same test items."""
+    if not challenger or not champion:
+        raise UserError("one of the two models has no test rows; there is nothing to compare")
+    by_id = {row["id"]: row for row in champion}
+    ids = {row["id"] for row in challenger}
+    if len(by_id) != len(champion) or len(ids) != len(challenger):
+        raise UserError("a test item stands twice in the rows; evaluate the model again")
+    missing, extra = len(ids - by_id.keys()), len(by_id.keys() - ids)
+    if missing or extra:
+        raise UserError(
+            f"the two models were tested on different items: {len(challenger)} and {len(champion)} rows,"
+            f" {missing} only of the challenger, {extra} only of the champion; evaluate both on the same corpus"
+        )
+    for row in challenger:
+        for key in _SAME[kind]:
+            if row.get(key) != by_id[row["id"]].get(key):
+                raise UserError(
+                    f"the two models were tested on different items: '{key}' of item {row['id']} differs;"
+                    " evaluate both on the same corpus, with tokenizers that normalise text alike"
+                )
+    return [by_id[row["id"]] for row in challenger]
+
+
+def _default_metric(kind: Kind, challenger: list[Row], champion: list[Row]) -> str:
+    if kind != "language_model":
+        return _METRICS[kind][0]
+    if not any(row.get("unknown", 0) for rows in (challenger, champion) for row in rows):
+        return "bits_per_byte"
+    for first, second in zip(challenger, champion, strict=True):
+        if first["targets"] != second["targets"] or first.get("unknown", 0) != second.get("unknown", 0):
+            raise UserError(
+                "the two language models have other tokenizers and one of them makes unknown tokens, so their"
+                " losses cannot be compared; use a tokenizer without unknown tokens, such as bpe or byte"
+            )
+    return "nats_per_token"
+
+
+def _scoring(metric: str) -> tuple[Callable[[NDArray[np.float64]], float], Callable[[Row], list[float]]]:
+    """A metric as a function of sums, and the columns of a row that are summed."""
+    if metric == "bits_per_byte":
+        return lambda sums: _ratio(sums[0] / math.log(2), sums[1]), lambda row: [row["nats"], row["bytes"]]
+    if metric == "nats_per_token":
+        return lambda sums: _ratio(sums[0], sums[1]), lambda row: [row["nats"], row["targets"]]
+    if metric == "accuracy":
+        return lambda sums: _ratio(sums[0], sums[1]), lambda row: [row["label"] == row["predicted"], 1]
+    return lambda sums: score_sums(metric, sums), lambda row: row[f"{metric}_stats"]
+
+
+def _ratio(part: float, whole: float) -> float:
+    return float(part / whole) if whole else math.nan
+
+
+def _unit_sums(values: NDArray[np.float64], of_row: NDArray[np.int64], count: int) -> NDArray[np.float64]:
+    sums = np.zeros((count, values.shape[1]))
+    np.add.at(sums, of_row, values)
+    return sums
+
+
+def _interval(
+    score: Callable[[NDArray[Any]], float], sums: list[NDArray[np.float64]], samples: int, confidence: float, seed: int
+) -> tuple[float, float]:
+    """The paired bootstrap interval of the difference: both models on the same drawn units."""
+    generator = np.random.default_rng(seed)
+    count = len(sums[0])
+    found = []
+    for _ in range(samples):
+        weights = np.bincount(generator.integers(0, count, count), minlength=count).astype(np.float64)
+        difference = score(weights @ sums[0]) - score(weights @ sums[1])
+        if math.isfinite(difference):
+            found.append(difference)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(found, [tail, 1 - tail]) if found else (math.nan, math.nan)
+    return float(low), float(high)
+
+
+def _randomisation(
+    score: Callable[[NDArray[Any]], float], sums: list[NDArray[np.float64]], seen: float, samples: int, seed: int
+) -> float:
+    """The p-value: how often swapping units at random gives a difference of at least `seen`."""
+    generator = np.random.default_rng([seed, 1])
+    totals = [s.sum(axis=0) for s in sums]
+    gap = sums[1] - sums[0]
+    # Sums in another order differ in their last bits; a tie must not fall under `seen` for that.
+    threshold = seen * (1 - 1e-9) - 1e-12
+    count = 0
+    for _ in range(samples):
+        moved = generator.integers(0, 2, len(gap)).astype(np.float64) @ gap
+        if not abs(score(totals[0] + moved) - score(totals[1] - moved)) < threshold:
+            count += 1
+    return (count + 1) / (samples + 1)
