@@ -1,0 +1,174 @@
+"""What DVC's graph holds, read once: the stages in running order, what changed in each, and what follows from that.
+
+A no-op costs one reading (about a second); only the changed stages and what depends on them are then run. Reading
+goes through DVC's Python API, running through its command line (`lexmill.runner.supervised`): the API in threads can
+run one stage twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lexmill.errors import RetryableError, UserError
+from lexmill.quiet import quieten
+from lexmill.strict import nearest
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of the graph.
+
+    `needs` are the stages it depends on directly; `changed` says what differs from its last recorded run, one short
+    phrase each (empty: nothing).
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    changed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The stages of interest, each after those it needs."""
+
+    stages: tuple[Stage, ...]
+
+    @property
+    def todo(self) -> tuple[Stage, ...]:
+        """The changed stages and all that follow from them, in running order."""
+        reasons = self.reasons()
+        return tuple(stage for stage in self.stages if stage.name in reasons)
+
+    @property
+    def unchanged(self) -> int:
+        """How many stages need nothing."""
+        return len(self.stages) - len(self.todo)
+
+    def reasons(self) -> dict[str, tuple[str, ...]]:
+        """Why each stage of `todo` is in it: its own changes, then the stages it follows."""
+        found: dict[str, tuple[str, ...]] = {}
+        for stage in self.stages:
+            follows = tuple(f"follows {name}" for name in stage.needs if name in found)
+            if stage.changed or follows:
+                found[stage.name] = stage.changed + follows
+        return found
+
+
+def read(root: str | Path = ".", targets: Sequence[str] = ()) -> Plan:
+    """Read the graph and what changed.
+
+    Args:
+        root: the workspace, with its dvc.yaml.
+        targets: stages (`pretrain@gpt`) or groups of them (`pretrain`); they and all they need are read. Empty: all.
+
+    Raises:
+        UserError: no DVC project here, a fault in dvc.yaml, an unknown target.
+        RetryableError: another DVC process holds its lock.
+    """
+    quieten()
+    from dvc.exceptions import DvcException, NotDvcRepoError
+    from dvc.lock import LockError
+    from dvc.repo import Repo
+
+    root = Path(root).resolve()
+    try:
+        with Repo(str(root)) as repo:
+            graph = repo.index.graph
+            nodes = {stage_name(node, root): node for node in graph.nodes if getattr(node, "cmd", None)}
+            needs = {
+                name: tuple(
+                    sorted(stage_name(after, root) for after in graph.successors(node) if after in nodes.values())
+                )
+                for name, node in nodes.items()
+            }
+            wanted = _closure(_select(nodes, targets), needs)
+            with repo.lock:
+                changed = {name: _changes(nodes[name].status()) for name in wanted}
+    except NotDvcRepoError:
+        raise UserError("no DVC project here; run this in the project's folder", root) from None
+    except LockError as error:
+        raise RetryableError(f"another DVC process is at work here; try again ({_text(error)})") from None
+    except DvcException as error:
+        raise UserError(f"DVC cannot read the pipeline: {_text(error)}", root / "dvc.yaml") from None
+    return Plan(tuple(Stage(name, needs[name], changed[name]) for name in _order(wanted, needs)))
+
+
+def stage_name(stage: Any, root: Path) -> str:
+    """The address of a DVC stage as a command in `root` takes it, whatever the present folder is."""
+    path = Path(stage.path).resolve()
+    name = getattr(stage, "name", None)
+    if path == root / "dvc.yaml" and name:
+        return str(name)
+    relative = path.relative_to(root).as_posix()
+    return f"{relative}:{name}" if name else relative
+
+
+def _text(error: BaseException) -> str:
+    """An exception's text on one line, with its cause."""
+    texts = [str(error)]
+    if error.__cause__ is not None and str(error.__cause__) not in texts[0]:
+        texts.append(str(error.__cause__))
+    return " ".join(" ".join(texts).split())
+
+
+def _select(nodes: dict[str, Any], targets: Sequence[str]) -> list[str]:
+    if not targets:
+        return list(nodes)
+    chosen: list[str] = []
+    groups = {name.partition("@")[0] for name in nodes}
+    for target in targets:
+        found = [name for name in nodes if target in (name, name.partition("@")[0])]
+        if not found:
+            raise UserError(f"there is no stage '{target}'{nearest(target, [*nodes, *groups])}")
+        chosen.extend(found)
+    return chosen
+
+
+def _closure(chosen: Iterable[str], needs: dict[str, tuple[str, ...]]) -> set[str]:
+    found: set[str] = set()
+    stack = list(chosen)
+    while stack:
+        name = stack.pop()
+        if name not in found:
+            found.add(name)
+            stack.extend(needs[name])
+    return found
+
+
+def _order(wanted: set[str], needs: dict[str, tuple[str, ...]]) -> list[str]:
+    """Each stage after those it needs; depth first by name, the same order every time."""
+    order: dict[str, None] = {}
+
+    def visit(name: str) -> None:
+        if name not in order:
+            for before in needs[name]:
+                visit(before)
+            order[name] = None
+
+    for name in sorted(wanted):
+        visit(name)
+    return list(order)
+
+
+def _changes(status: dict[str, list[Any]]) -> tuple[str, ...]:
+    """DVC's status of one stage as short phrases: `params language_models.gpt modified`."""
+    phrases: list[str] = []
+    for entries in status.values():
+        for entry in entries:
+            if isinstance(entry, str):
+                phrases.append(entry)
+                continue
+            for group, items in entry.items():
+                what = {"changed deps": "input", "changed outs": "output"}.get(group, group)
+                phrases.extend(_phrase(what, path, change) for path, change in items.items())
+    return tuple(phrases)
+
+
+def _phrase(what: str, path: str, change: Any) -> str:
+    if isinstance(change, dict):  # a params file: {key: modified}
+        return ", ".join(f"param {key} {how}" for key, how in change.items())
+    how = {"deleted": "missing"}.get(change, change)
+    return f"{what} {path} {how}"

@@ -1,0 +1,173 @@
+"""One run of a workspace, shared by `lexmill run` and the Prefect flow: lock, plan, slots, display, orderly end.
+
+with open_session(targets, jobs=2) as session:
+    outcomes = run_all(session)          # or: session.run(name) from a task for each stage of session.plan.todo
+"""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from lexmill import workspace
+from lexmill.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_RETRY, EXIT_TERMINATED, EXIT_USER
+from lexmill.runner import graph
+from lexmill.runner.display import Display
+from lexmill.runner.slots import Slots
+from lexmill.runner.supervised import Listener, Outcome, Stop, run_stage
+
+_POLL_SECONDS = 0.2
+
+
+def _ignore(_: Any) -> None:
+    return
+
+
+@dataclass
+class Session:
+    """A held workspace with its plan; `run` may be called from several threads, once a stage."""
+
+    root: Path
+    plan: graph.Plan
+    lock: workspace.RunLock
+    slots: Slots
+    display: Display
+    stop: Stop = field(default_factory=Stop)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+
+    def run(
+        self, stage: str, line: Callable[[str], None] = _ignore, record: Callable[[dict[str, Any]], None] = _ignore
+    ) -> Outcome:
+        """Run one stage when its turn comes.
+
+        Args:
+            stage: its address.
+            line: is told each line that the stage prints.
+            record: is told the stage's progress, up to four times a second.
+        """
+        with self.slots.take(stage) as admitted:
+            if not admitted:
+                return self._keep(Outcome(stage, "stopped", self.stop.code or EXIT_TERMINATED, 0.0))
+            self.display.started(stage)
+
+            def on_record(data: dict[str, Any]) -> None:
+                self.display.record(stage, data)
+                record(data)
+
+            listener = Listener(line=line, record=on_record, said=lambda text: self.display.said(stage, text))
+            outcome = run_stage(stage, self.root, self.lock, self.stop, listener)
+            self.display.ended(outcome)
+        return self._keep(outcome)
+
+    def _keep(self, outcome: Outcome) -> Outcome:
+        self.outcomes[outcome.stage] = outcome
+        return outcome
+
+    @property
+    def not_run(self) -> list[str]:
+        """The stages of the plan that never started, for a failure before them or a stop."""
+        started = {name for name, outcome in self.outcomes.items() if outcome.state != "stopped" or outcome.seconds}
+        return [stage.name for stage in self.plan.todo if stage.name not in started]
+
+    @property
+    def code(self) -> int:
+        """The run's exit code: 0, that of the stop, or the gravest of its failures (a bug, wrong input, retry)."""
+        if self.stop.code is not None:
+            return self.stop.code
+        codes = {outcome.code for outcome in self.outcomes.values()} - {EXIT_DONE}
+        for grave in (1, EXIT_USER, EXIT_RETRY):
+            if grave in codes:
+                return grave
+        return max(codes, default=EXIT_DONE)
+
+
+@contextmanager
+def open_session(
+    targets: Sequence[str] = (), *, root: str | Path = ".", jobs: int = 2, display: Display | None = None
+) -> Iterator[Session]:
+    """Hold the workspace, read its plan, and end what runs in good order at Ctrl-C or SIGTERM.
+
+    Args:
+        targets: stages or groups of stages; they and what they need. Empty: all.
+        root: the workspace.
+        jobs: light stages side by side.
+        display: what shows the run; default the terminal.
+
+    Raises:
+        RetryableError: another run holds the workspace.
+        UserError: the graph cannot be read.
+    """
+    root = Path(root).resolve()
+    with workspace.run_lock(root=root) as lock:
+        plan = graph.read(root, targets)
+        session = Session(root, plan, lock, Slots(jobs), display or Display())
+        session.stop.attach(lambda _code: session.slots.close())
+        with stopping(session.stop, session.display):
+            yield session
+
+
+@contextmanager
+def stopping(stop: Stop, display: Display) -> Iterator[None]:
+    """SIGINT and SIGTERM become requests to stop, in the main thread (elsewhere nothing changes)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        # In a thread: the handler may have interrupted a holder of the locks that these take.
+        code = EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_TERMINATED
+        threading.Thread(target=_request, args=(stop, display, code), daemon=True).start()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _request(stop: Stop, display: Display, code: int) -> None:
+    first = stop.code is None
+    stop.request(code)
+    if first:
+        display.note("stopping: what runs is asked to end; the next run goes on from there")
+
+
+def run_all(session: Session) -> list[Outcome]:
+    """Run the plan: each stage after those it needs; what needs a failed one is not run, the others finish."""
+    needs = {stage.name: set(stage.needs) for stage in session.plan.todo}
+    waiting = {name: needed & set(needs) for name, needed in needs.items()}
+    ended: queue.SimpleQueue[Outcome | BaseException] = queue.SimpleQueue()
+
+    def work(name: str) -> None:
+        try:
+            ended.put(session.run(name))
+        except BaseException as error:
+            ended.put(error)
+
+    running = 0
+    while True:
+        for name in [name for name, needed in waiting.items() if not needed]:
+            del waiting[name]
+            threading.Thread(target=work, args=(name,), name=name, daemon=True).start()
+            running += 1
+        if running == 0:
+            return list(session.outcomes.values())
+        try:
+            outcome = ended.get(timeout=_POLL_SECONDS)
+        except queue.Empty:
+            continue  # a wait with an end lets the main thread see signals
+        running -= 1
+        if isinstance(outcome, BaseException):
+            session.stop.request(EXIT_TERMINATED)
+            raise outcome
+        if outcome.code == EXIT_DONE:
+            for needed in waiting.values():
+                needed.discard(outcome.stage)

@@ -1,0 +1,219 @@
+"""One stage run through DVC's command line under the supervisor, with its output, its end and its own exit code.
+
+DVC gives 255 for every failure; the stage's own code comes from the status file that `lexmill.stages.entry` leaves, or
+from DVC's text ("exited with N") for a command that is no stage of ours.
+Cost: DVC's start, about 1.4 s a stage, and 0.1 s for the supervisor.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from lexmill import workspace
+from lexmill.errors import (
+    EXIT_BUG,
+    EXIT_DONE,
+    EXIT_INTERRUPTED,
+    EXIT_RETRY,
+    EXIT_TERMINATED,
+    EXIT_USER,
+)
+from lexmill.progress import RECORD_MARK
+from lexmill.quiet import quieten
+
+OWN_CODES = (EXIT_DONE, EXIT_BUG, EXIT_USER, EXIT_RETRY, EXIT_INTERRUPTED, EXIT_TERMINATED)
+_TAIL = 40
+_SKIPPED = re.compile(r"(^|\s)Stage '.*' didn't change, skipping")
+_RESTORED = re.compile(r"(^|\s)Stage '.*' is cached - skipping run, checking out outputs")
+_EXITED = re.compile(r"exited with (-?\d+)")
+_DVC_ERROR = re.compile(r"^ERROR: ")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a stage ended.
+
+    `code` is one of the exit codes of `lexmill.errors`; `message` says what went wrong (empty when nothing did);
+    `state` tells a stage that ran from one that DVC restored from its cache or found unchanged.
+    """
+
+    stage: str
+    state: Literal["ran", "restored", "unchanged", "failed", "stopped"]
+    code: int
+    seconds: float
+    message: str = ""
+
+
+class Stop:
+    """A request to stop, seen by all that run: which exit code it asks for, and who to tell."""
+
+    def __init__(self) -> None:
+        self.code: int | None = None
+        self._lock = threading.Lock()
+        self._tell: dict[int, Callable[[int], None]] = {}
+
+    def request(self, code: int) -> None:
+        """Ask for an end with `EXIT_INTERRUPTED` or `EXIT_TERMINATED`; later requests change nothing."""
+        if self.code is None:
+            self.code = code
+        with self._lock:
+            tell = list(self._tell.values())
+        for one in tell:
+            one(code)
+
+    def attach(self, tell: Callable[[int], None]) -> int:
+        """`tell` is called with the code at a request, at once if there was one; gives a key for `detach`."""
+        key = id(tell)
+        with self._lock:
+            self._tell[key] = tell
+        if self.code is not None:
+            tell(self.code)
+        return key
+
+    def detach(self, key: int) -> None:
+        with self._lock:
+            self._tell.pop(key, None)
+
+
+@dataclass
+class Listener:
+    """What is told of a running stage: a line it printed, a progress record, a line meant for people."""
+
+    line: Callable[[str], None]
+    record: Callable[[dict[str, Any]], None]
+    said: Callable[[str], None]
+
+
+def environment(token: str) -> dict[str, str]:
+    """The environment of a supervised stage: this Python first on the path, its run's token, records for progress."""
+    quieten()
+    here = str(Path(sys.executable).parent)
+    return os.environ | {
+        "PATH": os.pathsep.join([here, os.environ.get("PATH", os.defpath)]),
+        "PYTHONUNBUFFERED": "1",
+        "LEXMILL_PROGRESS": "records",
+        workspace.TOKEN_VARIABLE: token,
+    }
+
+
+def run_stage(stage: str, root: Path, lock: workspace.RunLock, stop: Stop, listener: Listener) -> Outcome:
+    """Run one stage (`dvc --wait-for-lock repro -s STAGE`) to its end.
+
+    Args:
+        stage: its address.
+        root: the workspace.
+        lock: the held workspace; the supervisor keeps it held until the tree has ended.
+        stop: ends the stage in good order when requested.
+        listener: is told what the stage prints; the whole output also goes to .lexmill/logs/<stage>.log.
+    """
+    start = time.monotonic()
+    workspace.clear_status(stage, root)
+    log = workspace.log_path(stage, root)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    dvc = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "-s", stage]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lexmill.runner.supervisor", *dvc],
+        cwd=root,
+        env=environment(lock.token),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        pass_fds=(lock.descriptor,),
+        start_new_session=True,  # Ctrl-C reaches us alone; we pass it on in good order
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    pipe = process.stdin.fileno()
+    key = stop.attach(lambda code: _order(pipe, code))
+    tail: list[str] = []
+    try:
+        with open(log, "w", encoding="utf-8") as stream:
+            for raw in process.stdout:
+                text = raw.decode("utf-8", errors="replace").rstrip("\r\n")
+                _hear(text, stream.write, tail, listener)
+                stream.flush()
+        code = process.wait()
+    finally:
+        stop.detach(key)
+        process.stdin.close()
+        process.stdout.close()
+        process.wait()
+    status = workspace.read_status(stage, root)
+    return _outcome(stage, code, tail=tail, status=status, seconds=time.monotonic() - start, stop=stop)
+
+
+def _order(pipe: int, code: int) -> None:
+    try:
+        os.write(pipe, b"i" if code == EXIT_INTERRUPTED else b"t")
+    except OSError:
+        return  # the supervisor has just ended
+
+
+def _hear(text: str, log: Callable[[str], Any], tail: list[str], listener: Listener) -> None:
+    before, mark, record = text.partition(RECORD_MARK)
+    if before or not mark:
+        log(before + "\n")
+        tail.append(before)
+        del tail[:-_TAIL]
+        listener.line(before)
+    if not mark:
+        return
+    try:
+        data = json.loads(record)
+    except ValueError:
+        return  # two writers at once tore it; the next one comes
+    if "say" in data:
+        log(data["say"] + "\n")
+        listener.line(data["say"])
+        listener.said(data["say"])
+    else:
+        listener.record(data)
+
+
+def _outcome(
+    stage: str, dvc_code: int, *, tail: list[str], status: tuple[int, str] | None, seconds: float, stop: Stop
+) -> Outcome:
+    if dvc_code == 0:
+        state: Literal["ran", "restored", "unchanged"] = "ran"
+        if status is None and any(_SKIPPED.search(line) for line in tail):
+            state = "unchanged"
+        elif status is None and any(_RESTORED.search(line) for line in tail):
+            state = "restored"
+        return Outcome(stage, state, EXIT_DONE, seconds)
+    if stop.code is not None:
+        return Outcome(stage, "stopped", stop.code, seconds)
+    if status is not None and status[0] != EXIT_DONE:
+        code, message = status
+        return Outcome(stage, "failed", code if code in OWN_CODES else EXIT_BUG, seconds, message)
+    code, message = _from_text(dvc_code, tail)
+    return Outcome(stage, "failed", code, seconds, message)
+
+
+def _from_text(dvc_code: int, tail: list[str]) -> tuple[int, str]:
+    """The code and message of a failure that left no status: killed, not a stage of ours, or DVC's own."""
+    errors = [_DVC_ERROR.sub("", line) for line in tail if _DVC_ERROR.match(line)]
+    text = "\n".join(errors) or "\n".join(tail[-5:]) or f"dvc ended with {dvc_code}"
+    exited = _EXITED.search(text)
+    if exited is None:
+        retry = "is busy, it is being blocked by" in "\n".join(tail) or "Unable to acquire lock" in text
+        return (EXIT_RETRY if retry else EXIT_BUG), text
+    code = int(exited.group(1))
+    if code in (-signal.SIGINT, EXIT_INTERRUPTED):
+        return EXIT_INTERRUPTED, "interrupted"
+    if code in (-signal.SIGTERM, EXIT_TERMINATED):
+        return EXIT_TERMINATED, "terminated"
+    if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
+        return EXIT_BUG, "killed (signal 9): most often the machine ran out of memory"
+    output = [line for line in tail if line and not _DVC_ERROR.match(line)]
+    return (code if code in OWN_CODES else EXIT_BUG), "\n".join([*output[-5:], text])

@@ -1,0 +1,130 @@
+"""A small process above dvc: whatever happens to its parent, the tree below it ends.
+
+    python -m lexmill.runner.supervisor COMMAND...        (with a pipe as standard input)
+
+The parent holds the other end of that pipe. When it closes, the parent is gone (even by kill -9), and the whole tree
+is ended within about two seconds. The bytes `i` and `t` ask for an orderly end, by SIGINT or SIGTERM to the stage;
+what has not ended after `GRACE_SECONDS` is killed. Exits with the command's code (128 + N after signal N).
+
+Why above dvc: dvc dies of a signal and leaves the stage running; so the stage, the first process below dvc that is no
+shell, is asked to end, and dvc then returns by itself with its locks released.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from types import FrameType
+
+import psutil
+
+GRACE_SECONDS = 30.0
+ORPHAN_SECONDS = 1.0
+TRAIL_SECONDS = 1.0  # for what tidies up after the command has ended
+_SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "busybox"}
+_POLL_SECONDS = 0.05
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class Supervisor:
+    """Runs one command and ends it, with all below it, on request."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._adopt_orphans()
+        self.child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        self._stopping = threading.Event()
+        self._signalled: set[tuple[int, float]] = set()
+
+    @staticmethod
+    def _adopt_orphans() -> None:
+        # On Linux what is orphaned below becomes a child of this process and stays in sight.
+        if sys.platform == "linux":
+            ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    def watch(self) -> None:
+        """Obey the parent's bytes until its end of the pipe closes."""
+        while True:
+            order = os.read(0, 1)
+            if order == b"":
+                threading.Thread(target=self.stop, args=(signal.SIGTERM, ORPHAN_SECONDS), daemon=True).start()
+                return
+            how = signal.SIGINT if order == b"i" else signal.SIGTERM
+            threading.Thread(target=self.stop, args=(how, GRACE_SECONDS), daemon=True).start()
+
+    def stop(self, how: signal.Signals, grace: float) -> None:
+        """Ask the stage to end, then kill what is left after `grace` seconds."""
+        self._stopping.set()
+        deadline = time.monotonic() + grace
+        while self.child.poll() is None and time.monotonic() < deadline:
+            self._ask(how)
+            time.sleep(_POLL_SECONDS)
+        self.kill_rest()
+
+    def _ask(self, how: signal.Signals) -> None:
+        """Signal the stages below dvc once each; where there is none yet, interrupt dvc itself."""
+        try:
+            dvc = psutil.Process(self.child.pid)
+            stages = list(_stages(dvc))
+            for process in stages or [dvc]:
+                key = (process.pid, process.create_time())
+                if key not in self._signalled:
+                    self._signalled.add(key)
+                    process.send_signal(how if stages else signal.SIGINT)
+        except psutil.NoSuchProcess:
+            return  # it has just ended by itself
+
+    def kill_rest(self) -> None:
+        """Kill everything below this process, until nothing is left."""
+        while rest := psutil.Process().children(recursive=True):
+            for process in rest:
+                try:
+                    process.kill()
+                except psutil.NoSuchProcess:
+                    continue
+            psutil.wait_procs([process for process in rest if process.pid != self.child.pid], timeout=1)
+            if self.child.poll() is not None and all(not _alive(process) for process in rest):
+                return
+            time.sleep(_POLL_SECONDS)
+
+    def run(self) -> int:
+        """Wait for the command; leave nothing of it behind; its exit code."""
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, self._on_signal)
+        threading.Thread(target=self.watch, daemon=True).start()
+        while (code := self.child.poll()) is None:
+            time.sleep(_POLL_SECONDS)
+        deadline = time.monotonic() + TRAIL_SECONDS
+        while psutil.Process().children() and not self._stopping.is_set() and time.monotonic() < deadline:
+            psutil.wait_procs(psutil.Process().children(), timeout=_POLL_SECONDS)
+        self.kill_rest()
+        return code if code >= 0 else 128 - code
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        threading.Thread(target=self.stop, args=(signal.Signals(number), GRACE_SECONDS), daemon=True).start()
+
+
+def _stages(process: psutil.Process) -> list[psutil.Process]:
+    """The first processes below that are no shells."""
+    found: list[psutil.Process] = []
+    for child in process.children():
+        try:
+            found.extend(_stages(child) if child.name().lower() in _SHELLS else [child])
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def _alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+if __name__ == "__main__":
+    sys.exit(Supervisor(sys.argv[1:]).run())
