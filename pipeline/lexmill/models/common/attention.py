@@ -52,7 +52,7 @@ class KeyValueCache:
             self._values = self._values.index_select(0, rows)
 
 
-def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool, dropout: float) -> Tensor:
+def attend(query: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None, causal: bool, dropout: float) -> Tensor:
     """softmax(q k^T / sqrt(K)) v for (B, H, T, K) queries; returns (B, T, H * K).
 
     Args:

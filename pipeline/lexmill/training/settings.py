@@ -1,0 +1,34 @@
+"""The settings of one training, as the engine takes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lexmill.params import Optimizer, Precision, Schedule
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """Identity of a training, beside its task.
+
+    Attributes:
+        steps: optimizer steps.
+        seed: of dropout (and whatever else the network draws); each micro-batch of each step has its own numbers.
+        clip_norm: largest gradient norm; 0: no clipping.
+        evaluate_every: steps between looks at valid; the last step is always followed by one.
+        keep: which weights are the result: the last, the best on the task's metric, or the mean of the last
+            `average_last` looked at.
+        patience: stop after so many looks without a new best; 0: never.
+    """
+
+    optimizer: Optimizer
+    schedule: Schedule
+    steps: int
+    seed: int
+    precision: Precision = "32-true"
+    clip_norm: float = 1.0
+    evaluate_every: int = 100
+    keep: Literal["last", "best", "average"] = "best"
+    average_last: int = 5
+    patience: int = 0

@@ -1,0 +1,48 @@
+"""SIGTERM and Ctrl-C during a training: finish the step, save, then leave with the exit code of the signal.
+
+Lightning's own answer to SIGTERM ends the process as if the training were done, and its answer to Ctrl-C is exit code
+1; while a `Stopping` is open, both signals are ours.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+from lexmill.errors import Interrupted, LexmillError, Terminated
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Stopping:
+    """Notes a stop signal; `error()` gives what to raise at the end of the step."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self._before: dict[int, Any] = {}
+
+    def install(self) -> None:
+        """Take both signals (again, if something else took them since). Only in the main thread: elsewhere nothing."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in _SIGNALS:
+            before = signal.signal(number, self._note)
+            self._before.setdefault(number, before)
+
+    def restore(self) -> None:
+        """Give both signals back to whom they belonged."""
+        for number, handler in self._before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        self._before = {}
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        if self.signal == signal.SIGINT and number == signal.SIGINT:
+            raise Interrupted("interrupted twice: stopped at once, the last checkpoint stands")
+        self.signal = number
+
+    def error(self, step: int, number: int) -> LexmillError:
+        """The exception for a stop by signal `number` after `step` steps."""
+        text = f"stopped after step {step}; the same command goes on from there"
+        return Interrupted(text) if number == signal.SIGINT else Terminated(text)

@@ -1,0 +1,97 @@
+"""What a training is made of: the network, its batches, its loss, its look at the valid split.
+
+A task knows nothing of Lightning, devices or ranks beyond "which share of the rows": the engine does the rest. Losses
+are (sum, count) pairs everywhere, added up over micro-batches and ranks and divided once, so that the result does not
+depend on how a batch was cut.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+Arrays = Mapping[str, np.ndarray]
+"""A batch: arrays whose first axis is the row (sequence); the second, where there is one, is time."""
+
+
+class Task(ABC):
+    """One training. Subclasses: language models, translators, classifiers.
+
+    Attributes:
+        module: the network that is trained, on the CPU, with its initial weights.
+        metric: the name in `validation_metrics` that decides which weights are best.
+        higher_is_better: whether more of it is better.
+    """
+
+    module: nn.Module
+    metric: str = "valid_loss"
+    higher_is_better: bool = False
+
+    @abstractmethod
+    def batch(self, step: int, rank: int, world: int) -> Arrays:
+        """This rank's rows of the global batch of optimizer step `step` (from 0).
+
+        A pure function of its arguments and the data seed. The shares of all ranks are the whole batch, each row
+        once; a share may be empty (arrays with 0 rows).
+        """
+
+    @abstractmethod
+    def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | int]:
+        """(what is minimised, summed over the targets of these rows; the number of targets).
+
+        `batch` is a part of `batch(...)`'s rows as tensors on the module's device. The sum is a float32 scalar (cast
+        the logits, also under bf16).
+        """
+
+    @abstractmethod
+    def validation_batches(self, rank: int, world: int) -> Iterable[Arrays]:
+        """This rank's share of the whole valid split; it may be empty."""
+
+    @abstractmethod
+    def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Sequence[float] | Tensor:
+        """Numbers of fixed length that are added up over all batches and ranks (in float64): nats, targets ..."""
+
+    @abstractmethod
+    def validation_metrics(self, sums: Sequence[float]) -> dict[str, float]:
+        """The metrics of the whole split from the summed numbers; has `valid_loss` and `self.metric`."""
+
+    def epochs(self, step: int) -> float:
+        """Passes over train after `step` optimizer steps, for the curve."""
+        raise NotImplementedError
+
+
+def tensors(arrays: Arrays, device: torch.device) -> dict[str, Tensor]:
+    """The arrays as tensors on the device."""
+    import torch
+
+    return {name: torch.as_tensor(array).to(device, non_blocking=True) for name, array in arrays.items()}
+
+
+def count_rows(arrays: Arrays) -> int:
+    """The rows of a batch; all arrays must have the same number."""
+    rows = {name: len(array) for name, array in arrays.items()}
+    if len(set(rows.values())) != 1:
+        raise ValueError(f"the arrays of a batch have different numbers of rows: {rows}")
+    return next(iter(rows.values()))
+
+
+def micro_batches(arrays: Arrays, tokens: int) -> list[Arrays]:
+    """Cut a batch along its rows into parts of at most `tokens` positions (at least one row each).
+
+    The width of a row is that of the widest array. 0 tokens: no cut. A batch without rows gives no parts.
+    """
+    rows = count_rows(arrays)
+    if rows == 0:
+        return []
+    if tokens == 0:
+        return [arrays]
+    width = max(array.shape[1] if array.ndim > 1 else 1 for array in arrays.values())
+    size = max(1, tokens // max(1, width))
+    return [{name: a[i : i + size] for name, a in arrays.items()} for i in range(0, rows, size)]
