@@ -16,7 +16,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from lexmill.evaluation.bootstrap import Resampling, Weights, resampling_units, 
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.scoring import Floats, Scorer
 from lexmill.storage import sha256_bytes
+
+if TYPE_CHECKING:
+    from lexmill.tokenizers import Tokenizer
 
 BLOCK = 8000  # characters, about 2,000 tokens
 _LARGEST_EXPONENT = 700.0  # exp of more is not a float64
@@ -42,6 +45,21 @@ class TextEncoder(Protocol):
     def normalize(self, text: str) -> str:
         """The text as the tokenizer sees it."""
         ...
+
+
+class OffsetEncoder:
+    """A trained tokenizer as a `TextEncoder`."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.unk_id = tokenizer.unk_id
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[int]]:
+        encoding = self.tokenizer.backend.encode(text, add_special_tokens=False)
+        return encoding.ids, [start for start, _ in encoding.offsets]
+
+    def normalize(self, text: str) -> str:
+        return self.tokenizer.normalize(text)
 
 
 def cuts(text: str, size: int = BLOCK) -> list[int]:

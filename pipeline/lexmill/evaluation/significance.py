@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexmill.errors import UserError
-from lexmill.evaluation.bootstrap import resampling_units
+from lexmill.evaluation.bootstrap import Resampling, resampling_units
 from lexmill.evaluation.rows import Row, read_rows
 from lexmill.evaluation.translation import score_sums
 
@@ -69,9 +69,8 @@ def compare(
     kind: Kind,
     challenger: str | Path | Sequence[Row],
     champion: str | Path | Sequence[Row],
-    samples: int,
-    seed: int,
-    confidence: float = 0.95,
+    how: Resampling,
+    *,
     metric: str | None = None,
 ) -> Comparison:
     """Compare two models by their rows of the same test items.
@@ -79,9 +78,7 @@ def compare(
     Args:
         kind: what the rows are of.
         challenger, champion: rows, or files of them; aligned on `id`, in any order.
-        samples: random swaps, and bootstrap samples.
-        seed: of both; the same seed gives the same answer.
-        confidence: level of the interval.
+        how: random swaps and bootstrap samples, the interval's level, the seed (the same gives the same answer).
         metric: None for the kind's own: bits_per_byte (nats_per_token where a tokenizer that both share made
             unknown tokens), accuracy, bleu; else one of these, chrf or ter.
 
@@ -100,7 +97,7 @@ def compare(
     totals = [s.sum(axis=0) for s in sums]
     scores = [score(total) for total in totals]
     difference = scores[0] - scores[1]
-    low, high = _interval(score, sums, samples, confidence, seed)
+    low, high = _interval(score, sums, how)
     return Comparison(
         metric=metric,
         challenger=scores[0],
@@ -108,7 +105,7 @@ def compare(
         difference=difference,
         low=low,
         high=high,
-        p_value=_randomisation(score, sums, abs(difference), samples, seed),
+        p_value=_randomisation(score, sums, abs(difference), how),
         units=units.count,
         unit=units.name,
     )
@@ -178,34 +175,34 @@ def _unit_sums(values: NDArray[np.float64], of_row: NDArray[np.int64], count: in
 
 
 def _interval(
-    score: Callable[[NDArray[Any]], float], sums: list[NDArray[np.float64]], samples: int, confidence: float, seed: int
+    score: Callable[[NDArray[Any]], float], sums: list[NDArray[np.float64]], how: Resampling
 ) -> tuple[float, float]:
     """The paired bootstrap interval of the difference: both models on the same drawn units."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(how.seed)
     count = len(sums[0])
     found = []
-    for _ in range(samples):
+    for _ in range(how.samples):
         weights = np.bincount(generator.integers(0, count, count), minlength=count).astype(np.float64)
         difference = score(weights @ sums[0]) - score(weights @ sums[1])
         if math.isfinite(difference):
             found.append(difference)
-    tail = (1 - confidence) / 2
+    tail = (1 - how.confidence) / 2
     low, high = np.quantile(found, [tail, 1 - tail]) if found else (math.nan, math.nan)
     return float(low), float(high)
 
 
 def _randomisation(
-    score: Callable[[NDArray[Any]], float], sums: list[NDArray[np.float64]], seen: float, samples: int, seed: int
+    score: Callable[[NDArray[Any]], float], sums: list[NDArray[np.float64]], seen: float, how: Resampling
 ) -> float:
     """The p-value: how often swapping units at random gives a difference of at least `seen`."""
-    generator = np.random.default_rng([seed, 1])
+    generator = np.random.default_rng([how.seed, 1])
     totals = [s.sum(axis=0) for s in sums]
     gap = sums[1] - sums[0]
     # Sums in another order differ in their last bits; a tie must not fall under `seen` for that.
     threshold = seen * (1 - 1e-9) - 1e-12
     count = 0
-    for _ in range(samples):
+    for _ in range(how.samples):
         moved = generator.integers(0, 2, len(gap)).astype(np.float64) @ gap
         if not abs(score(totals[0] + moved) - score(totals[1] - moved)) < threshold:
             count += 1
-    return (count + 1) / (samples + 1)
+    return (count + 1) / (how.samples + 1)

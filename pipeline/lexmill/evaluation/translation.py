@@ -26,7 +26,9 @@ _BLEU_TOKENIZER = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}
 
 @cache
 def _metric(name: str, language: str) -> Any:
-    from sacrebleu.metrics import BLEU, CHRF, TER
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+    from sacrebleu.metrics.ter import TER
 
     if name == "bleu":
         return BLEU(tokenize=_BLEU_TOKENIZER.get(language, "13a"), force=True)

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lexmill.errors import UserError
+
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
@@ -76,10 +78,11 @@ class KneserNey:
         """Count the documents (token ids without end tokens) and set the probabilities.
 
         Raises:
-            ValueError: there is no document, or a token is outside the vocabulary.
+            UserError: there is no document.
+            ValueError: a token is outside the vocabulary.
         """
         if not len(sequences):
-            raise ValueError("an n-gram model needs at least one document")
+            raise UserError("the train split is empty; there is nothing to count")
         stream, is_target = self._stream(sequences)
         numbers: list[Integers] = []  # of the n-gram of each order that ends at each position, (N,)
         keys: list[Integers] = []
