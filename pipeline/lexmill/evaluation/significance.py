@@ -130,13 +130,18 @@ def _align(kind: Kind, challenger: list[Row], champion: list[Row]) -> list[Row]:
             f" {missing} only of the challenger, {extra} only of the champion; evaluate both on the same corpus"
         )
     for row in challenger:
-        for key in _SAME[kind]:
-            if row.get(key) != by_id[row["id"]].get(key):
-                raise UserError(
-                    f"the two models were tested on different items: '{key}' of item {row['id']} differs;"
-                    " evaluate both on the same corpus, with tokenizers that normalise text alike"
-                )
+        key = differing_key(kind, row, by_id[row["id"]])
+        if key is not None:
+            raise UserError(
+                f"the two models were tested on different items: '{key}' of item {row['id']} differs;"
+                " evaluate both on the same corpus, with tokenizers that normalise text alike"
+            )
     return [by_id[row["id"]] for row in challenger]
+
+
+def differing_key(kind: Kind, first: Row, second: Row) -> str | None:
+    """The first key by which two rows of one id are not of the same test item; None when they are."""
+    return next((key for key in _SAME[kind] if first.get(key) != second.get(key)), None)
 
 
 def _default_metric(kind: Kind, challenger: list[Row], champion: list[Row]) -> str:
