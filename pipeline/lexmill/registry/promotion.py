@@ -1,0 +1,106 @@
+"""Whether a new version becomes the champion.
+
+The first version does. Later the alias moves only when the new version is better than the present champion on the
+same test items and the paired test's p-value is below `params.promotion.significance`; a worse one, a tie and a
+difference that chance explains leave it where it is, and the decision says why.
+
+The same test items: rows with the same id and the same contents. When the test split has grown or lost items since the
+champion was tested, the two are compared on the items they share, which is fair because splits are sticky: neither
+has trained on them. Below a half shared, nothing is decided and the champion stays; the champion is never scored again
+here, for that costs an evaluation and the old model's code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lexmill.errors import UserError
+from lexmill.evaluation.bootstrap import Resampling
+from lexmill.evaluation.rows import Row
+from lexmill.evaluation.significance import Comparison, Kind, compare, differing_key
+from lexmill.results import figure
+
+_LEAST_SHARED = 0.5
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether the alias moves, why in one sentence, and the comparison it rests on (None without one)."""
+
+    promote: bool
+    reason: str
+    comparison: Comparison | None = None
+
+    @property
+    def word(self) -> str:
+        return "champion" if self.promote else "stays"
+
+    def plain(self) -> dict[str, Any]:
+        """For a JSON file; a figure that is not finite becomes text."""
+        comparison = None if self.comparison is None else _finite(dataclasses.asdict(self.comparison))
+        return {"promote": self.promote, "reason": self.reason, "comparison": comparison}
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in values.items()
+    }
+
+
+def decide(
+    kind: Kind,
+    challenger: Sequence[Row],
+    champion: Sequence[Row],
+    *,
+    champion_version: str,
+    significance: float,
+    resampling: Resampling,
+) -> Decision:
+    """Compare a new version with the champion by their test rows.
+
+    Args:
+        kind: of both.
+        challenger, champion: the test rows of each.
+        champion_version: how to name it.
+        significance: the p-value must be below this.
+        resampling: of the paired test.
+    """
+    who = f"version {champion_version}"
+    shared, theirs = _shared(kind, challenger, champion)
+    most = max(len(challenger), len(champion))
+    if not shared or len(shared) < _LEAST_SHARED * most:
+        return Decision(
+            False,
+            f"the test data changed: only {len(shared):,} of {most:,} items are those that {who} was tested on,"
+            " too few to compare; set the alias by hand if you want the new one",
+        )
+    try:
+        found = compare(kind, shared, theirs, resampling)
+    except UserError as error:
+        return Decision(False, f"it cannot be compared with {who}: {error}")
+    on = "" if len(shared) == most else f" on the {len(shared):,} of {most:,} test items that both saw"
+    beside = (
+        f"{found.metric.replace('_', ' ')} {figure(found.challenger)} against {figure(found.champion)} of {who}{on},"
+        f" p = {found.p_value:.3g}"
+    )
+    if found.better and found.p_value < significance:
+        return Decision(True, f"better: {beside}", found)
+    if found.better:
+        return Decision(False, f"better, but chance explains it (p must be below {significance:g}): {beside}", found)
+    return Decision(False, f"{'worse' if found.worse else 'no better'}: {beside}", found)
+
+
+def _shared(kind: Kind, challenger: Sequence[Row], champion: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """The rows of the items that both were tested on, in the challenger's order."""
+    by_id = {row["id"]: row for row in champion}
+    pairs = [
+        (row, by_id[row["id"]])
+        for row in challenger
+        if row["id"] in by_id and differing_key(kind, row, by_id[row["id"]]) is None
+    ]
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]

@@ -1,0 +1,211 @@
+"""An MLflow store (a database file or a server), ready to use, and its faults told as sentences.
+
+Several processes that create MLflow's SQLite file at once ruin it for good, so `prepare` creates and upgrades it
+under a file lock, once for each version of MLflow; afterwards it costs one look at the file (under a millisecond).
+A server is asked whether it answers before MLflow is imported: MLflow alone tries for minutes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from lexmill import storage
+from lexmill.errors import RetryableError, UserError
+from lexmill.quiet import quieten
+from lexmill.tracking.links import base_url
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+_ANSWER_SECONDS = 5.0
+_SQLITE = "sqlite:///"
+# MLflow's own patience is seven tries with growing pauses, four minutes in all.
+_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3", "MLFLOW_HTTP_REQUEST_TIMEOUT": "60"}
+
+
+def sqlite_path(uri: str, workspace: str | Path = ".") -> Path | None:
+    """The absolute path of a `sqlite:///` store's file; None for any other store."""
+    if not uri.startswith(_SQLITE):
+        return None
+    return (Path(workspace) / unquote(uri.removeprefix(_SQLITE))).absolute()
+
+
+def absolute_uri(uri: str, workspace: str | Path = ".") -> str:
+    """The store's address with the path of a database file made absolute, so that it holds in any folder."""
+    path = sqlite_path(uri, workspace)
+    return uri if path is None else f"{_SQLITE}{path}"
+
+
+def prepare(uri: str, workspace: str | Path = ".") -> None:
+    """Make a store ready: create or upgrade its SQLite file under a lock, or see that its server answers.
+
+    Args:
+        uri: `sqlite:///file` (relative to the workspace), `http(s)://server`, or another database's address, which
+            its owner creates and upgrades (`mlflow db upgrade`).
+
+    Raises:
+        RetryableError: the server does not answer.
+        UserError: the address is of no kind that MLflow serves, or the file is no MLflow database.
+    """
+    path = sqlite_path(uri, workspace)
+    if path is not None:
+        _prepare_sqlite(path)
+    elif uri.startswith(("http://", "https://")):
+        _ask(uri)
+    elif "://" not in uri or uri.startswith("file:"):
+        raise UserError(
+            f"tracking_uri: '{uri}' is a folder, which MLflow no longer writes to;"
+            " use sqlite:///mlflow.db or the address of a server"
+        )
+
+
+def _ask(uri: str) -> None:
+    address = f"{base_url(uri)}/health"
+    try:
+        with urllib.request.urlopen(address, timeout=_ANSWER_SECONDS):
+            return
+    except urllib.error.HTTPError as error:
+        if error.code in (401, 403, 404):
+            return  # something answers; the call itself will tell what is wrong
+        reason = f"HTTP {error.code}"
+    except (OSError, ValueError) as error:
+        reason = str(getattr(error, "reason", error))
+    raise RetryableError(
+        f"the tracking server {base_url(uri)} does not answer ({reason}); nothing is lost:"
+        " start it, or set tracking_uri in conf/execution/, then `lexmill publish`"
+    )
+
+
+def _prepare_sqlite(path: Path) -> None:
+    if _is_current(path):
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(path.with_name(f".{path.name}.lock")):
+        if _is_current(path):
+            return
+        # In a process of its own: its chatter stays out of our logs and its imports out of our memory.
+        done = subprocess.run(
+            [sys.executable, "-m", "mlflow", "db", "upgrade", f"{_SQLITE}{path}"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"},
+        )
+        revision = _revision(path)
+        if done.returncode or revision is None:
+            last = (done.stderr.strip() or "no reason was given").split("\n")[-1]
+            raise UserError(f"MLflow could not create or upgrade its database: {last}", path)
+        storage.write_json(_mark(path), {"mlflow": version("mlflow"), "revision": revision})
+
+
+def _mark(path: Path) -> Path:
+    return path.with_name(f".{path.name}.schema.json")
+
+
+def _is_current(path: Path) -> bool:
+    """Whether this version of MLflow has already made or upgraded the file that lies there now."""
+    try:
+        mark = storage.read_json(_mark(path))
+    except (OSError, ValueError):
+        return False
+    revision = _revision(path)
+    return revision is not None and mark == {"mlflow": version("mlflow"), "revision": revision}
+
+
+def _revision(path: Path) -> str | None:
+    """The schema revision that the file holds; None when there is no file or it has none."""
+    if not path.is_file():
+        return None
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=30)) as connection:
+            row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    except sqlite3.Error:
+        return None
+    return None if row is None else str(row[0])
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock file; the lock ends with the process, however that ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def opened(uri: str, workspace: str | Path = ".") -> Iterator[MlflowClient]:
+    """A client of a store that is ready; inside the block MLflow's own default is that store too.
+
+    Raises:
+        RetryableError, UserError: see `prepare`; also when the store fails inside the block.
+    """
+    quieten()
+    for name, value in _PATIENCE.items():
+        os.environ.setdefault(name, value)
+    prepare(uri, workspace)
+    import mlflow
+
+    logging.getLogger("mlflow").setLevel(logging.ERROR)
+    logging.getLogger("alembic").setLevel(logging.ERROR)
+    address = absolute_uri(uri, workspace)
+    before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None
+    mlflow.set_tracking_uri(address)
+    try:
+        with told(uri):
+            yield mlflow.MlflowClient(address, address)
+    finally:
+        mlflow.set_tracking_uri(before)  # type: ignore[arg-type]  # None: as it was, not set
+
+
+@contextmanager
+def told(uri: str) -> Iterator[None]:
+    """Turn what MLflow raises when its store fails into a sentence that says what to do.
+
+    Raises:
+        RetryableError: the store is gone or busy.
+        UserError: the store refuses us.
+    """
+    from mlflow.exceptions import MlflowException
+    from requests.exceptions import RequestException
+
+    try:
+        yield
+    except (MlflowException, RequestException) as error:
+        where = base_url(uri) if uri.startswith("http") else uri
+        told_by_it = " ".join(str(error).split())[:300]
+        code = getattr(error, "error_code", "")
+        if isinstance(error, RequestException) or code == "TEMPORARILY_UNAVAILABLE" or _PASSING.search(str(error)):
+            raise RetryableError(
+                f"the tracking store {where} failed: {told_by_it}; what was sent stays,"
+                " `lexmill publish` sends the rest"
+            ) from error
+        if _REFUSED.search(str(error)) or code in ("PERMISSION_DENIED", "UNAUTHENTICATED"):
+            raise UserError(
+                f"the tracking server {where} refuses us: {told_by_it}; set MLFLOW_TRACKING_USERNAME and"
+                " MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN) in the environment, or start the server with"
+                " --allowed-hosts for this name"
+            ) from error
+        raise
+
+
+# How MLflow words an outage, and a refusal, in the messages of its exceptions.
+_PASSING = re.compile(
+    r"failed with exception|error code 5\d\d|too many 5\d\d|Max retries exceeded|Connection refused"
+    r"|database is locked|Read timed out|could not connect"
+)
+_REFUSED = re.compile(r"error code 40[13]\b")
