@@ -120,7 +120,7 @@ class Filters:
 
     min_characters: int = spec("shortest text kept", 1, unit="characters", low=0)
     max_characters: int = spec("longest text kept", 0, unit="characters", low=0)
-    min_words: int = spec("fewest words kept (each side of a pair)", 0, unit="words", low=0)
+    min_words: int = spec("fewest words kept (of a pair: its source side)", 0, unit="words", low=0)
     max_words: int = spec("most words kept (each side of a pair)", 0, unit="words", low=0)
     min_length_ratio: float = spec("target over source length of a pair, lower bound", 0.0, low=0)
     max_length_ratio: float = spec("target over source length of a pair, upper bound; 0: none", 0.0, low=0)

@@ -1,0 +1,95 @@
+"""Exact and near duplicates: of records that say the same, the first stays.
+
+Exact: equal normalised text (both sides of a pair; a label does not count). Near: the Jaccard similarity of two
+records' sets of word n-grams, estimated by MinHash (Broder 1997) for the candidates that locality-sensitive hashing
+finds (Leskovec, Rajaraman, Ullman, Mining of Massive Datasets, chapter 3). Signatures and band sizes come from
+`datasketch`; its index lives in memory, so ours keeps the same bands in a SQLite file.
+Cost of near: 4 bytes a permutation and some 30 bytes a band on disk for each kept record; memory does not grow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sqlite3
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from lexmill.corpora.disk_index import DiskSet
+from lexmill.corpora.record import Record, text_key
+from lexmill.params import Deduplicate
+
+_WORD = re.compile(r"\w+")
+_SHINGLES_AT_ONCE = 4096
+
+
+class ExactDuplicates:
+    """Knows the texts that were seen, as hashes on disk."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._seen = DiskSet(connection, "seen_texts")
+
+    def __call__(self, record: Record) -> bool:
+        """Whether the record's text was seen; it is seen from now on."""
+        return not self._seen.add(text_key(*record.sides))
+
+
+class NearDuplicates:
+    """Knows the signatures of the records that were kept, on disk."""
+
+    def __init__(self, connection: sqlite3.Connection, choice: Deduplicate) -> None:
+        from datasketch import MinHash, MinHashLSH
+
+        self._choice = choice
+        # An explicit seed and scheme: the signatures are part of the result.
+        self._minhash: Any = MinHash(num_perm=choice.permutations, seed=1, scheme="affine32")
+        geometry = MinHashLSH(threshold=choice.threshold, num_perm=choice.permutations)
+        self._bands, self._rows = int(geometry.b), int(geometry.r)
+        self._cursor = connection.cursor()
+        self._cursor.execute("CREATE TABLE bands (hash BLOB, record INTEGER, PRIMARY KEY (hash, record)) WITHOUT ROWID")
+        self._cursor.execute("CREATE TABLE signatures (record INTEGER PRIMARY KEY, signature BLOB)")
+        self._kept = 0
+
+    def __call__(self, record: Record) -> bool:
+        """Whether a kept record's estimated similarity reaches the threshold; if none does, this one is kept."""
+        signature = self._signature(record)
+        hashes = list(self._band_hashes(signature))
+        marks = ",".join("?" * len(hashes))
+        query = f"SELECT DISTINCT signature FROM bands JOIN signatures USING (record) WHERE hash IN ({marks})"
+        for (other,) in self._cursor.execute(query, hashes):
+            if float(np.mean(np.frombuffer(other, "<u4") == signature)) >= self._choice.threshold:
+                return True
+        self._cursor.execute("INSERT INTO signatures VALUES (?, ?)", (self._kept, signature.tobytes()))
+        self._cursor.executemany("INSERT OR IGNORE INTO bands VALUES (?, ?)", ((h, self._kept) for h in hashes))
+        self._kept += 1
+        return False
+
+    def _signature(self, record: Record) -> np.ndarray:
+        """(permutations,) uint32."""
+        self._minhash.clear()
+        grams = shingles(" ".join(record.sides), self._choice.shingle)
+        while batch := [gram.encode("utf-8") for gram in islice(grams, _SHINGLES_AT_ONCE)]:
+            self._minhash.update_batch(batch)
+        return np.asarray(self._minhash.hashvalues).astype("<u4")
+
+    def _band_hashes(self, signature: np.ndarray) -> Iterator[bytes]:
+        for band in range(self._bands):
+            rows = signature[band * self._rows : (band + 1) * self._rows]
+            yield hashlib.blake2b(band.to_bytes(2, "little") + rows.tobytes(), digest_size=12).digest()
+
+
+def shingles(text: str, size: int) -> Iterator[str]:
+    """The word n-grams of a text, case folded; a text of fewer words is one n-gram, one without words itself."""
+    window: list[str] = []
+    whole = True
+    for match in _WORD.finditer(text.casefold()):
+        window.append(match.group())
+        if len(window) == size:
+            whole = False
+            yield " ".join(window)
+            del window[0]
+    if whole:
+        yield " ".join(window) or text

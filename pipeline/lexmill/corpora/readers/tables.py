@@ -1,0 +1,257 @@
+"""Tables and records: csv, tsv, jsonl and parquet files, a column or key for each role.
+
+Rows stream: a csv, tsv or jsonl row costs its own memory, a parquet file a batch of rows. Blank lines between rows are
+no records.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lexmill.corpora.faults import Faults
+from lexmill.corpora.record import Record
+from lexmill.corpora.source_files import SourceFiles
+from lexmill.corpora.text_files import MAX_LINE_BYTES, Advance, checked_encoding, lines
+from lexmill.errors import UserError
+from lexmill.params import RecordsReader
+from lexmill.strict import nearest
+
+_ROLES = {"text": ("text",), "labelled": ("text", "label"), "parallel": ("source", "target")}
+_PARQUET_BATCH = 1024
+
+Row = tuple[int, Mapping[str, Any]]
+"""A row's place (a line, or the row's number in a parquet file, from 1) and its values by role."""
+
+
+def read(kind: str, reader: RecordsReader, files: SourceFiles, faults: Faults, advance: Advance) -> Iterator[Record]:
+    """Records of a text, labelled or parallel corpus.
+
+    A record without a group column, or with an empty value in it, is its own group.
+    """
+    try:
+        checked_encoding(reader.encoding)
+    except UserError as fault:
+        faults.add(fault)
+        return
+    columns = {role: str(getattr(reader, role)) for role in _ROLES[kind]}
+    if reader.group is not None:
+        columns["group"] = reader.group
+    for path in files.paths:
+        file = files.file(path)
+        try:
+            for place, row in _rows(reader, columns, file, faults, advance):
+                try:
+                    yield _record(kind, reader, columns, f"{files.name(path)}:{place}", row)
+                except _BadValue as fault:
+                    faults.add(_fault(reader, str(fault), file, place))
+        except UserError as fault:
+            faults.add(fault)
+
+
+def _fault(reader: RecordsReader, message: str, file: Path, place: int) -> UserError:
+    if reader.format == "parquet":
+        return UserError(f"row {place}: {message}", file)
+    return UserError(message, file, place)
+
+
+def _rows(
+    reader: RecordsReader, columns: dict[str, str], file: Path, faults: Faults, advance: Advance
+) -> Iterator[Row]:
+    if reader.format == "parquet":
+        return _parquet_rows(columns, file, advance)
+    numbered = lines(file, checked_encoding(reader.encoding), advance)
+    if reader.format == "jsonl":
+        return _json_rows(columns, file, numbered, faults)
+    delimiter = "," if reader.format == "csv" else "\t"
+    split = _quoted_fields if reader.quoting else _plain_fields
+    return _table_rows(reader, columns, file, split(file, numbered, delimiter, faults), faults)
+
+
+# ---------------------------------------------------------------- values
+
+
+class _BadValue(Exception):
+    """A value that cannot be used, in words."""
+
+
+def _record(kind: str, reader: RecordsReader, columns: dict[str, str], name: str, row: Mapping[str, Any]) -> Record:
+    group = _scalar(columns["group"], row["group"]) if "group" in columns and row["group"] is not None else ""
+    if kind == "parallel":
+        source, target = _text(columns["source"], row["source"]), _text(columns["target"], row["target"])
+        return Record(name, group or None, source, target)
+    record = Record(name, group or None, _text(columns["text"], row["text"]))
+    if kind == "labelled":
+        record.label = _label(reader, columns["label"], row["label"])
+    return record
+
+
+def _text(column: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise _BadValue(f"'{column}' holds {_shown(value)}, not text")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise _BadValue(f"'{column}' holds half a character (U+{ord(value[error.start]):04X})") from None
+    return value
+
+
+def _scalar(column: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    return _text(column, value).strip()
+
+
+def _label(reader: RecordsReader, column: str, value: Any) -> str | None:
+    label = "" if value is None else _scalar(column, value)
+    if not label:
+        raise _BadValue(f"the label in '{column}' is empty")
+    if reader.positive_from is None or reader.negative_to is None:
+        return label
+    try:
+        rating = float(label)
+    except ValueError:
+        rating = math.nan
+    if math.isnan(rating):
+        raise _BadValue(f"the rating in '{column}' is {_shown(label)}, not a number")
+    if rating >= reader.positive_from:
+        return "positive"
+    return "negative" if rating <= reader.negative_to else None
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _missing(columns: Iterable[str], known: Sequence[str], file: Path, line: int | None) -> UserError | None:
+    """The fault of columns that a file lacks: all of them, each with the nearest known one."""
+    absent = [column for column in columns if column not in known]
+    if not absent:
+        return None
+    listed = ", ".join(known[:20]) + (" ..." if len(known) > 20 else "")
+    hints = [f"there is no column '{column}'" + _near(column, known) for column in absent]
+    return UserError(f"{' '.join(hints)}; columns: {listed}", file, line)
+
+
+def _near(column: str, known: Sequence[str]) -> str:
+    hint = nearest(column, known)
+    return hint if hint.startswith(", did") else ""
+
+
+# ---------------------------------------------------------------- csv and tsv
+
+
+def _quoted_fields(
+    file: Path, numbered: Iterator[tuple[int, str]], delimiter: str, faults: Faults
+) -> Iterator[tuple[int, list[str]]]:
+    """Rows of fields in which quotes have their usual meaning, each with the line it begins at."""
+    csv.field_size_limit(MAX_LINE_BYTES)  # the module's own, for all readers of this process
+    rows = csv.reader((f"{line}\n" for _, line in numbered), delimiter=delimiter, strict=True)
+    while True:
+        begins = rows.line_num + 1
+        try:
+            fields = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            if "new-line" in str(error):
+                message = "a carriage return inside a field; put the field in quotes or remove it"
+            else:
+                message = f"wrong quoting ({error}); if quotes have no meaning in this file, set reader.quoting: false"
+            faults.add(UserError(message, file, begins))
+            continue
+        if fields:
+            yield begins, fields
+
+
+def _plain_fields(
+    _file: Path, numbered: Iterator[tuple[int, str]], delimiter: str, _faults: Faults
+) -> Iterator[tuple[int, list[str]]]:
+    """Rows of fields cut at every delimiter."""
+    for number, line in numbered:
+        if line:
+            yield number, line.split(delimiter)
+
+
+def _table_rows(
+    reader: RecordsReader,
+    columns: dict[str, str],
+    file: Path,
+    rows: Iterator[tuple[int, list[str]]],
+    faults: Faults,
+) -> Iterator[Row]:
+    known: list[str] = []
+    places: dict[str, int] = {}
+    for line, fields in rows:
+        if not known:
+            known = fields if reader.header else [str(i) for i in range(len(fields))]
+            fault = _missing(columns.values(), known, file, line)
+            if fault is not None:
+                raise fault
+            twice = [column for column in columns.values() if known.count(column) > 1]
+            if twice:
+                raise UserError(f"two columns are named '{twice[0]}'; rename one", file, line)
+            places = {role: known.index(column) for role, column in columns.items()}
+            if reader.header:
+                continue
+        if len(fields) != len(known):
+            faults.add(UserError(f"{len(fields)} fields where {len(known)} were expected", file, line))
+            continue
+        yield line, {role: fields[place] for role, place in places.items()}
+
+
+# ---------------------------------------------------------------- jsonl and parquet
+
+
+def _json_rows(
+    columns: dict[str, str], file: Path, numbered: Iterator[tuple[int, str]], faults: Faults
+) -> Iterator[Row]:
+    for number, line in numbered:
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except json.JSONDecodeError as error:
+            faults.add(UserError(f"not valid JSON: {error.msg} (column {error.colno})", file, number))
+            continue
+        except (RecursionError, ValueError):
+            faults.add(UserError("not valid JSON: nested too deep, or a number too long", file, number))
+            continue
+        if not isinstance(value, dict):
+            faults.add(UserError(f"expected a JSON object, got {_shown(value)}", file, number))
+            continue
+        fault = _missing(columns.values(), list(value), file, number)
+        if fault is not None:
+            faults.add(fault)
+            continue
+        yield number, {role: value[column] for role, column in columns.items()}
+
+
+def _parquet_rows(columns: dict[str, str], file: Path, advance: Advance) -> Iterator[Row]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(file) as table:
+            fault = _missing(columns.values(), table.schema_arrow.names, file, None)
+            if fault is not None:
+                raise fault
+            number = 0
+            for batch in table.iter_batches(_PARQUET_BATCH, columns=sorted(set(columns.values()))):
+                for values in batch.to_pylist():
+                    number += 1
+                    yield number, {role: values[column] for role, column in columns.items()}
+    except FileNotFoundError:
+        raise UserError("the file does not exist; fetch the corpus again", file) from None
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError, OSError) as error:
+        raise UserError(f"not a readable parquet file ({error})", file) from None
+    advance(file.stat().st_size)

@@ -1,0 +1,92 @@
+"""JSON trees of messages, one file a language and component, joined on (component, key path).
+
+A component that lacks one of the two languages, a key that only one side has and a value that is no text are not
+records: nothing pairs with them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from lexmill.corpora.faults import Faults
+from lexmill.corpora.record import Record
+from lexmill.corpora.source_files import SourceFiles, uncompressed
+from lexmill.corpora.text_files import Advance, whole_text
+from lexmill.errors import UserError
+from lexmill.params import TranslationTreeReader
+
+KeyPath = tuple[str, ...]
+
+
+def read(reader: TranslationTreeReader, files: SourceFiles, faults: Faults, advance: Advance) -> Iterator[Record]:
+    """Message pairs in the order of the source trees; the group of a pair is its component."""
+    try:
+        sources = _by_component("source", reader.source, files)
+        targets = _by_component("target", reader.target, files)
+    except UserError as fault:
+        faults.add(fault)
+        return
+    if not sources.keys() & targets.keys():
+        counts = f"{len(sources)} components with a source file, {len(targets)} with a target file"
+        faults.add(UserError(f"{counts}, none with both; look at reader.source and reader.target", files.folder))
+    for component, path in sources.items():
+        if component not in targets:
+            continue
+        trees = []
+        for side in (path, targets[component]):
+            try:
+                trees.append(_messages(files, side, advance))
+            except UserError as fault:
+                faults.add(fault)
+        if len(trees) < 2:
+            continue
+        source, target = trees
+        for key, message in source.items():
+            if key in target:
+                yield Record(f"{component}:{'.'.join(key)}", component, message, target[key])
+
+
+def _by_component(side: str, pattern: str, files: SourceFiles) -> dict[str, str]:
+    if pattern.count("{group}") != 1:
+        raise UserError(f"reader.{side}: '{pattern}' must hold {{group}} once, where the component stands")
+    before, after = pattern.split("{group}")
+    expression = re.compile(f"(?:.*/)?{re.escape(before)}([^/]+){re.escape(after)}")
+    found: dict[str, str] = {}
+    for path in files.paths:
+        match = expression.fullmatch(path) or expression.fullmatch(uncompressed(path))
+        if match is None:
+            continue
+        component = match.group(1)
+        if component in found:
+            raise UserError(f"reader.{side}: two files for '{component}': {found[component]} and {path}", files.folder)
+        found[component] = path
+    if not found:
+        known = ", ".join(files.paths[:5]) + (" ..." if len(files.paths) > 5 else "")
+        raise UserError(f"reader.{side}: no file matches '{pattern}'; there are: {known}", files.folder)
+    return found
+
+
+def _messages(files: SourceFiles, path: str, advance: Advance) -> dict[KeyPath, str]:
+    file = files.file(path)
+    text = whole_text(file, "utf-8", advance)
+    try:
+        tree = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"not valid JSON: {error.msg} (column {error.colno})", file, error.lineno) from None
+    except (RecursionError, ValueError):
+        raise UserError("not valid JSON: nested too deep, or a number too long", file) from None
+    if not isinstance(tree, dict):
+        raise UserError("expected a JSON object of messages", file, 1)
+    return dict(_leaves(tree, ()))
+
+
+def _leaves(tree: dict[str, Any], above: KeyPath) -> Iterator[tuple[KeyPath, str]]:
+    for key, value in tree.items():
+        path = (*above, key)
+        if isinstance(value, dict):
+            yield from _leaves(value, path)
+        elif isinstance(value, str):
+            yield path, value

@@ -1,0 +1,39 @@
+"""What was removed, by which filter: counts and a few examples, the same ones every time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from typing import Any
+
+from lexmill.corpora.record import text_key
+
+EXAMPLES = 5
+_EXAMPLE_CHARACTERS = 200
+
+
+class Removals:
+    """Counts for each filter, and the `EXAMPLES` removed records with the smallest hashes: a sample of them all."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.counts = dict.fromkeys(names, 0)
+        self._examples: dict[str, list[tuple[int, str]]] = {name: [] for name in self.counts}
+
+    def add(self, name: str, shown: str) -> None:
+        """One more record is removed by the filter `name`."""
+        self.counts[name] += 1
+        rank = -int.from_bytes(text_key(shown), "big")
+        kept = self._examples[name]
+        if len(kept) == EXAMPLES and rank <= kept[0][0]:
+            return
+        example = shown if len(shown) <= _EXAMPLE_CHARACTERS else shown[:_EXAMPLE_CHARACTERS] + " ..."
+        if (rank, example) in kept:
+            return
+        (heapq.heappush if len(kept) < EXAMPLES else heapq.heapreplace)(kept, (rank, example))
+
+    def samples(self) -> list[dict[str, Any]]:
+        """`{"name", "removed", "examples"}` of each filter, in the order in which they were asked."""
+        return [
+            {"name": name, "removed": count, "examples": [shown for _, shown in sorted(self._examples[name])]}
+            for name, count in self.counts.items()
+        ]

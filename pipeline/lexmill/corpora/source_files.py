@@ -1,0 +1,79 @@
+"""The fetched files of a corpus, in their natural order, and the names that their documents get."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+from lexmill.corpora.text_files import COMPRESSED_SUFFIXES
+from lexmill.errors import UserError
+from lexmill.storage import read_json
+
+
+def natural_key(text: str) -> tuple[tuple[int, str] | tuple[int, int, str], ...]:
+    """A sort key under which `part2` comes before `part10`; ties keep the order of the plain text."""
+    parts = re.split(r"([0-9]+)", text)
+    return tuple((0, int(part), part) if i % 2 else (1, part) for i, part in enumerate(parts))
+
+
+def uncompressed(path: str) -> str:
+    """The path without a last `.gz` or `.zst`."""
+    for suffix in COMPRESSED_SUFFIXES:
+        path = path.removesuffix(suffix)
+    return path
+
+
+class SourceFiles:
+    """A source folder, read through its manifest.
+
+    Attributes:
+        folder: where the files lie.
+        paths: their paths in it, naturally sorted.
+        bytes: their size together.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        """Raises `UserError` when the folder was not fetched or holds no file."""
+        self.folder = Path(folder)
+        manifest = self.folder / "manifest.json"
+        if not manifest.is_file():
+            raise UserError("there is no manifest.json here; fetch the corpus first", self.folder)
+        files = read_json(manifest)["files"]
+        self.paths = sorted((str(file["path"]) for file in files), key=natural_key)
+        self.bytes = sum(int(file["bytes"]) for file in files)
+        if not self.paths:
+            raise UserError("the corpus has no files; look at its `source` in params.yaml", manifest)
+        stems = {path: PurePosixPath(uncompressed(path)).stem for path in self.paths}
+        shared = {stem for stem, count in Counter(stems.values()).items() if count > 1}
+        self._names = {
+            path: str(PurePosixPath(uncompressed(path)).with_suffix("")) if stem in shared else stem
+            for path, stem in stems.items()
+        }
+
+    def file(self, path: str) -> Path:
+        return self.folder / path
+
+    def name(self, path: str) -> str:
+        """The file's stem; of files with the same stem, the whole path without its suffix."""
+        return self._names[path]
+
+    def matching(self, patterns: Iterable[str]) -> list[str]:
+        """The paths that match the globs, pattern after pattern, each once; naturally sorted within a pattern.
+
+        A pattern without "/" is held against the file's name alone, and `.gz` and `.zst` may be left out of it.
+        """
+        found: dict[str, None] = {}
+        for pattern in patterns:
+            for path in self.paths:
+                if any(_matches(form, pattern) for form in (path, uncompressed(path))):
+                    found[path] = None
+        return list(found)
+
+
+def _matches(path: str, pattern: str) -> bool:
+    if "/" not in pattern:
+        path = PurePosixPath(path).name
+    return fnmatch.fnmatchcase(path, pattern) or fnmatch.fnmatchcase(path, f"*/{pattern}")

@@ -1,0 +1,227 @@
+"""Reading text files safely: bounded lines, "\\n" only, gzip and zstd seen by their first bytes, faults with a place.
+
+Key properties: a line ends at "\\n" and nowhere else (U+0085, U+2028 and form feed stay inside it), one "\\r" before
+it is dropped, one byte order mark at the start of the file is dropped. Memory is bounded by `MAX_LINE_BYTES`, or by
+`MAX_DOCUMENT_BYTES` for a whole file, however large the file is.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from lexmill.errors import UserError
+
+MAX_LINE_BYTES = 16 << 20
+MAX_DOCUMENT_BYTES = 64 << 20
+COMPRESSED_SUFFIXES = (".gz", ".zst")
+
+Advance = Callable[[int], None]
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+# A zstd block of 4 bytes can stand for 128 KiB: what goes in at once bounds what comes out.
+_ZSTD_INPUT_BYTES = 4096
+
+
+def no_advance(_count: int) -> None:
+    """Tells nobody how many bytes were read."""
+
+
+class _Counted(io.RawIOBase):
+    """A raw file that tells how many bytes were read from it."""
+
+    def __init__(self, path: Path, advance: Advance) -> None:
+        self._file = io.FileIO(path)
+        self._advance = advance
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.readinto(buffer) or 0
+        self._advance(count)
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class _Zstandard(io.RawIOBase):
+    """The decompressed bytes of one or more zstd frames; a frame that is cut off is an error, not an end."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        import zstandard
+
+        self._raw = raw
+        self._decompressor = zstandard.ZstdDecompressor()
+        self._frame: Any = None
+        self._pending = b""
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            data = self._pending or self._raw.read(_ZSTD_INPUT_BYTES)
+            self._pending = b""
+            if not data:
+                if self._frame is not None:
+                    raise EOFError("the file ends inside a zstd frame")
+                return 0
+            if self._frame is None:
+                self._frame = self._decompressor.decompressobj()
+            self._ready = memoryview(self._frame.decompress(data))
+            if self._frame.eof:
+                self._pending, self._frame = self._frame.unused_data, None
+        count = min(len(buffer), len(self._ready))
+        buffer[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+@contextmanager
+def open_bytes(path: Path, advance: Advance = no_advance) -> Iterator[BinaryIO]:
+    """Open a file for reading, decompressed if it is gzip or zstd.
+
+    Args:
+        path: the file.
+        advance: called with the number of (compressed) bytes after each read.
+
+    Raises:
+        UserError: the file does not exist or cannot be read.
+    """
+    try:
+        buffered = io.BufferedReader(_Counted(path, advance), 1 << 16)
+    except FileNotFoundError:
+        raise UserError("the file does not exist; fetch the corpus again", path) from None
+    except (IsADirectoryError, PermissionError) as error:
+        raise UserError(f"cannot be read ({error.strerror})", path) from None
+    with buffered:
+        raw = cast(BinaryIO, buffered)
+        start = buffered.peek(4)[:4]
+        if start.startswith(_GZIP_MAGIC):
+            yield cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=raw), 1 << 16))
+        elif start.startswith(_ZSTD_MAGIC):
+            yield cast(BinaryIO, io.BufferedReader(_Zstandard(raw), 1 << 16))
+        else:
+            yield raw
+
+
+def _damaged(error: Exception) -> bool:
+    known = isinstance(error, EOFError | zlib.error | gzip.BadGzipFile)
+    return known or type(error).__module__.startswith("zstandard")
+
+
+def raw_lines(path: Path, advance: Advance = no_advance) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file as (number from 1, bytes with their "\\n"), one at a time.
+
+    Raises:
+        UserError: with the line, for a line over `MAX_LINE_BYTES`, a NUL byte (a binary file), UTF-16, or damaged
+            compression.
+    """
+    number = 0
+    with open_bytes(path, advance) as stream:
+        while True:
+            try:
+                line = stream.readline(MAX_LINE_BYTES + 1)
+            except Exception as error:
+                if not _damaged(error):
+                    raise
+                message = f"the compressed file is cut off or damaged ({error}); fetch or compress it again"
+                raise UserError(message, path, number + 1) from None
+            if not line:
+                return
+            number += 1
+            if len(line) > MAX_LINE_BYTES:
+                message = (
+                    f"the line is longer than {MAX_LINE_BYTES >> 20} MiB; is this a text file? Break it into lines"
+                )
+                raise UserError(message, path, number)
+            if number == 1 and line.startswith(_UTF16_MARKS):
+                raise UserError("the file is UTF-16; save it as UTF-8", path, 1)
+            if b"\0" in line:
+                at = line.index(b"\0") + 1
+                raise UserError(f"a NUL byte (byte {at} of the line): the file is binary, not text", path, number)
+            yield number, line
+
+
+def checked_encoding(name: str) -> str:
+    """The codec's own name of a character encoding in which "\\n" is one byte.
+
+    Raises:
+        UserError: unknown, or an encoding such as UTF-16 whose lines cannot be cut at a byte.
+    """
+    try:
+        codec = codecs.lookup(name)
+        one_byte = codec.name == "utf-8-sig" or "\n".encode(codec.name) == b"\n"
+    except LookupError:
+        raise UserError(f"reader.encoding: '{name}' is not a character encoding; utf-8 or latin-1?") from None
+    if not one_byte:
+        raise UserError(f"reader.encoding: {name} files are not read; save them as UTF-8")
+    return "utf-8" if codec.name == "utf-8-sig" else codec.name
+
+
+def decode(data: bytes, encoding: str, path: Path, line: int) -> str:
+    """Decode bytes that begin at `line` of a file.
+
+    Raises:
+        UserError: with the line and the byte that is wrong.
+    """
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        start = data.rfind(b"\n", 0, error.start) + 1
+        line += data.count(b"\n", 0, error.start)
+        hint = "; if the file is latin-1, set reader.encoding: latin-1" if encoding == "utf-8" else ""
+        wrong = f"byte {error.start - start + 1} of the line, 0x{data[error.start]:02x}"
+        raise UserError(f"not {encoding.upper()} ({wrong}){hint}", path, line) from None
+
+
+def _without_mark(data: bytes, encoding: str) -> bytes:
+    return data.removeprefix(codecs.BOM_UTF8) if encoding == "utf-8" else data
+
+
+def lines(path: Path, encoding: str, advance: Advance = no_advance) -> Iterator[tuple[int, str]]:
+    """The lines of a text file as (number from 1, text without its line end).
+
+    Raises:
+        UserError: see `raw_lines` and `decode`.
+    """
+    for number, data in raw_lines(path, advance):
+        if number == 1:
+            data = _without_mark(data, encoding)  # noqa: PLW2901
+            if not data:
+                return  # a byte order mark and nothing else
+        yield number, decode(data.removesuffix(b"\n").removesuffix(b"\r"), encoding, path, number)
+
+
+def whole_text(path: Path, encoding: str, advance: Advance = no_advance) -> str:
+    """The text of a file as it is, but for "\\r\\n" turned into "\\n" and a byte order mark dropped.
+
+    Raises:
+        UserError: see `raw_lines` and `decode`; or the file is larger than `MAX_DOCUMENT_BYTES`.
+    """
+    parts = []
+    size = 0
+    for number, data in raw_lines(path, advance):
+        size += len(data)
+        if size > MAX_DOCUMENT_BYTES:
+            message = f"the document is larger than {MAX_DOCUMENT_BYTES >> 20} MiB"
+            raise UserError(f"{message}; set reader.document: paragraph or line", path, number)
+        parts.append(data)
+    data = _without_mark(b"".join(parts), encoding)
+    return decode(data, encoding, path, 1).replace("\r\n", "\n")
