@@ -1,0 +1,1 @@
+"""Decoding: sampling from language models, beam search for translators, forced scoring."""

@@ -1,7 +1,7 @@
 """What a decoder remembers between steps, so that a step costs one position and not all of them.
 
-Memory: 2 * layers * D * (B * T + sources * S) numbers. Shape letters: B rows (sources times beams), H heads, T positions
-decoded so far, S source length, K head width.
+Memory: 2 * layers * D * (B * T + sources * S) numbers. Shape letters: B rows (sources times beams), H heads, T
+positions decoded so far, S source length, K head width.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The encoder-decoder Transformer (Vaswani et al. 2017): one embedding for source, target and output.
 
-ReLU, sinusoidal positions, dropout on embeddings and residuals, layer norm before or after each sub-layer. A target starts
-with the begin token and ends with the end token; a source ends with the end token. Cost of a training step:
+ReLU, sinusoidal positions, dropout on embeddings and residuals, layer norm before or after each sub-layer. A target
+starts with the begin token and ends with the end token; a source ends with the end token. Cost of a training step:
 `Transformer.training_flops`; memory O(tokens * (D * layers + D_ffn)).
 
 Shape letters: B rows, S source length, T target length, D model width, V vocabulary.

@@ -1,0 +1,194 @@
+"""Beam search for translators: cached, batched over sentences, exact in when it stops.
+
+A sentence has `beam_size` places. At each step every live hypothesis is continued by every token, and the best
+continuations by log-probability fill the places that are left: one that ends with the end token is finished, keeps
+its place and is never continued. Finished ones are ranked by log P / ((5 + length) / 6) ** alpha (Wu et al. 2016,
+equation 14), the end token counted in the length. A sentence is done when no place is live, or when the worst of the
+`n_best` finished is at least as good as what any live one could still become: log P only falls, so the bound is its
+log P now at the greatest length. At the longest length only the end token may follow. One place: greedy search.
+
+Equal scores are ordered by place and token, so a search has one answer; it does not depend on the other sentences of
+the batch. Cost: a decoder step over sentences * beam_size rows for each position, sentences that are done left out.
+
+Shape letters: N sentences still searched, K places, C continuations looked at of each place, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from lexmill.decoding.ranking import largest
+from lexmill.params import BeamSearch
+from lexmill.tokenizers.tokenizer import BOS, EOS, MASK, PAD, UNK
+
+NEVER_WRITTEN = (PAD, UNK, BOS, MASK)
+
+
+class TranslatorCache(Protocol):
+    """What a translator remembers between steps."""
+
+    def reorder(self, rows: Tensor, sources: Tensor | None = None) -> None: ...
+
+
+class Translator(Protocol):
+    """What the search needs of a network."""
+
+    @property
+    def max_positions(self) -> int: ...
+    def encode(self, source: Tensor, source_mask: Tensor) -> Tensor: ...
+    def new_cache(self, memory: Tensor, source_mask: Tensor) -> TranslatorCache: ...
+    def decode(
+        self, target_in: Tensor, memory: Tensor, source_mask: Tensor, cache: TranslatorCache | None = None
+    ) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A translation found.
+
+    Attributes:
+        tokens: without begin and end token.
+        log_probability: of the tokens and the end token, in nats, as forced decoding gives it.
+        score: log_probability under the length penalty.
+    """
+
+    tokens: tuple[int, ...]
+    log_probability: float
+    score: float
+
+
+def length_penalty(length: int, alpha: float) -> float:
+    """((5 + length) / 6) ** alpha; length in tokens, the end token included."""
+    return float(((5 + length) / 6) ** alpha)
+
+
+@dataclass
+class _Sentence:
+    """A sentence under search: where it stands in the input, its longest translation, what is finished."""
+
+    place: int
+    longest: int
+    finished: list[Hypothesis] = field(default_factory=list)
+
+    def finish(self, tokens: tuple[int, ...], log_probability: float, alpha: float) -> None:
+        score = log_probability / length_penalty(len(tokens) + 1, alpha)
+        self.finished.append(Hypothesis(tokens, log_probability, score))
+
+    def done(self, best_live: float, n_best: int, alpha: float) -> bool:
+        """Whether no live hypothesis can come among the `n_best`; `best_live` is -inf when none lives."""
+        if best_live == -torch.inf:
+            return True
+        if len(self.finished) < n_best:
+            return False
+        bound = best_live / length_penalty(self.longest + 1, alpha)
+        return sorted((one.score for one in self.finished), reverse=True)[n_best - 1] >= bound
+
+    def best(self, n_best: int) -> list[Hypothesis]:
+        """The best finished ones; of equal scores the one that was finished first."""
+        return sorted(self.finished, key=lambda one: -one.score)[:n_best]
+
+
+def longest_translation(source_tokens: int, search: BeamSearch, max_positions: int) -> int:
+    """The most tokens of a translation, end token not counted, for a source of so many (end token not counted)."""
+    wanted = int(search.max_length_ratio * source_tokens) + search.max_length_extra
+    return max(0, min(wanted, max_positions - 1))
+
+
+@torch.inference_mode()
+def beam_search(
+    module: Translator, source: Tensor, source_mask: Tensor, search: BeamSearch, n_best: int = 1
+) -> list[list[Hypothesis]]:
+    """The `n_best` translations of each source, best first.
+
+    Args:
+        module: a translator in eval mode.
+        source, source_mask: (B, S) int64 and bool; each row ends with the end token, then padding.
+        search: the search's sizes.
+        n_best: at most `search.beam_size`.
+
+    Returns:
+        For each row at least one hypothesis, and `n_best` unless there are fewer possible translations.
+    """
+    if not 1 <= n_best <= search.beam_size:
+        raise ValueError(f"n_best is {n_best}; it must be from 1 to beam_size ({search.beam_size})")
+    found: list[list[Hypothesis]] = [[] for _ in range(source.size(0))]
+    if source.size(0) == 0:
+        return found
+    lengths = (source_mask.sum(1) - 1).clamp(min=0).tolist()
+    live = [_Sentence(i, longest_translation(n, search, module.max_positions)) for i, n in enumerate(lengths)]
+    beams, alpha, device = search.beam_size, search.length_penalty, source.device
+    memory = module.encode(source, source_mask)
+    cache = module.new_cache(memory, source_mask)
+    tokens = torch.full((len(live), beams, 1), BOS, device=device)  # (N, K, time)
+    scores = torch.full((len(live), beams), -torch.inf, dtype=torch.float64, device=device)  # (N, K)
+    scores[:, 0] = 0.0
+    step = 0
+    while live:
+        logits = module.decode(tokens[:, :, -1].reshape(-1, 1), memory, source_mask, cache)[:, -1]  # (N K, V)
+        at_end = torch.tensor([one.longest <= step for one in live], device=device)
+        total, token = _continuations(logits, scores, at_end)  # (N, K C)
+        order = total.sort(dim=1, descending=True, stable=True)
+        total = order.values[:, :beams]
+        rank = torch.arange(total.size(1), device=device)
+        places = torch.tensor([beams - len(one.finished) for one in live], device=device)
+        chosen = (rank < places[:, None]) & (total > -torch.inf)  # (N, K)
+        parent = order.indices[:, :beams] // (token.size(1) // beams)
+        token = token.gather(1, order.indices[:, :beams])
+        ends = chosen & (token == EOS)
+        for row, place in ends.nonzero().tolist():
+            words = tuple(tokens[row, parent[row, place], 1:].tolist())
+            live[row].finish(words, float(total[row, place]), alpha)
+        goes_on = chosen & ~ends
+        total = total.masked_fill(~goes_on, -torch.inf)
+        total, order_live = total.sort(dim=1, descending=True, stable=True)  # live ones to the front
+        parent, token = parent.gather(1, order_live), token.gather(1, order_live)
+        total, parent, token = _widen(total, beams, -torch.inf), _widen(parent, beams, 0), _widen(token, beams, EOS)
+        best_live = total[:, 0].tolist()
+        stays = [i for i, one in enumerate(live) if not one.done(best_live[i], n_best, alpha)]
+        for one in (one for i, one in enumerate(live) if i not in set(stays)):
+            found[one.place] = one.best(n_best)
+        live = [live[i] for i in stays]
+        kept = torch.tensor(stays, dtype=torch.int64, device=device)
+        rows = (kept[:, None] * beams + parent[kept]).flatten()
+        if live and not torch.equal(rows, torch.arange(tokens.size(0) * beams, device=device)):
+            cache.reorder(rows, kept if len(kept) < tokens.size(0) else None)
+            source_mask, memory = source_mask[kept], memory[kept]
+        tokens = torch.cat([tokens.flatten(0, 1)[rows].view(len(kept), beams, -1), token[kept][:, :, None]], dim=2)
+        scores = total[kept]
+        step += 1
+    return found
+
+
+def _continuations(logits: Tensor, scores: Tensor, at_end: Tensor) -> tuple[Tensor, Tensor]:
+    """The best K next tokens of each place: their total log-probability and their id, (N, K C) each.
+
+    No more than K of one place can be chosen, so C = K is enough. Log-probabilities are those of the whole vocabulary,
+    so that a score is what forced decoding gives; what is never written is left out after the softmax.
+
+    Args:
+        logits: (N K, V).
+        scores: (N, K) log-probability of each place so far; -inf where none lives.
+        at_end: (N,) bool: only the end token may follow.
+    """
+    n, beams = scores.shape
+    logits = logits.float()
+    norm = logits.logsumexp(dim=1, keepdim=True)  # (N K, 1)
+    end = logits[:, EOS].clone()
+    logits[:, NEVER_WRITTEN] = -torch.inf
+    forced = at_end.repeat_interleave(beams)
+    if bool(forced.any()):
+        logits[forced] = -torch.inf
+        logits[forced, EOS] = end[forced]
+    best, token = largest(logits, beams)  # (N K, C)
+    total = (best - norm).double().view(n, beams, -1) + scores[:, :, None]
+    return total.flatten(1), token.view(n, -1)
+
+
+def _widen(values: Tensor, width: int, fill: float) -> Tensor:
+    """(N, C) with C <= width filled up to (N, width)."""
+    missing = width - values.size(1)
+    return values if missing == 0 else torch.nn.functional.pad(values, (0, missing), value=fill)
