@@ -171,6 +171,13 @@ def cells(row: Row) -> tuple[str, str, str, str, str]:
     return row.model, row.corpus, f"{row.metric.replace('_', ' ')} {arrow}", value, "\n".join(floors)
 
 
+def markdown(rows: list[Row]) -> str:
+    """The rows as a Markdown table."""
+    lines = ["| model | corpus | metric | value [interval] | beside its floors |", "|---|---|---|---|---|"]
+    lines += ["| " + " | ".join(cell.replace("\n", "<br>") for cell in cells(row)) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
 def table(rows: list[Row], experiment: str) -> Any:
     """A rich table of the rows."""
     from rich.table import Table

@@ -10,7 +10,7 @@ import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -90,7 +90,12 @@ class Session:
 
 @contextmanager
 def open_session(
-    targets: Sequence[str] = (), *, root: str | Path = ".", jobs: int = 2, display: Display | None = None
+    targets: Sequence[str] = (),
+    *,
+    root: str | Path = ".",
+    jobs: int = 2,
+    display: Display | None = None,
+    handle_signals: bool = True,
 ) -> Iterator[Session]:
     """Hold the workspace, read its plan, and end what runs in good order at Ctrl-C or SIGTERM.
 
@@ -99,6 +104,7 @@ def open_session(
         root: the workspace.
         jobs: light stages side by side.
         display: what shows the run; default the terminal.
+        handle_signals: turn SIGINT and SIGTERM into an orderly end; else an exception in the block does that.
 
     Raises:
         RetryableError: another run holds the workspace.
@@ -109,8 +115,13 @@ def open_session(
         plan = graph.read(root, targets)
         session = Session(root, plan, lock, Slots(jobs), display or Display())
         session.stop.attach(lambda _code: session.slots.close())
-        with stopping(session.stop, session.display):
-            yield session
+        try:
+            with stopping(session.stop, session.display) if handle_signals else nullcontext():
+                yield session
+        except BaseException as error:
+            session.stop.request(EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else EXIT_TERMINATED)
+            session.slots.wait_empty()
+            raise
 
 
 @contextmanager

@@ -54,6 +54,11 @@ class Slots:
             self._closed = True
             self._condition.notify_all()
 
+    def wait_empty(self) -> None:
+        """Wait until nobody holds a place."""
+        with self._condition:
+            self._condition.wait_for(lambda: not self._alone and self._light == 0)
+
     def _free(self, alone: bool) -> bool:
         if alone:
             return not self._alone and self._light == 0

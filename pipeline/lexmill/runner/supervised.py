@@ -60,6 +60,7 @@ class Stop:
 
     def __init__(self) -> None:
         self.code: int | None = None
+        self._event = threading.Event()
         self._lock = threading.Lock()
         self._tell: dict[int, Callable[[int], None]] = {}
 
@@ -67,10 +68,15 @@ class Stop:
         """Ask for an end with `EXIT_INTERRUPTED` or `EXIT_TERMINATED`; later requests change nothing."""
         if self.code is None:
             self.code = code
+        self._event.set()
         with self._lock:
             tell = list(self._tell.values())
         for one in tell:
             one(code)
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep, but not beyond a request; whether there was one."""
+        return self._event.wait(seconds)
 
     def attach(self, tell: Callable[[int], None]) -> int:
         """`tell` is called with the code at a request, at once if there was one; gives a key for `detach`."""

@@ -1,0 +1,141 @@
+"""The pipeline as a Prefect flow: one task a stage of DVC's graph, the same runner as `lexmill run` beneath.
+
+    python -m flows.pipeline run [STAGE...] [--jobs N]
+    python -m flows.pipeline serve --cron "0 2 * * *"
+
+DVC is the cache: only the stages that changed and those that follow them become tasks, and no result is cached or kept
+by Prefect. A stage that ends with "try again" (75: no network, a busy server) is retried with growing pauses.
+Identity: none here; the flow, `lexmill run` and `dvc repro` give the same results and go on from each other.
+Cost: one server start (about 15 s) where none is configured; a no-op needs no server.
+"""
+
+from __future__ import annotations
+
+if __name__ == "__main__":  # before Prefect is imported: its settings are read once, at import
+    from flows.main import main
+
+    main()
+
+import time
+from typing import Any
+
+from prefect import Task, flow, get_run_logger
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.futures import PrefectFuture, wait
+from prefect.task_runners import ThreadPoolTaskRunner
+
+from lexmill.commands.run import finish
+from lexmill.errors import EXIT_DONE, EXIT_RETRY, LexmillError
+from lexmill.progress import line_text
+from lexmill.runner.session import Session, open_session
+from lexmill.runner.supervised import Outcome
+
+RETRY_PAUSES = (10.0, 60.0, 300.0)  # seconds
+_PROGRESS_SECONDS = 10.0
+
+
+class StageFailed(LexmillError):
+    """A stage ended badly; carries its exit code."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.message or f"{outcome.stage} ended with exit code {outcome.code}")
+        self.exit_code = outcome.code
+
+
+class RunFailed(LexmillError):
+    """The flow's own end after a failed stage: Prefect would end it as pending. Carries the run's exit code."""
+
+    def __init__(self, session: Session) -> None:
+        failed = [outcome.stage for outcome in session.outcomes.values() if outcome.code != EXIT_DONE]
+        parts = [f"failed: {', '.join(failed)}" if failed else "stopped"]
+        if session.not_run:
+            parts.append(f"not run: {', '.join(session.not_run)}")
+        super().__init__("; ".join(parts))
+        self.exit_code = session.code
+
+
+def _should_retry(_task: Any, _run: Any, state: Any) -> bool:
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, StageFailed) and error.exit_code == EXIT_RETRY
+
+
+@flow(
+    name="lexmill",
+    task_runner=ThreadPoolTaskRunner(max_workers=64),  # type: ignore[arg-type]
+    persist_result=False,
+)
+def pipeline(targets: list[str] | None = None, jobs: int = 2) -> None:
+    """Run what changed, publish the models, show the results.
+
+    Args:
+        targets: stages or groups of stages; they and what they need. None: all.
+        jobs: light stages side by side; trainings run alone.
+    """
+    logger = get_run_logger()
+    # Signals stay Prefect's: a cancelled run gets an exception here, which ends the tree below.
+    with open_session(targets or (), jobs=jobs, handle_signals=False) as session:
+        logger.info("%d stages to run, %d unchanged", len(session.plan.todo), session.plan.unchanged)
+        if session.plan.todo:
+            wait(list(_submit(session).values()))
+            _stage_table(session)
+        if session.code != EXIT_DONE:
+            raise RunFailed(session)
+        text = finish(session.root, session.display)
+        if text:
+            create_markdown_artifact(text, key="results", description="Test figures beside their floors")
+
+
+def _submit(session: Session) -> dict[str, PrefectFuture[None]]:
+    """A task for each stage to run, after those it needs: the run graph of the page is the DVC graph."""
+    futures: dict[str, PrefectFuture[None]] = {}
+    reasons = session.plan.reasons()
+    for stage in session.plan.todo:
+        run = Task(
+            _stage_work(session, stage.name, "; ".join(reasons[stage.name])),
+            name=stage.name.partition("@")[0],
+            task_run_name=stage.name,
+            cache_policy=NO_CACHE,
+            persist_result=False,
+            retries=len(RETRY_PAUSES),
+            retry_condition_fn=_should_retry,
+        )
+        futures[stage.name] = run.submit(wait_for=[futures[name] for name in stage.needs if name in futures])
+    return futures
+
+
+def _stage_work(session: Session, stage: str, why: str) -> Any:
+    """The body of a stage's task: its output goes to the task's log, its progress as a line every ten seconds."""
+    pauses = iter(RETRY_PAUSES)
+
+    def work() -> None:
+        logger = get_run_logger()
+        logger.info("why: %s", why)
+        start = last = time.monotonic()
+
+        def record(data: dict[str, Any]) -> None:
+            nonlocal last
+            now = time.monotonic()
+            if now - last >= _PROGRESS_SECONDS:
+                last = now
+                text = line_text(data["description"], data["done"], data["total"], data["shown"], now - start)
+                logger.info("%s", text)
+
+        outcome = session.run(stage, line=lambda text: logger.info("%s", text), record=record)
+        if outcome.code == EXIT_DONE:
+            return
+        if outcome.code == EXIT_RETRY and (pause := next(pauses, None)) is not None:
+            # The pause is ours, not Prefect's, which cannot be interrupted.
+            session.display.note(f"{stage}: trying again in {pause:.0f} s")
+            session.stop.wait(pause)
+        raise StageFailed(outcome)
+
+    return work
+
+
+def _stage_table(session: Session) -> None:
+    rows = [
+        {"stage": outcome.stage, "state": outcome.state, "seconds": round(outcome.seconds, 1), "code": outcome.code}
+        for outcome in session.outcomes.values()
+    ]
+    create_table_artifact(rows, key="stages", description="What ran, and how long it took")

@@ -1,0 +1,1 @@
+"""What the `lexmill` commands do; `lexmill.cli` only reads their options."""

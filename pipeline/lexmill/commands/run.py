@@ -1,0 +1,118 @@
+"""`lexmill run`, and what every door does at the end of a run: publish the models, show the results."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lexmill import execution, params, results
+from lexmill.errors import EXIT_DONE, RetryableError
+from lexmill.progress import bar
+from lexmill.runner.display import Display
+from lexmill.runner.graph import Plan, read
+from lexmill.runner.session import Session, open_session, run_all
+from lexmill.stages.entry import preflight
+
+__all__ = ["finish", "preflight", "run", "run_nothing", "show_reasons"]
+
+_SHOWN_REASONS = 4
+
+
+def run(targets: Sequence[str], jobs: int) -> int:
+    """Run what changed under the workspace's lock, publish, show the results; gives the exit code.
+
+    Raises:
+        UserErrors: params.yaml or the execution settings have faults (all of them).
+        RetryableError: another run holds the workspace.
+    """
+    preflight()
+    with open_session(targets, jobs=jobs) as session:
+        if session.plan.todo:
+            run_all(session)
+            _summary(session)
+        else:
+            _nothing(session)
+        if session.code == EXIT_DONE:
+            finish(session.root, session.display)
+        return session.code
+
+
+def run_nothing(targets: Sequence[str], jobs: int) -> bool:
+    """Finish at once where nothing changed; False where there is something to run."""
+    with open_session(targets, jobs=jobs) as session:
+        if session.plan.todo:
+            return False
+        _nothing(session)
+        finish(session.root, session.display)
+        return True
+
+
+def _nothing(session: Session) -> None:
+    session.display.note(f"{session.plan.unchanged} stages unchanged, nothing to run")
+
+
+def _summary(session: Session) -> None:
+    counts: dict[str, int] = {}
+    for outcome in session.outcomes.values():
+        counts[outcome.state] = counts.get(outcome.state, 0) + 1
+    if session.plan.unchanged:
+        counts["unchanged"] = counts.get("unchanged", 0) + session.plan.unchanged
+    if session.not_run:
+        counts["not run"] = len(session.not_run)
+    session.display.note("stages: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
+    if session.not_run:
+        session.display.note(f"not run: {', '.join(session.not_run)}")
+
+
+def finish(root: Path, display: Display) -> str:
+    """Publish what is packaged (if the execution settings say so) and show the results.
+
+    A tracking server that is down does not spoil the run: it is told, and `lexmill publish` sends the rest later.
+
+    Returns:
+        The results as a Markdown table; empty where there are none.
+    """
+    choices = params.load(root / "params.yaml")
+    settings = execution.load_execution(root)
+    if settings.publish:
+        from lexmill.registry.publish import publish_all
+
+        try:
+            with bar("publish the models"):
+                told = publish_all(choices, settings, root)
+            for line in told:
+                display.note(str(line))
+        except RetryableError as error:
+            display.note(f"not published: {error}")
+    rows = results.collect(choices, root)
+    if not rows:
+        return ""
+    show_results(rows, choices.experiment)
+    display.note("the report: reports/index.html; the pages: make ui")
+    return results.markdown(rows)
+
+
+def show_results(rows: list[results.Row], experiment: str) -> None:
+    """The table on standard output."""
+    from rich.console import Console
+
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120)
+    console.print(results.table(rows, experiment))
+
+
+def show_reasons(targets: Sequence[str]) -> None:
+    """`lexmill run --why`: what would run and why, without running it."""
+    preflight()
+    plan = read(targets=targets)
+    print(reasons_text(plan))
+
+
+def reasons_text(plan: Plan) -> str:
+    """One line a stage to run with its first reasons, then how many need nothing."""
+    lines = []
+    for name, reasons in plan.reasons().items():
+        more = f"; {len(reasons) - _SHOWN_REASONS} more" if len(reasons) > _SHOWN_REASONS else ""
+        lines.append(f"{name}: {'; '.join(reasons[:_SHOWN_REASONS])}{more}")
+    lines.append(f"{len(plan.todo)} stages to run, {plan.unchanged} unchanged")
+    return "\n".join(lines)

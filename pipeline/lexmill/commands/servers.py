@@ -1,0 +1,186 @@
+"""The pages' servers as child processes: MLflow and Prefect on 127.0.0.1, each ended with the process that started it.
+
+A server runs under the runner's supervisor, so it ends even when its parent is killed. A Prefect server leaves its
+address in .lexmill/servers/prefect.json, so that the pages and a run of the same workspace share one: two servers on
+one SQLite file block each other ("database is locked").
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lexmill import storage
+from lexmill.errors import RetryableError
+from lexmill.quiet import quieten
+from lexmill.workspace import HOME
+
+HOST = "127.0.0.1"
+PREFECT_PORT = 4200
+MLFLOW_PORT = 5000
+START_SECONDS = 120.0
+_POLL_SECONDS = 0.2
+_ORDERLY_SECONDS = 3.0  # Prefect takes ten; its SQLite file survives a kill
+
+
+def free_port(preferred: int = 0) -> int:
+    """The preferred port if nobody has it, else one the system gives."""
+    for port in (preferred, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise RetryableError(f"no free port on {HOST}")
+
+
+def answers(address: str) -> bool:
+    """Whether a GET gives 200 within a second."""
+    try:
+        with urllib.request.urlopen(address, timeout=1) as reply:
+            return bool(reply.status == 200)
+    except (OSError, ValueError, urllib.error.URLError):
+        return False
+
+
+@dataclass
+class Server:
+    """A server that runs (or starts): its page, the address that tells its health, its process and its log."""
+
+    name: str
+    url: str
+    health: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def wait(self, seconds: float = START_SECONDS) -> None:
+        """Wait until it answers.
+
+        Raises:
+            RetryableError: it ended, or did not answer in time; with the end of its log.
+        """
+        deadline = time.monotonic() + seconds
+        while not answers(self.health):
+            ended = self.process.poll() is not None
+            if ended or time.monotonic() > deadline:
+                lines = self.log.read_text(encoding="utf-8", errors="replace").strip().split("\n")[-8:]
+                what = "ended while starting" if ended else f"did not answer within {seconds:.0f} seconds"
+                raise RetryableError(
+                    "\n  ".join([f"the {self.name} server {what}; its log, {self.log}, ends:", *lines])
+                )
+            time.sleep(_POLL_SECONDS)
+
+    def end(self) -> None:
+        """End it and all its children in good order."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(b"t")
+            self.process.stdin.flush()
+        except OSError:
+            self.process.wait()
+        try:
+            self.process.wait(timeout=_ORDERLY_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.stdin.close()  # the supervisor takes that for our death and kills what is left
+            self.process.wait()
+
+
+@contextmanager
+def serving(
+    name: str, command: Sequence[str], port: int, *, health: str, environment: Mapping[str, str], root: Path
+) -> Iterator[Server]:
+    """Start a server under the supervisor for the length of the block (it may not answer yet: `Server.wait`)."""
+    quieten()
+    log = root / HOME / "logs" / f"{name}-server.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "wb") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lexmill.runner.supervisor", sys.executable, "-m", *command],
+            cwd=root,
+            env={**os.environ, **environment},
+            stdin=subprocess.PIPE,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    url = f"http://{HOST}:{port}"
+    server = Server(name, url, url + health, process, log)
+    try:
+        yield server
+    finally:
+        server.end()
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def prefect_home(root: Path) -> Path:
+    """Where this workspace's Prefect keeps its database."""
+    return Path(os.environ.get("PREFECT_HOME") or root / ".prefect").expanduser()
+
+
+def configured_prefect() -> str | None:
+    """The Prefect API that the user has set, by PREFECT_API_URL or in the active profile; None for none."""
+    import tomllib
+
+    if url := os.environ.get("PREFECT_API_URL"):
+        return url
+    profiles = Path(os.environ.get("PREFECT_HOME") or "~/.prefect").expanduser() / "profiles.toml"
+    try:
+        data = tomllib.loads(profiles.read_text(encoding="utf-8"))
+        name = os.environ.get("PREFECT_PROFILE") or data.get("active", "")
+        url = data.get("profiles", {}).get(name, {}).get("PREFECT_API_URL")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return str(url) if url else None
+
+
+def running_prefect(root: Path) -> str | None:
+    """The page of the Prefect server that already serves this workspace; None for none."""
+    try:
+        url = str(storage.read_json(_prefect_file(root))["url"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return url if answers(f"{url}/api/health") else None
+
+
+def _prefect_file(root: Path) -> Path:
+    return root / HOME / "servers" / "prefect.json"
+
+
+@contextmanager
+def serving_prefect(root: Path, port: int | None = None) -> Iterator[Server]:
+    """A Prefect server on this workspace's database; others find it by `running_prefect`."""
+    port = free_port(PREFECT_PORT) if port is None else port
+    environment = {"PREFECT_HOME": str(prefect_home(root)), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+    command = ("prefect", "server", "start", "--host", HOST, "--port", str(port))
+    with serving("prefect", command, port, health="/api/health", environment=environment, root=root) as server:
+        storage.write_json(_prefect_file(root), {"url": server.url, "pid": server.process.pid})
+        try:
+            yield server
+        finally:
+            _prefect_file(root).unlink(missing_ok=True)
+
+
+@contextmanager
+def serving_mlflow(store: str, root: Path, port: int | None = None) -> Iterator[Server]:
+    """An MLflow server on a store, `sqlite:///...` with an absolute path."""
+    port = free_port(MLFLOW_PORT) if port is None else port
+    environment = {
+        # Seven job processes of 240 MB each serve features that nothing here uses.
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+    }
+    command = ("mlflow", "server", "--backend-store-uri", store, "--host", HOST, "--port", str(port), "--workers", "1")
+    with serving("mlflow", command, port, health="/health", environment=environment, root=root) as server:
+        yield server
