@@ -1,0 +1,67 @@
+"""Train a tokenizer on the train split of a prepared corpus, both sides of a parallel one.
+
+Reads   artifacts/corpora/<corpus>/
+Writes  artifacts/tokenizers/<name>/{tokenizer.json,tokenizer_config.json,special_tokens_map.json},
+        metrics/tokenizer/<name>.json
+Identity: params `tokenizers.<name>`, the corpus, the code it imports.
+Cost: about three passes over train and one encoding of the whole corpus; memory O(different words).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lexmill import layout, params, progress, storage
+from lexmill.corpora.prepared import PreparedCorpus, texts_of
+from lexmill.stages.entry import run_stage
+from lexmill.tokenizers import load
+from lexmill.tokenizers.measure import Fit, fit
+from lexmill.tokenizers.saving import save
+from lexmill.tokenizers.training import train
+
+
+def texts(corpus: PreparedCorpus, split: str) -> Iterator[str]:
+    """The texts of a split; of pairs the source, then the target."""
+    for record in corpus.records(split):
+        yield from texts_of(record)
+
+
+def main(name: str) -> None:
+    choice = params.load().tokenizers[name]
+    corpus = PreparedCorpus(layout.corpus(choice.corpus))
+    progress.say(f"tokenizer {name}: training {choice.kind} on {choice.corpus}")
+    backend = train(
+        choice.kind,
+        lambda: texts(corpus, "train"),
+        vocab_size=choice.vocab_size,
+        min_frequency=choice.min_frequency,
+        lowercase=choice.lowercase,
+    )
+    with storage.new_folder(layout.tokenizer(name)) as folder:
+        save(backend, folder)
+    tokenizer = load(layout.tokenizer(name))
+    if tokenizer.vocab_size < choice.vocab_size:
+        progress.say(
+            f"tokenizer {name}: the text gave {tokenizer.vocab_size} entries, {choice.vocab_size} were allowed"
+        )
+    parts = {split: fit(tokenizer, texts(corpus, split)) for split in sorted(corpus.manifest["splits"])}
+    storage.write_json(layout.metrics("tokenizer", name), _metrics(tokenizer.vocab_size, parts))
+    for split, part in parts.items():
+        if part.round_trip_failures:
+            progress.say(
+                f"tokenizer {name}: {part.round_trip_failures} of {part.texts} texts of {split} do not come back"
+                f" as they were: {part.example}"
+            )
+
+
+def _metrics(vocab_size: int, parts: dict[str, Fit]) -> dict[str, object]:
+    return {
+        "vocab_size": vocab_size,
+        "round_trip_failures": sum(part.round_trip_failures for part in parts.values()),
+        "unknown": sum(part.unknown for part in parts.values()),
+        **{split: part.numbers() for split, part in parts.items()},
+    }
+
+
+if __name__ == "__main__":
+    run_stage(main)

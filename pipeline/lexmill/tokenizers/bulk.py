@@ -1,0 +1,116 @@
+"""Encoding a corpus: the same ids as `Tokenizer.encode`, several times faster.
+
+Words repeat, so text is cut where no token can cross, each different chunk is encoded once and remembered. A cut is
+made before a single space between two visible characters and after a single newline between two: every pattern of
+`kinds` ends a token there, whatever stands further left or right. Byte and character tokenizers are a table look-up.
+Cost: 5 to 15 MB/s on one core; memory: the texts of one call and at most CACHED chunks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lexmill.errors import UserError
+from lexmill.tokenizers.kinds import byte_alphabet
+from lexmill.tokenizers.tokenizer import SPECIAL_TOKENS, UNK, Tokenizer
+
+CACHED = 1 << 19
+_LONGEST = 100  # characters of a chunk that is remembered; longer ones hardly repeat
+
+# U+180E was a space in older Unicode tables: no cut beside it.
+_CUT = re.compile(r"(?<=[^\s\u180e])(?= [^\s\u180e])|(?<=[^\s\u180e]\n)(?=[^\s\u180e])")
+
+Ids = npt.NDArray[Any]
+
+
+def chunks(text: str) -> list[str]:
+    """The text in pieces that are encoded independently; joined they are the text."""
+    return _CUT.split(text) if text else []
+
+
+def pieces(text: str, size: int = 2000) -> Iterator[str]:
+    """The text in pieces of about `size` characters, cut as in `chunks`."""
+    start = 0
+    while len(text) - start > size:
+        cut = _CUT.search(text, start + size)
+        if cut is None:
+            break
+        yield text[start : cut.start()]
+        start = cut.start()
+    if start < len(text):
+        yield text[start:]
+
+
+class BulkEncoder:
+    """Encodes many texts; remembers chunks between calls."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32)
+        self._cache: dict[str, list[int]] = {}
+        self._table = _table(tokenizer)
+        self._bytes = self._table is not None and tokenizer.unk_id is None
+
+    def encode(self, texts: Sequence[str]) -> tuple[Ids, npt.NDArray[np.int64]]:
+        """The ids of the texts back to back, and how many each text has.
+
+        Raises:
+            UserError: a text is not Unicode (a lone surrogate).
+        """
+        return self.encode_normal([self.tokenizer.normalize(text) for text in texts])
+
+    def encode_normal(self, normal: Sequence[str]) -> tuple[Ids, npt.NDArray[np.int64]]:
+        """The same for texts that `Tokenizer.normalize` gave."""
+        rows = self._rows(normal)
+        lengths = np.array([len(row) for row in rows], dtype=np.int64)
+        ids = np.concatenate(rows) if rows else np.empty(0)
+        return ids.astype(self.dtype, copy=False), lengths
+
+    def _rows(self, normal: Sequence[str]) -> list[Ids]:
+        table = self._table
+        if table is None:
+            return self._by_chunks(normal)
+        return [self._look_up(text, table) for text in normal]
+
+    def _look_up(self, text: str, table: Ids) -> Ids:
+        try:
+            if self._bytes:
+                return table[np.frombuffer(text.encode("utf-8"), dtype=np.uint8)]
+            return table[np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)]
+        except UnicodeEncodeError as error:
+            raise UserError(f"a text is not Unicode: a lone surrogate at character {error.start}") from None
+
+    def _by_chunks(self, texts: Sequence[str]) -> list[Ids]:
+        cut = [chunks(text) for text in texts]
+        cache = self._cache
+        new = [chunk for chunk in dict.fromkeys(chain.from_iterable(cut)) if chunk not in cache]
+        cache.update(zip(new, self.tokenizer.encode_batch(new), strict=True))
+        rows = [np.fromiter(chain.from_iterable(map(cache.__getitem__, row)), dtype=self.dtype) for row in cut]
+        for chunk in new:
+            if len(chunk) > _LONGEST:
+                del cache[chunk]
+        if len(cache) > CACHED:
+            cache.clear()
+        return rows
+
+
+def _table(tokenizer: Tokenizer) -> Ids | None:
+    """Byte or code point -> id, for the tokenizers in which one makes one token; else None."""
+    vocabulary = tokenizer.backend.get_vocab()
+    ordinary = {token: i for token, i in vocabulary.items() if token not in SPECIAL_TOKENS}
+    if any(len(token) != 1 for token in ordinary):
+        return None
+    if tokenizer.unk_id is None:
+        return np.array([ordinary[character] for character in byte_alphabet()], dtype=np.uint32)
+    if tokenizer.backend.pre_tokenizer is not None:
+        return None
+    table = np.full(0x110000, UNK, dtype=np.uint32)
+    for character, i in ordinary.items():
+        table[ord(character)] = i
+    return table

@@ -1,0 +1,109 @@
+"""The six kinds of tokenizer: how each cuts text and how a vocabulary becomes a working tokenizer.
+
+All kinds cut text with a pattern that keeps every character (a space belongs to the word it precedes), so that
+joining the tokens again gives the text: no kind collapses or invents white space.
+
+    bpe        bytes, GPT-2's pattern (Radford et al. 2019); every text can be encoded
+    byte       one id a byte, id = byte + 5
+    wordpiece  greedy longest match (Schuster and Nakajima 2012), pieces inside a word start with ##
+    unigram    most probable segmentation (Kudo 2018)
+    word       whole words
+    character  one id a Unicode code point
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+
+from lexmill.tokenizers.tokenizer import SPECIAL_TOKENS, UNK
+
+Kind = Literal["bpe", "wordpiece", "unigram", "byte", "character", "word"]
+
+CONTINUES = "##"
+# Runs are cut at 64 characters: matching a longer "word" costs its length squared, and none is one. A punctuation
+# mark stands alone, so that no piece of a word can begin with ## by itself and none can spell a special token.
+_LETTERS = r"[\p{L}\p{M}]{1,64}"
+_REST = r"| ?\p{N}{1,64}| ?[^\s\p{L}\p{M}\p{N}]|\s{1,64}(?!\S)|\s{1,64}"
+SUBWORD_PATTERN = f" ?{_LETTERS}{_REST}"
+WORD_PATTERN = f" ?{_LETTERS}(?:['’]{_LETTERS}){{0,4}}{_REST}"
+
+
+def byte_alphabet() -> list[str]:
+    """The printable character that stands for each byte 0 .. 255 in a byte-level vocabulary (GPT-2's table)."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    moved = iter(range(0x100, 0x200))
+    return [chr(byte if byte in printable else next(moved)) for byte in range(256)]
+
+
+def pre_tokenizer(kind: Kind) -> pre_tokenizers.PreTokenizer | None:
+    """What cuts text before the model sees it; None: the model sees the whole text."""
+    if kind == "bpe":
+        return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    if kind == "byte":
+        return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    if kind == "character":
+        return None
+    pattern = WORD_PATTERN if kind == "word" else SUBWORD_PATTERN
+    return pre_tokenizers.Split(Regex(pattern), behavior="isolated")
+
+
+def normalizer(lowercase: bool) -> normalizers.Normalizer | None:
+    return normalizers.Lowercase() if lowercase else None
+
+
+def _decoder(kind: Kind) -> decoders.Decoder:
+    if kind in ("bpe", "byte"):
+        return decoders.ByteLevel()
+    if kind == "wordpiece":
+        return decoders.Sequence([decoders.Replace(Regex(f"^{CONTINUES}"), ""), decoders.Fuse()])
+    return decoders.Fuse()
+
+
+def assemble(kind: Kind, model: models.Model, lowercase: bool) -> tokenizers.Tokenizer:
+    """A complete tokenizer around a model whose first five ids are the special tokens."""
+    backend = tokenizers.Tokenizer(model)
+    if lowercase:
+        backend.normalizer = normalizer(lowercase)
+    cutter = pre_tokenizer(kind)
+    if cutter is not None:
+        backend.pre_tokenizer = cutter
+    backend.decoder = _decoder(kind)
+    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
+    backend.encode_special_tokens = True
+    return backend
+
+
+def numbered(tokens: list[str]) -> dict[str, int]:
+    """The vocabulary with the special tokens first and `tokens` after them, in their order."""
+    return {token: i for i, token in enumerate([*SPECIAL_TOKENS, *tokens])}
+
+
+def byte_model() -> models.Model:
+    return models.BPE(vocab=numbered(byte_alphabet()), merges=[])
+
+
+def character_model(characters: list[str]) -> models.Model:
+    """Merges are what makes pieces; without any, every character is its own token."""
+    return models.BPE(vocab=numbered(characters), merges=[], unk_token=SPECIAL_TOKENS[UNK])
+
+
+def wordpiece_model(pieces: list[str]) -> models.Model:
+    return models.WordPiece(
+        vocab=numbered(pieces),
+        unk_token=SPECIAL_TOKENS[UNK],
+        max_input_chars_per_word=100,
+        continuing_subword_prefix=CONTINUES,
+    )
+
+
+def word_model(words: list[str]) -> models.Model:
+    return models.WordLevel(vocab=numbered(words), unk_token=SPECIAL_TOKENS[UNK])
+
+
+def unigram_model(pieces: list[tuple[str, float]]) -> models.Model:
+    """Pieces with their log-probabilities (nats)."""
+    special = [(token, 0.0) for token in SPECIAL_TOKENS]
+    return models.Unigram(vocab=[*special, *pieces], unk_id=UNK, byte_fallback=False)
