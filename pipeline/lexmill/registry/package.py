@@ -4,7 +4,7 @@
         model/          weights, config, tokenizer (the model folder)
         rows.jsonl      the test rows, for the paired test against a later model
         card.md         what it is, its data, training, figures, limits
-        package.json    kind, name, metrics, params, test corpus, an example, the fingerprint
+        package.json    kind, name, config, params, metrics, test corpus, an example, the fingerprint
 
 A package is a function of its inputs: no time, host, path or run id, and no model is run to make it (its example is
 one of the evaluation's samples), so the same inputs are the same bytes on any machine. The fingerprint is a hash over
@@ -54,6 +54,7 @@ def write(params: Params, kind: Kind, name: str, root: str | Path = ".") -> Path
     description = {
         "kind": kind,
         "name": name,
+        "config": _read(root / layout.model(name) / "config.json", "the trained model's files"),
         "params": _params(params, of, name),
         "metrics": _metrics(params, of, name, root),
         "test_corpus": _test_corpus(of.models(params)[name].corpus, root),

@@ -1,0 +1,119 @@
+"""Texts in, one answer a text out: what a packaged model does for its user.
+
+The same class serves the command line, `mlflow.pyfunc` and `mlflow models serve`. One answer for each text, in order;
+no answer depends on the other texts. torch is imported when a model is loaded, not before.
+
+| kind | answer | params |
+|---|---|---|
+| language_model | the text that follows | max_tokens, temperature, top_k, top_p, seed |
+| classifier | {"label", "score", "scores": {label: probability}} | none |
+| translator | the translation; "" for an empty line | beam_size |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lexmill.errors import UserError, UserErrors
+from lexmill.params import BeamSearch
+from lexmill.strict import build, nearest
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_SAMPLING = {"max_tokens": 100, "temperature": 0.8, "top_k": 50, "top_p": 1.0, "seed": 0}
+_BATCH_TOKENS = 8192
+_PROMPTS = 16  # prompts that share a batch
+
+
+def defaults(description: Mapping[str, Any]) -> dict[str, Any]:
+    """The params that the model of a package takes, with their defaults.
+
+    Args:
+        description: package.json.
+    """
+    if description["kind"] == "language_model":
+        return dict(_SAMPLING)
+    if description["kind"] == "translator":
+        return {"beam_size": description["config"]["beam"]["beam_size"]}
+    return {}
+
+
+class Predictor:
+    """A packaged model, ready to answer.
+
+    Args:
+        description: its package.json.
+        module: the network, in eval mode.
+        tokenizer: as the kind needs it.
+    """
+
+    def __init__(self, description: Mapping[str, Any], module: nn.Module, tokenizer: Any) -> None:
+        self.name: str = description["name"]
+        self.kind: str = description["kind"]
+        self.config: Mapping[str, Any] = description["config"]
+        self.defaults = defaults(description)
+        self.module, self.tokenizer = module, tokenizer
+
+    def predict(self, texts: Sequence[str], params: Mapping[str, Any] | None = None) -> list[Any]:
+        """One answer a text.
+
+        Raises:
+            UserErrors: a param that this kind does not take, or out of bounds.
+            UserError: something that is no text.
+        """
+        for i, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise UserError(f"input {i} is no text but {type(text).__name__}: {text!r}")
+        chosen = self._chosen(params or {})
+        if not texts:
+            return []
+        if self.kind == "language_model":
+            return self._generate(texts, chosen)
+        if self.kind == "classifier":
+            return self._classify(texts)
+        return self._translate(texts, chosen)
+
+    def _chosen(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The defaults with `params` over them, each of the default's type (MLflow gives numpy numbers)."""
+        faults = []
+        chosen = dict(self.defaults)
+        for key, value in params.items():
+            if key not in chosen:
+                faults.append(f"{key}: a {self.kind.replace('_', ' ')} takes no such param{nearest(key, chosen)}")
+                continue
+            wanted = type(chosen[key])
+            try:
+                chosen[key] = wanted(value)
+            except (TypeError, ValueError):
+                faults.append(f"{key}: {value!r} is not a number")
+                continue
+            if chosen[key] != value:
+                faults.append(f"{key}: {value!r} is not a whole number")
+        if faults:
+            raise UserErrors(faults)
+        return chosen
+
+    def _generate(self, prompts: Sequence[str], chosen: dict[str, Any]) -> list[str]:
+        from lexmill.decoding.sampling import generate
+
+        found: list[str] = []
+        for start in range(0, len(prompts), _PROMPTS):
+            found.extend(generate(self.module, self.tokenizer, prompts[start : start + _PROMPTS], **chosen))
+        return found
+
+    def _translate(self, lines: Sequence[str], chosen: dict[str, Any]) -> list[str]:
+        from lexmill.decoding.translate import translate_lines
+
+        faults: list[str] = []
+        configured = build(BeamSearch, self.config["beam"], faults)
+        beam_size = build(BeamSearch, chosen, faults)
+        if configured is None or beam_size is None:
+            raise UserErrors(faults)
+        beam = replace(configured, beam_size=beam_size.beam_size)
+        return [found.text for found in translate_lines(self.module, self.tokenizer, lines, beam, _BATCH_TOKENS)]
+
+    def _classify(self, texts: Sequence[str]) -> list[dict[str, Any]]:
+        raise NotImplementedError

@@ -1,0 +1,195 @@
+"""One MLflow run of one model: params, curves, figures, pictures, samples, what it was made from.
+
+Everything here may be done twice with the same result: params, tags and points that are already there stay, files are
+written over. So a run that a kill left half made is finished by doing it all again.
+
+Cost: one call a thousand points and a hundred params, and the files.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lexmill import layout, storage
+from lexmill.registry.card import flatten
+from lexmill.registry.kinds import KINDS
+from lexmill.registry.lookup import FINGERPRINT, KIND
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Run
+
+_MOST_POINTS = 1000
+_MOST_PARAMS = 100
+_LONGEST_PARAM = 6000
+_LONGEST_NOTE = 5000
+_NOT_IN_A_NAME = re.compile(r"[^\w\-. :/]")
+
+
+def find_or_start(client: MlflowClient, experiment_id: str, description: Mapping[str, Any]) -> Run:
+    """The run of this package: the one that carries its fingerprint, or a new one named after the model."""
+    fingerprint = description["fingerprint"]
+    runs = client.search_runs(
+        [experiment_id], f"tags.`{FINGERPRINT}` = '{fingerprint}'", order_by=["attributes.start_time ASC"]
+    )
+    if runs:
+        return runs[0]
+    tags = {FINGERPRINT: fingerprint, KIND: description["kind"]}
+    return client.create_run(experiment_id, tags=tags, run_name=description["name"])
+
+
+def fill(client: MlflowClient, run: Run, folder: Path, description: Mapping[str, Any], root: Path) -> None:
+    """Log everything about a packaged model to its run.
+
+    Args:
+        folder: the package.
+        description: its package.json.
+        root: the workspace, for curves, pictures and samples.
+    """
+    from mlflow.entities import Metric, Param, RunTag
+
+    run_id, name, start = run.info.run_id, description["name"], run.info.start_time
+    shown = [(key, _shorten(value)) for key, value in sorted(flatten(description["params"]).items())]
+    for part in _batches([Param(key, value) for key, value in shown], _MOST_PARAMS):
+        client.log_batch(run_id, params=part)
+    figures, words = _figures(description["metrics"])
+    points = [Metric(key, value, start, 0) for key, value in figures.items()]
+    points.extend(_curve(root / layout.curve(name), start))
+    for part in _batches(points, _MOST_POINTS):
+        client.log_batch(run_id, metrics=part)
+    tags = {**_made_from(description, root), **words, "mlflow.note.content": _note(folder)}
+    client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+    _log_data(client, run, description)
+    _log_files(client, run_id, folder, description, root)
+
+
+def _batches(items: Sequence[Any], most: int) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(items), most):
+        yield items[start : start + most]
+
+
+def _shorten(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= _LONGEST_PARAM else text[: _LONGEST_PARAM - 3] + "..."
+
+
+def _figures(metrics: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, str]]:
+    """Numbers as metrics (`test/bleu`, `train/...`, `floor.copy_source/bleu`), texts such as signatures as tags."""
+    parts = {"test": metrics["test"], "train": metrics["train"]}
+    parts |= {f"floor.{name}": figures for name, figures in metrics["floors"].items()}
+    numbers, words = {}, {}
+    for part, figures in parts.items():
+        for key, value in flatten(figures).items():
+            name = _NOT_IN_A_NAME.sub("_", f"{part}/{key}")[:250]
+            if isinstance(value, int | float):
+                numbers[name] = float(value)
+            elif value is not None:
+                words[name] = str(value)
+    return numbers, words
+
+
+def _curve(path: Path, start: int) -> Iterator[Metric]:
+    """The points of a training curve (`curves/train_loss`, ...) at its steps; empty cells are no points.
+
+    All points bear the run's start time, so that the same points sent twice are one.
+    """
+    from mlflow.entities import Metric
+
+    if not path.is_file():
+        return
+    with open(path, encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            step = int(row["step"])
+            for column, cell in row.items():
+                value = float(cell) if column != "step" and cell else math.nan
+                if cell and column != "step" and math.isfinite(value):
+                    yield Metric(f"curves/{column}", value, start, step)
+
+
+def _made_from(description: Mapping[str, Any], root: Path) -> dict[str, str]:
+    """Tags that say what the model was made from: code, lock file, corpus, tokenizer."""
+    config = description["config"]
+    tags = {
+        "lexmill.stage": KINDS[description["kind"]].trained_by,
+        "lexmill.test_corpus": description["test_corpus"]["name"],
+        "lexmill.test_sha256": description["test_corpus"]["sha256"],
+        "mlflow.source.name": "lexmill publish",
+    }
+    if config.get("tokenizer_fingerprint"):
+        tags["lexmill.tokenizer"] = config["tokenizer_fingerprint"]
+    lock = root / "dvc.lock"
+    if lock.is_file():
+        tags["lexmill.dvc_lock"] = storage.sha256_file(lock)
+    manifest = root / layout.corpus(description["test_corpus"]["name"]) / "manifest.json"
+    if manifest.is_file():
+        tags["lexmill.corpus_manifest"] = storage.sha256_file(manifest)
+    return tags | git_state(root)
+
+
+def git_state(root: Path) -> dict[str, str]:
+    """The commit, and whether the work tree differs from it; nothing outside of a git repository."""
+    commit = _git(root, "rev-parse", "HEAD")
+    if commit is None:
+        return {}
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+    return {"mlflow.source.git.commit": commit, "lexmill.git_dirty": "true" if changed else "false"}
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=60
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None  # no git here, or no repository
+    return done.stdout.strip()
+
+
+def _note(folder: Path) -> str:
+    return (folder / "card.md").read_text(encoding="utf-8")[:_LONGEST_NOTE]
+
+
+def _log_data(client: MlflowClient, run: Run, description: Mapping[str, Any]) -> None:
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    corpus, source = description["test_corpus"], description["params"]["corpus"]["source"]
+    if run.inputs and any(entry.dataset.name == corpus["name"] for entry in run.inputs.dataset_inputs):
+        return
+    data = Dataset(
+        name=corpus["name"],
+        digest=corpus["sha256"][:36],
+        source_type=source["kind"],
+        source=storage.canonical_json(source),
+        profile=storage.canonical_json(corpus["counts"]),
+    )
+    client.log_inputs(run.info.run_id, [DatasetInput(data, [InputTag("mlflow.data.context", "training")])])
+
+
+def _log_files(client: MlflowClient, run_id: str, folder: Path, description: Mapping[str, Any], root: Path) -> None:
+    name = description["name"]
+    client.log_artifact(run_id, str(folder / "card.md"))
+    for path in (root / layout.samples(name), root / layout.curve(name)):
+        if path.is_file():
+            client.log_artifact(run_id, str(path), "samples" if path.suffix == ".json" else "curves")
+    of = KINDS[description["kind"]]
+    for stage in (of.trained_by, of.evaluated_by):
+        pictures = root / layout.plots(stage, name)
+        if pictures.is_dir():
+            client.log_artifacts(run_id, str(pictures), f"plots/{stage}")
+    log_json(client, run_id, description["params"], "params.json")
+    log_json(client, run_id, description["metrics"], "metrics.json")
+
+
+def log_json(client: MlflowClient, run_id: str, value: Any, name: str) -> None:
+    """Log plain data as a JSON file of the run, over one that is there."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        storage.write_json(path, value)
+        client.log_artifact(run_id, str(path))

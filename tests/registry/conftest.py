@@ -1,0 +1,255 @@
+"""A workspace with three tiny trained and evaluated models, as the earlier stages would have left it, and a store."""
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lexmill import layout, storage
+from lexmill.evaluation.rows import write_rows
+from lexmill.evaluation.translation import statistics
+from lexmill.execution import Execution
+from lexmill.models import build, folder
+from lexmill.params import Params, parse
+from lexmill.tokenizers.kinds import assemble, byte_model
+from lexmill.tracking import store
+
+Row = dict[str, Any]
+VOCABULARY = 261
+ITEMS = 60
+
+_ADAMW = {"name": "adamw", "lr": 0.001}
+_SOURCE = {"kind": "file", "paths": ["data.txt"]}
+
+
+def plain_params() -> dict[str, Any]:
+    """params.yaml of a language model, a classifier and a translator."""
+    cosine = {"name": "cosine", "warmup_steps": 1}
+    return {
+        "experiment": "tiny",
+        "data_seed": 1,
+        "training_seed": 2,
+        "corpora": {
+            "plays": {"kind": "text", "source": _SOURCE, "reader": {"format": "text"}, "unit": "play"},
+            "mail": {
+                "kind": "labelled",
+                "source": _SOURCE,
+                "reader": {"format": "csv", "text": "body", "label": "queue"},
+                "licence": "ours | all",
+            },
+            "pairs": {
+                "kind": "parallel",
+                "source": _SOURCE,
+                "reader": {"format": "tsv", "source": "en", "target": "de"},
+                "languages": ["en", "de"],
+            },
+        },
+        "tokenizers": {"bytes": {"corpus": "plays", "kind": "byte"}},
+        "encodings": {
+            "plays": {"corpus": "plays", "tokenizer": "bytes"},
+            "pairs": {"corpus": "pairs", "tokenizer": "bytes"},
+        },
+        "checkpoints": {"tiny_bert": {"source": _SOURCE, "licence": "MIT"}},
+        "language_models": {
+            "gpt": {
+                "family": "gpt",
+                "corpus": "plays",
+                "tokenizer": "bytes",
+                "shape": {"n_layer": 1, "n_head": 2, "d_model": 16, "context": 32},
+                "optimizer": _ADAMW,
+                "schedule": cosine,
+                "steps": 10,
+                "batch_tokens": 64,
+            }
+        },
+        "classifiers": {
+            "tickets": {
+                "checkpoint": "tiny_bert",
+                "corpus": "mail",
+                "optimizer": _ADAMW,
+                "epochs": 1,
+                "batch_size": 4,
+                "max_tokens": 16,
+            }
+        },
+        "translators": {
+            "en_de": {
+                "family": "transformer",
+                "corpus": "pairs",
+                "tokenizer": "bytes",
+                "shape": {
+                    "encoder_layers": 1,
+                    "decoder_layers": 1,
+                    "n_head": 2,
+                    "d_model": 16,
+                    "d_ffn": 32,
+                    "max_positions": 64,
+                },
+                "optimizer": _ADAMW,
+                "schedule": cosine,
+                "steps": 10,
+                "batch_tokens": 64,
+                "beam": {"beam_size": 2, "max_length_ratio": 1.0, "max_length_extra": 4},
+            }
+        },
+        "floors": {"language_model": {"plays": {"corpus": "plays", "tokenizer": "bytes"}}},
+        "evaluation": {"bootstrap_samples": 200},
+    }
+
+
+@pytest.fixture
+def params() -> Params:
+    return parse(plain_params())
+
+
+def _tokenizer(target: Path) -> str:
+    target.mkdir(parents=True, exist_ok=True)
+    assemble("byte", byte_model(), lowercase=False).save(str(target / "tokenizer.json"))
+    return storage.sha256_file(target / "tokenizer.json")
+
+
+def _bert_tokenizer(target: Path) -> int:
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
+    words += [f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
+    from transformers import BertTokenizer
+
+    target.mkdir(parents=True, exist_ok=True)
+    (target / "vocab.txt").write_text("\n".join(words) + "\n")
+    BertTokenizer(str(target / "vocab.txt")).save_pretrained(str(target))
+    return len(words)
+
+
+def _save(root: Path, name: str, config: dict[str, Any], seed: int) -> None:
+    target = root / layout.model(name)
+    if config["kind"] == "classifier":
+        config["vocab_size"] = _bert_tokenizer(target / "tokenizer")
+    else:
+        config["tokenizer_fingerprint"] = _tokenizer(target / "tokenizer")
+        config["vocab_size"] = VOCABULARY
+    torch.manual_seed(seed)
+    folder.save(target, config, build(config))
+
+
+def _config(params: Params, name: str) -> dict[str, Any]:
+    plain = plain_params()
+    if name == "gpt":
+        shape = {**plain["language_models"]["gpt"]["shape"], "dropout": 0.0}
+        return {"kind": "language_model", "family": "gpt", "shape": shape, "corpus": "plays"}
+    if name == "en_de":
+        shape = {**plain["translators"]["en_de"]["shape"], "dropout": 0.1, "norm": "pre"}
+        beam = {**plain["translators"]["en_de"]["beam"], "length_penalty": 0.6}
+        return {"kind": "translator", "family": "transformer", "shape": shape, "corpus": "pairs", "beam": beam}
+    shape = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1,
+        "max_position_embeddings": 32,
+        "type_vocab_size": 2,
+        "initializer_range": 0.02,
+        "layer_norm_eps": 1e-12,
+        "pad_token_id": 0,
+    }
+    extras = {"labels": ["billing", "other"], "max_tokens": 16, "dropout": 0.1}
+    return {"kind": "classifier", "family": "bert", "shape": shape, "corpus": "mail", **extras}
+
+
+def rows_of(name: str, quality: float, seed: int = 0) -> list[Row]:
+    """Test rows of a model; `quality` from 0 to 1 says how good it is, the items are always the same."""
+    draw = random.Random(f"{name} {seed}")
+    found: list[Row] = []
+    for i in range(ITEMS):
+        row: Row = {"id": f"{name}-{i}", "group": f"group-{i // 2}"}
+        good = draw.random() < quality
+        if name == "gpt":
+            nats = 100 * (1.2 - quality) + draw.random()
+            row |= {"nats": nats, "targets": 50, "bytes": 50, "words": 10, "unknown": 0, "text_sha256": f"hash {i}"}
+        elif name == "tickets":
+            label = ("billing", "other")[i % 2]
+            predicted = label if good else ("other", "billing")[i % 2]
+            chances = {"billing": 0.9 if predicted == "billing" else 0.1}
+            row |= {
+                "label": label,
+                "predicted": predicted,
+                "probabilities": {**chances, "other": 1 - chances["billing"]},
+            }
+        else:
+            reference = f"the {i} quick brown foxes jump over the lazy dog"
+            hypothesis = reference if good else "something else entirely"
+            row |= {"source": f"source {i}", "reference": reference, "hypothesis": hypothesis}
+            for metric in ("bleu", "chrf", "ter"):
+                row[f"{metric}_stats"] = statistics(metric, [hypothesis], [reference])[0]
+        found.append(row)
+    return found
+
+
+_TESTS = {
+    "gpt": (
+        "language_model",
+        "pretrain",
+        "plays",
+        {"bits_per_byte": 2.5, "bits_per_byte_low": 2.4, "bits_per_byte_high": 2.6},
+    ),
+    "tickets": ("classifier", "finetune", "mail", {"accuracy": 0.8, "macro_f1": 0.79, "billing as other": 3}),
+    "en_de": (
+        "translator",
+        "train_translator",
+        "pairs",
+        {"bleu": 20.5, "chrf": 45.0, "bleu_signature": "nrefs:1|case:mixed"},
+    ),
+}
+_SAMPLES = {
+    "gpt": [{"prompt": "ROMEO", "text": " and Juliet"}],
+    "tickets": [{"text": "my bill", "label": "billing", "predicted": "billing", "score": 0.9}],
+    "en_de": [{"source": "Good day", "reference": "Guten Tag", "hypothesis": "Guten Tag"}],
+}
+
+
+def make(params: Params, root: Path, name: str, quality: float = 0.5, seed: int = 0) -> None:
+    """Everything that the stages before `register` write for a model."""
+    kind, trained_by, corpus, figures = _TESTS[name]
+    _save(root, name, _config(params, name), seed)
+    write_rows(root / layout.predictions(name) / "rows.jsonl", rows_of(name, quality, seed))
+    storage.write_json(root / layout.metrics(f"evaluate_{kind}", name), {"test": figures})
+    storage.write_json(root / layout.metrics(trained_by, name), {"train_loss": 1.5, "steps": 10})
+    if name == "gpt":
+        floor = {"unigram": {"bits_per_byte": 4.7}, "byte_trigram": {"bits_per_byte": 2.9}}
+        storage.write_json(root / layout.metrics("floor_language_model", "plays"), floor)
+    split = {"records": 60, "groups": 30, "characters": 600, "bytes": 600, "words": 90}
+    shards = [{"path": "test-00000.jsonl", "records": 60, "bytes": 9, "sha256": "0" * 64}]
+    manifest = {"kind": "text", "splits": {s: {**split, "shards": shards} for s in ("train", "valid", "test")}}
+    storage.write_json(root / layout.corpus(corpus) / "manifest.json", manifest)
+    storage.write_json(root / layout.samples(name), {"samples": _SAMPLES[name]})
+    lines = ["step,tokens,epoch,train_loss,valid_loss,lr,grad_norm"]
+    lines += [f"{i},{i * 64},0.{i},{5 / (i + 1)},{'' if i % 5 else 4.0},0.001,1.0" for i in range(10)]
+    storage.write_text(root / layout.curve(name), "\n".join(lines) + "\n")
+    storage.write_bytes(root / layout.plots(f"evaluate_{kind}", name) / "figure.png", b"\x89PNG\r\n\x1a\n")
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a new MLflow database, to be copied: making one takes seconds."""
+    where = tmp_path_factory.mktemp("store")
+    store.prepare("sqlite:///mlflow.db", where)
+    return where
+
+
+@pytest.fixture
+def root(tmp_path: Path, empty_store: Path) -> Path:
+    """A workspace with an empty MLflow store, in a folder with a space in its name."""
+    where = tmp_path / "the workspace"
+    where.mkdir()
+    for path in empty_store.iterdir():
+        shutil.copy(path, where / path.name)
+    return where
+
+
+@pytest.fixture
+def execution() -> Execution:
+    return Execution(tracking_uri="sqlite:///mlflow.db")
