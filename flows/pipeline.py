@@ -25,10 +25,10 @@ from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture, wait
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from lexmill.commands.run import finish
+from lexmill.commands.run import finish, open_run
 from lexmill.errors import EXIT_DONE, EXIT_RETRY, LexmillError
 from lexmill.progress import line_text
-from lexmill.runner.session import Session, open_session
+from lexmill.runner.session import Session
 from lexmill.runner.supervised import Outcome
 
 RETRY_PAUSES = (10.0, 60.0, 300.0)  # seconds
@@ -74,7 +74,7 @@ def pipeline(targets: list[str] | None = None, jobs: int = 2) -> None:
     """
     logger = get_run_logger()
     # Signals stay Prefect's: a cancelled run gets an exception here, which ends the tree below.
-    with open_session(targets or (), jobs=jobs, handle_signals=False) as session:
+    with open_run(targets or (), jobs, handle_signals=False) as session:
         logger.info("%d stages to run, %d unchanged", len(session.plan.todo), session.plan.unchanged)
         if session.plan.todo:
             wait(list(_submit(session).values()))
@@ -91,7 +91,7 @@ def _submit(session: Session) -> dict[str, PrefectFuture[None]]:
     futures: dict[str, PrefectFuture[None]] = {}
     reasons = session.plan.reasons()
     for stage in session.plan.todo:
-        run = Task(
+        run: Task[[], None] = Task(
             _stage_work(session, stage.name, "; ".join(reasons[stage.name])),
             name=stage.name.partition("@")[0],
             task_run_name=stage.name,
@@ -100,7 +100,9 @@ def _submit(session: Session) -> dict[str, PrefectFuture[None]]:
             retries=len(RETRY_PAUSES),
             retry_condition_fn=_should_retry,
         )
-        futures[stage.name] = run.submit(wait_for=[futures[name] for name in stage.needs if name in futures])
+        futures[stage.name] = run.submit(
+            wait_for=[futures[name] for name in stage.needs if name in futures], return_state=False
+        )
     return futures
 
 

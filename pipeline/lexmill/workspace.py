@@ -170,3 +170,17 @@ def stage_guard(stage: str, root: Path = Path(), wait_seconds: float = 30.0) -> 
             )
         _write_holder(own, f"stage {stage}", "")
         yield
+
+
+@contextmanager
+def only_one(name: str, root: Path = Path()) -> Iterator[None]:
+    """Hold a lock of this workspace for something that may run once, beside the stages (`ui`).
+
+    Raises:
+        RetryableError: another process holds it; says which and since when.
+    """
+    with _open(root / HOME / "locks" / name) as stream:
+        if not _take(stream, fcntl.LOCK_EX, 0):
+            raise RetryableError(f"it is already running: {_describe(_read_holder(stream))}")
+        _write_holder(stream, name, "")
+        yield

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from lexmill import execution, params, results
+from lexmill import execution, layout, params, results
 from lexmill.errors import EXIT_DONE, RetryableError
-from lexmill.progress import bar
+from lexmill.progress import bar, say
 from lexmill.runner.display import Display
 from lexmill.runner.graph import Plan, read
 from lexmill.runner.session import Session, open_session, run_all
+from lexmill.runner.sources import changed_files
 from lexmill.stages.entry import preflight
+from lexmill.workspace import run_lock
 
-__all__ = ["finish", "preflight", "run", "run_nothing", "show_reasons"]
+__all__ = ["finish", "open_run", "preflight", "publish", "run", "run_nothing", "show_reasons"]
 
 _SHOWN_REASONS = 4
 
@@ -27,7 +30,7 @@ def run(targets: Sequence[str], jobs: int) -> int:
         RetryableError: another run holds the workspace.
     """
     preflight()
-    with open_session(targets, jobs=jobs) as session:
+    with open_run(targets, jobs) as session:
         if session.plan.todo:
             run_all(session)
             _summary(session)
@@ -38,9 +41,17 @@ def run(targets: Sequence[str], jobs: int) -> int:
         return session.code
 
 
+@contextmanager
+def open_run(targets: Sequence[str], jobs: int, *, handle_signals: bool = True) -> Iterator[Session]:
+    """A session of this workspace in which corpora from the user's own files are fetched again when those changed."""
+    also = changed_files(params.load(), Path.cwd())
+    with open_session(targets, jobs=jobs, handle_signals=handle_signals, also=also) as session:
+        yield session
+
+
 def run_nothing(targets: Sequence[str], jobs: int) -> bool:
     """Finish at once where nothing changed; False where there is something to run."""
-    with open_session(targets, jobs=jobs) as session:
+    with open_run(targets, jobs) as session:
         if session.plan.todo:
             return False
         _nothing(session)
@@ -75,14 +86,13 @@ def finish(root: Path, display: Display) -> str:
     """
     choices = params.load(root / "params.yaml")
     settings = execution.load_execution(root)
-    if settings.publish:
+    packaged = any((root / layout.package(name)).is_dir() for name in choices.model_names)
+    if settings.publish and packaged:
         from lexmill.registry.publish import publish_all
 
         try:
             with bar("publish the models"):
-                told = publish_all(choices, settings, root)
-            for line in told:
-                display.note(str(line))
+                publish_all(choices, settings, display.note, root)
         except RetryableError as error:
             display.note(f"not published: {error}")
     rows = results.collect(choices, root)
@@ -91,6 +101,20 @@ def finish(root: Path, display: Display) -> str:
     show_results(rows, choices.experiment)
     display.note("the report: reports/index.html; the pages: make ui")
     return results.markdown(rows)
+
+
+def publish() -> None:
+    """`lexmill publish`: bring the packages into the registry.
+
+    Raises:
+        UserError: there is no package, or one was changed after it was made.
+        RetryableError: the tracking server does not answer, or a run holds the workspace.
+    """
+    from lexmill.registry.publish import publish_all
+
+    preflight()
+    with run_lock():
+        publish_all(params.load(), execution.load_execution(), say, ".")
 
 
 def show_results(rows: list[results.Row], experiment: str) -> None:
@@ -104,7 +128,7 @@ def show_results(rows: list[results.Row], experiment: str) -> None:
 def show_reasons(targets: Sequence[str]) -> None:
     """`lexmill run --why`: what would run and why, without running it."""
     preflight()
-    plan = read(targets=targets)
+    plan = read(targets=targets, also=changed_files(params.load(), Path.cwd()))
     print(reasons_text(plan))
 
 

@@ -7,9 +7,10 @@ run one stage twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from lexmill.errors import RetryableError, UserError
@@ -22,12 +23,13 @@ class Stage:
     """One stage of the graph.
 
     `needs` are the stages it depends on directly; `changed` says what differs from its last recorded run, one short
-    phrase each (empty: nothing).
+    phrase each (empty: nothing). `forced`: DVC does not see the change and must be told to run it.
     """
 
     name: str
     needs: tuple[str, ...]
     changed: tuple[str, ...]
+    forced: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,13 @@ class Plan:
         return found
 
 
-def read(root: str | Path = ".", targets: Sequence[str] = ()) -> Plan:
+def read(root: str | Path = ".", targets: Sequence[str] = (), also: Mapping[str, str] = MappingProxyType({})) -> Plan:
     """Read the graph and what changed.
 
     Args:
         root: the workspace, with its dvc.yaml.
         targets: stages (`pretrain@gpt`) or groups of them (`pretrain`); they and all they need are read. Empty: all.
+        also: stages that changed in a way that DVC does not see, and how.
 
     Raises:
         UserError: no DVC project here, a fault in dvc.yaml, an unknown target.
@@ -93,7 +96,12 @@ def read(root: str | Path = ".", targets: Sequence[str] = ()) -> Plan:
         raise RetryableError(f"another DVC process is at work here; try again ({_text(error)})") from None
     except DvcException as error:
         raise UserError(f"DVC cannot read the pipeline: {_text(error)}", root / "dvc.yaml") from None
-    return Plan(tuple(Stage(name, needs[name], changed[name]) for name in _order(wanted, needs)))
+    return Plan(
+        tuple(
+            Stage(name, needs[name], (*changed[name], *([also[name]] if name in also else [])), name in also)
+            for name in _order(wanted, needs)
+        )
+    )
 
 
 def stage_name(stage: Any, root: Path) -> str:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import queue
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 from lexmill import workspace
@@ -62,7 +62,8 @@ class Session:
                 record(data)
 
             listener = Listener(line=line, record=on_record, said=lambda text: self.display.said(stage, text))
-            outcome = run_stage(stage, self.root, self.lock, self.stop, listener)
+            force = any(one.forced for one in self.plan.stages if one.name == stage)
+            outcome = run_stage(stage, self.root, self.lock, self.stop, listener, force=force)
             self.display.ended(outcome)
         return self._keep(outcome)
 
@@ -96,6 +97,7 @@ def open_session(
     jobs: int = 2,
     display: Display | None = None,
     handle_signals: bool = True,
+    also: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Session]:
     """Hold the workspace, read its plan, and end what runs in good order at Ctrl-C or SIGTERM.
 
@@ -105,6 +107,7 @@ def open_session(
         jobs: light stages side by side.
         display: what shows the run; default the terminal.
         handle_signals: turn SIGINT and SIGTERM into an orderly end; else an exception in the block does that.
+        also: stages that changed in a way that DVC does not see, and how.
 
     Raises:
         RetryableError: another run holds the workspace.
@@ -112,7 +115,7 @@ def open_session(
     """
     root = Path(root).resolve()
     with workspace.run_lock(root=root) as lock:
-        plan = graph.read(root, targets)
+        plan = graph.read(root, targets, also)
         session = Session(root, plan, lock, Slots(jobs), display or Display())
         session.stop.attach(lambda _code: session.slots.close())
         try:

@@ -113,7 +113,9 @@ def environment(token: str) -> dict[str, str]:
     }
 
 
-def run_stage(stage: str, root: Path, lock: workspace.RunLock, stop: Stop, listener: Listener) -> Outcome:
+def run_stage(
+    stage: str, root: Path, lock: workspace.RunLock, stop: Stop, listener: Listener, *, force: bool = False
+) -> Outcome:
     """Run one stage (`dvc --wait-for-lock repro -s STAGE`) to its end.
 
     Args:
@@ -122,12 +124,13 @@ def run_stage(stage: str, root: Path, lock: workspace.RunLock, stop: Stop, liste
         lock: the held workspace; the supervisor keeps it held until the tree has ended.
         stop: ends the stage in good order when requested.
         listener: is told what the stage prints; the whole output also goes to .lexmill/logs/<stage>.log.
+        force: run it though DVC sees no change.
     """
     start = time.monotonic()
     workspace.clear_status(stage, root)
     log = workspace.log_path(stage, root)
     log.parent.mkdir(parents=True, exist_ok=True)
-    dvc = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "-s", stage]
+    dvc = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "-s", *(["-f"] if force else []), stage]
     process = subprocess.Popen(
         [sys.executable, "-m", "lexmill.runner.supervisor", *dvc],
         cwd=root,

@@ -1,0 +1,238 @@
+"""The `lexmill` command: options in, exit codes out. What the commands do is in `lexmill.commands` and the rooms.
+
+Everything but Typer is imported when a command needs it, so `lexmill --help` is there at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="lexmill",
+    help="Text in, trustworthy models out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+init_app = typer.Typer(help="Write the configuration for your own files; then `lexmill run`.", no_args_is_help=True)
+app.add_typer(init_app, name="init")
+
+Targets = Annotated[list[str] | None, typer.Argument(metavar="[STAGE]...", help="Stages or groups; default all.")]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, max=64, help="Light stages side by side.")]
+ModelName = Annotated[str | None, typer.Option("--model", "-m", help="Which model, where there are several.")]
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help=".txt .jsonl .csv .tsv .parquet, also .gz .zst")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an earlier `lexmill init`; a backup is kept.")]
+CorpusName = Annotated[str | None, typer.Option("--name", help="The corpus's name; default from the file's.")]
+GroupColumn = Annotated[
+    str | None, typer.Option("--group", help="Column whose value keeps records in one split (author, thread, ...).")
+]
+
+
+@app.command()
+def run(
+    targets: Targets = None,
+    jobs: Jobs = 2,
+    why: Annotated[bool, typer.Option("--why", help="Only say what would run, and why.")] = False,
+) -> None:
+    """Run what changed, publish the models, show the results."""
+    from lexmill.commands import run as command
+
+    if why:
+        command.show_reasons(targets or ())
+        return
+    raise typer.Exit(command.run(targets or (), jobs))
+
+
+@app.command()
+def check() -> None:
+    """Look for every fault before spending hours: params, execution settings, files, disk; and whether bf16 pays."""
+    from lexmill.commands.check import check as command
+
+    command()
+
+
+@app.command()
+def compose(
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[GROUP=CHOICE]...", help="Hydra overrides, as experiment=full.")
+    ] = None,
+) -> None:
+    """Write params.yaml from conf/ and the choices given."""
+    from lexmill.compose import write_params
+
+    path = write_params(overrides or ())
+    print(f"{path} written", file=sys.stderr)
+
+
+@app.command()
+def params(
+    execution: Annotated[bool, typer.Option("--execution", help="The keys of conf/execution/ instead.")] = False,
+) -> None:
+    """Each key of params.yaml with its meaning, unit, bounds and default."""
+    from lexmill.commands.describe import describe
+
+    print(describe(execution=execution))
+
+
+@app.command()
+def results(json: Annotated[bool, typer.Option("--json", help="As JSON, the same bytes every time.")] = False) -> None:
+    """Each model's test figures beside its floors."""
+    from lexmill.commands.show import show_results
+
+    show_results(as_json=json)
+
+
+@app.command()
+def publish() -> None:
+    """Bring the packaged models into the registry, once each; the better one becomes champion."""
+    from lexmill.commands.run import publish as command
+
+    command()
+
+
+@app.command()
+def generate(
+    prompts: Annotated[
+        list[str] | None, typer.Argument(metavar="[PROMPT]...", help="Default: a line each of stdin.")
+    ] = None,
+    *,
+    model: ModelName = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest continuation, in tokens.")] = 100,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0: the likeliest token always.")] = 0.8,
+    top_k: Annotated[int, typer.Option(min=0, help="Draw from the k likeliest; 0: from all.")] = 0,
+    top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Draw from the likeliest that hold this mass.")] = 0.95,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 0,
+) -> None:
+    """Continue prompts with a language model, the registered champion."""
+    from lexmill.commands.use import use
+
+    settings = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    use("language_model", model, prompts, settings)
+
+
+@app.command()
+def classify(
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Default: a line each of stdin.")
+    ] = None,
+    model: ModelName = None,
+) -> None:
+    """Label texts with a classifier, the registered champion: the label, a tab, its probability."""
+    from lexmill.commands.use import use
+
+    use("classifier", model, texts, {})
+
+
+@app.command()
+def translate(
+    sentences: Annotated[
+        list[str] | None, typer.Argument(metavar="[SENTENCE]...", help="Default: a line each of stdin.")
+    ] = None,
+    model: ModelName = None,
+) -> None:
+    """Translate sentences with a translator, the registered champion."""
+    from lexmill.commands.use import use
+
+    use("translator", model, sentences, {})
+
+
+@app.command()
+def schedule(
+    cron: Annotated[str, typer.Option("--cron", help='When, as in "0 2 * * *".')],
+    targets: Targets = None,
+    jobs: Jobs = 2,
+) -> None:
+    """Run the pipeline on a schedule, as a Prefect flow, until Ctrl-C."""
+    from lexmill.commands.schedule import schedule as command
+
+    raise typer.Exit(command(cron, targets or (), jobs))
+
+
+@app.command()
+def ui() -> None:
+    """Serve the MLflow and Prefect pages on 127.0.0.1, until Ctrl-C."""
+    from lexmill.commands.ui import ui as command
+
+    command()
+
+
+@init_app.command("lm")
+def init_lm(
+    files: Files,
+    *,
+    text: Annotated[str | None, typer.Option("--text", help="The text's column (tables only).")] = None,
+    group: GroupColumn = None,
+    name: CorpusName = None,
+    force: Force = False,
+) -> None:
+    """A language model of your text."""
+    from lexmill.initialize import initialize
+
+    initialize("text", files, {"text": text}, group=group, name=name, force=force)
+
+
+@init_app.command("classify")
+def init_classify(
+    files: Files,
+    *,
+    text: Annotated[str, typer.Option("--text", help="The text's column.")] = "text",
+    label: Annotated[str, typer.Option("--label", help="The label's column.")] = "label",
+    group: GroupColumn = None,
+    name: CorpusName = None,
+    force: Force = False,
+) -> None:
+    """A classifier of your labelled texts."""
+    from lexmill.initialize import initialize
+
+    initialize("labelled", files, {"text": text, "label": label}, group=group, name=name, force=force)
+
+
+@init_app.command("translate")
+def init_translate(
+    files: Files,
+    *,
+    source: Annotated[str | None, typer.Option("--source", help="The source sentence's column (tables).")] = None,
+    target: Annotated[str | None, typer.Option("--target", help="The target sentence's column (tables).")] = None,
+    languages: Annotated[str, typer.Option("--languages", help="Source and target language, as en-de.")] = "en-de",
+    group: GroupColumn = None,
+    name: CorpusName = None,
+    force: Force = False,
+) -> None:
+    """A translator of your sentence pairs: one table, or two text files of equal length (source first)."""
+    from lexmill.initialize import initialize
+
+    initialize(
+        "parallel",
+        files,
+        {"source": source, "target": target},
+        group=group,
+        name=name,
+        force=force,
+        languages=languages,
+    )
+
+
+def main() -> None:
+    """The console script: faults as sentences on standard error, each with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="replace")
+    try:
+        app()
+    except Exception as error:
+        from lexmill.errors import LexmillError
+
+        if not isinstance(error, LexmillError):
+            raise
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

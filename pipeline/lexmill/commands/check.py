@@ -1,0 +1,153 @@
+"""`lexmill check`: every fault that can be seen before hours are spent, all at once; then what is worth knowing.
+
+Cost: a few seconds, most of them for DVC's reading of the outputs and for starting torch.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from lexmill import params
+from lexmill.errors import LexmillError, UserError, UserErrors
+from lexmill.params import FileSource, Params
+
+LEAST_FREE = 2 << 30  # bytes
+_SIZE = 1024
+_TRIALS = 5
+_WORTH = 1.1
+
+
+def check() -> None:
+    """Print what is in order and what is worth knowing.
+
+    Raises:
+        UserErrors: with every fault.
+    """
+    from lexmill.stages.entry import preflight
+
+    faults = gather([preflight, _dag, _disk, *_file_checks()])
+    if faults:
+        raise UserErrors(faults)
+    choices = params.load()
+    print("params.yaml, execution settings, DAG, files and disk are in order")
+    for line in [*_differences(), *_changed_files(choices), *_precision(choices)]:
+        print(line)
+
+
+def gather(checks: list[Callable[[], None]]) -> list[str]:
+    """The faults of all checks, each once, in order."""
+    faults: dict[str, None] = {}
+    for one in checks:
+        try:
+            one()
+        except UserErrors as errors:
+            faults |= dict.fromkeys(errors.faults)
+        except LexmillError as error:
+            faults[str(error)] = None
+    return list(faults)
+
+
+def _dag() -> None:
+    try:
+        params.load()
+    except UserError:
+        return  # told already; DVC would only tell it again in other words
+    from lexmill.runner.graph import read
+
+    read()
+
+
+def _disk() -> None:
+    free = shutil.disk_usage(Path.cwd()).free
+    if free < LEAST_FREE:
+        raise UserError(
+            f"only {free / 2**30:.1f} GiB are free on this disk; {LEAST_FREE >> 30} GiB are needed at least"
+        )
+
+
+def _file_checks() -> list[Callable[[], None]]:
+    try:
+        choices = params.load()
+    except UserError:
+        return []
+    return [
+        lambda name=name, source=corpus.source: _files(name, source)  # type: ignore[misc]
+        for name, corpus in choices.corpora.items()
+        if isinstance(corpus.source, FileSource)
+    ]
+
+
+def _files(name: str, source: FileSource) -> None:
+    from lexmill.corpora.files import locate
+
+    try:
+        locate(source, Path.cwd())
+    except UserError as error:
+        raise UserError(f"corpora.{name}.source: {error}", "params.yaml") from None
+
+
+def _differences() -> list[str]:
+    from lexmill.compose import difference
+
+    try:
+        found = difference()
+    except UserError as error:
+        return [f"conf/ was not compared: {error}"]
+    if not found:
+        return []
+    return [
+        "params.yaml differs from the defaults of conf/; a bare `dvc exp run` would undo (`lexmill run` and"
+        " `dvc repro` keep it):",
+        *(f"  {line}" for line in found),
+    ]
+
+
+def _changed_files(choices: Params) -> list[str]:
+    from lexmill.runner.sources import changed_files
+
+    return [
+        f"{stage}: {reason}; `lexmill run` takes it up, plain `dvc repro` does not"
+        for stage, reason in changed_files(choices, Path.cwd()).items()
+    ]
+
+
+def _precision(choices: Params) -> list[str]:
+    groups = (choices.language_models, choices.classifiers, choices.translators)
+    full = [name for group in groups for name, model in group.items() if model.precision == "32-true"]
+    if not full:
+        return []
+    ratio = bf16_speed()
+    if ratio < _WORTH:
+        return [f"bf16 matrix products are no faster here ({ratio:.1f} times); 32-true is right for this machine"]
+    return [
+        f"bf16 matrix products are {ratio:.1f} times as fast as float32 here: `precision: bf16-mixed` would train"
+        f" {', '.join(full)} faster, with other figures in the last digits (precision is part of a model's identity)"
+    ]
+
+
+def bf16_speed() -> float:
+    """How many times faster a bf16 matrix product is than a float32 one, on the device of the execution settings."""
+    import time
+
+    import torch
+
+    from lexmill.execution import load_execution
+
+    device = load_execution().accelerator
+
+    def seconds(dtype: torch.dtype) -> float:
+        a = torch.randn(_SIZE, _SIZE, device=device).to(dtype)
+        best = float("inf")
+        for _ in range(_TRIALS):
+            start = time.perf_counter()
+            # The sum is read, so the device has finished.
+            float((a @ a)[0].sum())
+            best = min(best, time.perf_counter() - start)
+        return best
+
+    try:
+        return seconds(torch.float32) / seconds(torch.bfloat16)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"accelerator: '{device}' does not work here: {error}", "conf/execution") from None

@@ -1,0 +1,93 @@
+"""`lexmill ui`: the MLflow and Prefect pages of this workspace on 127.0.0.1, both ended at Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from lexmill import execution, workspace
+from lexmill.commands import servers
+from lexmill.errors import RetryableError
+from lexmill.progress import bar, say
+
+_LOOK_SECONDS = 2.0
+
+
+def ui() -> None:
+    """Serve until Ctrl-C or SIGTERM.
+
+    Raises:
+        RetryableError: a server does not come up, or ends; or the pages are already served.
+    """
+    root = Path.cwd()
+    settings = execution.load_execution(root)
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    with workspace.only_one("ui", root), ExitStack() as stack:
+        mlflow = _mlflow(settings.tracking_uri, root, stack)
+        prefect = _prefect(root, stack)
+        started = [server for server in (mlflow, prefect) if server is not None]
+        with bar("starting the servers"):
+            for server in started:
+                _wait(server, ended)
+        if ended.is_set():
+            return
+        _links(settings.tracking_uri, mlflow, prefect, root)
+        _watch(started, prefect is None and servers.configured_prefect() is None, root, stack, ended)
+
+
+def _wait(server: servers.Server, ended: threading.Event) -> None:
+    deadline = time.monotonic() + servers.START_SECONDS
+    while not ended.is_set():
+        try:
+            server.wait(seconds=0.5)
+            return
+        except RetryableError:
+            if server.process.poll() is not None or time.monotonic() > deadline:
+                raise
+
+
+def _mlflow(uri: str, root: Path, stack: ExitStack) -> servers.Server | None:
+    """A server on a local store; None where the store is itself a server."""
+    if uri.startswith(("http://", "https://")):
+        return None
+    from lexmill.tracking.store import absolute_uri, prepare
+
+    prepare(uri, root)
+    return stack.enter_context(servers.serving_mlflow(absolute_uri(uri, root), root))
+
+
+def _prefect(root: Path, stack: ExitStack) -> servers.Server | None:
+    """A server on the workspace's database; None where the user has configured one or a run serves it now."""
+    if servers.configured_prefect() is not None or servers.running_prefect(root) is not None:
+        return None
+    return stack.enter_context(servers.serving_prefect(root))
+
+
+def _links(uri: str, mlflow: servers.Server | None, prefect: servers.Server | None, root: Path) -> None:
+    from lexmill.tracking.links import base_url
+
+    base = mlflow.url if mlflow is not None else base_url(uri)
+    # MLflow opens in a view for chat applications; this address opens the training runs.
+    say(f"MLflow   {base}/#/experiments?workflowType=machine_learning")
+    page = prefect.url if prefect is not None else servers.running_prefect(root)
+    say(f"Prefect  {page}/runs" if page else f"Prefect  {servers.configured_prefect()}")
+    say("report   reports/index.html    Ctrl-C ends the servers")
+
+
+def _watch(started: list[servers.Server], borrowed: bool, root: Path, stack: ExitStack, ended: threading.Event) -> None:
+    """Wait for the end; when the run whose Prefect server is shown ends, serve the pages ourselves."""
+    while not ended.wait(_LOOK_SECONDS):
+        for server in started:
+            if server.process.poll() is not None:
+                raise RetryableError(f"the {server.name} server ended; see {server.log}")
+        if borrowed and servers.running_prefect(root) is None:
+            borrowed = False
+            server = stack.enter_context(servers.serving_prefect(root))
+            _wait(server, ended)
+            started.append(server)
+            say(f"Prefect  {server.url}/runs")
