@@ -62,7 +62,7 @@ class GPTShape:
     n_head: int = spec("attention heads", low=1)
     d_model: int = spec("width", low=8)
     context: int = spec("longest context", unit="tokens", low=2)
-    dropout: float = spec("dropout on embeddings, attention and residuals", 0.0, low=0, below=1)
+    dropout: float = spec("dropout on embeddings and residuals", 0.0, low=0, below=1)
 
     def faults(self) -> list[str]:
         if self.d_model % self.n_head:

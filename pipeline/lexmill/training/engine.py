@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from lexmill import progress
 from lexmill.execution import Execution
 from lexmill.training.checkpoints import CheckpointFolder
+from lexmill.training.memory import keep_freed_memory
 from lexmill.training.settings import TrainingSettings
 from lexmill.training.task import Task
 
@@ -104,6 +105,7 @@ def fit(
     from lexmill.training.loop import TrainingModule
 
     set_threads(execution)
+    keep_freed_memory()
     folder = checkpoint_folder(settings, execution, name, identity)
     first = all(int(os.environ.get(rank) or 0) == 0 for rank in ("LOCAL_RANK", "NODE_RANK", "RANK"))
     with folder.locked() if first else nullcontext():

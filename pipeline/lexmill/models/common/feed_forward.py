@@ -6,6 +6,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from lexmill.models.common.dropout import Dropout
+
 
 class FeedForward(nn.Module):
     """D -> d_ffn -> D with an activation between, at each position alone.
@@ -24,7 +26,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.expand = nn.Linear(d_model, d_ffn)
         self.activation = nn.ReLU() if activation == "relu" else nn.GELU(approximate="tanh")
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.output = nn.Linear(d_ffn, d_model)
 
     def forward(self, hidden: Tensor) -> Tensor:

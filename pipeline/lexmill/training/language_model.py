@@ -1,0 +1,77 @@
+"""The task of a causal language model: predict each next token of packed text.
+
+Shape letters: B windows, T context, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from lexmill.data.language_model import LanguageModelBatches, evaluation_windows
+from lexmill.data.shards import TokenShards
+from lexmill.errors import UserError
+from lexmill.models.common.cross_entropy import IGNORED, summed_cross_entropy
+from lexmill.training.task import Arrays, Task
+
+_VALID_TOKENS = 4096
+
+
+class LanguageModelTask(Task):
+    """Nats a token, the end tokens included.
+
+    Args:
+        module: `forward((B, T) int64) -> (B, T, V)`.
+        train, valid: the two splits.
+        context: T.
+        batch_tokens: targets in a global batch.
+        data_seed: seed of the order of the windows.
+
+    Raises:
+        UserError: when train or valid is empty.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        train: TokenShards,
+        valid: TokenShards,
+        *,
+        context: int,
+        batch_tokens: int,
+        data_seed: int,
+    ) -> None:
+        if len(valid.tokens) == 0:
+            raise UserError("the valid split holds no tokens; give splits.valid a larger share", valid.folder)
+        self.module, self.valid, self.context = module, valid, context
+        self.batches = LanguageModelBatches(train, context, batch_tokens, data_seed)
+
+    def batch(self, step: int, rank: int, world: int) -> Arrays:
+        inputs, targets = self.batches.rows(step, rank, world)
+        return {"inputs": inputs, "targets": targets}
+
+    def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, int]:
+        logits = module(batch["inputs"])  # (B, T, V)
+        return summed_cross_entropy(logits, batch["targets"]), batch["targets"].numel()
+
+    def validation_batches(self, rank: int, world: int) -> Iterable[Arrays]:
+        rows = max(1, _VALID_TOKENS // self.context)
+        for index, (inputs, targets, mask) in enumerate(evaluation_windows(self.valid, self.context, rows)):
+            if index % world == rank:
+                targets[~mask] = IGNORED
+                yield {"inputs": inputs, "targets": targets}
+
+    def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Sequence[float] | Tensor:
+        nats = nn.functional.cross_entropy(
+            module(batch["inputs"]).float().flatten(0, 1), batch["targets"].flatten(), reduction="sum"
+        )
+        return torch.stack([nats.double(), (batch["targets"] != IGNORED).sum().double()])
+
+    def validation_metrics(self, sums: Sequence[float]) -> dict[str, float]:
+        nats, targets = sums
+        return {"valid_loss": nats / targets}
+
+    def epochs(self, step: int) -> float:
+        return self.batches.epoch(step)
