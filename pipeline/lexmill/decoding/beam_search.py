@@ -16,12 +16,14 @@ Shape letters: N sentences still searched, K places, C continuations looked at o
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from lexmill.decoding.ranking import largest
+from lexmill.errors import UserError
 from lexmill.params import BeamSearch
 from lexmill.tokenizers.tokenizer import BOS, EOS, MASK, PAD, UNK
 
@@ -126,69 +128,63 @@ def beam_search(
     tokens = torch.full((len(live), beams, 1), BOS, device=device)  # (N, K, time)
     scores = torch.full((len(live), beams), -torch.inf, dtype=torch.float64, device=device)  # (N, K)
     scores[:, 0] = 0.0
-    step = 0
-    while live:
+    for step in count():
         logits = module.decode(tokens[:, :, -1].reshape(-1, 1), memory, source_mask, cache)[:, -1]  # (N K, V)
         at_end = torch.tensor([one.longest <= step for one in live], device=device)
-        total, token = _continuations(logits, scores, at_end)  # (N, K C)
-        order = total.sort(dim=1, descending=True, stable=True)
-        total = order.values[:, :beams]
-        rank = torch.arange(total.size(1), device=device)
         places = torch.tensor([beams - len(one.finished) for one in live], device=device)
-        chosen = (rank < places[:, None]) & (total > -torch.inf)  # (N, K)
-        parent = order.indices[:, :beams] // (token.size(1) // beams)
-        token = token.gather(1, order.indices[:, :beams])
-        ends = chosen & (token == EOS)
+        total, parent, token = _choose(logits, scores, at_end, places)  # (N, K) each
+        ends = (token == EOS) & (total > -torch.inf)
         for row, place in ends.nonzero().tolist():
             words = tuple(tokens[row, parent[row, place], 1:].tolist())
             live[row].finish(words, float(total[row, place]), alpha)
-        goes_on = chosen & ~ends
-        total = total.masked_fill(~goes_on, -torch.inf)
-        total, order_live = total.sort(dim=1, descending=True, stable=True)  # live ones to the front
-        parent, token = parent.gather(1, order_live), token.gather(1, order_live)
-        total, parent, token = _widen(total, beams, -torch.inf), _widen(parent, beams, 0), _widen(token, beams, EOS)
+        total, order = total.masked_fill(ends, -torch.inf).sort(dim=1, descending=True, stable=True)  # live ones first
+        parent, token = parent.gather(1, order), token.gather(1, order)
         best_live = total[:, 0].tolist()
         stays = [i for i, one in enumerate(live) if not one.done(best_live[i], n_best, alpha)]
         for one in (one for i, one in enumerate(live) if i not in set(stays)):
             found[one.place] = one.best(n_best)
+        if not stays:
+            break
         live = [live[i] for i in stays]
         kept = torch.tensor(stays, dtype=torch.int64, device=device)
         rows = (kept[:, None] * beams + parent[kept]).flatten()
-        if live and not torch.equal(rows, torch.arange(tokens.size(0) * beams, device=device)):
+        if not torch.equal(rows, torch.arange(tokens.size(0) * beams, device=device)):
             cache.reorder(rows, kept if len(kept) < tokens.size(0) else None)
             source_mask, memory = source_mask[kept], memory[kept]
         tokens = torch.cat([tokens.flatten(0, 1)[rows].view(len(kept), beams, -1), token[kept][:, :, None]], dim=2)
         scores = total[kept]
-        step += 1
     return found
 
 
-def _continuations(logits: Tensor, scores: Tensor, at_end: Tensor) -> tuple[Tensor, Tensor]:
-    """The best K next tokens of each place: their total log-probability and their id, (N, K C) each.
+def _choose(logits: Tensor, scores: Tensor, at_end: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The best continuations of each sentence: total log-probability (-inf: none), parent place and token, (N, K) each.
 
-    No more than K of one place can be chosen, so C = K is enough. Log-probabilities are those of the whole vocabulary,
-    so that a score is what forced decoding gives; what is never written is left out after the softmax.
+    Log-probabilities are those of the whole vocabulary, so that a score is what forced decoding gives; what is never
+    written is left out after the softmax.
 
     Args:
-        logits: (N K, V).
+        logits: (N K, V) of the next token.
         scores: (N, K) log-probability of each place so far; -inf where none lives.
         at_end: (N,) bool: only the end token may follow.
+        places: (N,) how many may be chosen.
+
+    Raises:
+        UserError: when the model's output is not finite.
     """
     n, beams = scores.shape
     logits = logits.float()
     norm = logits.logsumexp(dim=1, keepdim=True)  # (N K, 1)
+    if not bool(norm.isfinite().all()):
+        raise UserError("the model's output is not finite: its weights are broken; train it again")
     end = logits[:, EOS].clone()
     logits[:, NEVER_WRITTEN] = -torch.inf
     forced = at_end.repeat_interleave(beams)
     if bool(forced.any()):
         logits[forced] = -torch.inf
         logits[forced, EOS] = end[forced]
-    best, token = largest(logits, beams)  # (N K, C)
+    best, token = largest(logits, beams)  # (N K, C): no more than K of one place can be chosen
     total = (best - norm).double().view(n, beams, -1) + scores[:, :, None]
-    return total.flatten(1), token.view(n, -1)
-
-
-def _widen(values: Tensor, width: int, fill: float) -> Tensor:
-    """(N, C) with C <= width filled up to (N, width)."""
-    missing = width - values.size(1)
-    return values if missing == 0 else torch.nn.functional.pad(values, (0, missing), value=fill)
+    total, order = total.flatten(1).sort(dim=1, descending=True, stable=True)  # (N, K C)
+    total, order = total[:, :beams], order[:, :beams]
+    beyond = torch.arange(beams, device=scores.device) >= places[:, None]
+    return total.masked_fill(beyond, -torch.inf), order // best.size(1), token.view(n, -1).gather(1, order)

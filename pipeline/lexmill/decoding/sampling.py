@@ -170,7 +170,10 @@ def generate(
     if faults := _faults(max_tokens, temperature, top_k, top_p):
         raise UserErrors(faults)
     starts = [[EOS, *ids] for ids in tokenizer.encode_batch(prompts)] if prompts else []
-    made = continue_tokens(module, starts, max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+    language_model = cast(LanguageModel, module)
+    made = continue_tokens(
+        language_model, starts, max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
+    )
     texts = []
     for start, new in zip(starts, made, strict=True):
         # Decoded behind its prompt: a token's text may depend on what stands before it.

@@ -1,0 +1,86 @@
+"""Slow obvious twins of the searches, and tiny models to search."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from lexmill.decoding.beam_search import NEVER_WRITTEN, length_penalty
+from lexmill.models.transformer import Transformer
+from lexmill.params import BeamSearch, TransformerShape
+from lexmill.tokenizers.tokenizer import BOS, EOS
+
+V = 11  # 5 special tokens and 6 words
+
+
+def tiny(seed: int = 0, scale: float = 3.0, positions: int = 24, vocab: int = V) -> Transformer:
+    """A random translator with opinions: its logits spread by `scale`."""
+    torch.manual_seed(seed)
+    shape = TransformerShape(1, 2, 2, 16, 24, dropout=0.0, norm="pre", max_positions=positions)
+    module = Transformer(shape, vocab)
+    with torch.no_grad():
+        module.decoder_norm.weight.mul_(scale)
+    return module.eval()
+
+
+def sentences(lengths: list[int], seed: int = 1, vocab: int = V) -> list[tuple[int, ...]]:
+    torch.manual_seed(seed)
+    return [tuple(torch.randint(5, vocab, (n,)).tolist()) for n in lengths]
+
+
+@torch.no_grad()
+def next_log_probabilities(module: nn.Module, source: tuple[int, ...], written: tuple[int, ...]) -> Tensor:
+    """(V,) for the token after `written`, from the whole forward pass of this one sentence."""
+    ids = torch.tensor([[*source, EOS]])
+    logits = module(ids, torch.ones_like(ids, dtype=torch.bool), torch.tensor([[BOS, *written]]))
+    return logits[0, -1].double().log_softmax(0)
+
+
+def naive_beam(
+    module: nn.Module, source: tuple[int, ...], search: BeamSearch, n_best: int = 1
+) -> list[tuple[tuple[int, ...], float]]:
+    """(tokens, score): one sentence, no cache, no early stop; runs until every place is finished."""
+    longest = int(search.max_length_ratio * len(source)) + search.max_length_extra
+    longest = min(longest, module.max_positions - 1)
+    live: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    finished: list[tuple[float, tuple[int, ...]]] = []
+    while live:
+        candidates = []
+        for place, (total, written) in enumerate(live):
+            step = next_log_probabilities(module, source, written).tolist()
+            for token, value in enumerate(step):
+                if token not in NEVER_WRITTEN and (len(written) < longest or token == EOS):
+                    candidates.append((-(total + value), place, token))
+        candidates.sort()
+        places, still = search.beam_size - len(finished), []
+        for negative, place, token in candidates[:places]:
+            written = live[place][1]
+            if token == EOS:
+                score = -negative / length_penalty(len(written) + 1, search.length_penalty)
+                finished.append((score, written))
+            else:
+                still.append((-negative, (*written, token)))
+        live = still
+    finished.sort(key=lambda one: -one[0])
+    return [(written, score) for score, written in finished[:n_best]]
+
+
+def greedy(module: nn.Module, source: tuple[int, ...], longest: int) -> tuple[int, ...]:
+    written: tuple[int, ...] = ()
+    while len(written) < longest:
+        values = next_log_probabilities(module, source, written)
+        values[list(NEVER_WRITTEN)] = -torch.inf
+        token = int(values.argmax())
+        if token == EOS:
+            break
+        written = (*written, token)
+    return written
+
+
+def every_translation(longest: int) -> list[tuple[int, ...]]:
+    """All rows of words up to a length."""
+    rows: list[tuple[int, ...]] = [()]
+    for row in rows:
+        if len(row) < longest:
+            rows.extend((*row, word) for word in range(5, V))
+    return rows
