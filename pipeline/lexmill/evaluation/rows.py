@@ -45,3 +45,9 @@ def read_rows(path: str | Path) -> list[Row]:
     except FileNotFoundError:
         raise UserError("the rows of this evaluation are missing; run its evaluate stage", path) from None
     return rows
+
+
+def spread(items: int, wanted: int) -> list[int]:
+    """At most `wanted` places out of `items`, evenly spread from the first on: samples that no one has picked."""
+    count = min(items, wanted)
+    return [i * items // count for i in range(count)]

@@ -1,0 +1,19 @@
+"""Where a model is evaluated: the first device of the execution settings, with its threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lexmill.execution import Execution
+
+if TYPE_CHECKING:
+    import torch
+
+
+def evaluation_device(execution: Execution) -> torch.device:
+    """Set this process's torch threads (0 in the settings: torch's own choice, all cores) and give the device."""
+    import torch
+
+    if execution.threads:
+        torch.set_num_threads(execution.threads)
+    return torch.device(execution.accelerator)

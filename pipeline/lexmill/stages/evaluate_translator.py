@@ -1,0 +1,70 @@
+"""Translate the test split and score the translations.
+
+Reads   artifacts/models/<name>/, artifacts/corpora/<corpus>/, reports/curves/<name>.csv
+Writes  metrics/evaluate_translator/<name>.json, artifacts/predictions/<name>/rows.jsonl,
+        reports/plots/evaluate_translator-<name>/curve.png, reports/samples/<name>.json
+Identity: params `translators.<name>.beam`, `evaluation`, `data_seed`, the inputs, the code it imports.
+Cost: beam search over the test split, about beam_size decoder passes a target token.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lexmill import layout, params, progress, storage, tokenizers
+from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.decoding.translate import translate_lines
+from lexmill.evaluation import plots
+from lexmill.evaluation.bootstrap import Resampling
+from lexmill.evaluation.device import evaluation_device
+from lexmill.evaluation.rows import spread, write_rows
+from lexmill.evaluation.translation import summarise, translator_rows
+from lexmill.execution import load_execution
+from lexmill.models import folder as model_folder
+from lexmill.stages.entry import run_stage
+
+STAGE = "evaluate_translator"
+SAMPLES = 40
+CHUNK = 256  # lines between two signs of progress; a translation does not depend on the lines around it
+
+
+def main(name: str) -> None:
+    choices = params.load()
+    chosen, evaluation = choices.translators[name], choices.evaluation
+    corpus = PreparedCorpus(layout.corpus(chosen.corpus))
+    target = corpus.languages[1]
+    folder = layout.model(name)
+    tokenizer = tokenizers.load(folder / model_folder.TOKENIZER)
+    _, loaded = model_folder.load(folder)
+    module: Any = loaded.to(evaluation_device(load_execution()))
+
+    records = list(corpus.records("test"))
+    # Lines of like length together: a chunk then wastes little on padding.
+    order = sorted(range(len(records)), key=lambda i: (len(records[i]["source"]), i))
+    hypotheses = [""] * len(records)
+    truncated = 0
+    with progress.bar(f"translate {name}", len(records)) as bar:
+        for start in range(0, len(order), CHUNK):
+            chunk = order[start : start + CHUNK]
+            lines = [records[i]["source"] for i in chunk]
+            found = translate_lines(module, tokenizer, lines, chosen.beam, evaluation.batch_tokens)
+            for i, translation in zip(chunk, found, strict=True):
+                hypotheses[i] = translation.text
+                truncated += translation.truncated
+            bar.update(len(chunk))
+    rows = translator_rows(records, hypotheses, target)
+    how = Resampling(evaluation.bootstrap_samples, evaluation.confidence, choices.data_seed)
+    figures = summarise(rows, corpus.unit, how, target)
+    figures["truncated_sources"] = truncated
+
+    with storage.new_folder(layout.predictions(name)) as predictions:
+        write_rows(predictions / "rows.jsonl", rows)
+    samples = [{key: rows[i][key] for key in ("source", "reference", "hypothesis")} for i in spread(len(rows), SAMPLES)]
+    storage.write_json(layout.samples(name), {"samples": samples})
+    with storage.new_folder(layout.plots(STAGE, name)) as pictures:
+        plots.plot_curve(layout.curve(name), pictures / "curve.png", name)
+    storage.write_json(layout.metrics(STAGE, name), {"test": figures})
+
+
+if __name__ == "__main__":
+    run_stage(main)
