@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -98,17 +99,23 @@ def new_folder(target: str | Path) -> Iterator[Path]:
     for stale in target.parent.glob(f".{target.name}.*.tmp"):
         shutil.rmtree(stale, ignore_errors=True)
     beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    old = target.with_name(f".{target.name}.{os.getpid()}.old.tmp")
     beside.mkdir()
     try:
         yield beside
-        for path in beside.rglob("*"):
-            if path.is_file():
-                with open(path, "rb") as stream:
-                    os.fsync(stream.fileno())
+        # Many at once: a disk flushes 32 files together about as fast as one.
+        with ThreadPoolExecutor(32) as pool:
+            list(pool.map(_flush_file, (path for path in beside.rglob("*") if path.is_file())))
         if target.exists():
-            shutil.rmtree(target)
+            os.rename(target, old)
         os.rename(beside, target)
         flush_folder(target.parent)
     finally:
-        if beside.exists():
-            shutil.rmtree(beside)
+        for folder in (beside, old):
+            if folder.exists():
+                shutil.rmtree(folder)
+
+
+def _flush_file(path: Path) -> None:
+    with open(path, "rb") as stream:
+        os.fsync(stream.fileno())
