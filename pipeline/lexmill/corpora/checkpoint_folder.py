@@ -1,0 +1,110 @@
+"""A fetched pretrained model as one flat folder in Hugging Face format, checked before anything trains on it.
+
+Only what is data is kept: weights as safetensors, JSON, text and SentencePiece files. Pickles (`.bin`, `.pt`, `.pkl`)
+and code (`.py`) are left out, so nothing that came from outside can run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from lexmill.corpora.fetch import describe, fill, told_of
+from lexmill.corpora.source_folder import MANIFEST, SourceFolder
+from lexmill.errors import UserError
+from lexmill.params import Source
+from lexmill.storage import new_folder, write_json
+
+_KEPT = (".json", ".safetensors", ".txt", ".model", ".spm", ".vocab", ".jinja", ".md")
+_TOKENIZERS = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
+
+
+def fetch_checkpoint(source: Source, workspace: str | Path, target_folder: str | Path) -> dict[str, Any]:
+    """Fill `target_folder` with a pretrained model: config.json, weights, tokenizer, manifest.json.
+
+    The model's folder is the one of the topmost config.json among the fetched files.
+
+    Returns:
+        The manifest, as `fetch` gives it.
+
+    Raises:
+        UserError, RetryableError: as `fetch`; also where config.json, weights or tokenizer are missing or damaged.
+    """
+    with told_of(describe(source)), new_folder(target_folder) as folder:
+        came, model = folder / ".came", SourceFolder(folder)
+        came.mkdir()
+        fetched = SourceFolder(came)
+        fill(source, Path(workspace), fetched)
+        top = _model_folder([entry["path"] for entry in fetched.files])
+        for entry in fetched.files:
+            path = PurePosixPath(entry["path"])
+            if path.is_relative_to(top) and path.suffix in _KEPT:
+                model.take(came / path, path.relative_to(top).as_posix(), entry)
+        fetched.remove()
+        check_checkpoint(folder)
+        manifest = {"files": model.files, "source": dataclasses.asdict(source)}
+        write_json(folder / MANIFEST, manifest)
+    return manifest
+
+
+def _model_folder(names: list[str]) -> PurePosixPath:
+    configs = [PurePosixPath(name) for name in names if PurePosixPath(name).name == "config.json"]
+    if not configs:
+        raise UserError(f"no config.json among the {len(names)} fetched files; let `members` name the model's folder")
+    depth = min(len(path.parts) for path in configs)
+    top = [path.parent for path in configs if len(path.parts) == depth]
+    if len(top) > 1:
+        raise UserError(f"holds several models ({', '.join(map(str, top))}); let `members` name one of them")
+    return top[0]
+
+
+def check_checkpoint(folder: Path) -> None:
+    """Raise `UserError` unless the folder holds a readable config, whole safetensors weights and a tokenizer."""
+    config = _json(folder / "config.json")
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        raise UserError("config.json has no model_type; it is no Hugging Face model")
+    index = folder / "model.safetensors.index.json"
+    names = ["model.safetensors"]
+    if not (folder / names[0]).is_file():
+        weight_map = _json(index).get("weight_map") if index.is_file() else None
+        if not isinstance(weight_map, dict) or not weight_map:
+            raise UserError(
+                "no model.safetensors among the fetched files; only safetensors weights are read (pickled .bin files"
+                " can run code): choose a package that has them, or convert it once"
+            )
+        names = sorted({str(name) for name in weight_map.values()})
+    for name in names:
+        _check_weights(folder / name)
+    if not any((folder / name).is_file() for name in _TOKENIZERS):
+        raise UserError(f"no tokenizer among the fetched files (one of {', '.join(_TOKENIZERS)}); widen `members`")
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path.name} cannot be read as JSON: {error}") from None
+
+
+def _check_weights(path: Path) -> None:
+    """The header of a safetensors file must be readable and the file as long as the header says."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise UserError(f"{path.name}, which the index of the weights names, is not among the fetched files")
+    try:
+        with safe_open(path, framework="np") as weights:
+            count = len(list(weights.keys()))
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{path.name} is damaged: {error}") from None
+    if count == 0:
+        raise UserError(f"{path.name} holds no tensor")

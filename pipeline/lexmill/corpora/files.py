@@ -1,0 +1,96 @@
+"""The user's own files, copied as they are."""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import os
+from collections import Counter
+from pathlib import Path, PurePosixPath
+
+from lexmill import progress
+from lexmill.corpora.downloads import check_hash_text, mismatch
+from lexmill.corpora.source_folder import SourceFolder
+from lexmill.errors import UserError
+from lexmill.params import FileSource
+
+
+def fetch_files(source: FileSource, workspace: Path, target: SourceFolder) -> None:
+    """Copy files into the folder.
+
+    A path keeps its last part as name; what a glob finds keeps its path below the glob's fixed folder. Where
+    two would have one name, all keep their path below the folder that they share.
+
+    Raises:
+        UserError: a path or glob that finds nothing, a folder, a file that cannot be read, another sha256.
+    """
+    found = locate(source, workspace)
+    hashes = [check_hash_text(sha256) for sha256 in source.sha256]
+    if hashes and len(hashes) != len(found):
+        names = ", ".join(found)
+        raise UserError(f"sha256: {len(hashes)} hashes for {len(found)} files; give one a file, in this order: {names}")
+    total = sum(path.stat().st_size for path in found.values())
+    with progress.bar("copy", total) as bar:
+        for i, (name, path) in enumerate(found.items()):
+            with open(path, "rb") as stream:
+                actual = target.add(name, stream)
+            if hashes and actual != hashes[i]:
+                raise mismatch(hashes[i], actual, str(path))
+            bar.update(path.stat().st_size)
+
+
+def locate(source: FileSource, workspace: Path) -> dict[str, Path]:
+    """The files by the name that each gets, sorted by name."""
+    if not source.paths:
+        raise UserError("paths: empty; give at least one path or glob")
+    named: list[tuple[str, Path]] = []
+    for pattern in source.paths:
+        named += _one(os.path.expanduser(pattern), workspace)
+    files = {os.path.abspath(path): name for name, path in named}  # a file that two globs find counts once
+    counts = Counter(files.values())
+    if counts and max(counts.values()) > 1:
+        shared = os.path.commonpath([os.path.dirname(path) for path in files])
+        files = {path: Path(os.path.relpath(path, shared)).as_posix() for path in files}
+    return {name: Path(path) for path, name in sorted(files.items(), key=lambda item: item[1])}
+
+
+def _one(pattern: str, workspace: Path) -> list[tuple[str, Path]]:
+    """(name, path) of what one path or glob finds."""
+    plain = workspace / pattern
+    if plain.exists():  # also a real name with brackets in it
+        if plain.is_dir():
+            raise UserError(f"{pattern} is a folder; give a glob such as {pattern.rstrip('/')}/**/*.txt")
+        paths, fixed = [plain], plain.parent
+    else:
+        paths = [Path(path) for path in glob.glob(str(workspace / pattern), recursive=True) if os.path.isfile(path)]
+        fixed = _fixed_folder(plain)
+    if not paths:
+        raise UserError(_nothing_text(pattern, plain))
+    for path in paths:
+        if not path.is_file():
+            raise UserError(f"{path} is no regular file")
+        if not os.access(path, os.R_OK):
+            raise UserError(f"{path} cannot be read; check its permissions")
+    return [(Path(os.path.relpath(path, fixed)).as_posix(), path) for path in sorted(paths)]
+
+
+def _fixed_folder(pattern: Path) -> Path:
+    """The folder before the first wildcard."""
+    fixed = Path(pattern.parts[0])
+    for part in pattern.parts[1:-1]:
+        if glob.has_magic(part):
+            break
+        fixed /= part
+    return fixed
+
+
+def _nothing_text(pattern: str, plain: Path) -> str:
+    if plain.is_symlink():
+        return f"{pattern} is a link to a file that is not there"
+    folder = plain.parent
+    while not folder.is_dir() and folder != folder.parent:
+        folder = folder.parent
+    names = sorted(entry.name for entry in os.scandir(folder) if not entry.name.startswith("."))
+    close = difflib.get_close_matches(PurePosixPath(pattern).name, names, n=3, cutoff=0.5) or names[:3]
+    hint = f"; {folder} has {', '.join(close)}" if close else f"; {folder} is empty"
+    return f"{pattern} finds no file{hint}; paths are relative to the workspace"

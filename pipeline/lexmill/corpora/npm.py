@@ -1,0 +1,118 @@
+"""Tarballs of an npm registry, with npm's own settings: registry (one a scope too), login, certificates, proxy."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from lexmill.corpora.connection import Client, json_document, pip_settings, redact
+from lexmill.corpora.downloads import DownloadCache, Wanted, download
+from lexmill.errors import UserError
+from lexmill.params import PackageSource
+
+
+def npm_tarball(source: PackageSource, sha256: str, workspace: Path, cache: DownloadCache) -> Path:
+    """The package's tarball in the cache."""
+    config = npm_config(workspace)
+    registry = _registry(source.name, config, workspace).rstrip("/")
+    pip = pip_settings()
+    settings = dataclasses.replace(
+        pip,
+        cert=config.get("cafile") or pip.cert,
+        proxy=config.get("https-proxy") or config.get("proxy") or pip.proxy,
+        index_urls=(),
+    )
+    client = Client(settings, headers=_login(registry, config))
+    stranger = Client(settings)  # another host must not be shown this registry's login
+    try:
+        address = f"{registry}/{quote(source.name, safe='@')}"
+        tarball = _tarball_address(json_document(client.get(address), address), source, address)
+        if urlsplit(tarball).netloc == urlsplit(registry).netloc:
+            return download(client, cache, Wanted(tarball, sha256, source.name))
+        # A plain mirror passes on the public registry's document, whose addresses may not be reachable from here.
+        here = f"{registry}/{source.name}/-/{tarball.rpartition('/')[2]}"
+        try:
+            return download(client, cache, Wanted(here, sha256, source.name))
+        except UserError:
+            return download(stranger, cache, Wanted(tarball, sha256, source.name))
+    finally:
+        client.close()
+        stranger.close()
+
+
+def _tarball_address(document: object, source: PackageSource, address: str) -> str:
+    versions = document.get("versions") if isinstance(document, dict) else None
+    if not isinstance(versions, dict):
+        raise UserError(f"{redact(address)} is no npm package document; is the registry's address right?")
+    try:
+        return str(versions[source.version]["dist"]["tarball"])
+    except KeyError:
+        known = ", ".join(list(versions)[-5:]) or "none"
+        raise UserError(f"there is no version {source.version}; the newest: {known}; correct `version`") from None
+
+
+# ---------------------------------------------------------------- npm's configuration
+
+
+def npm_config(workspace: Path) -> dict[str, str]:
+    """npm's settings: the environment over the workspace's .npmrc over the user's."""
+    given = {
+        name.lower().removeprefix("npm_config_").replace("_", "-"): value
+        for name, value in os.environ.items()
+        if name.lower().startswith("npm_config_") and value
+    }
+    values: dict[str, str] = {}
+    for path in (Path(given.get("userconfig") or Path.home() / ".npmrc"), workspace / ".npmrc"):
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            continue
+        for line in text.splitlines():
+            key, sign, value = line.partition("=")
+            if sign and not key.lstrip().startswith(("#", ";")):
+                values[key.strip()] = _expanded(value.strip().strip("\"'"))
+    return values | given
+
+
+def _expanded(value: str) -> str:
+    return re.sub(r"\$\{([^}]+)\}", lambda found: os.environ.get(found[1], found[0]), value)
+
+
+def _registry(name: str, config: dict[str, str], workspace: Path) -> str:
+    scope = name.partition("/")[0] if name.startswith("@") else ""
+    configured = config.get(f"{scope}:registry") or config.get("registry")
+    if configured:
+        return configured
+    npm = shutil.which("npm")
+    if npm is None:
+        raise UserError(
+            "no npm registry is known; set npm_config_registry to its address, or `registry=` in ~/.npmrc,"
+            " or install npm"
+        )
+    for key in ([f"{scope}:registry"] if scope else []) + ["registry"]:
+        done = subprocess.run(
+            [npm, "config", "get", key], capture_output=True, text=True, cwd=workspace, check=False, timeout=60
+        )
+        address = done.stdout.strip()
+        if done.returncode == 0 and address.startswith(("http://", "https://")):
+            return address
+    raise UserError("`npm config get registry` gave no address; set npm_config_registry to the registry's address")
+
+
+def _login(registry: str, config: dict[str, str]) -> dict[str, str]:
+    """The Authorization header: `//host/path/:_authToken` or `:_auth` of .npmrc, the longest path first."""
+    parts = urlsplit(registry)
+    path = f"//{parts.netloc}{parts.path}".rstrip("/")
+    while len(path) > 2:
+        for key in (f"{path}/", path):
+            if token := config.get(f"{key}:_authToken"):
+                return {"Authorization": f"Bearer {token}"}
+            if basic := config.get(f"{key}:_auth"):
+                return {"Authorization": f"Basic {basic}"}
+        path = path.rpartition("/")[0]
+    return {}

@@ -1,0 +1,167 @@
+"""Package files of PyPI, read from pip's index without building, installing or running anything.
+
+`unearth` reads the index pages; the Python version and platform that a package asks for do not matter, since it
+is only an archive here. npm and Debian are in `npm` and `debian`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from packaging.version import InvalidVersion, Version
+
+from lexmill.corpora.archives import extract
+from lexmill.corpora.connection import Client, heard, pip_settings
+from lexmill.corpora.downloads import DownloadCache, Wanted, check_hash_text, download, mismatch
+from lexmill.corpora.source_folder import SourceFolder
+from lexmill.errors import RetryableError, UserError
+from lexmill.params import PackageSource
+from lexmill.storage import sha256_file
+
+if TYPE_CHECKING:
+    from unearth import Link, PackageFinder
+
+_ARCHIVES = {"pypi": ("sdist", "wheel"), "npm": ("tarball",), "debian": ("deb",)}
+
+
+def fetch_package(source: PackageSource, workspace: Path, target: SourceFolder) -> None:
+    """Bring the wanted members of a package.
+
+    Raises:
+        UserError: no such package, version, file or member; other bytes than the sha256 says.
+        RetryableError: the registry cannot be reached.
+    """
+    if source.archive not in _ARCHIVES[source.registry]:
+        known = " or ".join(_ARCHIVES[source.registry])
+        raise UserError(f"archive: {source.registry} has no {source.archive}; give {known}")
+    if not source.members:
+        raise UserError("members: empty; give globs of the files wanted, '**' for all")
+    sha256 = check_hash_text(source.sha256)
+    cache = DownloadCache(workspace)
+    path = cache.find(sha256)
+    if path is None:
+        path = _package_file(source, sha256, workspace, cache)
+    extract(path, source.members, target, strip_top=source.archive in ("sdist", "tarball"))
+
+
+def _package_file(source: PackageSource, sha256: str, workspace: Path, cache: DownloadCache) -> Path:
+    if source.registry == "npm":
+        from lexmill.corpora.npm import npm_tarball
+
+        return npm_tarball(source, sha256, workspace, cache)
+    if source.registry == "debian":
+        from lexmill.corpora.debian import debian_package
+
+        return debian_package(source, sha256, cache)
+    return _pypi_file(source, sha256, cache)
+
+
+@dataclass
+class _Search:
+    """What the configured places have of a package."""
+
+    links: list[Link] = field(default_factory=list)  # of the right kind and version
+    others: set[Version] = field(default_factory=set)  # other versions of the right kind
+    unreachable: list[str] = field(default_factory=list)  # places that did not answer
+    notes: list[str] = field(default_factory=list)  # what was said on the way
+
+
+def _pypi_file(source: PackageSource, sha256: str, cache: DownloadCache) -> Path:
+    client = Client(pip_settings())
+    try:
+        return _choose(client, cache, source, sha256, _search(client, source))
+    finally:
+        client.close()
+
+
+def _search(client: Client, source: PackageSource) -> _Search:
+    """Ask every configured place; one that fails does not hide what another one has."""
+    from unearth import PackageFinder
+
+    settings, version, search = client.settings, _version(source.version), _Search()
+    places: list[dict[str, Any]] = [{"index_urls": [url]} for url in settings.index_urls]
+    places += [{"find_links": [url]} for url in settings.find_links]
+    common: dict[str, Any] = {"session": client, "trusted_hosts": settings.trusted_hosts, "ignore_compatibility": True}
+    with heard("unearth") as search.notes:
+        for place in places:
+            finder = PackageFinder(**common, **place)
+            try:
+                versions = _versions(finder, source)
+            except RetryableError as error:
+                search.unreachable.append(str(error))
+            except (ValueError, OSError):
+                continue  # a configured folder that is not there; pip passes over it too
+            else:
+                search.links += versions.pop(version, [])
+                search.others.update(versions)
+    return search
+
+
+def _version(text: str) -> Version:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        raise UserError(f"version: {text!r} is no version; give an exact one such as 1.2.3") from None
+
+
+def _versions(finder: PackageFinder, source: PackageSource) -> dict[Version, list[Link]]:
+    """Links by version: the sdists or the wheels of a package."""
+    links: dict[Version, list[Link]] = {}
+    for package in finder.find_all_packages(source.name, allow_yanked=True):
+        if package.version and package.link.is_wheel == (source.archive == "wheel"):
+            links.setdefault(Version(package.version), []).append(package.link)
+    return links
+
+
+def _choose(client: Client, cache: DownloadCache, source: PackageSource, sha256: str, search: _Search) -> Path:
+    """The file with the right hash: one whose index page promises it, else one whose page promises nothing."""
+    promised = [(link, (link.hash_option or {}).get("sha256", [None])[0]) for link in search.links]
+    ordered = [link for link, given in promised if given == sha256] + [
+        link for link, given in promised if given is None
+    ]
+    wrong: UserError | None = None
+    for link in ordered:
+        try:
+            return _file(client, cache, link, Wanted(link.url_without_fragment, sha256, source.name))
+        except UserError as error:
+            wrong = error
+        except RetryableError as error:
+            search.unreachable.append(str(error))
+    if search.unreachable:  # the right file may be where no answer came from
+        raise RetryableError("; ".join(dict.fromkeys(search.unreachable)))
+    if wrong is not None:
+        raise wrong
+    if promised:
+        given = sorted({f"{link.filename} has {hash_}" for link, hash_ in promised})
+        raise UserError(
+            f"no file of it has the sha256 {sha256} that the params say: {'; '.join(given[:5])}; if one of them is the"
+            " one you mean, correct `sha256`, otherwise the package was changed: do not use it"
+        )
+    raise UserError(_not_found_text(source, search))
+
+
+def _not_found_text(source: PackageSource, search: _Search) -> str:
+    notes = list(dict.fromkeys(search.notes))
+    if search.others:
+        newest = ", ".join(str(version) for version in sorted(search.others, reverse=True)[:5])
+        notes.append(f"there are {source.archive}s of {newest}")
+    said = f" ({'; '.join(notes)})" if notes else ""
+    return (
+        f"no {source.archive} of version {source.version} was found{said}; correct name, version or archive, or the"
+        " index in pip's configuration (`pip config list`)"
+    )
+
+
+def _file(client: Client, cache: DownloadCache, link: Link, wanted: Wanted) -> Path:
+    if not link.is_file:
+        return download(client, cache, wanted)
+    path = link.file_path
+    try:
+        actual = sha256_file(path)
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}") from None
+    if actual != wanted.sha256:
+        raise mismatch(wanted.sha256, actual, str(path))
+    return path

@@ -1,0 +1,30 @@
+"""Bring a pretrained model here, as one flat folder in Hugging Face format.
+
+Reads   the network or local files, as params `checkpoints.<name>.source` say
+Writes  artifacts/checkpoints/<name>/: config.json, model.safetensors, tokenizer.json ... and manifest.json
+Identity: params `checkpoints.<name>.source`; the sha256 in it pins the bytes.
+Cost: one download (none when the download cache has it), one pass over the archive; memory O(1).
+"""
+
+from __future__ import annotations
+
+from lexmill import layout, params, progress
+from lexmill.corpora.checkpoint_folder import fetch_checkpoint
+from lexmill.corpora.fetch import told_of
+from lexmill.errors import UserError
+from lexmill.stages.entry import run_stage
+from lexmill.strict import nearest
+
+
+def main(name: str) -> None:
+    checkpoints = params.load().checkpoints
+    if name not in checkpoints:
+        raise UserError(f"checkpoints: there is no checkpoint '{name}'{nearest(name, checkpoints)}")
+    with told_of(f"checkpoints.{name}.source"):
+        manifest = fetch_checkpoint(checkpoints[name].source, ".", layout.checkpoint(name))
+    size = sum(entry["bytes"] for entry in manifest["files"])
+    progress.say(f"checkpoint {name}: {len(manifest['files'])} files, {size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    run_stage(main)
