@@ -199,7 +199,7 @@ def init_translate(
     *,
     source: Annotated[str | None, typer.Option("--source", help="The source sentence's column (tables).")] = None,
     target: Annotated[str | None, typer.Option("--target", help="The target sentence's column (tables).")] = None,
-    languages: Annotated[str, typer.Option("--languages", help="Source and target language, as en-de.")] = "en-de",
+    languages: Annotated[str | None, typer.Option("--languages", help="Source and target language, as en-de.")] = None,
     group: GroupColumn = None,
     name: CorpusName = None,
     force: Force = False,

@@ -1,0 +1,383 @@
+"""`lexmill init lm|classify|translate`: the configuration for a user's own files.
+
+    reads    the files, whole, as the prepare stage will (every fault with file and line, before anything is written)
+    writes   conf/corpus/<name>.yaml, conf/config.yaml (the old one kept as config.yaml.bak-N), params.yaml
+
+The sizes follow from the amount of data: they are a start for an evening on a CPU, to be changed in conf/config.yaml.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any, Literal
+
+import yaml
+
+from lexmill import compose, storage
+from lexmill.errors import UserError, UserErrors
+from lexmill.params import Corpus, FileSource
+from lexmill.progress import bar, say
+from lexmill.strict import build
+
+Kind = Literal["text", "labelled", "parallel"]
+COMMANDS = {"text": "lm", "labelled": "classify", "parallel": "translate"}
+MARK = "# Written by `lexmill init"
+LEAST_RECORDS = 20
+_TABLES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+_PLAIN = (".txt", ".text", "")
+
+
+@dataclass
+class Counts:
+    """What the files hold: records, characters, UTF-8 bytes, and how often each label comes."""
+
+    records: int = 0
+    characters: int = 0
+    bytes: int = 0
+    labels: Counter[str] = field(default_factory=Counter)
+
+
+def initialize(
+    kind: Kind,
+    files: Sequence[Path],
+    columns: Mapping[str, str | None],
+    *,
+    group: str | None = None,
+    name: str | None = None,
+    force: bool = False,
+    languages: str | None = None,
+    root: Path = Path(),
+) -> None:
+    """Check the files, then write conf/ and params.yaml for them.
+
+    Args:
+        kind: text, labelled or parallel.
+        files: paths or globs, relative to the present folder.
+        columns: the column of each role, where the files are tables.
+        group: the column whose value keeps records in one split.
+        name: the corpus's name; None: from the first file's name.
+        force: replace what an earlier init wrote.
+        languages: `en`, or `en-de` for pairs; None: from names such as train.en and train.de, else those.
+        root: the project's folder.
+
+    Raises:
+        UserErrors: everything that is wrong with the files; nothing was written.
+        UserError: this is not the project's folder, or an earlier init would be replaced.
+    """
+    if not (root / "conf" / "config.yaml").is_file():
+        raise UserError("there is no conf/config.yaml here; run this in the project's folder", root.resolve())
+    name = corpus_name(name or PurePath(files[0]).name.partition(".")[0])
+    _refuse_replacing(name, root, force)
+    paths = [_from_workspace(file, root) for file in files]
+    entry = corpus_entry(kind, paths, columns, group, languages or _languages(kind, paths))
+    corpus = _typed(entry)
+    counts = count(corpus, root)
+    if kind == "text" and entry["reader"]["format"] == "text" and counts.records < LEAST_RECORDS:
+        entry["reader"]["document"] = "line"  # too few paragraphs to split
+        counts = count(_typed(entry), root)
+    _enough(kind, counts)
+    config = f"{_header(kind, files, counts)}{_yaml(configuration(kind, name, counts))}"
+    _write(name, entry, config, root)
+    told = ", ".join(f"{label} {n:,}" for label, n in counts.labels.most_common(8))
+    say(f"{name}: {counts.records:,} records, {counts.characters:,} characters" + (f" ({told})" if told else ""))
+    say(f"written: conf/corpus/{name}.yaml, conf/config.yaml, params.yaml")
+    say("next: lexmill check, then lexmill run; sizes and steps are in conf/config.yaml (then: lexmill compose)")
+
+
+def corpus_name(text: str) -> str:
+    """A name of letters, digits and `_` that begins with a letter."""
+    name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower()
+    return name if name[:1].isalpha() else f"corpus_{name}".rstrip("_")
+
+
+def _from_workspace(file: Path, root: Path) -> str:
+    """The path as params.yaml holds it: relative to the workspace where it lies inside, else absolute."""
+    path = Path(os.path.abspath(os.path.expanduser(file)))
+    home = Path(os.path.abspath(root))
+    return path.relative_to(home).as_posix() if path.is_relative_to(home) else path.as_posix()
+
+
+def _refuse_replacing(name: str, root: Path, force: bool) -> None:
+    config = root / "conf" / "config.yaml"
+    if force:
+        return
+    if config.read_text(encoding="utf-8").startswith(MARK):
+        raise UserError("an earlier `lexmill init` wrote this; --force replaces it and keeps a copy", config)
+    corpus = root / "conf" / "corpus" / f"{name}.yaml"
+    if corpus.exists():
+        raise UserError("this corpus exists; choose another --name, or --force to replace it", corpus)
+
+
+def corpus_entry(
+    kind: Kind, paths: Sequence[str], columns: Mapping[str, str | None], group: str | None, languages: str
+) -> dict[str, Any]:
+    """The entry of conf/corpus/: source, reader, filters that fit the kind.
+
+    Raises:
+        UserError: files of several formats, a format that cannot give this kind, or options that do not fit.
+    """
+    reader = _reader(kind, paths, columns, group)
+    tongues = [tongue for tongue in re.split(r"[-,:]", languages) if tongue]
+    if kind == "parallel" and len(tongues) != 2:
+        raise UserError(f"--languages '{languages}': two are needed, as en-de")
+    entry: dict[str, Any] = {
+        "kind": kind,
+        "unit": "group" if group else "record",
+        "languages": tongues,
+        "licence": "",
+        "source": {"kind": "file", "paths": list(paths), "sha256": []},
+        "reader": reader,
+        "normalization": "NFC",
+        "splits": {"valid": 0.05, "test": 0.1 if kind == "labelled" else 0.05, "salt": "lexmill"},
+    }
+    if kind == "parallel":
+        entry["filters"] = {"min_words": 1, "max_words": 150, "min_length_ratio": 0.2, "max_length_ratio": 5.0}
+    return entry
+
+
+def _suffix(path: str) -> str:
+    plain = path.removesuffix(".gz").removesuffix(".zst")
+    return PurePath(plain).suffix.lower()
+
+
+def _languages(kind: Kind, paths: Sequence[str]) -> str:
+    """The languages that two file names end in, else English (to German)."""
+    if kind != "parallel":
+        return "en"
+    endings = [_suffix(path).removeprefix(".") for path in paths]
+    named = len(endings) == 2 and all(len(ending) == 2 and ending.isalpha() for ending in endings)
+    return "-".join(endings) if named else "en-de"
+
+
+def _reader(kind: Kind, paths: Sequence[str], columns: Mapping[str, str | None], group: str | None) -> dict[str, Any]:
+    suffixes = sorted({_suffix(path) for path in paths})
+    if kind == "parallel" and not set(suffixes) & _TABLES.keys():
+        suffixes = [".txt"]  # train.en and train.de are plain text too
+    if len(suffixes) > 1:
+        raise UserError(f"the files have several formats ({', '.join(suffixes)}); give files of one format")
+    suffix = suffixes[0]
+    if suffix in _TABLES:
+        defaults = {"text": "text", "label": "label", "source": "source", "target": "target"}
+        reader: dict[str, Any] = {"format": _TABLES[suffix]}
+        reader |= {role: column or defaults[role] for role, column in columns.items()}
+        return reader | ({"group": group} if group else {})
+    if suffix not in _PLAIN:
+        known = ", ".join([*_TABLES, ".txt"])
+        raise UserError(f"{paths[0]}: the format '{suffix}' is unknown; known: {known}, each also with .gz or .zst")
+    options = [role for role, column in columns.items() if column] + (["group"] if group else [])
+    if kind == "labelled":
+        raise UserError(f"{paths[0]}: plain text has no labels; give a {', '.join(_TABLES)} file")
+    if options:
+        raise UserError(f"--{options[0]}: plain text has no columns; leave it out, or give a table")
+    if kind == "text":
+        return {"format": "text", "document": "file" if len(paths) >= LEAST_RECORDS else "paragraph"}
+    if len(paths) != 2:
+        raise UserError(f"plain text pairs come as two files, source and target, not {len(paths)}")
+    names = [PurePath(path).name for path in paths]
+    if names[0] == names[1]:
+        raise UserError(f"both files are called {names[0]}; give them different names")
+    return {"format": "parallel_text", "source": [names[0]], "target": [names[1]]}
+
+
+def _typed(entry: dict[str, Any]) -> Corpus:
+    faults: list[str] = []
+    corpus = build(Corpus, entry, faults)
+    if corpus is None or faults:
+        raise UserErrors(faults)
+    return corpus
+
+
+def count(corpus: Corpus, root: Path) -> Counts:
+    """Read the files as the prepare stage will.
+
+    Raises:
+        UserErrors: all their faults, with file and line.
+    """
+    from lexmill.corpora.faults import Faults
+    from lexmill.corpora.files import locate
+    from lexmill.corpora.readers import read
+    from lexmill.corpora.source_files import SourceFiles
+
+    assert isinstance(corpus.source, FileSource)
+    located = locate(corpus.source, root)
+    counts = Counts()
+    faults = Faults()
+    with tempfile.TemporaryDirectory() as beside:
+        # What fetch would make, with links in place of copies.
+        folder = Path(beside).resolve()
+        for name, path in located.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).symlink_to(path.resolve())
+        listed = [{"path": name, "bytes": path.stat().st_size} for name, path in located.items()]
+        storage.write_json(folder / "manifest.json", {"files": listed})
+        files = SourceFiles(folder)
+        with bar("read the files", files.bytes) as shown:
+            for record in read(corpus, files, faults, shown.update):
+                counts.records += 1
+                counts.characters += sum(map(len, record.sides))
+                counts.bytes += sum(len(side.encode("utf-8", "replace")) for side in record.sides)
+                if record.label is not None:
+                    counts.labels[record.label] += 1
+        try:
+            faults.raise_all()
+        except UserErrors as errors:
+            raise UserErrors([_real_paths(fault, folder, located) for fault in errors.faults]) from None
+    return counts
+
+
+def _real_paths(fault: str, folder: Path, located: Mapping[str, Path]) -> str:
+    for name, path in located.items():
+        fault = fault.replace(str(folder / name), str(path))
+    return fault
+
+
+def _enough(kind: Kind, counts: Counts) -> None:
+    if counts.records < LEAST_RECORDS:
+        raise UserError(
+            f"the files hold {counts.records} records; {LEAST_RECORDS} are needed at least, to have some in each split"
+        )
+    if kind == "labelled" and len(counts.labels) < 2:
+        raise UserError(f"all records have the label {next(iter(counts.labels), 'none')!r}; two labels are needed")
+    if kind == "labelled" and len(counts.labels) > counts.records // 2:
+        raise UserError(
+            f"{len(counts.labels):,} different labels in {counts.records:,} records: is --label the right column?"
+        )
+
+
+def _clamp(value: float, low: int, high: int) -> int:
+    return int(min(max(value, low), high))
+
+
+def configuration(kind: Kind, name: str, counts: Counts) -> dict[str, Any]:
+    """conf/config.yaml for one corpus, one model and its floor; sizes by the amount of data."""
+    parts = {"text": _language_model, "labelled": _classifier, "parallel": _translator}[kind](name, counts)
+    config: dict[str, Any] = {
+        "defaults": [{f"corpus@corpora.{name}": name}, *parts.pop("defaults"), "_self_"],
+        "experiment": name,
+        "data_seed": 1337,
+        "training_seed": 1337,
+    }
+    for group in ("tokenizers", "encodings", "checkpoints", "language_models", "classifiers", "translators"):
+        config[group] = parts.get(group, {})
+    config["floors"] = {"language_model": {}, "classifier": {}, "translator": {}} | parts["floors"]
+    config["evaluation"] = {"bootstrap_samples": 1000, "confidence": 0.95, "batch_tokens": 16384}
+    config["promotion"] = {"significance": 0.05}
+    return config
+
+
+def _vocabulary(size: int) -> int:
+    """Entries of a BPE for so many bytes: a small corpus cannot fill a large one."""
+    return 512 if size < 200_000 else 1024 if size < 1_000_000 else 2048 if size < 20_000_000 else 8192
+
+
+def _language_model(name: str, counts: Counts) -> dict[str, Any]:
+    large = counts.bytes >= 20_000_000
+    batch_tokens = 8192 if large else 4096
+    tokens = counts.bytes / 3  # about three bytes a token
+    steps = _clamp(8 * tokens / batch_tokens, 200, 2000 if large else 1000)
+    model = f"{name}_gpt"
+    tokenizer = f"{name}_bpe"
+    return {
+        "defaults": [
+            {f"tokenizer@tokenizers.{tokenizer}": "bpe_2k"},
+            {f"language_model@language_models.{model}": "gpt_small" if large else "gpt_tiny"},
+        ],
+        "tokenizers": {tokenizer: {"corpus": name, "vocab_size": _vocabulary(counts.bytes)}},
+        "encodings": {name: {"corpus": name, "tokenizer": tokenizer}},
+        "language_models": {
+            model: {
+                "corpus": name,
+                "tokenizer": tokenizer,
+                "steps": steps,
+                "batch_tokens": batch_tokens,
+                "evaluate_every": max(1, steps // 5),
+                "schedule": {"warmup_steps": steps // 12},
+                "prompts": [""],
+            }
+        },
+        "floors": {"language_model": {name: {"corpus": name, "tokenizer": tokenizer, "order": 3}}},
+    }
+
+
+def _classifier(name: str, counts: Counts) -> dict[str, Any]:
+    epochs = 4 if counts.records < 5_000 else 2 if counts.records < 50_000 else 1
+    mean = counts.characters / counts.records
+    return {
+        "defaults": [{"checkpoint@checkpoints.minilm": "minilm"}, {f"classifier@classifiers.{name}": "minilm"}],
+        "classifiers": {name: {"corpus": name, "epochs": epochs, "max_tokens": 256 if mean > 400 else 128}},
+        "floors": {"classifier": {name: {"corpus": name}}},
+    }
+
+
+def _translator(name: str, counts: Counts) -> dict[str, Any]:
+    tokens = counts.bytes / 2 / 3  # the target side
+    steps = _clamp(8 * tokens / 2048, 400, 6000)
+    tokenizer = f"{name}_bpe"
+    vocabulary = min(2 * _vocabulary(counts.bytes), 8192)
+    return {
+        "defaults": [
+            {f"tokenizer@tokenizers.{tokenizer}": "joint_bpe_4k"},
+            {f"translator@translators.{name}": "transformer_tiny"},
+        ],
+        "tokenizers": {tokenizer: {"corpus": name, "vocab_size": vocabulary}},
+        "encodings": {name: {"corpus": name, "tokenizer": tokenizer}},
+        "translators": {
+            name: {
+                "corpus": name,
+                "tokenizer": tokenizer,
+                "steps": steps,
+                "evaluate_every": max(1, steps // 6),
+                "schedule": {"warmup_steps": steps // 4},
+            }
+        },
+        "floors": {"translator": {name: {"corpus": name}}},
+    }
+
+
+def _header(kind: Kind, files: Sequence[Path], counts: Counts) -> str:
+    command = f"{MARK} {COMMANDS[kind]} {shlex.join(map(str, files))}`"
+    return (
+        f"{command.splitlines()[0]} from {counts.records:,} records.\n"
+        "# Change sizes and steps here, then `lexmill compose` and `lexmill run`.\n"
+    )
+
+
+def _yaml(value: Any) -> str:
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=110)
+
+
+def _write(name: str, entry: dict[str, Any], config: str, root: Path) -> None:
+    """Write the three files; when they do not compose, put back what was there."""
+    conf = root / "conf"
+    targets = {conf / "corpus" / f"{name}.yaml": f"# Your files.\n{_yaml(entry)}", conf / "config.yaml": config}
+    before = {path: path.read_bytes() if path.exists() else None for path in targets}
+    for path, text in targets.items():
+        storage.write_text(path, text)
+    try:
+        compose.write_params((), root)
+    except UserError:
+        for path, data in before.items():
+            if data is None:
+                path.unlink()
+            else:
+                storage.write_bytes(path, data)
+        raise
+    for path, data in before.items():
+        if data is not None and data != path.read_bytes():
+            backup = _backup(path)
+            storage.write_bytes(backup, data)
+            say(f"kept: the old {path.name} as {backup.relative_to(root)}")
+
+
+def _backup(path: Path) -> Path:
+    number = 1
+    while (beside := path.with_name(f"{path.name}.bak-{number}")).exists():
+        number += 1
+    return beside
