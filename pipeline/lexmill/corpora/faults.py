@@ -8,23 +8,23 @@ MOST_SHOWN = 20
 
 
 class Faults:
-    """Gathers faults; keeps the first `MOST_SHOWN` and counts the rest, so memory stays bounded."""
+    """Gathers faults; `shown` keeps the first `MOST_SHOWN`, `count` counts all, so memory stays bounded."""
 
     def __init__(self) -> None:
         self.count = 0
-        self._shown: list[str | UserError] = []
+        self.shown: list[str | UserError] = []
 
     def __bool__(self) -> bool:
         return self.count > 0
 
     def add(self, fault: UserError) -> None:
         self.count += 1
-        if len(self._shown) < MOST_SHOWN:
-            self._shown.append(fault)
+        if len(self.shown) < MOST_SHOWN:
+            self.shown.append(fault)
 
     def raise_all(self) -> None:
         """Raise `UserErrors` with what was gathered, if anything was."""
         if self.count > MOST_SHOWN:
-            raise UserErrors([*self._shown, f"and {self.count - MOST_SHOWN:,} more"])
+            raise UserErrors([*self.shown, f"and {self.count - MOST_SHOWN:,} more"])
         if self.count:
-            raise UserErrors(self._shown)
+            raise UserErrors(self.shown)

@@ -25,7 +25,7 @@ from lexmill.corpora.deduplicate import ExactDuplicates, NearDuplicates
 from lexmill.corpora.disk_index import DiskSet, open_index
 from lexmill.corpora.faults import Faults
 from lexmill.corpora.normalize import normalize, normalize_record
-from lexmill.corpora.prepared import SplitWriter, texts_of, to_json
+from lexmill.corpora.prepared import SplitWriter, json_line, texts_of, to_json
 from lexmill.corpora.record import Record, text_key
 from lexmill.corpora.removals import Removals
 from lexmill.corpora.source_files import SourceFiles
@@ -143,7 +143,7 @@ class _Preparation:
             self.some_groups[group] = None
         stored = to_json(record, group)
         if split == "train":
-            train.write(json.dumps(stored, ensure_ascii=False).encode("utf-8") + b"\n")
+            train.write(json_line(stored))
             self.trained += 1
             return
         self.held_out[split].add(text_key(record.text))
@@ -203,6 +203,9 @@ class _Preparation:
         counts = ", ".join(f"{name} {count:,}" for name, count in self.removals.counts.items() if count)
         if not any(split["records"] for split in splits.values()):
             raise UserError(f"{self.where}: nothing is left of {self.raw:,} records; removed: {counts}")
+        if self.trained and not splits["train"]["records"]:
+            message = f"all {self.trained:,} training records have a text that also stands in valid or test"
+            raise UserError(f"{self.where}.splits: {message}; look at reader.group and splits")
         check_pinned(self.splits, self.pins_met, list(self.some_groups), self.where)
         check_filled(self.splits, {s: splits[s]["groups"] for s in SPLITS}, self.corpus.unit, self.where)
         if self.corpus.kind == "labelled" and len(self.labels) < 2:

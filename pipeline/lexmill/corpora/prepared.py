@@ -20,6 +20,7 @@ from lexmill.errors import UserError
 from lexmill.storage import read_json
 
 SHARD_BYTES = 64 << 20
+_encoder = json.JSONEncoder(ensure_ascii=False)
 
 
 class PreparedCorpus:
@@ -68,6 +69,11 @@ def to_json(record: Record, group: str) -> dict[str, str]:
     return stored
 
 
+def json_line(stored: dict[str, str]) -> bytes:
+    """A stored record as one line of UTF-8 JSON."""
+    return _encoder.encode(stored).encode("utf-8") + b"\n"
+
+
 def texts_of(stored: dict[str, str]) -> tuple[str, ...]:
     """The text or both sides of a stored record."""
     return (stored["source"], stored["target"]) if "source" in stored else (stored["text"],)
@@ -92,7 +98,7 @@ class SplitWriter:
         self.records = self._characters = self._bytes = self._words = 0
 
     def write(self, stored: dict[str, str]) -> None:
-        line = json.dumps(stored, ensure_ascii=False).encode("utf-8") + b"\n"
+        line = json_line(stored)
         stream = self._stream
         if stream is None or self._shards[-1]["bytes"] + len(line) > self._limit:
             stream = self._next_shard()

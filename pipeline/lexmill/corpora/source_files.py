@@ -26,6 +26,26 @@ def uncompressed(path: str) -> str:
     return path
 
 
+def names(paths: Iterable[str]) -> dict[str, str]:
+    """A name of its own for each file: its stem; where files share it, the path without suffix, else the path."""
+    found: dict[str, str] = {}
+    left = list(paths)
+    for name in (_stem, _stem_with_folder, uncompressed, str):
+        named = {path: name(path) for path in left}
+        shared = {name for name, count in Counter(named.values()).items() if count > 1}
+        found.update((path, name) for path, name in named.items() if name not in shared)
+        left = [path for path, name in named.items() if name in shared]
+    return found
+
+
+def _stem(path: str) -> str:
+    return PurePosixPath(uncompressed(path)).stem
+
+
+def _stem_with_folder(path: str) -> str:
+    return str(PurePosixPath(uncompressed(path)).with_suffix(""))
+
+
 class SourceFiles:
     """A source folder, read through its manifest.
 
@@ -46,19 +66,9 @@ class SourceFiles:
         self.bytes = sum(int(file["bytes"]) for file in files)
         if not self.paths:
             raise UserError("the corpus has no files; look at its `source` in params.yaml", manifest)
-        stems = {path: PurePosixPath(uncompressed(path)).stem for path in self.paths}
-        shared = {stem for stem, count in Counter(stems.values()).items() if count > 1}
-        self._names = {
-            path: str(PurePosixPath(uncompressed(path)).with_suffix("")) if stem in shared else stem
-            for path, stem in stems.items()
-        }
 
     def file(self, path: str) -> Path:
         return self.folder / path
-
-    def name(self, path: str) -> str:
-        """The file's stem; of files with the same stem, the whole path without its suffix."""
-        return self._names[path]
 
     def matching(self, patterns: Iterable[str]) -> list[str]:
         """The paths that match the globs, pattern after pattern, each once; naturally sorted within a pattern.

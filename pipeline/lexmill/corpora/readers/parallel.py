@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from lexmill.corpora.faults import Faults
 from lexmill.corpora.record import Record
-from lexmill.corpora.source_files import SourceFiles
+from lexmill.corpora.source_files import SourceFiles, names
 from lexmill.corpora.text_files import Advance, checked_encoding, lines
 from lexmill.errors import UserError
 from lexmill.params import ParallelTextReader
@@ -24,8 +24,10 @@ def read(reader: ParallelTextReader, files: SourceFiles, faults: Faults, advance
     except UserError as fault:
         faults.add(fault)
         return
+    named = names(source for source, _ in pairs)
     for pair in pairs:
-        yield from _line_pairs(files, pair, encoding, faults, advance)
+        for number, text, translation in _line_pairs(files, pair, encoding, faults, advance):
+            yield Record(f"{named[pair[0]]}:{number}", None, text, translation)
 
 
 def _file_pairs(reader: ParallelTextReader, files: SourceFiles) -> list[tuple[str, str]]:
@@ -65,16 +67,15 @@ class _Side:
 
 def _line_pairs(
     files: SourceFiles, pair: tuple[str, str], encoding: str, faults: Faults, advance: Advance
-) -> Iterator[Record]:
+) -> Iterator[tuple[int, str, str]]:
     source, target = pair
     left = _Side(lines(files.file(source), encoding, advance), faults)
     right = _Side(lines(files.file(target), encoding, advance), faults)
-    name = files.name(source)
     while True:
         text, translation = left.next(), right.next()
         if text is None or translation is None:
             break
-        yield Record(f"{name}:{left.count}", None, text, translation)
+        yield left.count, text, translation
     # Read on: the other side's own faults and its count belong in the report.
     paired = min(left.count, right.count)
     for side in (left, right):

@@ -15,7 +15,7 @@ from typing import Any
 
 from lexmill.corpora.faults import Faults
 from lexmill.corpora.record import Record
-from lexmill.corpora.source_files import SourceFiles
+from lexmill.corpora.source_files import SourceFiles, names
 from lexmill.corpora.text_files import MAX_LINE_BYTES, Advance, checked_encoding, lines
 from lexmill.errors import UserError
 from lexmill.params import RecordsReader
@@ -41,12 +41,12 @@ def read(kind: str, reader: RecordsReader, files: SourceFiles, faults: Faults, a
     columns = {role: str(getattr(reader, role)) for role in _ROLES[kind]}
     if reader.group is not None:
         columns["group"] = reader.group
-    for path in files.paths:
+    for path, name in names(files.paths).items():
         file = files.file(path)
         try:
             for place, row in _rows(reader, columns, file, faults, advance):
                 try:
-                    yield _record(kind, reader, columns, f"{files.name(path)}:{place}", row)
+                    yield _record(kind, reader, columns, f"{name}:{place}", row)
                 except _BadValue as fault:
                     faults.add(_fault(reader, str(fault), file, place))
         except UserError as fault:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lexmill.corpora.faults import Faults
 from lexmill.corpora.record import Record
-from lexmill.corpora.source_files import SourceFiles
+from lexmill.corpora.source_files import SourceFiles, names
 from lexmill.corpora.text_files import MAX_DOCUMENT_BYTES, Advance, checked_encoding, lines, whole_text
 from lexmill.errors import UserError
 from lexmill.params import TextReader
@@ -19,8 +19,7 @@ def read(reader: TextReader, files: SourceFiles, faults: Faults, advance: Advanc
     except UserError as fault:
         faults.add(fault)
         return
-    for path in files.paths:
-        name = files.name(path)
+    for path, name in names(files.paths).items():
         try:
             if reader.document == "file":
                 yield Record(name, name, whole_text(files.file(path), encoding, advance))

@@ -1,0 +1,48 @@
+"""Small source folders and corpus choices, made for the tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lexmill import storage
+from lexmill.corpora import readers
+from lexmill.corpora.faults import Faults
+from lexmill.corpora.record import Record
+from lexmill.corpora.source_files import SourceFiles
+from lexmill.params import Corpus
+from lexmill.strict import build
+
+
+def make_source(folder: Path, files: dict[str, bytes | str]) -> Path:
+    """A source folder as fetch leaves it."""
+    for path, data in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data.encode() if isinstance(data, str) else data)
+    listed = [
+        {"path": path, "bytes": (folder / path).stat().st_size, "sha256": storage.sha256_file(folder / path)}
+        for path in files
+    ]
+    storage.write_json(folder / "manifest.json", {"files": listed, "source": {}})
+    return folder
+
+
+def corpus_of(kind: str, reader: dict[str, Any], **choices: Any) -> Corpus:
+    """A checked corpus entry."""
+    faults: list[str] = []
+    data = {"kind": kind, "reader": reader, "source": {"kind": "file", "paths": ["x"]}, **choices}
+    if kind == "parallel":
+        data["languages"] = ["en", "de"]
+    corpus = build(Corpus, data, faults)
+    assert corpus is not None, faults
+    return corpus
+
+
+def read_all(corpus: Corpus, folder: Path) -> tuple[list[Record], Faults]:
+    """All records of a source folder, and the faults of its files."""
+    faults = Faults()
+    return list(readers.read(corpus, SourceFiles(folder), faults)), faults
+
+
+def fault_texts(faults: Faults) -> list[str]:
+    return [str(fault) for fault in faults.shown]

@@ -1,0 +1,74 @@
+"""The stage: params.yaml and fetched files in, corpus, metrics and samples out; a user's fault ends with 2."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from made_sources import make_source
+
+from lexmill import layout, storage
+from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.errors import UserError
+from lexmill.stages import prepare
+
+PARAMS = """
+experiment: made
+data_seed: 1
+training_seed: 1
+corpora:
+  tickets:
+    kind: labelled
+    source: {kind: file, paths: [tickets.csv]}
+    reader: {format: csv, text: body, label: queue}
+    splits: {valid: 0.2, test: 0.2}
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text(PARAMS)
+    execution = Path("conf/execution")
+    execution.mkdir(parents=True)
+    (execution / "local.yaml").write_text("accelerator: cpu\n")
+    return tmp_path
+
+
+def fetched(rows):
+    make_source(layout.source("tickets"), {"tickets.csv": "body,queue\n" + rows})
+
+
+def run(key):
+    env = {name: value for name, value in os.environ.items() if name not in ("DVC_STAGE", "LEXMILL_EXECUTION")}
+    command = [sys.executable, "-m", "lexmill.stages.prepare", key]
+    return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+
+
+def test_it_writes_corpus_metrics_and_samples(workspace):
+    fetched("".join(f"text {i % 90},{'ab'[i % 2]}\n" for i in range(100)))
+    done = run("tickets")
+    assert done.returncode == 0, done.stderr
+    assert "100 records, without exact_duplicates 10: 90 used" in done.stderr
+    metrics = storage.read_json(layout.metrics("prepare", "tickets"))
+    made = PreparedCorpus(layout.corpus("tickets"))
+    assert metrics["records"] == {split: made.count(split) for split in ("train", "valid", "test")}
+    samples = storage.read_json(layout.samples("prepare-tickets"))
+    assert {row["name"]: row["removed"] for row in samples["filters"]} == metrics["removed"]
+
+
+def test_wrong_files_end_with_2_file_and_line_and_no_traceback(workspace):
+    fetched("fine,a\nno label,\nthree,fields,here\n")
+    done = run("tickets")
+    assert done.returncode == 2
+    assert "tickets.csv:3: the label in 'queue' is empty" in done.stderr
+    assert "tickets.csv:4: 3 fields where 2 were expected" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not layout.corpus("tickets").exists()
+    assert not layout.metrics("prepare", "tickets").exists()
+
+
+def test_an_unknown_corpus(workspace):
+    with pytest.raises(UserError, match="no corpus 'ticket', did you mean 'tickets'"):
+        prepare.main("ticket")
