@@ -54,7 +54,7 @@ def write(params: Params, kind: Kind, name: str, root: str | Path = ".") -> Path
     description = {
         "kind": kind,
         "name": name,
-        "config": _read(root / layout.model(name) / "config.json", "the trained model's files"),
+        "config": _config(of.models(params)[name], name, root),
         "params": _params(params, of, name),
         "metrics": _metrics(params, of, name, root),
         "test_corpus": _test_corpus(of.models(params)[name].corpus, root),
@@ -176,6 +176,12 @@ def _metrics(params: Params, of: KindOf, name: str, root: Path) -> dict[str, Any
         figures = _read(root / layout.metrics(of.floored_by, key), "the figures of the floor")
         floors.update({label: value for label, value in figures.items() if isinstance(value, dict)})
     return {"test": evaluated.get("test", {}), "train": trained, "floors": floors}
+
+
+def _config(entry: Any, name: str, root: Path) -> dict[str, Any]:
+    """The model folder's config. How a translator searches is no part of its training: it comes from the params."""
+    config: dict[str, Any] = _read(root / layout.model(name) / "config.json", "the trained model's files")
+    return {**config, "beam": _plain(entry.beam)} if hasattr(entry, "beam") else config
 
 
 def _test_corpus(corpus: str, root: Path) -> dict[str, Any]:
