@@ -1,4 +1,4 @@
-"""Interpolated Kneser-Ney against a slow twin that follows the formulas word by word, and against hand-worked numbers."""
+"""Interpolated Kneser-Ney against a slow twin that follows the formulas, and against hand-worked numbers."""
 
 import math
 from collections import Counter, defaultdict

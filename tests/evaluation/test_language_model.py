@@ -124,7 +124,7 @@ def test_blocks_cover_the_text_and_never_cut_a_word(text: str, size: int) -> Non
     ends = cuts(text, size)
     pieces = [text[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
     assert "".join(pieces) == text
-    assert sum((piece.split() for piece in pieces), []) == text.split()
+    assert [word for piece in pieces for word in piece.split()] == text.split()
     assert all(len(piece) >= size for piece in pieces[:-1])
 
 
