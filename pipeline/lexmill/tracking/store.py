@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _ANSWER_SECONDS = 5.0
 _SQLITE = "sqlite:///"
+_MAGIC = b"SQLite format 3\0"
 # MLflow's own patience is seven tries with growing pauses, four minutes in all.
 _PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3", "MLFLOW_HTTP_REQUEST_TIMEOUT": "60"}
 
@@ -97,6 +98,8 @@ def _prepare_sqlite(path: Path) -> None:
     with locked(path.with_name(f".{path.name}.lock")):
         if _is_current(path):
             return
+        if path.exists() and _head(path) not in (b"", _MAGIC):
+            raise UserError("not an SQLite database; move it away or set another tracking_uri", path)
         # In a process of its own: its chatter stays out of our logs and its imports out of our memory.
         done = subprocess.run(
             [sys.executable, "-m", "mlflow", "db", "upgrade", f"{_SQLITE}{path}"],
@@ -110,6 +113,11 @@ def _prepare_sqlite(path: Path) -> None:
             last = (done.stderr.strip() or "no reason was given").split("\n")[-1]
             raise UserError(f"MLflow could not create or upgrade its database: {last}", path)
         storage.write_json(_mark(path), {"mlflow": version("mlflow"), "revision": revision})
+
+
+def _head(path: Path) -> bytes:
+    with open(path, "rb") as stream:
+        return stream.read(len(_MAGIC))
 
 
 def _mark(path: Path) -> Path:
