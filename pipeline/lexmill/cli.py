@@ -26,6 +26,9 @@ app.add_typer(init_app, name="init")
 Targets = Annotated[list[str] | None, typer.Argument(metavar="[STAGE]...", help="Stages or groups; default all.")]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, max=64, help="Light stages side by side.")]
 ModelName = Annotated[str | None, typer.Option("--model", "-m", help="Which model, where there are several.")]
+Prompts = Annotated[list[str] | None, typer.Argument(metavar="[PROMPT]...", help="Default: the lines of stdin.")]
+Texts = Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Default: the lines of stdin.")]
+Sentences = Annotated[list[str] | None, typer.Argument(metavar="[SENTENCE]...", help="Default: the lines of stdin.")]
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help=".txt .jsonl .csv .tsv .parquet, also .gz .zst")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier `lexmill init`; a backup is kept.")]
 CorpusName = Annotated[str | None, typer.Option("--name", help="The corpus's name; default from the file's.")]
@@ -98,48 +101,36 @@ def publish() -> None:
 
 @app.command()
 def generate(
-    prompts: Annotated[
-        list[str] | None, typer.Argument(metavar="[PROMPT]...", help="Default: a line each of stdin.")
-    ] = None,
+    prompts: Prompts = None,
     *,
     model: ModelName = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Longest continuation, in tokens.")] = 100,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0: the likeliest token always.")] = 0.8,
-    top_k: Annotated[int, typer.Option(min=0, help="Draw from the k likeliest; 0: from all.")] = 0,
-    top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="Draw from the likeliest that hold this mass.")] = 0.95,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 0,
+    max_tokens: Annotated[int | None, typer.Option(help="Longest continuation, in tokens.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="0: always the likeliest token.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens; 0: all.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens that hold this mass.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
 ) -> None:
-    """Continue prompts with a language model, the registered champion."""
-    from lexmill.commands.use import use
+    """Continue prompts with the champion of a language model."""
+    from lexmill.commands.use import generate as command
 
-    settings = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-    use("language_model", model, prompts, settings)
+    given = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    command(prompts, model, {key: value for key, value in given.items() if value is not None})
 
 
 @app.command()
-def classify(
-    texts: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Default: a line each of stdin.")
-    ] = None,
-    model: ModelName = None,
-) -> None:
-    """Label texts with a classifier, the registered champion: the label, a tab, its probability."""
-    from lexmill.commands.use import use
+def classify(texts: Texts = None, model: ModelName = None) -> None:
+    """Label texts with the champion of a classifier: the label, a tab, its probability."""
+    from lexmill.commands.use import classify as command
 
-    use("classifier", model, texts, {})
+    command(texts, model)
 
 
 @app.command()
-def translate(
-    sentences: Annotated[
-        list[str] | None, typer.Argument(metavar="[SENTENCE]...", help="Default: a line each of stdin.")
-    ] = None,
-    model: ModelName = None,
-) -> None:
-    """Translate sentences with a translator, the registered champion."""
-    from lexmill.commands.use import use
+def translate(sentences: Sentences = None, model: ModelName = None) -> None:
+    """Translate sentences with the champion of a translator."""
+    from lexmill.commands.use import translate as command
 
-    use("translator", model, sentences, {})
+    command(sentences, model)
 
 
 @app.command()

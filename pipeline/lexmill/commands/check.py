@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lexmill import params
-from lexmill.errors import LexmillError, UserError, UserErrors
+from lexmill.errors import LexmillError, RetryableError, UserError, UserErrors
 from lexmill.params import FileSource, Params
 
 LEAST_FREE = 2 << 30  # bytes
@@ -56,7 +56,10 @@ def _dag() -> None:
         return  # told already; DVC would only tell it again in other words
     from lexmill.runner.graph import read
 
-    read()
+    try:
+        read()
+    except RetryableError as error:
+        print(f"the DAG was not read: {error}")
 
 
 def _disk() -> None:

@@ -53,8 +53,8 @@ def _meaning(field: dataclasses.Field[Any]) -> str:
     if bounds:
         parts.append(" and ".join(bounds))
     if field.default is not dataclasses.MISSING:
-        default = "none" if field.default is None else field.default
-        parts.append(f"default {list(default) if isinstance(default, tuple) else default!r}")
+        default = list(field.default) if isinstance(field.default, tuple) else field.default
+        parts.append("default none" if default is None else f"default {default!r}")
     return "; ".join(parts)
 
 

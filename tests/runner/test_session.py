@@ -1,0 +1,123 @@
+"""The runner on tiny DVC projects: order, codes, restored and unchanged stages, one run at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lexmill import workspace
+from lexmill.errors import RetryableError, UserError
+from lexmill.runner.graph import read
+from lexmill.runner.session import open_session, run_all
+
+
+def test_a_failure_stops_its_dependants_alone_and_a_rerun_does_only_the_rest(project: Any) -> None:
+    project.stage("one", "write('1')")
+    project.stage("two", "import sys; print('the sky fell', file=sys.stderr); sys.exit(2)", ("one",))
+    project.stage("after_two", "write('x')", ("two",))
+    project.stage("other", "write('3')", ("one",))
+    session = project.run()
+    assert session.code == 2
+    assert {name: outcome.state for name, outcome in session.outcomes.items()} == {
+        "one": "ran",
+        "two": "failed",
+        "other": "ran",
+    }
+    assert session.not_run == ["after_two"]
+    assert "the sky fell" in session.outcomes["two"].message
+    assert "the sky fell" in workspace.log_path("two", project.root).read_text()
+
+    project.stage("two", "write('2')", ("one",))
+    session = project.run()
+    assert session.code == 0
+    assert list(session.outcomes) == ["two", "after_two"]
+    assert session.plan.unchanged == 2
+
+    session = project.run()
+    assert (session.code, session.plan.todo, session.plan.unchanged) == (0, (), 4)
+
+
+def test_reasons_name_the_change_and_what_follows_from_it(project: Any) -> None:
+    project.stage("one", "write('1')")
+    project.stage("two", "write('2')", ("one",))
+    assert project.run().code == 0
+    project.stage("one", "write('11')")
+    reasons = read(project.root).reasons()
+    assert reasons == {"one": ("input one.py modified",), "two": ("follows one",)}
+
+
+def test_what_the_cache_holds_is_restored_and_equal_output_leaves_followers_unchanged(project: Any) -> None:
+    project.stage("one", "write('1')")
+    project.stage("two", "write('2')", ("one",))
+    assert project.run().code == 0
+    project.stage("one", "write(str(2 - 1))")
+    outcomes = project.run().outcomes
+    assert {name: outcome.state for name, outcome in outcomes.items()} == {"one": "ran", "two": "unchanged"}
+    project.stage("one", "write('1')")
+    assert project.run().outcomes["one"].state == "restored"
+
+
+def test_targets_are_stages_or_groups_and_bring_what_they_need(project: Any) -> None:
+    project.stage("one", "write('1')")
+    project.stage("two", "write('2')", ("one",))
+    project.stage("other", "write('3')")
+    assert [stage.name for stage in read(project.root, ["two"]).stages] == ["one", "two"]
+    with pytest.raises(UserError, match="no stage 'tow', did you mean 'two'"):
+        read(project.root, ["tow"])
+
+
+def test_groups_of_foreach_stages(project: Any) -> None:
+    project.stages["make"] = {"foreach": ["a", "b"], "do": {"cmd": "echo ${item} > ${item}", "outs": ["${item}"]}}
+    project.save()
+    assert [stage.name for stage in read(project.root, ["make"]).stages] == ["make@a", "make@b"]
+    assert [stage.name for stage in read(project.root, ["make@b"]).stages] == ["make@b"]
+
+
+def test_a_change_that_dvc_does_not_see_forces_the_stage(project: Any) -> None:
+    project.stage("one", "write('1')")
+    assert project.run().code == 0
+    with open_session(root=project.root, also={"one": "book.txt changed"}) as session:
+        assert session.plan.reasons() == {"one": ("book.txt changed",)}
+        run_all(session)
+    assert session.outcomes["one"].state == "ran"
+
+
+def test_faults_of_the_project_are_sentences(project: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+    (project.root / "dvc.yaml").write_text("stages:\n  a: {cmd: x, dep: [y]}\n")
+    with pytest.raises(UserError, match=r"dvc\.yaml"):
+        read(project.root)
+    with pytest.raises(UserError, match="no DVC project here"):
+        read(tmp_path_factory.mktemp("empty"))
+
+
+def test_the_second_run_is_told_who_holds_the_workspace(project: Any) -> None:
+    with (
+        workspace.run_lock("the nightly run", project.root),
+        pytest.raises(RetryableError, match=r"in use by the nightly run \(process \d+ on .*, since 2"),
+        workspace.run_lock(root=project.root, wait_seconds=0),
+    ):
+        pass
+
+
+def test_a_stage_of_our_own_hands_over_its_code_and_only_its_message(project: Any) -> None:
+    (project.root / "params.yaml").write_text("experiment: 3\ntraning_seed: 1\n")
+    body = "from lexmill.stages.entry import run_stage\ndef main(key): ...\nrun_stage(main)"
+    project.stage("own", body)
+    project.stages["own"]["cmd"] += " key"
+    project.save()
+    session = project.run()
+    outcome = session.outcomes["own"]
+    assert (session.code, outcome.code, outcome.state) == (2, 2, "failed")
+    assert "traning_seed: unknown key, did you mean 'training_seed'?" in outcome.message
+    assert "Traceback" not in outcome.message
+    assert "exited with" not in outcome.message
+
+
+def test_one_job_at_a_time_and_trainings_alone(project: Any) -> None:
+    notes = project.root / "notes"
+    for name in ("light_a", "light_b", "pretrain", "evaluate_language_model"):
+        note = f"open('notes', 'a').write('%s {name}\\n')"
+        project.stage(name, f"{note % 'start'}; import time; time.sleep(0.3); {note % 'end'}; write('x')")
+    assert project.run(jobs=1).code == 0
+    assert [line.split()[0] for line in notes.read_text().splitlines()] == ["start", "end"] * 4

@@ -1,0 +1,135 @@
+"""Whatever happens to the runner, its tree ends; and a stage that is asked to end says so by its exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from lexmill import workspace
+
+# A stage that names its process id, and waits; with a child that would outlive it.
+WAITING = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+Path("pids.tmp").write_text(f"{os.getpid()} {child.pid}")
+os.rename("pids.tmp", "pids")
+time.sleep(600)
+"""
+OWN_STAGE = f"""
+from lexmill import params, execution
+from lexmill.stages import entry
+entry.preflight = lambda: None
+def main(key):
+{"".join(f"    {line}{chr(10)}" for line in WAITING.strip().splitlines())}
+entry.run_stage(main)
+"""
+RUN = """
+import sys
+from lexmill.runner.session import open_session, run_all
+with open_session() as session:
+    run_all(session)
+sys.exit(session.code)
+"""
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 60) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)
+    return found
+
+
+def running(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def read_pids(root: Path) -> list[int]:
+    path = root / "pids"
+    wait_for(path.exists)
+    return [int(word) for word in path.read_text().split()]
+
+
+@pytest.mark.parametrize("body", [WAITING, OWN_STAGE], ids=["any command", "a stage of ours"])
+def test_kill_9_of_the_run_ends_the_tree_and_frees_the_workspace(project: Any, spawn: Any, body: str) -> None:
+    project.stage("slow", body)
+    project.stages["slow"]["cmd"] += " key"
+    project.save()
+    run = spawn([sys.executable, "-c", RUN], cwd=project.root)
+    pids = read_pids(project.root)
+    run.kill()
+    wait_for(lambda: not any(map(running, pids)), seconds=30)
+    with workspace.run_lock(root=project.root, wait_seconds=30):
+        assert workspace.read_status("slow", project.root) is None or body == OWN_STAGE
+    project.stage("slow", "write('done')")
+    assert project.run().code == 0  # no lock was left
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_run_in_good_order(project: Any, spawn: Any, number: int, code: int) -> None:
+    project.stage("slow", OWN_STAGE)
+    project.stages["slow"]["cmd"] += " key"
+    project.stage("next", "write('x')", ("slow",))
+    run = spawn([sys.executable, "-c", RUN], cwd=project.root, stderr=subprocess.PIPE)
+    pids = read_pids(project.root)
+    run.send_signal(number)
+    _, told = run.communicate(timeout=60)
+    assert run.returncode == code
+    assert not any(map(running, pids))
+    status = workspace.read_status("slow", project.root)
+    assert status is not None
+    assert status[0] == code
+    assert "slow: stopped after" in told
+    assert "next: " not in told
+    assert "Traceback" not in told
+
+
+def test_kill_9_of_dvc_ends_the_stage_it_started(project: Any, spawn: Any) -> None:
+    project.stage("slow", OWN_STAGE)
+    project.stages["slow"]["cmd"] += " key"
+    project.save()
+    dvc = spawn([sys.executable, "-m", "dvc", "repro"], cwd=project.root, stderr=subprocess.DEVNULL)
+    stage, child = read_pids(project.root)
+    dvc.kill()
+    try:
+        wait_for(lambda: not running(stage), seconds=30)
+        status = workspace.read_status("slow", project.root)
+        assert status is not None
+        assert status[0] == 143
+    finally:
+        os.kill(child, signal.SIGKILL)  # plain dvc has no supervisor for the stage's own children
+
+
+def test_the_supervisor_gives_the_commands_code(spawn: Any) -> None:
+    for command, code in ((["sh", "-c", "exit 7"], 7), (["sh", "-c", "kill -9 $$"], 137)):
+        process = spawn([sys.executable, "-m", "lexmill.runner.supervisor", *command], stdin=subprocess.PIPE)
+        assert process.wait(timeout=30) == code
+
+
+def test_what_the_command_leaves_behind_is_ended(spawn: Any, tmp_path: Path) -> None:
+    script = f"sleep 600 & echo $! > {tmp_path}/pid"
+    process = spawn([sys.executable, "-m", "lexmill.runner.supervisor", "sh", "-c", script], stdin=subprocess.PIPE)
+    assert process.wait(timeout=30) == 0
+    assert not running(int((tmp_path / "pid").read_text()))
+
+
+def test_a_command_that_ignores_the_request_is_killed_when_the_parent_is_gone(spawn: Any, tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    deaf = f"import signal, time, pathlib; signal.signal(15, signal.SIG_IGN); pathlib.Path({str(ready)!r}).touch()"
+    command = [sys.executable, "-c", f"{deaf}; time.sleep(600)"]
+    process = spawn([sys.executable, "-m", "lexmill.runner.supervisor", *command], stdin=subprocess.PIPE)
+    wait_for(ready.exists)
+    process.stdin.close()
+    assert process.wait(timeout=30) == 137
