@@ -14,6 +14,9 @@ from lexmill.evaluation.translation import statistics
 from lexmill.execution import Execution
 from lexmill.models import build, folder
 from lexmill.params import Params, parse
+from lexmill.registry import package
+from lexmill.registry.kinds import kind_of
+from lexmill.registry.publish import Outcome, publish_all
 from lexmill.tokenizers.kinds import assemble, byte_model
 from lexmill.tracking import store
 
@@ -253,3 +256,23 @@ def root(tmp_path: Path, empty_store: Path) -> Path:
 @pytest.fixture
 def execution() -> Execution:
     return Execution(tracking_uri="sqlite:///mlflow.db")
+
+
+def publish_model(params: Params, root: Path, name: str, quality: float, seed: int) -> list[Outcome]:
+    """Make a model, package it, publish all packages."""
+    make(params, root, name, quality, seed)
+    package.write(params, kind_of(params, name).kind, name, root)
+    return publish_all(params, Execution(tracking_uri="sqlite:///mlflow.db"), lambda _: None, root)
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> tuple[Path, list[str]]:
+    """A workspace whose three models are published, not to be changed; and what was said."""
+    where = tmp_path_factory.mktemp("published") / "the workspace"
+    shutil.copytree(empty_store, where)
+    params, said = parse(plain_params()), list[str]()
+    for name in params.model_names:
+        make(params, where, name)
+        package.write(params, kind_of(params, name).kind, name, where)
+    publish_all(params, Execution(tracking_uri="sqlite:///mlflow.db"), said.append, where)
+    return where, said

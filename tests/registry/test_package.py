@@ -1,0 +1,115 @@
+"""A package is a function of its inputs."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lexmill import layout, storage
+from lexmill.errors import UserError
+from lexmill.params import Params
+from lexmill.registry import package
+
+from .conftest import make
+
+
+def _write(params: Params, root: Path, name: str = "gpt", kind: str = "language_model") -> Path:
+    return package.write(params, kind, name, root)  # type: ignore[arg-type]
+
+
+def test_the_same_inputs_are_the_same_bytes_wherever_they_lie(params: Params, tmp_path: Path) -> None:
+    folders = []
+    for place in ("here", "there"):
+        for name, kind in (("gpt", "language_model"), ("tickets", "classifier"), ("en_de", "translator")):
+            make(params, tmp_path / place, name)
+            folders.append(_write(params, tmp_path / place, name, kind))
+    hashes = [storage.sha256_folder(folder) for folder in folders]
+    assert hashes[:3] == hashes[3:]
+    for folder in folders:
+        assert package.verify(folder) == package.read(folder)
+        for path in folder.rglob("*"):
+            assert path.is_dir() or str(tmp_path).encode() not in path.read_bytes()
+
+
+def test_what_a_package_says(params: Params, tmp_path: Path) -> None:
+    make(params, tmp_path, "en_de")
+    description = package.read(_write(params, tmp_path, "en_de", "translator"))
+    assert (description["kind"], description["name"], description["rows"]) == ("translator", "en_de", "rows.jsonl")
+    assert description["example"] == {"input": ["Good day"], "output": ["Guten Tag"]}
+    assert description["metrics"]["test"]["bleu"] == 20.5
+    assert description["params"]["model"]["steps"] == 10
+    assert description["params"]["tokenizer"]["kind"] == "byte"
+    assert description["test_corpus"]["counts"]["test"]["records"] == 60
+    assert {path.name for path in (tmp_path / layout.package("en_de")).iterdir()} == {
+        "model",
+        "rows.jsonl",
+        "card.md",
+        "package.json",
+    }
+
+
+def test_the_card_shows_the_figures_beside_the_floors_and_the_licences(params: Params, tmp_path: Path) -> None:
+    make(params, tmp_path, "gpt")
+    make(params, tmp_path, "tickets")
+    lines = (_write(params, tmp_path) / "card.md").read_text().split("\n")
+    assert "| figure | this model | byte trigram | unigram | " in lines
+    assert "| bits per byte | 2.5 [2.4, 2.6] | 2.9 | 4.7 | " in lines
+    card = (_write(params, tmp_path, "tickets", "classifier") / "card.md").read_text()
+    assert "- Its licence: ours | all" in card
+    assert "`tiny_bert`, licence: MIT" in card
+    assert "longer than 16 tokens are cut" in card
+
+
+def test_other_weights_params_figures_or_rows_are_another_fingerprint(params: Params, tmp_path: Path) -> None:
+    seen = set()
+    for seed, quality, loss in ((0, 0.5, 1.5), (1, 0.5, 1.5), (0, 0.6, 1.5), (0, 0.5, 1.4)):
+        make(params, tmp_path, "gpt", quality, seed)
+        storage.write_json(tmp_path / layout.metrics("pretrain", "gpt"), {"train_loss": loss})
+        seen.add(package.read(_write(params, tmp_path))["fingerprint"])
+    assert len(seen) == 4
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        layout.model("gpt"),
+        layout.predictions("gpt"),
+        layout.metrics("evaluate_language_model", "gpt"),
+        layout.metrics("pretrain", "gpt"),
+        layout.metrics("floor_language_model", "plays"),
+        layout.corpus("plays"),
+        layout.samples("gpt"),
+    ],
+    ids=str,
+)
+def test_what_an_earlier_stage_left_out_is_named_and_no_package_is_left(
+    lost: Path, params: Params, tmp_path: Path
+) -> None:
+    make(params, tmp_path, "gpt")
+    path = tmp_path / lost
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(UserError, match=str(lost)):
+        _write(params, tmp_path)
+    assert not list(tmp_path.glob("artifacts/packages/*"))
+
+
+def test_a_name_that_params_do_not_have_gets_the_nearest(params: Params, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no translator 'en_d', did you mean 'en_de'"):
+        _write(params, tmp_path, "en_d", "translator")
+
+
+def test_a_package_that_was_changed_by_hand_is_refused(params: Params, tmp_path: Path) -> None:
+    make(params, tmp_path, "gpt")
+    folder = _write(params, tmp_path)
+    (folder / "rows.jsonl").write_text("")
+    with pytest.raises(UserError, match="changed after it was made"):
+        package.verify(folder)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"kind": "cat"}', '{"kind": "classifier"}'])
+def test_a_folder_that_is_no_package_is_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no package here"):
+        package.read(tmp_path)
+    (tmp_path / "package.json").write_text(text)
+    with pytest.raises(UserError, match="not a package's description"):
+        package.read(tmp_path)
