@@ -1,0 +1,89 @@
+"""Score a classifier on the test split.
+
+Reads   artifacts/models/<name>/, artifacts/corpora/<corpus>/, reports/curves/<name>.csv
+Writes  metrics/evaluate_classifier/<name>.json, artifacts/predictions/<name>/rows.jsonl,
+        reports/plots/evaluate_classifier-<name>/{curve,confusion}.png, reports/samples/<name>.json
+Identity: params `evaluation`, `data_seed`, the inputs, the code it imports.
+Cost: one forward pass over the test split.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lexmill import layout, params, progress, storage
+from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.decoding.classify import classify_texts
+from lexmill.evaluation import plots
+from lexmill.evaluation.bootstrap import Resampling
+from lexmill.evaluation.classification import (
+    all_labels,
+    classifier_row,
+    confusion,
+    confusion_counts,
+    row_loss,
+    summarise,
+    worst,
+)
+from lexmill.evaluation.device import evaluation_device
+from lexmill.evaluation.rows import Row, spread, write_rows
+from lexmill.execution import load_execution
+from lexmill.models import folder as model_folder
+from lexmill.models.bert import tokenizer as bert_tokenizer
+from lexmill.stages.entry import run_stage
+
+STAGE = "evaluate_classifier"
+SAMPLES, WORST = 20, 20
+CHUNK = 512  # texts between two signs of progress; an answer does not depend on the texts around it
+
+
+def main(name: str) -> None:
+    choices = params.load()
+    chosen, evaluation = choices.classifiers[name], choices.evaluation
+    corpus = PreparedCorpus(layout.corpus(chosen.corpus))
+    folder = layout.model(name)
+    config, module = model_folder.load(folder)
+    tokenizer = bert_tokenizer.load(folder / model_folder.TOKENIZER)
+    module = module.to(evaluation_device(load_execution()))
+
+    records = list(corpus.records("test"))
+    rows: list[Row] = []
+    with progress.bar(f"evaluate {name}", len(records)) as bar:
+        for start in range(0, len(records), CHUNK):
+            chunk = records[start : start + CHUNK]
+            texts = [record["text"] for record in chunk]
+            found = classify_texts(module, tokenizer, texts, config["max_tokens"], evaluation.batch_tokens)
+            rows += [classifier_row(record, config["labels"], p) for record, p in zip(chunk, found, strict=True)]
+            bar.update(len(chunk))
+    how = Resampling(evaluation.bootstrap_samples, evaluation.confidence, choices.data_seed)
+    figures = summarise(rows, corpus.unit, how)
+
+    with storage.new_folder(layout.predictions(name)) as predictions:
+        write_rows(predictions / "rows.jsonl", rows)
+    storage.write_json(
+        layout.samples(name),
+        {
+            "samples": [sample(records[i], rows[i]) for i in spread(len(rows), SAMPLES)],
+            "worst": [sample(records[i], rows[i]) for i in worst(rows, WORST)],
+        },
+    )
+    labels = all_labels(rows)
+    with storage.new_folder(layout.plots(STAGE, name)) as pictures:
+        plots.plot_curve(layout.curve(name), pictures / "curve.png", name)
+        plots.plot_confusion(confusion(rows, labels), labels, pictures / "confusion.png", name)
+    storage.write_json(layout.metrics(STAGE, name), {"test": figures, "confusion": confusion_counts(rows)})
+
+
+def sample(record: dict[str, str], row: Row) -> dict[str, Any]:
+    """An item for people: its text, the right label, the prediction with its score, the loss in nats."""
+    return {
+        "text": record["text"],
+        "label": row["label"],
+        "predicted": row["predicted"],
+        "score": row["probabilities"][row["predicted"]],
+        "loss": row_loss(row),
+    }
+
+
+if __name__ == "__main__":
+    run_stage(main)

@@ -1,0 +1,185 @@
+"""Fine-tune a pretrained encoder into a classifier.
+
+Reads   artifacts/corpora/<corpus>/, artifacts/checkpoints/<checkpoint>/
+Writes  artifacts/models/<name>/, metrics/finetune/<name>.json, reports/curves/<name>.csv
+Identity: params `classifiers.<name>`, the two seeds, the corpus, the checkpoint, the code it imports.
+Cost: epochs passes over train, about 6 * (parameters without embeddings) FLOPs a token; all texts in memory.
+
+Wall time and speed go to .lexmill/metrics/finetune-<name>.json, which git ignores.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lexmill import layout, params, progress
+from lexmill.errors import UserError
+from lexmill.execution import load_execution
+from lexmill.stages.entry import run_stage
+from lexmill.storage import new_folder, sha256_file, sha256_folder, write_json
+from lexmill.strict import nearest
+
+if TYPE_CHECKING:
+    from lexmill.corpora.prepared import PreparedCorpus
+    from lexmill.data.classification import ClassificationBatches
+    from lexmill.models.bert.tokenizer import PretrainedTokenizer
+    from lexmill.training.classification import ClassificationTask
+    from lexmill.training.engine import FitResult
+    from lexmill.training.settings import TrainingSettings
+
+CODE = ("corpora/prepared.py", "data", "models/__init__.py", "models/bert", "models/common", "stages/finetune.py")
+VALID_BATCH = 64  # texts scored at once; the figures do not depend on it
+
+
+def main(name: str) -> None:
+    """Fine-tune `classifiers.<name>`."""
+    choices = params.load()
+    if name not in choices.classifiers:
+        raise UserError(f"classifiers.{name} is not in params.yaml{nearest(name, choices.classifiers)}")
+    chosen = choices.classifiers[name]
+    execution = load_execution()
+
+    from lexmill.corpora.prepared import PreparedCorpus
+    from lexmill.models import folder as model_folder
+    from lexmill.models.bert import model as bert
+    from lexmill.models.bert import tokenizer as bert_tokenizer
+    from lexmill.training import engine, identity
+    from lexmill.training.classification import ClassificationTask
+    from lexmill.training.curve import write_csv
+    from lexmill.training.seeding import derive, seed_all
+
+    corpus = PreparedCorpus(layout.corpus(chosen.corpus))
+    if len(corpus.labels) < 2:
+        raise UserError(f"the corpus has {len(corpus.labels)} label(s); a classifier needs two or more", corpus.folder)
+    checkpoint = layout.checkpoint(chosen.checkpoint)
+    tokenizer = bert_tokenizer.load(checkpoint)
+    seed_all(derive(choices.training_seed, "weights"))
+    module, built = bert.from_checkpoint(checkpoint, corpus.labels, chosen.dropout)
+    if chosen.max_tokens > module.max_positions:
+        raise UserError(
+            f"classifiers.{name}.max_tokens is {chosen.max_tokens}, but the checkpoint '{chosen.checkpoint}' has"
+            f" {module.max_positions} positions; lower it"
+        )
+    if tokenizer.vocab_size > built["vocab_size"]:
+        raise UserError(
+            f"the tokenizer has {tokenizer.vocab_size} tokens, the encoder only {built['vocab_size']}: the two do not"
+            " belong together",
+            checkpoint,
+        )
+    config: dict[str, Any] = {
+        **built,
+        "kind": "classifier",
+        "tokenizer_fingerprint": tokenizer.fingerprint,
+        "corpus": chosen.corpus,
+        "max_tokens": chosen.max_tokens,
+    }
+    train = _batches(corpus, "train", tokenizer, chosen, choices.data_seed)
+    valid = _batches(corpus, "valid", tokenizer, chosen, choices.data_seed)
+    task = ClassificationTask(module, train, valid)
+    settings = settings_of(chosen, train.steps_per_epoch, choices.training_seed)
+    trajectory = {
+        "config": config,
+        "batch_size": chosen.batch_size,
+        "max_train": chosen.max_train,
+        "data_seed": choices.data_seed,
+        "corpus": sha256_file(corpus.folder / "manifest.json"),
+        "checkpoint": sha256_folder(checkpoint),
+        "code": identity.code(*CODE, "training"),
+        "libraries": {**identity.libraries(), **_versions("transformers", "tokenizers")},
+    }
+    result = engine.fit(task, settings, execution, name=f"finetune-{name}", identity=trajectory)
+    if not result.first_rank:
+        return
+    with new_folder(layout.model(name)) as folder:
+        model_folder.save(folder, config, module)
+        bert_tokenizer.copy(checkpoint, folder / model_folder.TOKENIZER)
+    write_csv(layout.curve(name), result.rows)
+    write_json(layout.metrics("finetune", name), metrics(result, task, chosen.max_tokens))
+    _report_speed(name, result)
+    engine.checkpoint_folder(settings, execution, f"finetune-{name}", trajectory).remove()
+
+
+def settings_of(chosen: params.Classifier, steps_per_epoch: int, seed: int) -> TrainingSettings:
+    """The training's settings: a linear rise and fall of the learning rate over all epochs, the best weights kept."""
+    from lexmill.training.settings import TrainingSettings
+
+    steps = chosen.epochs * steps_per_epoch
+    warmup = int(chosen.warmup_fraction * steps)
+    return TrainingSettings(
+        optimizer=chosen.optimizer,
+        schedule=params.LinearSchedule(name="linear", warmup_steps=warmup, final_fraction=0.0),
+        steps=steps,
+        seed=seed,
+        precision=chosen.precision,
+        clip_norm=chosen.clip_norm,
+        evaluate_every=max(1, round(steps_per_epoch / chosen.evaluations_per_epoch)),
+        keep="best",
+        patience=chosen.patience,
+    )
+
+
+def _batches(
+    corpus: PreparedCorpus, split: str, tokenizer: PretrainedTokenizer, chosen: params.Classifier, seed: int
+) -> ClassificationBatches:
+    """The batches of a split; of train at most `max_train` texts, chosen by the data seed."""
+    import numpy as np
+
+    from lexmill.data.classification import ClassificationBatches
+    from lexmill.data.permutation import fold, permute
+
+    records = list(corpus.records(split))
+    if not records:
+        raise UserError(f"the {split} split is empty; give `splits` other shares", corpus.folder)
+    batch_size = chosen.batch_size
+    if split == "train":
+        if 0 < chosen.max_train < len(records):
+            places = permute(np.arange(chosen.max_train), len(records), fold(seed, "max_train"))
+            records = [records[i] for i in sorted(places.tolist())]
+    else:
+        batch_size = max(batch_size, VALID_BATCH)
+    number = {label: i for i, label in enumerate(corpus.labels)}
+    ids = tokenizer.encode_batch([record["text"] for record in records], chosen.max_tokens)
+    labels = [number[record["label"]] for record in records]
+    return ClassificationBatches(ids, labels, batch_size, seed, pad_id=0)  # padding is masked: any id does
+
+
+def metrics(result: FitResult, task: ClassificationTask, max_tokens: int) -> dict[str, float]:
+    """The stage's metrics: losses in nats a text, counts, no times."""
+    return {
+        "train_loss": result.train_loss,
+        "valid_loss": result.metrics["valid_loss"],
+        "valid_accuracy": result.metrics["valid_accuracy"],
+        "valid_texts": result.metrics["valid_texts"],
+        "best_step": result.best_step,
+        "steps": result.step,
+        "epochs": task.epochs(result.step),
+        "stopped_early": int(result.stopped_early),
+        "train_texts": len(task.train.ids),
+        "train_texts_at_max_tokens": int((task.train.lengths >= max_tokens).sum()),
+        "parameters": sum(parameter.numel() for parameter in task.module.parameters()),
+    }
+
+
+def _versions(*names: str) -> dict[str, str]:
+    from importlib.metadata import version
+
+    return {name: version(name) for name in names}
+
+
+def _report_speed(name: str, result: FitResult) -> None:
+    texts = result.tokens / result.step * result.steps_now  # one target a text
+    speed = {
+        "seconds": result.seconds,
+        "steps": result.steps_now,
+        "texts_per_second": texts / max(result.seconds, 1e-9),
+    }
+    write_json(Path(".lexmill") / "metrics" / f"finetune-{name}.json", speed)
+    progress.say(
+        f"finetune {name}: valid accuracy {100 * result.metrics['valid_accuracy']:.1f}, loss"
+        f" {result.metrics['valid_loss']:.3f}, {speed['texts_per_second']:.0f} texts/s"
+    )
+
+
+if __name__ == "__main__":
+    run_stage(main)
