@@ -168,16 +168,12 @@ def _versions(*names: str) -> dict[str, str]:
 
 
 def _report_speed(name: str, result: FitResult) -> None:
-    texts = result.tokens / result.step * result.steps_now  # one target a text
-    speed = {
-        "seconds": result.seconds,
-        "steps": result.steps_now,
-        "texts_per_second": texts / max(result.seconds, 1e-9),
-    }
+    per_second = result.tokens / result.step * result.steps_now / max(result.seconds, 1e-9)  # one target a text
+    speed = {"seconds": result.seconds, "steps": result.steps_now, "texts_per_second": per_second}
     write_json(Path(".lexmill") / "metrics" / f"finetune-{name}.json", speed)
     progress.say(
         f"finetune {name}: valid accuracy {100 * result.metrics['valid_accuracy']:.1f}, loss"
-        f" {result.metrics['valid_loss']:.3f}, {speed['texts_per_second']:.0f} texts/s"
+        f" {result.metrics['valid_loss']:.3f}, {per_second:.0f} texts/s"
     )
 
 
