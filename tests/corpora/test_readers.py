@@ -272,8 +272,12 @@ def test_trees_are_joined_on_component_and_key(tmp_path):
 
 
 def test_tree_faults(tmp_path):
-    make_source(tmp_path, {"c/a/en.json": '{"x":\n oops}', "c/a/de.json": "[]", "c/b/en.json": "{}"})
-    first, second = told(corpus_of("parallel", TREE), tmp_path)
+    deep = '{"a":' * 900 + "1" + "}" * 900
+    files = {"a/en": '{"x":\n oops}', "a/de": "[]", "b/en": "{}", "c/en": '{"k": "\\ud800"}', "c/de": deep + "x"}
+    make_source(tmp_path, {f"c/{path}.json": text for path, text in files.items()})
+    first, second, third, fourth = told(corpus_of("parallel", TREE), tmp_path)
+    assert "c/c/en.json: the message 'k' holds half a character (U+D800)" in third
+    assert "c/c/de.json" in fourth
     assert "c/a/en.json:2: not valid JSON" in first
     assert "c/a/de.json:1: expected a JSON object" in second
 

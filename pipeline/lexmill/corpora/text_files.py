@@ -191,6 +191,15 @@ def decode(data: bytes, encoding: str, path: Path, line: int) -> str:
         raise UserError(f"not {encoding.upper()} ({wrong}){hint}", path, line) from None
 
 
+def half_character(text: str) -> str | None:
+    """The first lone surrogate of a text, as `U+D800`: JSON can hold what UTF-8 cannot."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return f"U+{ord(text[error.start]):04X}"
+    return None
+
+
 def _without_mark(data: bytes, encoding: str) -> bytes:
     return data.removeprefix(codecs.BOM_UTF8) if encoding == "utf-8" else data
 

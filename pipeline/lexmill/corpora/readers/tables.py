@@ -16,7 +16,7 @@ from typing import Any
 from lexmill.corpora.faults import Faults
 from lexmill.corpora.record import Record
 from lexmill.corpora.source_files import SourceFiles, names
-from lexmill.corpora.text_files import MAX_LINE_BYTES, Advance, checked_encoding, lines
+from lexmill.corpora.text_files import MAX_LINE_BYTES, Advance, checked_encoding, half_character, lines
 from lexmill.errors import UserError
 from lexmill.params import RecordsReader
 from lexmill.strict import nearest
@@ -93,10 +93,9 @@ def _record(kind: str, reader: RecordsReader, columns: dict[str, str], name: str
 def _text(column: str, value: Any) -> str:
     if not isinstance(value, str):
         raise _BadValue(f"'{column}' holds {_shown(value)}, not text")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise _BadValue(f"'{column}' holds half a character (U+{ord(value[error.start]):04X})") from None
+    half = half_character(value)
+    if half is not None:
+        raise _BadValue(f"'{column}' holds half a character ({half})")
     return value
 
 

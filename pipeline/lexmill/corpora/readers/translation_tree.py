@@ -14,7 +14,7 @@ from typing import Any
 from lexmill.corpora.faults import Faults
 from lexmill.corpora.record import Record
 from lexmill.corpora.source_files import SourceFiles, uncompressed
-from lexmill.corpora.text_files import Advance, whole_text
+from lexmill.corpora.text_files import Advance, half_character, whole_text
 from lexmill.errors import UserError
 from lexmill.params import TranslationTreeReader
 
@@ -74,13 +74,18 @@ def _messages(files: SourceFiles, path: str, advance: Advance) -> dict[KeyPath, 
     text = whole_text(file, "utf-8", advance)
     try:
         tree = json.loads(text)
+        messages = dict(_leaves(tree, ())) if isinstance(tree, dict) else None
     except json.JSONDecodeError as error:
         raise UserError(f"not valid JSON: {error.msg} (column {error.colno})", file, error.lineno) from None
     except (RecursionError, ValueError):
         raise UserError("not valid JSON: nested too deep, or a number too long", file) from None
-    if not isinstance(tree, dict):
+    if messages is None:
         raise UserError("expected a JSON object of messages", file, 1)
-    return dict(_leaves(tree, ()))
+    for key, message in messages.items():
+        half = half_character("".join((*key, message)))
+        if half is not None:
+            raise UserError(f"the message '{'.'.join(key)}' holds half a character ({half})", file)
+    return messages
 
 
 def _leaves(tree: dict[str, Any], above: KeyPath) -> Iterator[tuple[KeyPath, str]]:
