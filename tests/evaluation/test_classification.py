@@ -86,17 +86,17 @@ def test_the_majority_floor_gives_each_label_its_share() -> None:
 
 
 def test_the_bag_of_words_learns_words() -> None:
-    rows = tfidf_logistic_regression(texts("gbgbgbgbn"), texts("bgb"))
+    rows = tfidf_logistic_regression(texts("gbgbgbgbn"), texts("gb"), texts("bgb"))
     assert [row["predicted"] for row in rows] == ["b", "g", "b"]
     assert sum(rows[0]["probabilities"].values()) == pytest.approx(1)
-    assert tfidf_logistic_regression(texts("gb"), []) == []
+    assert tfidf_logistic_regression(texts("gb"), [], []) == []
 
 
 def test_floors_say_what_they_lack() -> None:
     with pytest.raises(UserError, match="train split is empty"):
         majority([], texts("g"))
     with pytest.raises(UserError, match=r"1 label\(s\)"):
-        tfidf_logistic_regression(texts("gg"), texts("g"))
+        tfidf_logistic_regression(texts("gg"), [], texts("g"))
     wordless = [{"id": "1", "group": "1", "text": "!?", "label": label} for label in "gb"]
     with pytest.raises(UserError, match="have no words"):
-        tfidf_logistic_regression(wordless, texts("g"))
+        tfidf_logistic_regression(wordless, [], texts("g"))

@@ -23,14 +23,18 @@ def main(name: str) -> None:
     floor = choices.floors.classifier[name]
     how = Resampling(choices.evaluation.bootstrap_samples, choices.evaluation.confidence, choices.data_seed)
     corpus = PreparedCorpus(layout.corpus(floor.corpus))
-    train, test = list(corpus.records("train")), list(corpus.records("test"))
+    train, valid, test = (list(corpus.records(split)) for split in ("train", "valid", "test"))
+    floors = {
+        "majority": lambda: majority(train, test),
+        "tfidf_logistic_regression": lambda: tfidf_logistic_regression(train, valid, test),
+    }
     metrics: dict[str, dict[str, float | str]] = {}
     with (
         storage.new_folder(layout.predictions(f"floor-{name}")) as folder,
-        progress.bar(f"floors of {floor.corpus}", 2) as bar,
+        progress.bar(f"floors of {floor.corpus}", len(floors)) as bar,
     ):
-        for kind, rows_of in (("majority", majority), ("tfidf_logistic_regression", tfidf_logistic_regression)):
-            rows = rows_of(train, test)
+        for kind, rows_of in floors.items():
+            rows = rows_of()
             metrics[kind] = summarise(rows, corpus.unit, how)
             write_rows(folder / f"{kind}.jsonl", rows)
             bar.update(1)
