@@ -22,9 +22,9 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,7 +38,7 @@ _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZM
 @dataclass(frozen=True)
 class _Member:
     name: str
-    stream: ReadableBytes
+    open: Callable[[], Any]
     is_link: bool
 
 
@@ -111,19 +111,16 @@ def _zip_members(stream: IO[bytes]) -> Iterator[_Member]:
                 continue
             if info.flag_bits & 1:
                 raise UserError("is encrypted; unpack it by hand and use source kind `file`")
-            with archive.open(info) as member:
-                yield _Member(info.filename, member, stat.S_ISLNK(info.external_attr >> 16))
+            yield _Member(info.filename, partial(archive.open, info), stat.S_ISLNK(info.external_attr >> 16))
 
 
 def _tar_members(stream: IO[bytes], magic: bytes) -> Iterator[_Member]:
     with tarfile.open(fileobj=_decompressed(stream, magic), mode="r|", encoding="utf-8") as archive:
         for info in archive:
             if info.isfile():
-                member = archive.extractfile(info)
-                assert member is not None, "a regular file has contents"
-                yield _Member(info.name, member, is_link=False)
+                yield _Member(info.name, partial(archive.extractfile, info), is_link=False)
             elif info.issym() or info.islnk():
-                yield _Member(info.name, io.BytesIO(), is_link=True)
+                yield _Member(info.name, io.BytesIO, is_link=True)
 
 
 def _decompressed(stream: IO[bytes], magic: bytes) -> Any:
@@ -202,7 +199,7 @@ def extract(
     """
     try:
         with open(archive, "rb") as stream:
-            _Extraction(target, Budget(archive.stat().st_size)).run(stream, prefix, globs, strip_top)
+            _Extraction(target, prefix, Budget(archive.stat().st_size)).run(stream, "", globs, strip_top)
     except _DAMAGED as error:
         raise UserError(f"is damaged or no archive that can be read (zip, tar, deb): {error}") from None
     except NotImplementedError as error:
@@ -216,8 +213,11 @@ def extract(
 class _Extraction:
     """One archive and the archives inside it, with one budget."""
 
-    def __init__(self, target: SourceFolder, budget: Budget) -> None:
-        self.target, self.budget = target, budget
+    def __init__(self, target: SourceFolder, prefix: str, budget: Budget) -> None:
+        self.target, self.prefix, self.budget = target, prefix, budget
+
+    def add(self, name: str, contents: ReadableBytes) -> None:
+        self.target.add(self.prefix + name, contents, self.budget)
 
     def run(self, stream: IO[bytes], prefix: str, globs: Sequence[str], strip_top: bool) -> None:
         wanted = _Wanted(globs)
@@ -237,16 +237,18 @@ class _Extraction:
             if inside:
                 self._inner(member, prefix + name, plain, inside)
             else:
-                self.target.add(prefix + name, member.stream, self.budget)
+                with member.open() as contents:
+                    self.add(prefix + name, contents)
         if missing := wanted.missing():
             raise UserError(_missing_text(prefix, missing, wanted.names))
 
     def _inner(self, member: _Member, name: str, plain: bool, inside: list[str]) -> None:
         with tempfile.TemporaryFile(dir=self.target.folder) as spool:
-            copy_bounded(member.stream, spool, self.budget)
+            with member.open() as stream:
+                copy_bounded(stream, spool, self.budget)
             if plain:
                 spool.seek(0)
-                self.target.add(name, spool, self.budget)
+                self.add(name, spool)
                 # The archive's own folder takes its name with a mark, since the file has the name itself.
                 name += "!"
             spool.seek(0)

@@ -6,16 +6,15 @@ and code (`.py`) are left out, so nothing that came from outside can run.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from lexmill.corpora.fetch import describe, fill, told_of
-from lexmill.corpora.source_folder import MANIFEST, SourceFolder
+from lexmill.corpora.fetch import describe, fill, told_of, write_manifest
+from lexmill.corpora.source_folder import SourceFolder
 from lexmill.errors import UserError
 from lexmill.params import Source
-from lexmill.storage import new_folder, write_json
+from lexmill.storage import new_folder
 
 _KEPT = (".json", ".safetensors", ".txt", ".model", ".spm", ".vocab", ".jinja", ".md")
 _TOKENIZERS = (
@@ -51,9 +50,7 @@ def fetch_checkpoint(source: Source, workspace: str | Path, target_folder: str |
                 model.take(came / path, path.relative_to(top).as_posix(), entry)
         fetched.remove()
         check_checkpoint(folder)
-        manifest = {"files": model.files, "source": dataclasses.asdict(source)}
-        write_json(folder / MANIFEST, manifest)
-    return manifest
+        return write_manifest(model, source)
 
 
 def _model_folder(names: list[str]) -> PurePosixPath:

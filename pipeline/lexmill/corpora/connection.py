@@ -81,13 +81,14 @@ def pip_settings() -> PipSettings:
 
 
 def _pip_config() -> dict[str, str]:
-    """`section.name` -> value, as `pip config list` prints it; only PIP_* variables where there is no pip."""
+    """`section.name` -> value, as `pip config list` prints it; PIP_* variables alone where pip is absent."""
+    if os.environ.get("PIP_CONFIG_FILE") == os.devnull:  # pip's word for "no file"
+        return _pip_variables()
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
     done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", errors="replace", check=False)
     if done.returncode != 0:
         if "No module named pip" in done.stderr:
-            names = [name for name in os.environ if name.startswith("PIP_")]
-            return {f":env:.{name[4:].lower().replace('_', '-')}": os.environ[name] for name in names}
+            return _pip_variables()
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise UserError(f"pip cannot read its configuration: {last}; `pip config debug` shows the files")
     values = {}
@@ -98,6 +99,11 @@ def _pip_config() -> dict[str, str]:
     return values
 
 
+def _pip_variables() -> dict[str, str]:
+    names = [name for name in os.environ if name.startswith("PIP_")]
+    return {f":env:.{name[4:].lower().replace('_', '-')}": os.environ[name] for name in names}
+
+
 def _default_index() -> str:
     from unearth import PackageFinder
 
@@ -106,7 +112,10 @@ def _default_index() -> str:
 
 def redact(address: str) -> str:
     """A URL without its user, password, query and fragment, for messages and logs."""
-    parts = urlsplit(address)
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return "the address"
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 

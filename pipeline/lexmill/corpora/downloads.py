@@ -26,8 +26,6 @@ from lexmill.corpora.connection import Client, explain, passing, redact, refused
 from lexmill.errors import RetryableError, UserError
 from lexmill.storage import flush_folder, sha256_file
 
-_CHUNK = 1 << 18
-
 
 def check_hash_text(sha256: str) -> str:
     """A sha256 in lower case; `UserError` when it is none."""
@@ -202,7 +200,7 @@ def _receive(client: Client, wanted: Wanted, stream: IO[bytes]) -> tuple[str | N
         total = start + int(length) if length.isdigit() else None
         with progress.bar(f"download {wanted.name}", total) as bar:
             bar.update(start)
-            for chunk in response.iter_raw(_CHUNK):
+            for chunk in response.iter_raw():  # as it comes: a chunk size would hold bytes back, lost at a break
                 _write_all(stream, chunk)
                 bar.update(len(chunk))
     return None, None

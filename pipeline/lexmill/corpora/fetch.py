@@ -17,7 +17,7 @@ from typing import Any
 from lexmill.corpora.source_folder import MANIFEST, SourceFolder
 from lexmill.errors import RetryableError, UserError
 from lexmill.params import FileSource, HubSource, PackageSource, Source, UrlSource
-from lexmill.storage import new_folder, write_json
+from lexmill.storage import new_folder, read_json, write_json
 
 
 def fetch(source: Source, workspace: str | Path, target_folder: str | Path) -> dict[str, Any]:
@@ -41,9 +41,7 @@ def fetch(source: Source, workspace: str | Path, target_folder: str | Path) -> d
         fill(source, workspace, target)
         if not target.files:
             raise UserError("gave no file")
-        manifest = {"files": target.files, "source": dataclasses.asdict(source)}
-        write_json(folder / MANIFEST, manifest)
-    return manifest
+        return write_manifest(target, source)
 
 
 def fill(source: Source, workspace: Path, target: SourceFolder) -> None:
@@ -65,6 +63,13 @@ def fill(source: Source, workspace: Path, target: SourceFolder) -> None:
             from lexmill.corpora.files import fetch_files
 
             fetch_files(source, workspace, target)
+
+
+def write_manifest(target: SourceFolder, source: Source) -> dict[str, Any]:
+    """Write manifest.json beside the files, and give it."""
+    write_json(target.folder / MANIFEST, {"files": target.files, "source": dataclasses.asdict(source)})
+    manifest: dict[str, Any] = read_json(target.folder / MANIFEST)
+    return manifest
 
 
 def describe(source: Source) -> str:

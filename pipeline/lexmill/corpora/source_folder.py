@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from lexmill.errors import UserError
 
 MANIFEST = "manifest.json"
+ROOM = 1 << 30  # bytes that any archive may unpack to
 _CHUNK = 1 << 20
 
 
@@ -29,7 +30,7 @@ class Budget:
     """
 
     def __init__(self, packed: int) -> None:
-        self.limit = self.left = (1 << 30) + 100 * packed
+        self.limit = self.left = ROOM + 100 * packed
 
     def spend(self, size: int) -> None:
         self.left -= size

@@ -54,7 +54,7 @@ def _name(url: str) -> str:
         parts = urlsplit(url)
         host = parts.hostname
     except ValueError as error:
-        raise UserError(f"urls: {url!r} is no address: {error}") from None
+        raise UserError(f"urls: one is no address: {error}") from None
     if parts.scheme not in ("http", "https") or not host:
         raise UserError(
             f"urls: {redact(url)!r} is no http(s) address; for a file of this machine use source kind `file`"

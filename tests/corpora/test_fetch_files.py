@@ -1,0 +1,81 @@
+"""The user's own files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from lexmill.errors import UserError
+from lexmill.params import FileSource
+from support.fetching import WRONG, bring, nothing_left
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    for name in ("data/en/train.txt", "data/de/train.txt", "data/de/test.txt.gz", "my [1] file.csv"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["data/en/train.txt"], ["train.txt"]),
+        (["my [1] file.csv"], ["my [1] file.csv"]),
+        (["data/de/*"], ["test.txt.gz", "train.txt"]),
+        (["data/**/*.txt"], ["de/train.txt", "en/train.txt"]),
+        (["data/*/train.txt", "data/en/train.txt"], ["train.txt", "de/train.txt"]),  # one file, found twice
+        (["data/en/train.txt", "data/de/train.txt"], ["en/train.txt", "de/train.txt"]),  # two files of one name
+        (["./data/../data/en/train.txt"], ["train.txt"]),
+    ],
+)
+def test_files_keep_their_names(workspace: Path, paths: list[str], names: list[str]) -> None:
+    assert sorted(bring(FileSource("file", tuple(paths)), workspace)) == sorted(names)
+
+
+def test_an_absolute_path_and_the_home_are_understood(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = {"train.txt": b"data/en/train.txt"}
+    assert bring(FileSource("file", (str(workspace / "data/en/train.txt"),)), workspace) == expected
+    monkeypatch.setenv("HOME", str(workspace))
+    assert bring(FileSource("file", ("~/data/en/train.txt",)), workspace) == expected
+
+
+def test_hashes_are_checked_in_the_order_of_the_names(workspace: Path) -> None:
+    hashes = tuple(hashlib.sha256(name).hexdigest() for name in (b"data/de/train.txt", b"data/en/train.txt"))
+    source = FileSource("file", ("data/*/train.txt",), hashes)
+    assert sorted(bring(source, workspace)) == ["de/train.txt", "en/train.txt"]
+    with pytest.raises(UserError, match=r"file source: .*train\.txt has sha256"):
+        bring(FileSource("file", ("data/*/train.txt",), hashes[::-1]), workspace)
+    with pytest.raises(UserError, match=r"1 hashes for 2 files.*de/train\.txt, en/train\.txt"):
+        bring(FileSource("file", ("data/*/train.txt",), (WRONG,)), workspace)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("data/en/trian.txt", r"data/en/trian\.txt finds no file; .* has train\.txt"),
+        ("data/*/nothing", "finds no file"),
+        ("nowhere/*.txt", "finds no file"),
+        ("data/en", r"data/en is a folder; give a glob such as data/en/\*\*"),
+        ("broken", "a link to a file that is not there"),
+        ("pipe", "no regular file"),
+    ],
+)
+def test_what_is_not_there_is_told_with_what_is(workspace: Path, path: str, message: str) -> None:
+    (workspace / "broken").symlink_to(workspace / "gone")
+    os.mkfifo(workspace / "pipe")
+    with pytest.raises(UserError, match=message):
+        bring(FileSource("file", (path,)), workspace)
+    assert nothing_left(workspace)
+
+
+def test_a_file_named_like_the_manifest_is_refused(workspace: Path) -> None:
+    (workspace / "manifest.json").write_text("{}")
+    with pytest.raises(UserError, match=r"manifest\.json, a name that is taken"):
+        bring(FileSource("file", ("manifest.json",)), workspace)
+    assert nothing_left(workspace)
