@@ -147,7 +147,7 @@ class Params:
     """All of params.yaml."""
 
     experiment: str = spec("the name of this set of choices, and of the MLflow experiment")
-    data_seed: int = spec("seed of splits, samples and data order", low=0)
+    data_seed: int = spec("seed of the data order and of resampling", low=0)
     training_seed: int = spec("seed of initialisation and dropout", low=0)
     corpora: dict[str, Corpus] = spec("corpora by name", factory=dict)
     tokenizers: dict[str, Tokenizer] = spec("tokenizers by name", factory=dict)
