@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lexmill.commands import servers
 from lexmill.commands.run import preflight, run_nothing
-from lexmill.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, LexmillError
+from lexmill.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, UserError
 from lexmill.progress import bar, say
 from lexmill.quiet import quieten
 from lexmill.stages.entry import outcome
@@ -48,9 +48,9 @@ def _run(options: argparse.Namespace) -> None:
     # The terminal shows the runner's progress; Prefect's own lines go to its pages.
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     with prefect_server(Path.cwd()):
-        from flows.pipeline import pipeline
+        from flows.pipeline import run_now
 
-        pipeline(options.targets or None, options.jobs)
+        run_now(options.targets or None, options.jobs)
 
 
 def _serve(options: argparse.Namespace) -> None:
@@ -60,8 +60,6 @@ def _serve(options: argparse.Namespace) -> None:
     try:
         schedule = Cron(options.cron)
     except ValueError as error:
-        from lexmill.errors import UserError
-
         raise UserError(f"--cron '{options.cron}': {error}") from None
     with prefect_server(Path.cwd()):
         from flows.pipeline import pipeline
@@ -96,6 +94,3 @@ def prefect_server(root: Path) -> Iterator[None]:
             yield
         finally:
             os.environ.pop("PREFECT_API_URL", None)
-
-
-__all__ = ["LexmillError", "main", "prefect_server"]

@@ -23,6 +23,7 @@ from prefect import Task, flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.futures import PrefectFuture, wait
+from prefect.logging.handlers import APILogWorker
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from lexmill.commands.run import finish, open_run
@@ -33,6 +34,7 @@ from lexmill.runner.supervised import Outcome
 
 RETRY_PAUSES = (10.0, 60.0, 300.0)  # seconds
 _PROGRESS_SECONDS = 10.0
+_DRAIN_SECONDS = 10
 
 
 class StageFailed(LexmillError):
@@ -84,6 +86,18 @@ def pipeline(targets: list[str] | None = None, jobs: int = 2) -> None:
         text = finish(session.root, session.display)
         if text:
             create_markdown_artifact(text, key="results", description="Test figures beside their floors")
+
+
+def run_now(targets: list[str] | None, jobs: int) -> None:
+    """Run the flow here and see that its logs have reached the server, which may end next.
+
+    Raises:
+        RunFailed: a stage failed; carries the exit code.
+    """
+    try:
+        pipeline(targets, jobs)
+    finally:
+        APILogWorker.drain_all(timeout=_DRAIN_SECONDS)
 
 
 def _submit(session: Session) -> dict[str, PrefectFuture[None]]:

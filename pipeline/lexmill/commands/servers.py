@@ -27,7 +27,7 @@ from lexmill.workspace import HOME
 HOST = "127.0.0.1"
 PREFECT_PORT = 4200
 MLFLOW_PORT = 5000
-START_SECONDS = 120.0
+START_SECONDS = 180.0
 _POLL_SECONDS = 0.2
 _ORDERLY_SECONDS = 3.0  # Prefect takes ten; its SQLite file survives a kill
 

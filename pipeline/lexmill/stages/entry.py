@@ -168,8 +168,18 @@ def _dvc_process(psutil: Any) -> Any:
 
 
 def _watch(ancestor: Any) -> None:
-    while ancestor.is_running():  # compares the start time too, so a reused process id is seen
+    while _lives(ancestor):
         time.sleep(_WATCH_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_GRACE_SECONDS)
     os._exit(EXIT_TERMINATED)
+
+
+def _lives(process: Any) -> bool:
+    """Whether it still runs: a reused process id (by its start time) and a zombie do not count."""
+    import psutil
+
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,103 @@
+"""The Prefect flow mirrors the DVC graph, retries only what is worth it, and keeps the stages' exit codes."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+RETRYING = """
+from flows import pipeline
+pipeline.RETRY_PAUSES = (0.1, 0.1)
+from flows.main import main
+main(["run"])
+"""
+
+
+def last_run(workspace: Any) -> dict[str, Any]:
+    runs = workspace.ask("flow_runs", sort="START_TIME_DESC", limit=1)
+    return dict(runs[0])
+
+
+def tasks_of(workspace: Any, run: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    found = workspace.ask("task_runs", task_runs={"flow_run_id": {"any_": [run["id"]]}})
+    return {task["name"]: task for task in found}
+
+
+def test_one_task_a_stage_a_failure_keeps_its_code_and_a_rerun_takes_up_the_rest(workspace: Any) -> None:
+    workspace.stage("fetch", "echo fetched it; echo 1 > fetch.out")
+    workspace.stage("pretrain", "echo 2 > pretrain.out", ("fetch",))
+    workspace.stage("broken", "echo it broke >&2; exit 2", ("fetch",))
+    workspace.stage("last", "echo 3 > last.out", ("broken",))
+    code, output = workspace.run()
+    assert code == 2, output
+    assert "it broke" in output
+    assert "failed: broken; not run: last" in output
+    assert "Traceback" not in output
+    run = last_run(workspace)
+    assert run["state_type"] == "FAILED"
+    tasks = tasks_of(workspace, run)
+    assert {name: task["state_type"] for name, task in tasks.items()} == {
+        "fetch": "COMPLETED",
+        "pretrain": "COMPLETED",
+        "broken": "FAILED",
+        "last": "PENDING",
+    }
+    parents = {one["id"] for one in tasks["last"]["task_inputs"]["wait_for"]}
+    assert parents == {tasks["broken"]["id"]}
+    logs = workspace.ask("logs", logs={"task_run_id": {"any_": [tasks["fetch"]["id"]]}})
+    assert any(log["message"] == "fetched it" for log in logs)
+
+    workspace.stage("broken", "echo x > broken.out", ("fetch",))
+    code, output = workspace.run()
+    assert code == 0, output
+    run = last_run(workspace)
+    assert run["state_type"] == "COMPLETED"
+    assert set(tasks_of(workspace, run)) == {"broken", "last"}
+    tables = workspace.ask("artifacts", artifacts={"flow_run_id": {"any_": [run["id"]]}})
+    assert [table["key"] for table in tables] == ["stages"]
+
+    code, output = workspace.run(server=False)  # a no-op needs no server, and makes none
+    assert code == 0, output
+    assert "4 stages unchanged, nothing to run" in output
+    assert not list(workspace.root.glob("**/prefect.db"))
+
+
+def test_try_again_is_retried_and_wrong_input_is_not(workspace: Any) -> None:
+    workspace.stage("fetch", "if [ -e tried ]; then echo 1 > fetch.out; else touch tried; exit 75; fi")
+    workspace.stage("wrong", "echo x >> wrong-tries; exit 2")
+    code, output = workspace.run("-c", RETRYING)
+    assert code == 2, output
+    assert "fetch: trying again" in output
+    tasks = tasks_of(workspace, last_run(workspace))
+    assert (tasks["fetch"]["state_type"], tasks["fetch"]["run_count"]) == ("COMPLETED", 2)
+    assert (tasks["wrong"]["state_type"], tasks["wrong"]["run_count"]) == ("FAILED", 1)
+    assert (workspace.root / "wrong-tries").read_text() == "x\n"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_flow_ends_its_stage(workspace: Any, number: int, code: int) -> None:
+    workspace.stage("slow", "echo $$ > pid; sleep 600")
+    with workspace.start("-m", "flows.pipeline", "run") as process:
+        deadline = time.monotonic() + 120
+        while not (workspace.root / "pid").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=120)
+    assert process.returncode == code, output
+    assert "Traceback" not in output
+    code, output = workspace.run("-c", "from lexmill.workspace import run_lock\nwith run_lock(): print('free')")
+    assert "free" in output
+
+
+def test_faults_of_the_params_end_it_before_any_server_is_asked(workspace: Any) -> None:
+    (workspace.root / "params.yaml").write_text("experiment: x\ndata_sead: 1\n")
+    code, output = workspace.run(server=False)
+    assert code == 2
+    assert "data_sead: unknown key, did you mean 'data_seed'?" in output
+    assert "training_seed: missing" in output
