@@ -1,0 +1,124 @@
+"""The stage on a tiny workspace: what it reads, writes and refuses."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lexmill import layout, storage
+from lexmill.data.encoding import encode_corpus
+from lexmill.errors import UserError
+from lexmill.models import folder as model_folder
+from lexmill.stages import train_translator
+from lexmill.tokenizers import kinds, load, saving
+
+TRANSLATOR = {
+    "family": "transformer",
+    "corpus": "pairs",
+    "tokenizer": "letters",
+    "shape": {
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "n_head": 2,
+        "d_model": 16,
+        "d_ffn": 24,
+        "dropout": 0.1,
+        "max_positions": 12,
+    },
+    "optimizer": {"name": "adamw", "lr": 0.003},
+    "schedule": {"name": "inverse_square_root", "warmup_steps": 2},
+    "steps": 6,
+    "batch_tokens": 64,
+    "evaluate_every": 2,
+    "keep": "average",
+    "average_last": 2,
+}
+PARAMS = {
+    "experiment": "test",
+    "data_seed": 1,
+    "training_seed": 2,
+    "corpora": {
+        "pairs": {
+            "kind": "parallel",
+            "languages": ["xx", "yy"],
+            "source": {"kind": "file", "paths": ["a", "b"]},
+            "reader": {"format": "parallel_text", "source": ["a"], "target": ["b"]},
+        }
+    },
+    "tokenizers": {"letters": {"corpus": "pairs", "kind": "character"}},
+    "encodings": {"pairs-letters": {"corpus": "pairs", "tokenizer": "letters"}},
+    "translators": {"toy": TRANSLATOR},
+}
+
+
+def make_tokenizer(letters: str) -> Path:
+    folder = layout.tokenizer("letters")
+    folder.mkdir(parents=True, exist_ok=True)
+    saving.save(kinds.assemble("character", kinds.character_model(list(letters)), lowercase=False), folder)
+    return folder
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LEXMILL_EXECUTION", "execution.yaml")
+    Path("execution.yaml").write_text("threads: 1\n")
+    Path("params.yaml").write_text(yaml.safe_dump(PARAMS))
+    tokenizer = load(make_tokenizer("abcd"))
+    rng = random.Random(0)
+    texts = ["".join(rng.choice("abcd") for _ in range(rng.randint(1, 9))) for _ in range(80)]
+    pairs = [{"source": text, "target": text[::-1]} for text in texts]
+    tokens = layout.tokens("pairs", "letters")
+    tokens.mkdir(parents=True)
+    too_long = {"source": "a" * 12, "target": "a"}
+    encode_corpus(tokens, "parallel", {"train": [*pairs[:60], too_long], "valid": pairs[60:]}, tokenizer, "0" * 64)
+    return tmp_path
+
+
+def outputs() -> dict[str, str]:
+    paths = (path for place in ("artifacts/models", "metrics", "reports") for path in Path(place).rglob("*"))
+    return {str(path): storage.sha256_file(path) for path in paths if path.is_file()}
+
+
+def test_it_writes_a_model_that_loads_and_the_same_bytes_again(workspace: Path) -> None:
+    train_translator.main("toy")
+    config, module = model_folder.load(layout.model("toy"))
+    assert config["kind"] == "translator"
+    assert config["family"] == "transformer"
+    tokenizer = load(layout.model("toy") / "tokenizer")
+    assert config["tokenizer_fingerprint"] == tokenizer.fingerprint
+    assert module.vocab_size == tokenizer.vocab_size
+    metrics = storage.read_json(layout.metrics("train_translator", "toy"))
+    assert metrics["steps"] == 6
+    assert metrics["train_pairs"] == 60
+    assert (metrics["train_dropped"], metrics["valid_dropped"]) == (1, 0)
+    assert metrics["parameters"] == module.count_parameters()
+    header, *rows = layout.curve("toy").read_text().splitlines()
+    assert header == "step,tokens,epoch,train_loss,valid_loss,lr,grad_norm"
+    assert len(rows) == 6
+    first = outputs()
+    assert len(first) == 7
+    assert not list((workspace / ".lexmill" / "checkpoints").rglob("*.safetensors"))
+    train_translator.main("toy")
+    assert outputs() == first
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_known(workspace: Path) -> None:
+    with pytest.raises(UserError, match="did you mean 'toy'"):
+        train_translator.main("toi")
+
+
+def test_shards_of_another_tokenizer_are_refused(workspace: Path) -> None:
+    make_tokenizer("abcde")
+    with pytest.raises(UserError, match="another tokenizer"):
+        train_translator.main("toy")
+    assert not layout.model("toy").exists()
+
+
+def test_shards_that_are_missing_are_named(workspace: Path) -> None:
+    (layout.tokens("pairs", "letters") / "manifest.json").unlink()
+    with pytest.raises(UserError, match="run the encode stage"):
+        train_translator.main("toy")
