@@ -1,6 +1,6 @@
 """How a stage starts and ends: its key from the command line, checks before it works, exit codes, its parent watched.
 
-    python -m lexmill.stages.NAME KEY
+    python -m lexmill.stages.NAME KEY        (report, the one stage without items: no KEY)
 
 Before the stage works, all faults of params.yaml and of the execution settings are told at once. A `LexmillError` ends
 it with its exit code and its sentences alone; Ctrl-C gives 130; SIGTERM gives 143 (it raises `Terminated` in the main
@@ -45,15 +45,18 @@ _WATCH_SECONDS = 0.5
 _GRACE_SECONDS = 10.0
 
 
-def run_stage(main: Callable[[str], None]) -> NoReturn:
-    """Run a stage's `main` with the key from the command line and exit with its code."""
+def run_stage(main: Callable[[str], None], *, keyed: bool = True) -> NoReturn:
+    """Run a stage's `main` with the key from the command line and exit with its code.
+
+    A stage that is not `keyed` takes no key, and its `main` gets "".
+    """
     module = _module_name(main)
-    if len(sys.argv) != 2:
-        print(f"usage: python -m lexmill.stages.{module} KEY", file=sys.stderr)
+    if len(sys.argv) != (2 if keyed else 1):
+        print(f"usage: python -m lexmill.stages.{module}{' KEY' if keyed else ''}", file=sys.stderr)
         raise SystemExit(2)
-    key = sys.argv[1]
+    key = sys.argv[1] if keyed else ""
     quieten(offline=module not in _FETCHING)
-    stage = os.environ.get("DVC_STAGE") or f"{module}@{key}"
+    stage = os.environ.get("DVC_STAGE") or (f"{module}@{key}" if keyed else module)
     first = _is_first_rank()
     signal.signal(signal.SIGTERM, _terminate)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` leaves it ignored

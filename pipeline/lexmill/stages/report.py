@@ -1,0 +1,26 @@
+"""One page with every result beside its floors.
+
+Reads   params.yaml, dvc.yaml, metrics/, reports/curves/, reports/plots/, reports/samples/
+Writes  reports/index.html
+Identity: the params that dvc.yaml names for it, what it reads, the code it imports. The same inputs give the same bytes.
+Cost: seconds; memory O(the page).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lexmill import layout, params, progress, storage
+from lexmill.report.page import render
+from lexmill.stages.entry import run_stage
+
+
+def main(_key: str = "") -> None:
+    """Write the page of the workspace that is the present folder."""
+    page = layout.REPORTS / "index.html"
+    storage.write_text(page, render(params.load(), Path()))
+    progress.say(f"report: {page}")
+
+
+if __name__ == "__main__":
+    run_stage(main, keyed=False)
