@@ -21,12 +21,14 @@ def load_package(folder: str | Path) -> Predictor:
     Raises:
         UserError: the folder is no package, or a file of it is missing or broken.
     """
+    from lexmill import tokenizers
     from lexmill.models import folder as models
-    from lexmill.tokenizers import load as load_tokenizer
+    from lexmill.models.bert import tokenizer as pretrained
 
     description = package.read(folder)
     inside = Path(folder) / package.MODEL
     _, module = models.load(inside)
+    load_tokenizer = pretrained.load if description["kind"] == "classifier" else tokenizers.load
     return Predictor(description, module, load_tokenizer(inside / models.TOKENIZER))
 
 

@@ -23,7 +23,7 @@ from lexmill.strict import build, nearest
 if TYPE_CHECKING:
     from torch import nn
 
-_SAMPLING = {"max_tokens": 100, "temperature": 0.8, "top_k": 50, "top_p": 1.0, "seed": 0}
+_SAMPLING = {"max_tokens": 100, "temperature": 0.8, "top_k": 0, "top_p": 1.0, "seed": 0}
 _BATCH_TOKENS = 8192
 _PROMPTS = 16  # prompts that share a batch
 
@@ -116,4 +116,13 @@ class Predictor:
         return [found.text for found in translate_lines(self.module, self.tokenizer, lines, beam, _BATCH_TOKENS)]
 
     def _classify(self, texts: Sequence[str]) -> list[dict[str, Any]]:
-        raise NotImplementedError
+        from lexmill.decoding.classify import classify_texts
+
+        labels = self.config["labels"]
+        chances = classify_texts(self.module, self.tokenizer, texts, self.config["max_tokens"], _BATCH_TOKENS)  # (N, L)
+        found = []
+        for row in chances:
+            best = int(row.argmax())
+            scores = {label: float(chance) for label, chance in zip(labels, row, strict=True)}
+            found.append({"label": labels[best], "score": float(row[best]), "scores": scores})
+        return found

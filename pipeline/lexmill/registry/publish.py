@@ -180,22 +180,34 @@ def _publish(client: MlflowClient, params: Params, folder: Path, experiment_id: 
 
 
 def _log_model(client: MlflowClient, run: Run, folder: Path, description: dict[str, Any], root: Path) -> LoggedModel:
-    """The package as an MLflow model of the run: data only, loaded by `lexmill.registry.loader`."""
-    import mlflow.pyfunc
+    """The package as an MLflow model of the run: the one that is complete already, or a new one."""
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus
+
+    fingerprint, ready = description["fingerprint"], None
+    for model in client.search_logged_models([run.info.experiment_id], f"tags.`{FINGERPRINT}` = '{fingerprint}'"):
+        if model.status == LoggedModelStatus.READY and model.source_run_id == run.info.run_id:
+            ready = model
+        else:
+            client.delete_logged_model(model.model_id)  # half made
+    if ready is None:
+        ready = _make_model(client, run, folder, description, root)
+    outputs = run.outputs.model_outputs if run.outputs else []
+    if all(output.model_id != ready.model_id for output in outputs):
+        client.log_outputs(run.info.run_id, [LoggedModelOutput(ready.model_id, 0)])
+    return ready
+
+
+def _make_model(client: MlflowClient, run: Run, folder: Path, description: dict[str, Any], root: Path) -> LoggedModel:
+    """Data only, to be loaded by `lexmill.registry.loader`."""
+    import mlflow.pyfunc
+    from mlflow.entities import LoggedModelStatus
     from mlflow.models import Model
 
-    name, fingerprint = description["name"], description["fingerprint"]
-    half_made = client.search_logged_models([run.info.experiment_id], f"tags.`{FINGERPRINT}` = '{fingerprint}'")
-    for model in half_made:
-        if model.status == LoggedModelStatus.READY and model.source_run_id == run.info.run_id:
-            return model
-        client.delete_logged_model(model.model_id)
     model = client.create_logged_model(
         run.info.experiment_id,
-        name=name,
+        name=description["name"],
         source_run_id=run.info.run_id,
-        tags={FINGERPRINT: fingerprint},
+        tags={FINGERPRINT: description["fingerprint"]},
         model_type=description["kind"],
     )
     about = Model(
@@ -216,7 +228,6 @@ def _log_model(client: MlflowClient, run: Run, folder: Path, description: dict[s
             pip_requirements=requirements(),
         )
         client.log_model_artifacts(model.model_id, str(Path(beside) / "model"))
-    client.log_outputs(run.info.run_id, [LoggedModelOutput(model.model_id, 0)])
     return client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
 
 

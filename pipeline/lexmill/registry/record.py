@@ -40,7 +40,7 @@ def find_or_start(client: MlflowClient, experiment_id: str, description: Mapping
         [experiment_id], f"tags.`{FINGERPRINT}` = '{fingerprint}'", order_by=["attributes.start_time ASC"]
     )
     if runs:
-        return runs[0]
+        return client.get_run(runs[0].info.run_id)  # a search leaves out what went in and came out
     tags = {FINGERPRINT: fingerprint, KIND: description["kind"]}
     return client.create_run(experiment_id, tags=tags, run_name=description["name"])
 

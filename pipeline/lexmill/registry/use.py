@@ -105,6 +105,7 @@ def generate(
     name: str | None,
     params: Params,
     execution: Execution,
+    *,
     root: str | Path = ".",
     settings: Mapping[str, Any] | None = None,
 ) -> list[str]:
@@ -128,13 +129,14 @@ def translate(
     name: str | None,
     params: Params,
     execution: Execution,
+    *,
     root: str | Path = ".",
     settings: Mapping[str, Any] | None = None,
 ) -> Iterator[str]:
     """A translation a line, in order, without its newline; empty lines stay empty. The model is opened at once.
 
     Args:
-        lines: with or without their newlines, read as they are needed.
+        lines: without their newlines, read as they are needed.
         settings: beam_size, where it is not the model's own.
     """
     model = open_model(name, "translator", params, execution, root)
@@ -143,14 +145,6 @@ def translate(
 
 def _translated(model: Predictor, lines: Iterable[str], settings: Mapping[str, Any] | None) -> Iterator[str]:
     waiting = iter(lines)
-    first = True
-    while batch := [_bare(line) for line in itertools.islice(waiting, _LINES)]:
-        if first:
-            batch[0] = batch[0].removeprefix("\ufeff")
-            first = False
+    while batch := list(itertools.islice(waiting, _LINES)):
         # A line break inside a translation would shift every later line.
         yield from (" ".join(text.split("\n")) for text in model.predict(batch, settings))
-
-
-def _bare(line: str) -> str:
-    return line.removesuffix("\n").removesuffix("\r")
