@@ -11,12 +11,18 @@ from __future__ import annotations
 from lexmill import layout, params, progress, storage
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.encoding import encode_corpus, metrics
+from lexmill.errors import UserError
 from lexmill.stages.entry import run_stage
+from lexmill.strict import nearest
 from lexmill.tokenizers import load
 
 
 def main(name: str) -> None:
-    choice = params.load().encodings[name]
+    """Encode the corpus of the entry `name` with its tokenizer."""
+    encodings = params.load().encodings
+    if name not in encodings:
+        raise UserError(f"encodings: there is no entry '{name}'{nearest(name, encodings)}")
+    choice = encodings[name]
     corpus = PreparedCorpus(layout.corpus(choice.corpus))
     tokenizer = load(layout.tokenizer(choice.tokenizer))
     splits = corpus.manifest["splits"]

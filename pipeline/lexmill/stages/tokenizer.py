@@ -13,7 +13,9 @@ from collections.abc import Iterator
 
 from lexmill import layout, params, progress, storage
 from lexmill.corpora.prepared import PreparedCorpus, texts_of
+from lexmill.errors import UserError
 from lexmill.stages.entry import run_stage
+from lexmill.strict import nearest
 from lexmill.tokenizers import load
 from lexmill.tokenizers.measure import Fit, fit
 from lexmill.tokenizers.saving import save
@@ -27,7 +29,11 @@ def texts(corpus: PreparedCorpus, split: str) -> Iterator[str]:
 
 
 def main(name: str) -> None:
-    choice = params.load().tokenizers[name]
+    """Train the tokenizer `name`."""
+    tokenizers = params.load().tokenizers
+    if name not in tokenizers:
+        raise UserError(f"tokenizers: there is no tokenizer '{name}'{nearest(name, tokenizers)}")
+    choice = tokenizers[name]
     corpus = PreparedCorpus(layout.corpus(choice.corpus))
     progress.say(f"tokenizer {name}: training {choice.kind} on {choice.corpus}")
     backend = train(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import tokenizers
-
 from lexmill.tokenizers.tokenizer import SPECIAL_TOKENS
 
 Texts = Callable[[], Iterable[str]]  # a fresh pass over the texts at each call
@@ -33,3 +33,17 @@ def ordinary_tokens(backend: tokenizers.Tokenizer) -> list[str]:
 def alphabet(characters: Counter[str], most: int) -> list[str]:
     """The `most` most frequent characters, in code-point order; a subword vocabulary keeps these whole."""
     return sorted(by_frequency(characters)[:most])
+
+
+def within(stream: Texts, dropped: Iterable[str]) -> Texts:
+    """The texts cut at the characters of `dropped`, which are left out."""
+    pattern = "|".join(map(re.escape, sorted(dropped)))
+    if not pattern:
+        return stream
+    cut = re.compile(pattern)
+
+    def parts() -> Iterator[str]:
+        for text in stream():
+            yield from filter(None, cut.split(text))
+
+    return parts

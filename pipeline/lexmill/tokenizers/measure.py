@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
-from lexmill.tokenizers.bulk import pieces
+from lexmill.tokenizers.bulk import CACHED, chunks
 from lexmill.tokenizers.tokenizer import SPECIAL_TOKENS, UNK, Tokenizer
 
 _SHOWN = 80  # characters of an example
+_BATCH = 1 << 20  # characters looked at together
 
 
 @dataclass
@@ -40,44 +42,62 @@ class Fit:
         return found
 
 
-def fit(tokenizer: Tokenizer, texts: Iterable[str], batch: int = 256) -> Fit:
+def fit(tokenizer: Tokenizer, texts: Iterable[str]) -> Fit:
     """Encode and decode every text and compare with what the tokenizer saw.
 
     An unknown token decodes to `<unk>`; the comparison expects it in place of the very characters it stands for, so
-    that a text with unknown words is checked to the last character as well. A text fails once, however often.
+    that a text with unknown words is checked to the last character as well. A text fails once, however often. The
+    work is done once for each different chunk of `bulk`, which are encoded and decoded independently.
     """
-    found = Fit()
-    waiting: list[tuple[int, str]] = []
-    failed: set[int] = set()
-
-    def check() -> None:
-        encodings = tokenizer.backend.encode_batch([piece for _, piece in waiting], add_special_tokens=False)
-        for (number, piece), encoding in zip(waiting, encodings, strict=True):
-            ids: list[int] = encoding.ids
-            found.tokens += len(ids)
-            expected = piece
-            if tokenizer.unk_id is not None and UNK in ids:
-                spans = [span for i, span in zip(ids, encoding.offsets, strict=True) if i == UNK]
-                found.unknown += len(spans)
-                expected = _with_unknowns(piece, spans)
-            decoded = tokenizer.decode(ids)
-            if decoded != expected:
-                failed.add(number)
-                found.example = found.example or _difference(expected, decoded)
-        waiting.clear()
-
-    for number, text in enumerate(texts):
-        normal = tokenizer.normalize(text)
-        found.texts += 1
-        found.bytes += len(normal.encode("utf-8"))
-        found.words += len(normal.split())
-        for piece in pieces(normal):
-            waiting.append((number, piece))
-            if len(waiting) >= batch:
-                check()
-    check()
-    found.round_trip_failures = len(failed)
+    found, known = Fit(), dict[str, tuple[int, int, str]]()
+    for batch in _batches(texts):
+        rows = []
+        for text in batch:
+            normal = tokenizer.normalize(text)
+            found.texts += 1
+            found.bytes += len(normal.encode("utf-8"))
+            found.words += len(normal.split())
+            rows.append(chunks(normal))
+        new = [chunk for chunk in dict.fromkeys(chain.from_iterable(rows)) if chunk not in known]
+        known.update(zip(new, _check(tokenizer, new), strict=True))
+        for row in rows:
+            failures = ""
+            for chunk in row:
+                tokens, unknown, failure = known[chunk]
+                found.tokens += tokens
+                found.unknown += unknown
+                failures = failures or failure
+            found.round_trip_failures += bool(failures)
+            found.example = found.example or failures
+        if len(known) > CACHED:
+            known.clear()
     return found
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    characters = 0
+    for text in texts:
+        batch.append(text)
+        characters += len(text)
+        if characters >= _BATCH:
+            yield batch
+            batch, characters = [], 0
+    yield batch
+
+
+def _check(tokenizer: Tokenizer, texts: list[str]) -> Iterator[tuple[int, int, str]]:
+    """For each text its tokens, its unknown tokens, and what is wrong with its round trip ("" if nothing)."""
+    encodings = tokenizer.backend.encode_batch(texts, add_special_tokens=False)
+    for text, encoding in zip(texts, encodings, strict=True):
+        ids: list[int] = encoding.ids
+        unknown, expected = 0, text
+        if tokenizer.unk_id is not None and UNK in ids:
+            spans = [span for i, span in zip(ids, encoding.offsets, strict=True) if i == UNK]
+            unknown, expected = len(spans), _with_unknowns(text, spans)
+        decoded = tokenizer.decode(ids)
+        failure = "" if decoded == expected else f"{expected[:_SHOWN]!r} came back as {decoded[:_SHOWN]!r}"
+        yield len(ids), unknown, failure
 
 
 def _with_unknowns(text: str, spans: list[tuple[int, int]]) -> str:
@@ -86,9 +106,3 @@ def _with_unknowns(text: str, spans: list[tuple[int, int]]) -> str:
         kept += [text[last:start], SPECIAL_TOKENS[UNK]]
         last = stop
     return "".join([*kept, text[last:]])
-
-
-def _difference(expected: str, decoded: str) -> str:
-    at = next((i for i, (a, b) in enumerate(zip(expected, decoded, strict=False)) if a != b), 0)
-    at = max(0, at - _SHOWN // 4)
-    return f"{expected[at : at + _SHOWN]!r} came back as {decoded[at : at + _SHOWN]!r}"

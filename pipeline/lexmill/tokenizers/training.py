@@ -12,15 +12,14 @@ from collections import Counter
 from collections.abc import Iterator
 
 import tokenizers
-from tokenizers import models, pre_tokenizers, trainers
-
 from lexmill.errors import UserError
 from lexmill.tokenizers import kinds
 from lexmill.tokenizers.bulk import pieces
-from lexmill.tokenizers.counting import Texts, alphabet, by_frequency, count_characters, ordinary_tokens
+from lexmill.tokenizers.counting import Texts, alphabet, by_frequency, count_characters, ordinary_tokens, within
 from lexmill.tokenizers.kinds import CONTINUES, Kind
-from lexmill.tokenizers.tokenizer import SPECIAL_TOKENS
+from lexmill.tokenizers.tokenizer import SPECIAL_TOKENS, UNK
 from lexmill.tokenizers.unigram import train_unigram
+from tokenizers import models, pre_tokenizers, trainers
 
 
 def train(
@@ -92,7 +91,7 @@ def _bpe(stream: Texts, vocab_size: int, min_frequency: int) -> models.Model:
 
 
 def _words(stream: Texts, vocab_size: int, min_frequency: int) -> models.Model:
-    backend = tokenizers.Tokenizer(models.WordLevel(unk_token="<unk>"))
+    backend = tokenizers.Tokenizer(models.WordLevel(unk_token=SPECIAL_TOKENS[UNK]))
     backend.pre_tokenizer = kinds.pre_tokenizer("word")
     trainer = trainers.WordLevelTrainer(
         vocab_size=vocab_size,
@@ -109,20 +108,17 @@ def _wordpiece(stream: Texts, characters: Counter[str], room: int, min_frequency
 
     Left to itself it meets the continuing symbols in the order of a hash map, and their numbers break its ties. They
     are passed as special tokens, which get their numbers in the order given, and are taken out of that role after.
-    At most half of the vocabulary goes to single characters; pieces with a rarer character are left out.
+    At most half of the vocabulary goes to single characters; text is cut at the rarer ones.
     """
-    everything = sorted(characters)
-    kept = frozenset(alphabet(characters, max(1, room // 4)))
-    dropped = frozenset(everything) - kept
-    backend = tokenizers.Tokenizer(models.WordPiece(unk_token="<unk>"))
+    kept = alphabet(characters, max(1, room // 4))
+    backend = tokenizers.Tokenizer(models.WordPiece(unk_token=SPECIAL_TOKENS[UNK]))
     backend.pre_tokenizer = kinds.pre_tokenizer("wordpiece")
     trainer = trainers.WordPieceTrainer(
-        vocab_size=len(SPECIAL_TOKENS) + room + 2 * len(dropped),
+        vocab_size=len(SPECIAL_TOKENS) + room,
         min_frequency=min_frequency,
-        special_tokens=[*SPECIAL_TOKENS, *(CONTINUES + character for character in everything)],
+        special_tokens=[*SPECIAL_TOKENS, *(CONTINUES + character for character in kept)],
         continuing_subword_prefix=CONTINUES,
         show_progress=False,
     )
-    backend.train_from_iterator(stream(), trainer)
-    trained = [piece for piece in ordinary_tokens(backend) if dropped.isdisjoint(piece.removeprefix(CONTINUES))]
-    return kinds.wordpiece_model(trained[:room])
+    backend.train_from_iterator(within(stream, characters.keys() - set(kept))(), trainer)
+    return kinds.wordpiece_model(ordinary_tokens(backend))

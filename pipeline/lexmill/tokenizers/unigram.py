@@ -17,19 +17,20 @@ from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
-import tokenizers
-from tokenizers import models, trainers
 
+import tokenizers
 from lexmill.tokenizers import kinds
 from lexmill.tokenizers.bulk import chunks
-from lexmill.tokenizers.counting import Texts, alphabet, ordinary_tokens
+from lexmill.tokenizers.counting import Texts, alphabet, ordinary_tokens, within
 from lexmill.tokenizers.tokenizer import SPECIAL_TOKENS
+from tokenizers import models, trainers
 
 _SEEDS = 4  # times the wanted vocabulary
 _LONGEST = 16  # characters of a piece
 _KEEP = 0.75  # of the pieces, at each pruning
 _ROUNDS = 2  # of EM between prunings
 _DECIMALS = 6
+_AT_ONCE = 1 << 15  # words segmented in one call: an encoding takes about a kilobyte
 
 Scores = dict[str, float]
 
@@ -37,8 +38,9 @@ Scores = dict[str, float]
 def train_unigram(stream: Texts, characters: Counter[str], room: int, min_frequency: int) -> models.Model:
     """Train on `stream`; `room` is how many pieces there may be, at most half of them single characters."""
     kept = frozenset(alphabet(characters, max(1, room // 2)))
+    stream = within(stream, characters.keys() - kept)
     words = count_words(stream)
-    seeds = [piece for piece in _seeds(stream, room, min_frequency, len(characters)) if kept.issuperset(piece)]
+    seeds = _seeds(stream, room, min_frequency, len(kept))
     pieces = sorted(kept.union(seeds))
     texts, counts = list(words), np.array(list(words.values()), dtype=np.int64)
     # With equal scores the most probable segmentation is the one with the fewest pieces.
@@ -82,12 +84,12 @@ def _seeds(stream: Texts, room: int, min_frequency: int, alphabet_size: int) -> 
 def _usage(texts: Sequence[str], counts: npt.NDArray[np.int64], scores: Scores) -> dict[str, int]:
     """How often each piece is used in the most probable segmentations of all words."""
     backend = tokenizers.Tokenizer(kinds.unigram_model(sorted(scores.items())))
-    encodings = backend.encode_batch_fast(list(texts), add_special_tokens=False)
-    rows = [encoding.ids for encoding in encodings]
-    ids = np.fromiter(chain.from_iterable(rows), dtype=np.int64)
-    weights = np.repeat(counts, [len(row) for row in rows])
     total = np.zeros(len(SPECIAL_TOKENS) + len(scores), dtype=np.int64)
-    np.add.at(total, ids, weights)
+    for start in range(0, len(texts), _AT_ONCE):
+        encodings = backend.encode_batch_fast(list(texts[start : start + _AT_ONCE]), add_special_tokens=False)
+        rows = [encoding.ids for encoding in encodings]
+        ids = np.fromiter(chain.from_iterable(rows), dtype=np.int64)
+        np.add.at(total, ids, np.repeat(counts[start : start + _AT_ONCE], [len(row) for row in rows]))
     return dict(zip(sorted(scores), total[len(SPECIAL_TOKENS) :].tolist(), strict=True))
 
 

@@ -1,0 +1,124 @@
+"""Packed batches: every token a target, the same global batch for any number of ranks, every target evaluated once."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_shards import EOS, random_documents, text_shards
+
+from lexmill.data.language_model import LanguageModelBatches, evaluation_windows
+from lexmill.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    """403 or so tokens whose ids tell nothing about their place."""
+    return text_shards(tmp_path_factory.mktemp("shards") / "t", random_documents(30, seed=2))
+
+
+def numbered(tmp_path, count):
+    """A split whose tokens are their own positions (the end token apart), so that windows can be followed."""
+    return text_shards(tmp_path / f"n{count}", [list(range(5, 5 + count - 1))], vocab_size=100_000, shard_bytes=256)
+
+
+def test_targets_are_the_inputs_one_later(shards):
+    inputs, targets = LanguageModelBatches(shards, context=8, batch_tokens=32, seed=0).batch(5)
+    assert inputs.shape == targets.shape == (4, 8)
+    assert inputs.dtype == targets.dtype == np.int64
+    assert (inputs[:, 1:] == targets[:, :-1]).all()
+
+
+def test_a_batch_is_a_pure_function_of_seed_and_step(shards):
+    first = LanguageModelBatches(shards, context=8, batch_tokens=32, seed=0)
+    forwards = [first.batch(step) for step in range(40)]
+    second = LanguageModelBatches(shards, context=8, batch_tokens=32, seed=0)
+    for step in reversed(range(40)):
+        assert np.array_equal(second.batch(step), forwards[step])
+    other = LanguageModelBatches(shards, context=8, batch_tokens=32, seed=1)
+    assert not np.array_equal(other.batch(0), forwards[0])
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+def test_ranks_share_the_global_batch(shards, world):
+    batches = LanguageModelBatches(shards, context=8, batch_tokens=32, seed=0)
+    for step in (0, 7, 31):
+        inputs, targets = batches.batch(step)
+        for rank in range(world):
+            mine = batches.rows(step, rank, world)
+            assert np.array_equal(mine[0], inputs[rank::world])
+            assert np.array_equal(mine[1], targets[rank::world])
+
+
+def test_more_ranks_than_rows_are_refused(shards):
+    with pytest.raises(UserError, match="8 devices share a batch of 4 windows"):
+        LanguageModelBatches(shards, context=8, batch_tokens=32, seed=0).rows(0, 0, 8)
+
+
+@given(count=st.integers(2, 60), context=st.integers(1, 20), rows=st.integers(1, 6), seed=st.integers(0, 9))
+@settings(max_examples=60, deadline=None)
+def test_an_epoch_predicts_each_token_at_most_once_and_leaves_out_fewer_than_a_window(
+    tmp_path_factory, count, context, rows, seed
+):
+    shards = numbered(tmp_path_factory.mktemp("n"), count)
+    batches = LanguageModelBatches(shards, context, context * rows, seed)
+    steps = -(-3 * batches.windows // rows)
+    targets = np.concatenate([batches.batch(step)[1] for step in range(steps)])
+    for epoch in range(3):
+        seen = targets[epoch * batches.windows : (epoch + 1) * batches.windows].ravel()
+        if count >= context:
+            assert len(set(seen.tolist())) == len(seen) == count - count % context
+        else:  # one window goes round the ring several times
+            assert set(seen.tolist()) == set(shards.tokens[:].tolist())
+
+
+def test_the_tokens_left_out_lie_elsewhere_in_each_epoch(tmp_path):
+    shards = numbered(tmp_path, 61)  # 61 = 7 windows of 8 and 5 left over
+    batches = LanguageModelBatches(shards, 8, 8, seed=3)
+    targets = np.stack([batches.batch(step)[1][0] for step in range(7 * 40)]).reshape(40, 56)
+    left_out = [frozenset(shards.tokens[:].tolist()) - frozenset(row.tolist()) for row in targets]
+    assert all(len(rest) == 5 for rest in left_out)
+    assert len(set(left_out)) > 20
+    assert len({tuple(row.tolist()) for row in targets}) == 40
+
+
+def test_windows_go_on_from_the_last_document_to_the_first(tmp_path):
+    shards = numbered(tmp_path, 10)
+    inputs, targets = LanguageModelBatches(shards, 7, 7 * 20, seed=0).batch(0)
+    following = dict(zip([*range(5, 14), EOS], [*range(6, 14), EOS, 5], strict=True))
+    assert (EOS, 5) in set(zip(inputs.ravel().tolist(), targets.ravel().tolist(), strict=True))
+    assert all(following[a] == b for a, b in zip(inputs.ravel().tolist(), targets.ravel().tolist(), strict=True))
+
+
+def test_epochs_are_counted(shards):
+    batches = LanguageModelBatches(shards, context=8, batch_tokens=32, seed=0)
+    assert batches.windows == len(shards.tokens) // 8
+    assert batches.steps_per_epoch == -(-batches.windows // 4)
+    assert batches.epoch(0) == 0
+    assert batches.epoch(batches.windows) == 4
+
+
+def test_what_cannot_be_cut_is_refused(tmp_path, shards):
+    with pytest.raises(UserError, match="no tokens to learn from"):
+        LanguageModelBatches(text_shards(tmp_path / "empty", []), 8, 32, 0)
+    with pytest.raises(UserError, match="not one window fits"):
+        LanguageModelBatches(shards, 64, 32, 0)
+
+
+@given(count=st.integers(1, 60), context=st.integers(1, 9), rows=st.integers(1, 4))
+@settings(max_examples=40, deadline=None)
+def test_every_target_is_evaluated_exactly_once(tmp_path_factory, count, context, rows):
+    shards = numbered(tmp_path_factory.mktemp("n"), count)
+    stream = shards.tokens[:].tolist()
+    inputs, targets = [], []
+    for batch in evaluation_windows(shards, context, rows):
+        assert all(part.shape == (rows, context) for part in batch)
+        inputs += batch[0][batch[2]].tolist()
+        targets += batch[1][batch[2]].tolist()
+        assert (batch[1][~batch[2]] == shards.pad_id).all()
+        assert batch[2].any()
+    assert targets == stream
+    assert inputs == [EOS, *stream[:-1]]
+
+
+def test_an_empty_split_has_no_evaluation_windows(tmp_path):
+    assert list(evaluation_windows(text_shards(tmp_path / "empty", []), 8)) == []

@@ -1,0 +1,85 @@
+"""The fast way to encode a corpus equals the obvious one."""
+
+import re
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from made_tokenizers import KINDS, TEXTS, trained
+
+from lexmill.errors import UserError
+from lexmill.tokenizers.bulk import WHITE_SPACE, BulkEncoder, chunks, pieces
+from tokenizers import Regex, pre_tokenizers
+
+# Letters, marks, digits, punctuation, apostrophes, every kind of white space and what only looks like it.
+ALPHABET = "aBéß\u0301東٣1.,:;!?'’-#_&ĳ \t\n\r\x0b\x85\xa0\u2003\u2028\u3000\u180e\u200b\x1c\x1f\ufeff😀"
+TEXT = st.one_of(
+    st.text(st.sampled_from(ALPHABET), max_size=40),
+    st.text(st.characters(exclude_categories=("Cs",)), max_size=40),
+    st.lists(st.sampled_from(["the", " the", "don't", "mill,", "\n", " ", "'s", "<s>", "going."]), max_size=12).map(
+        "".join
+    ),
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(texts=st.lists(TEXT, max_size=4))
+@example(texts=["a\n\n b", "\nthe  mill\n", "it's,'s", "x" * 200 + ",\n" + "y" * 200])
+@settings(max_examples=150, deadline=None)
+def test_bulk_encoding_gives_the_ids_of_each_text(kind, texts):
+    tokenizer = trained(kind)
+    ids, lengths = BulkEncoder(tokenizer).encode(texts)
+    expected = [tokenizer.encode(text) for text in texts]
+    assert lengths.tolist() == [len(row) for row in expected]
+    assert ids.tolist() == [i for row in expected for i in row]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
+def test_remembering_and_forgetting_change_nothing(kind, monkeypatch):
+    monkeypatch.setattr("lexmill.tokenizers.bulk.CACHED", 5)
+    monkeypatch.setattr("lexmill.tokenizers.bulk._LONGEST", 4)
+    tokenizer = trained(kind, lowercase=True)
+    encoder = BulkEncoder(tokenizer)
+    for text in TEXTS:
+        assert encoder.encode([text])[0].tolist() == tokenizer.encode(text)
+
+
+@given(text=TEXT)
+def test_chunks_and_pieces_join_to_the_text(text):
+    assert "".join(chunks(text)) == text
+    assert "".join(pieces(text, size=5)) == text
+    assert all(chunks(text))
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram", "word"])
+@given(text=TEXT)
+@settings(max_examples=80, deadline=None)
+def test_pieces_are_encoded_independently(kind, text):
+    tokenizer = trained(kind)
+    assert [i for piece in pieces(text, size=3) for i in tokenizer.encode(piece)] == tokenizer.encode(text)
+
+
+def test_white_space_means_the_same_to_both_engines():
+    everything = "".join(chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000)
+    ours = set(re.findall(f"[{WHITE_SPACE}]", everything))
+    theirs = pre_tokenizers.Split(Regex(r"\s"), behavior="isolated")
+    candidates = ours | {character for character in everything if character.isspace()} | {"\u180e", "\u200b", "\ufeff"}
+    found = {
+        character
+        for character in candidates
+        if any(piece == character for piece, _ in theirs.pre_tokenize_str(f"a{character}b"))
+    }
+    assert found == ours
+
+
+def test_large_vocabularies_take_four_bytes():
+    encoder = BulkEncoder(trained("bpe"))
+    assert encoder.dtype == np.uint16
+
+
+def test_a_lone_surrogate_is_refused():
+    for kind in KINDS:
+        with pytest.raises(UserError, match="lone surrogate"):
+            BulkEncoder(trained(kind)).encode(["fine", "a\udfffb"])
