@@ -110,7 +110,8 @@ class CheckpointFolder:
     def _sound(self, folder: Path) -> bool:
         try:
             files = read_json(folder / _MARK)["files"]
-            return all(sha256_file(folder / name) == digest for name, digest in files.items())
+            there = {path.name for path in folder.iterdir()} - {_MARK}
+            return there == set(files) and all(sha256_file(folder / name) == files[name] for name in files)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return False
 

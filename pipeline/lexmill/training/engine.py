@@ -25,6 +25,7 @@ from lexmill import progress
 from lexmill.execution import Execution
 from lexmill.training.checkpoints import CheckpointFolder
 from lexmill.training.memory import keep_freed_memory
+from lexmill.training.seeding import derive, seed_all
 from lexmill.training.settings import TrainingSettings
 from lexmill.training.task import Task
 
@@ -109,6 +110,7 @@ def fit(
     folder = checkpoint_folder(settings, execution, name, identity)
     first = all(int(os.environ.get(rank) or 0) == 0 for rank in ("LOCAL_RANK", "NODE_RANK", "RANK"))
     with folder.locked() if first else nullcontext():
+        seed_all(derive(settings.seed, "training"))  # for whatever draws outside of a step
         loop = TrainingModule(task, settings, execution, folder)
         start = loop.resume()
         if start and first:

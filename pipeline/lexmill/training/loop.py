@@ -75,7 +75,7 @@ class TrainingModule(LightningModule):
             self._saved = None  # frees its memory
         return self._optimizer
 
-    def on_fit_start(self) -> None:
+    def on_train_start(self) -> None:
         self.stopping.install()  # Lightning has just put its own handlers in place
         self._next_checkpoint = time.monotonic() + self.execution.checkpoint_seconds
 

@@ -28,13 +28,12 @@ def gpt2_init(module: nn.Module, n_layer: int, std: float = 0.02) -> None:
 def xavier_init(module: nn.Module, embedding_std: float) -> None:
     """Xavier-uniform matrices (Glorot and Bengio 2010), normal embeddings, zero biases, in place.
 
-    A fused projection of n equal parts (query, key, value) is initialised part by part, so that its range is
-    that of separate matrices. Used by encoder-decoder models; `embedding_std` is usually D ** -0.5.
+    A fused projection (`query_key_value`, `key_value`) is initialised part by part, so that its range is that of
+    separate matrices. Used by encoder-decoder models; `embedding_std` is usually D ** -0.5.
     """
-    for child in module.modules():
+    for name, child in module.named_modules():
         if isinstance(child, nn.Linear):
-            rows, columns = child.weight.shape
-            parts = rows // columns if rows in (2 * columns, 3 * columns) else 1
+            parts = {"query_key_value": 3, "key_value": 2}.get(name.rsplit(".", 1)[-1], 1)
             for part in child.weight.chunk(parts):
                 nn.init.xavier_uniform_(part)
             if child.bias is not None:

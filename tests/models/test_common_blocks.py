@@ -1,0 +1,147 @@
+"""Dropout, cross-entropy, feed-forward, initialisation, named weights."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from lexmill.errors import UserError
+from lexmill.models.common.cross_entropy import IGNORED, summed_cross_entropy
+from lexmill.models.common.dropout import Dropout, keep_mask
+from lexmill.models.common.feed_forward import FeedForward
+from lexmill.models.common.init import gpt2_init, xavier_init
+from lexmill.models.common.state import average, load_weights, snapshot, weights
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
+def test_dropout_drops_its_share_and_keeps_the_mean(probability: float) -> None:
+    torch.manual_seed(0)
+    mask = keep_mask(torch.empty(301, 333), probability)
+    share = (mask == 0).double().mean()
+    error = math.sqrt(probability * (1 - probability) / mask.numel())
+    assert abs(float(share) - probability) < 5 * error
+    assert mask.max().item() == pytest.approx(1 / (1 - probability), rel=1e-3)
+    assert abs(mask.double().mean() - 1) < 5 * error / (1 - probability)
+    rows = (mask == 0).double().mean(0)  # no column is favoured
+    assert float((rows - probability).abs().max()) < 6 * math.sqrt(probability * (1 - probability) / 301)
+
+
+def test_dropout_is_a_function_of_torchs_random_state() -> None:
+    like = torch.empty(5, 7)
+    torch.manual_seed(3)
+    first, second = keep_mask(like, 0.5), keep_mask(like, 0.5)
+    torch.manual_seed(3)
+    assert torch.equal(keep_mask(like, 0.5), first)
+    assert torch.equal(keep_mask(like, 0.5), second)
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropouts_gradient_is_its_mask(dtype: torch.dtype) -> None:
+    hidden = torch.randn(4, 50, dtype=dtype).transpose(0, 1).requires_grad_()
+    out = Dropout(0.3)(hidden)
+    out.sum().backward()
+    assert hidden.grad is not None
+    torch.testing.assert_close(out, hidden * hidden.grad)
+    assert out.dtype == dtype
+
+
+def test_dropout_does_nothing_in_eval_mode_or_at_zero() -> None:
+    hidden = torch.randn(3, 3)
+    assert Dropout(0.5).eval()(hidden) is hidden
+    assert Dropout(0.0)(hidden) is hidden
+    with pytest.raises(ValueError, match="below 1"):
+        Dropout(1.0)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("ignored", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 60.0])
+def test_summed_cross_entropy_is_torchs(smoothing: float, ignored: bool, scale: float) -> None:
+    torch.manual_seed(0)
+    logits = (torch.randn(6, 50, 997) * scale).requires_grad_()  # several blocks
+    targets = torch.randint(997, (6, 50))
+    if ignored:
+        targets[:, ::3] = IGNORED
+    twin = logits.detach().double().requires_grad_()
+    loss = summed_cross_entropy(logits, targets, smoothing)
+    wanted = nn.functional.cross_entropy(
+        twin.flatten(0, 1), targets.flatten(), reduction="sum", label_smoothing=smoothing
+    )
+    (loss / 7).backward()
+    (wanted / 7).backward()
+    torch.testing.assert_close(loss.double(), wanted, rtol=1e-6, atol=1e-4)
+    assert logits.grad is not None
+    assert twin.grad is not None
+    torch.testing.assert_close(logits.grad.double(), twin.grad, rtol=1e-5, atol=1e-6)
+
+
+def test_summed_cross_entropy_keeps_the_logits_precision_in_the_gradient() -> None:
+    logits = torch.randn(8, 40).bfloat16().requires_grad_()
+    loss = summed_cross_entropy(logits, torch.arange(8))
+    loss.backward()
+    assert loss.dtype == torch.float32
+    assert logits.grad is not None
+    assert logits.grad.dtype == torch.bfloat16
+
+
+def test_feed_forward_is_two_layers_and_an_activation() -> None:
+    block = FeedForward(4, 9, "relu")
+    hidden = torch.randn(2, 3, 4)
+    wanted = block.output(torch.clamp(block.expand(hidden), min=0))
+    torch.testing.assert_close(block(hidden), wanted)
+
+
+def test_gpt2_init_scales_what_ends_a_residual_branch() -> None:
+    block = nn.ModuleDict({"expand": nn.Linear(400, 400), "output": nn.Linear(400, 400), "norm": nn.LayerNorm(4)})
+    gpt2_init(block, n_layer=8)
+    assert block["expand"].weight.std().item() == pytest.approx(0.02, rel=0.02)
+    assert block["output"].weight.std().item() == pytest.approx(0.02 / 4, rel=0.02)
+    assert not block["expand"].bias.any()
+
+
+def test_xavier_init_treats_a_fused_projection_as_its_parts() -> None:
+    fused = nn.ModuleDict({"query_key_value": nn.Linear(64, 192), "expand": nn.Linear(64, 128)})
+    xavier_init(fused, embedding_std=0.1)
+    assert fused["query_key_value"].weight.abs().max().item() == pytest.approx(math.sqrt(6 / 128), rel=0.01)
+    assert fused["expand"].weight.abs().max().item() == pytest.approx(math.sqrt(6 / 192), rel=0.01)
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(5, 3)
+        self.out = nn.Linear(3, 5, bias=False)
+        self.out.weight = self.embedding.weight
+        self.register_buffer("count", torch.tensor([2]))
+        self.register_buffer("scratch", torch.zeros(9), persistent=False)
+
+
+def test_a_tied_weight_stands_once_among_the_weights() -> None:
+    assert set(weights(Tied())) == {"embedding.weight", "count"}
+
+
+def test_loaded_weights_stay_tied_and_a_snapshot_does_not_follow() -> None:
+    one, other = Tied(), Tied()
+    state = snapshot(one)
+    load_weights(other, state)
+    assert other.out.weight is other.embedding.weight
+    assert torch.equal(other.out.weight, one.out.weight)
+    with torch.no_grad():
+        one.embedding.weight.zero_()
+    assert state["embedding.weight"].any()
+
+
+def test_weights_that_do_not_fit_are_named() -> None:
+    state = snapshot(Tied())
+    state["embedding.weight"] = torch.zeros(6, 3)
+    state["more"] = state.pop("count")
+    with pytest.raises(UserError, match=r"x do not fit the model: 'count' is missing; 'more' is unknown; .*\(6, 3\)"):
+        load_weights(Tied(), state, "x")
+
+
+def test_an_average_is_summed_in_double_precision() -> None:
+    snapshots = [{"w": torch.tensor([1e8 * sign + i])} for i, sign in enumerate([1.0, -1.0, 0.0])]
+    wanted = sum(one["w"].double() for one in snapshots) / 3
+    assert torch.equal(average(snapshots)["w"], wanted.float())

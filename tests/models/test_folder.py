@@ -1,0 +1,86 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lexmill.errors import UserError
+from lexmill.models import build, families, folder
+from lexmill.storage import sha256_folder, write_json
+
+CONFIG: dict[str, Any] = {
+    "kind": "language_model",
+    "family": "gpt",
+    "shape": {"n_layer": 2, "n_head": 2, "d_model": 16, "context": 8, "dropout": 0.1},
+    "vocab_size": 19,
+    "tokenizer_fingerprint": "0" * 64,
+    "corpus": "tiny",
+}
+
+
+def test_a_saved_model_comes_back_the_same_and_in_eval_mode(tmp_path: Path) -> None:
+    model = build(CONFIG).eval()
+    folder.save(tmp_path / "m", CONFIG, model)
+    config, loaded = folder.load(tmp_path / "m")
+    tokens = torch.randint(19, (2, 8))
+    assert config == CONFIG
+    assert not loaded.training
+    assert torch.equal(loaded(tokens), model(tokens))
+
+
+def test_the_same_model_is_the_same_bytes(tmp_path: Path) -> None:
+    model = build(CONFIG)
+    folder.save(tmp_path / "a", CONFIG, model)
+    _, loaded = folder.load(tmp_path / "a")
+    folder.save(tmp_path / "b", dict(reversed(CONFIG.items())), loaded)
+    assert sha256_folder(tmp_path / "a") == sha256_folder(tmp_path / "b")
+
+
+def test_the_tied_matrix_is_stored_once(tmp_path: Path) -> None:
+    from safetensors import safe_open
+
+    folder.save(tmp_path, CONFIG, build(CONFIG))
+    with safe_open(tmp_path / folder.WEIGHTS, "pt") as file:
+        shapes = [tuple(file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118
+        assert shapes.count((19, 16)) == 1
+        assert file.metadata() == {"format": "pt"}
+
+
+def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"config\.json: there is no model here"):
+        folder.load(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"kind": "other"}'])
+def test_a_broken_config_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / folder.CONFIG).write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=r"config\.json: not a model's config"):
+        folder.load(tmp_path)
+
+
+def test_missing_and_broken_weights_are_named(tmp_path: Path) -> None:
+    folder.save(tmp_path, CONFIG, build(CONFIG))
+    path = tmp_path / folder.WEIGHTS
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(UserError, match=r"model\.safetensors: the model's weights cannot be read"):
+        folder.load(tmp_path)
+    path.unlink()
+    with pytest.raises(UserError, match=r"model\.safetensors: the model's weights are missing"):
+        folder.load(tmp_path)
+
+
+def test_weights_of_another_shape_are_refused(tmp_path: Path) -> None:
+    folder.save(tmp_path, CONFIG, build(CONFIG))
+    write_json(tmp_path / folder.CONFIG, {**CONFIG, "vocab_size": 20})
+    with pytest.raises(UserError, match=r"'embedding\.weight' is \(19, 16\), the model has \(20, 16\)"):
+        folder.load(tmp_path)
+
+
+def test_an_unknown_family_is_refused_with_the_nearest_name() -> None:
+    assert "gpt" in families()
+    with pytest.raises(UserError, match=r"no model family 'gtp', did you mean 'gpt'\?"):
+        build({"family": "gtp"})
+    with pytest.raises(UserError, match="no model family 'common'"):
+        build({"family": "common"})
+    with pytest.raises(ValueError, match="must be one of"):
+        folder.save("unused", {"kind": "other"}, torch.nn.Linear(1, 1))

@@ -1,0 +1,116 @@
+import math
+
+import pytest
+import torch
+
+from lexmill.models import build
+from lexmill.models.gpt import GPT
+from lexmill.params import GPTShape
+
+SHAPE = GPTShape(n_layer=3, n_head=4, d_model=32, context=24, dropout=0.0)
+
+
+@pytest.fixture
+def model() -> GPT:
+    torch.manual_seed(0)
+    return GPT(SHAPE, 61).eval()
+
+
+def test_logits_are_those_of_transformers_gpt2(model: GPT) -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    theirs = GPT2LMHeadModel(
+        GPT2Config(vocab_size=61, n_positions=24, n_embd=32, n_layer=3, n_head=4, attn_implementation="eager")
+    ).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.normal_(std=0.2)  # biases and norms too
+        gpt2 = theirs.transformer
+        model.embedding.weight.copy_(gpt2.wte.weight)
+        model.positions.weight.copy_(gpt2.wpe.weight)
+        pairs = [(model.norm, gpt2.ln_f)]
+        for block, h in zip(model.blocks, gpt2.h, strict=True):
+            pairs += [(block.attention_norm, h.ln_1), (block.feed_forward_norm, h.ln_2)]
+            pairs += [(block.attention.query_key_value, h.attn.c_attn), (block.attention.output, h.attn.c_proj)]
+            pairs += [(block.feed_forward.expand, h.mlp.c_fc), (block.feed_forward.output, h.mlp.c_proj)]
+        for mine, other in pairs:
+            # GPT-2's Conv1D holds its matrix transposed.
+            mine.weight.copy_(other.weight.t())
+            mine.bias.copy_(other.bias)
+    tokens = torch.randint(61, (3, 24))
+    torch.testing.assert_close(model(tokens), theirs(tokens).logits, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("cuts", [[1] * 12, [5, 1, 1, 3, 2], [12]])
+def test_cached_decoding_is_full_decoding(model: GPT, cuts: list[int]) -> None:
+    tokens = torch.randint(61, (2, 12))
+    cache, start, pieces = model.new_cache(2), 0, []
+    for width in cuts:
+        pieces.append(model(tokens[:, start : start + width], cache))
+        start += width
+    assert cache.length == 12
+    torch.testing.assert_close(torch.cat(pieces, dim=1), model(tokens), rtol=1e-5, atol=1e-6)
+
+
+def test_a_reordered_cache_continues_other_rows(model: GPT) -> None:
+    tokens, rows, more = torch.randint(61, (3, 5)), torch.tensor([2, 2, 0]), torch.randint(61, (3, 1))
+    cache = model.new_cache(3)
+    model(tokens, cache)
+    cache.reorder(rows)
+    wanted = model(torch.cat([tokens[rows], more], dim=1))[:, -1:]
+    torch.testing.assert_close(model(more, cache), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_no_logit_depends_on_a_later_token(model: GPT) -> None:
+    tokens = torch.randint(61, (1, 20))
+    changed = tokens.clone()
+    changed[0, 11] = (changed[0, 11] + 1) % 61
+    before, after = model(tokens), model(changed)
+    assert torch.equal(before[:, :11], after[:, :11])
+    assert not torch.allclose(before[:, 11:], after[:, 11:])
+
+
+def test_positions_beyond_the_context_are_refused(model: GPT) -> None:
+    with pytest.raises(ValueError, match="25 positions, but the model's context is 24"):
+        model(torch.zeros(1, 25, dtype=torch.int64))
+    cache = model.new_cache(1)
+    model(torch.zeros(1, 24, dtype=torch.int64), cache)
+    with pytest.raises(ValueError, match="25 positions"):
+        model(torch.zeros(1, 1, dtype=torch.int64), cache)
+    with pytest.raises(ValueError, match="at least one sequence"):
+        model.new_cache(0)
+
+
+def test_initial_weights_have_gpt2s_variances() -> None:
+    model = GPT(GPTShape(n_layer=2, n_head=4, d_model=256, context=128, dropout=0.0), 300)
+    for name, parameter in model.named_parameters():
+        if parameter.ndim >= 2:
+            wanted = 0.02 / math.sqrt(4) if name.endswith("output.weight") else 0.02
+            assert parameter.std().item() == pytest.approx(wanted, rel=0.03), name
+        elif name.endswith("bias"):
+            assert not parameter.any(), name
+        else:
+            assert (parameter == 1).all(), name
+
+
+def test_the_first_loss_is_that_of_a_uniform_guess(model: GPT) -> None:
+    tokens = torch.randint(61, (8, 24))
+    loss = torch.nn.functional.cross_entropy(model(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+    assert loss.item() == pytest.approx(math.log(61), abs=0.05)
+
+
+def test_parameters_and_flops_are_counted() -> None:
+    # GPT-2 small, Radford et al. 2019: 124,439,808 parameters.
+    with torch.device("meta"):
+        model = GPT(GPTShape(n_layer=12, n_head=12, d_model=768, context=1024, dropout=0.0), 50257)
+    assert model.count_parameters() == 124_439_808
+    matrices = 12 * 12 * 768**2 + 50257 * 768
+    assert model.flops_per_token() == 6 * matrices + 12 * 12 * 1024 * 768
+
+
+def test_a_config_builds_the_model() -> None:
+    shape = {"n_layer": 1, "n_head": 2, "d_model": 8, "context": 6, "dropout": 0.25}
+    model = build({"family": "gpt", "shape": shape, "vocab_size": 11})
+    assert model(torch.zeros(1, 6, dtype=torch.int64)).shape == (1, 6, 11)
+    assert isinstance(model, GPT)
+    assert model.context == 6

@@ -1,0 +1,139 @@
+"""A tiny training with known answers, for the tests of the engine; as a script it runs one in a process of its own.
+
+Rows count up modulo 7 from a random start, by a step of 1 or 2 that the first two tokens show: the second token has
+an entropy of ln 2, the others none.
+"""
+
+import dataclasses
+import json
+import math
+import os
+import signal
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lexmill.execution import Execution
+from lexmill.models.common.cross_entropy import IGNORED, summed_cross_entropy
+from lexmill.models.gpt import GPT
+from lexmill.params import AdamW, CosineSchedule, GPTShape
+from lexmill.storage import write_json
+from lexmill.training.engine import FitResult, fit
+from lexmill.training.settings import TrainingSettings
+from lexmill.training.task import Arrays, Task
+
+TOKENS, LENGTH = 7, 8
+ENTROPY = math.log(2) / (LENGTH - 1)
+
+
+class ArithmeticTask(Task):
+    """Rows have unequal numbers of targets, and `rows` need not divide by anything."""
+
+    def __init__(self, rows: int = 6, dropout: float = 0.0, ragged: bool = False) -> None:
+        torch.manual_seed(5)
+        shape = GPTShape(n_layer=1, n_head=2, d_model=16, context=LENGTH, dropout=dropout)
+        self.module = GPT(shape, TOKENS)
+        self.rows, self.ragged = rows, ragged
+
+    def _sequences(self, seed: int, rows: int) -> np.ndarray[Any, Any]:
+        random = np.random.default_rng([11, seed])
+        start, by = random.integers(TOKENS, size=(rows, 1)), random.integers(1, 3, size=(rows, 1))
+        return (start + by * np.arange(LENGTH)) % TOKENS
+
+    def batch(self, step: int, rank: int, world: int) -> Arrays:
+        sequences = self._sequences(step, self.rows)
+        targets = sequences[:, 1:].copy()
+        if self.ragged:
+            for row in range(self.rows):
+                targets[row, 1 + row % 6 :] = IGNORED
+        return {"inputs": sequences[rank::world, :-1], "targets": targets[rank::world]}
+
+    def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | int]:
+        return summed_cross_entropy(module(batch["inputs"]), batch["targets"]), (batch["targets"] != IGNORED).sum()
+
+    def validation_batches(self, rank: int, world: int) -> Iterable[Arrays]:
+        for index in range(rank, 3, world):  # the last batch is smaller
+            sequences = self._sequences(10**6 + index, 5 if index < 2 else 1)
+            yield {"inputs": sequences[:, :-1], "targets": sequences[:, 1:]}
+
+    def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Sequence[float] | Tensor:
+        loss, count = self.loss_sum(module, batch)
+        return torch.stack([loss.double(), torch.as_tensor(count).double()])
+
+    def validation_metrics(self, sums: Sequence[float]) -> dict[str, float]:
+        return {"valid_loss": sums[0] / sums[1], "targets": sums[1]}
+
+    def epochs(self, step: int) -> float:
+        return step / 4
+
+
+class DyingTask(ArithmeticTask):
+    """Sends its process a signal at the start of a step."""
+
+    def __init__(self, die_at: int, number: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.die_at, self.number = die_at, number
+
+    def batch(self, step: int, rank: int, world: int) -> Arrays:
+        if step == self.die_at and rank == 0:
+            os.kill(os.getpid(), self.number)
+        return super().batch(step, rank, world)
+
+
+def settings(steps: int = 12, **changes: Any) -> TrainingSettings:
+    base = TrainingSettings(
+        optimizer=AdamW("adamw", lr=1e-2), schedule=CosineSchedule("cosine", 3), steps=steps, seed=2, evaluate_every=4
+    )
+    return dataclasses.replace(base, **changes)
+
+
+def execution(root: Path, **changes: Any) -> Execution:
+    """One thread, a checkpoint after each step."""
+    return Execution(**{"threads": 1, "checkpoint_root": str(root), "checkpoint_seconds": 0.0, **changes})
+
+
+def train(task: Task, root: Path, chosen: TrainingSettings | None = None, **changes: Any) -> FitResult:
+    return fit(task, chosen or settings(), execution(root, **changes), name="tiny", identity={"data": "made"})
+
+
+def main(root: str, out: str, plan: dict[str, Any]) -> None:
+    """Train by the plan, write `out` with weights and results (rank 0)."""
+    from safetensors.torch import save_file
+
+    from lexmill.models.common.state import snapshot
+
+    if "die_in_save" in plan:
+        _die_in_save(plan["die_in_save"])
+    options = plan.get("task", {})
+    task = DyingTask(plan.get("die_at", -1), plan.get("signal", signal.SIGKILL), **options)
+    result = train(task, Path(root), settings(**plan.get("settings", {})), **plan.get("execution", {}))
+    if result.first_rank:
+        save_file(snapshot(task.module), out)
+        write_json(out + ".json", {"metrics": result.metrics, "rows": result.rows, "tokens": result.tokens})
+
+
+def _die_in_save(step: int) -> None:
+    """kill -9 when a checkpoint is in place but not yet marked."""
+    from lexmill.training import checkpoints
+
+    write = checkpoints.write_json
+
+    def dying(path: Path, value: Any) -> None:
+        if path.name == "COMPLETE" and value["step"] == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(path, value)
+
+    checkpoints.write_json = dying  # type: ignore[assignment]
+
+
+if __name__ == "__main__":
+    from lexmill.stages.entry import outcome
+
+    code, message = outcome(lambda: main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3])))
+    print(message, file=sys.stderr)
+    sys.exit(code)

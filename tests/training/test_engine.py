@@ -1,0 +1,204 @@
+"""The engine learns, weighs every target alike however a batch is cut, and stops where it must."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from arithmetic_task import ENTROPY, ArithmeticTask, settings, train
+from torch import Tensor, nn
+
+from lexmill.errors import RetryableError, UserError
+from lexmill.models.common.cross_entropy import IGNORED
+from lexmill.models.common.state import snapshot
+from lexmill.params import AdamW, CosineSchedule
+from lexmill.training import schedules
+from lexmill.training.engine import checkpoint_folder
+from lexmill.training.task import Arrays, micro_batches
+
+
+def assert_same_weights(one: nn.Module, other: nn.Module, tolerance: float = 0.0) -> None:
+    for name, value in snapshot(one).items():
+        torch.testing.assert_close(snapshot(other)[name], value, rtol=tolerance, atol=tolerance, msg=name)
+
+
+def test_a_tiny_gpt_learns_down_to_the_entropy(tmp_path: Path) -> None:
+    task = ArithmeticTask(rows=32)
+    result = train(task, tmp_path, settings(steps=200, evaluate_every=100), checkpoint_seconds=1e9)
+    assert ENTROPY - 0.02 < result.train_loss < ENTROPY + 0.04
+    assert result.metrics["valid_loss"] < 0.25
+    assert result.metrics["targets"] == 11 * 7
+    assert result.tokens == 200 * 32 * 7
+
+
+# A key's bias has no gradient but rounding errors, which Adam with a tiny eps would blow up to whole steps.
+SOBER = AdamW("adamw", lr=1e-2, eps=1e-3)
+
+
+def slow_training(task: ArithmeticTask, steps: int) -> list[float]:
+    """The same training in plain torch, without a thing of ours; returns the losses."""
+    chosen = settings(steps=steps)
+    matrices = [p for p in task.module.parameters() if p.ndim >= 2]
+    vectors = [p for p in task.module.parameters() if p.ndim < 2]
+    optimizer = torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}],
+        lr=1e-2,
+        betas=(0.9, 0.95),
+        eps=1e-3,
+    )
+    losses = []
+    for step in range(steps):
+        batch = task.batch(step, 0, 1)
+        logits = task.module(torch.from_numpy(batch["inputs"]))
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), torch.from_numpy(batch["targets"]).flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(task.module.parameters(), 1.0)
+        for group in optimizer.param_groups:
+            group["lr"] = 1e-2 * schedules.factor(chosen.schedule, step + 1, steps)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("micro", [0, 1, 14, 28])
+def test_however_a_batch_is_cut_the_step_is_that_of_plain_torch(tmp_path: Path, micro: int) -> None:
+    ours, theirs = ArithmeticTask(rows=7, ragged=True), ArithmeticTask(rows=7, ragged=True)
+    result = train(
+        ours, tmp_path, settings(keep="last", optimizer=SOBER), micro_batch_tokens=micro, checkpoint_seconds=1e9
+    )
+    losses = slow_training(theirs, 12)
+    np.testing.assert_allclose([row["train_loss"] for row in result.rows], losses, rtol=1e-5)
+    assert_same_weights(ours.module, theirs.module, 1e-5)
+
+
+def test_micro_batches_are_all_rows_once_and_within_the_bound() -> None:
+    rows = {"a": np.arange(35).reshape(7, 5), "b": np.arange(7)}
+    parts = micro_batches(rows, 11)
+    assert [len(part["a"]) for part in parts] == [2, 2, 2, 1]
+    for name, whole in rows.items():
+        assert np.array_equal(np.concatenate([part[name] for part in parts]), whole)
+    assert len(micro_batches(rows, 1)) == 7
+    assert micro_batches(rows, 0) == [rows]
+    assert micro_batches({"a": np.zeros((0, 5))}, 10) == []
+    with pytest.raises(ValueError, match="different numbers of rows"):
+        micro_batches({"a": np.zeros(3), "b": np.zeros(4)}, 1)
+
+
+class Wavering(ArithmeticTask):
+    """Its metric at each look is given, more is better."""
+
+    metric, higher_is_better = "accuracy", True
+
+    def __init__(self, values: list[float]) -> None:
+        super().__init__()
+        self.values, self.looked = list(values), 0
+        self.snapshots: list[dict[str, Tensor]] = []
+
+    def validation_metrics(self, sums: Any) -> dict[str, float]:
+        self.snapshots.append(snapshot(self.module))
+        self.looked += 1
+        value = self.values[self.looked - 1] if self.looked <= len(self.values) else 0.0
+        return {**super().validation_metrics(sums), "accuracy": value}
+
+
+def test_the_best_weights_are_kept_and_of_equals_the_first(tmp_path: Path) -> None:
+    task = Wavering([0.5, 0.7, 0.7, 0.2])
+    result = train(task, tmp_path, settings(steps=16))
+    assert (result.best_step, result.step, result.stopped_early) == (8, 16, False)
+    assert result.metrics["accuracy"] == 0.7
+    assert all(torch.equal(value, task.snapshots[1][name]) for name, value in snapshot(task.module).items())
+
+
+def test_patience_ends_the_training(tmp_path: Path) -> None:
+    task = Wavering([0.5, 0.4, 0.5, 0.9])
+    result = train(task, tmp_path, settings(steps=400, patience=2))
+    assert (result.step, result.best_step, result.stopped_early) == (12, 4, True)
+
+
+def test_the_last_looks_are_averaged_and_looked_at(tmp_path: Path) -> None:
+    task = Wavering([0.1, 0.2, 0.3, 0.4])
+    result = train(task, tmp_path, settings(steps=16, keep="average", average_last=3))
+    assert task.looked == 5
+    for name, value in snapshot(task.module).items():
+        wanted = sum(one[name].double() for one in task.snapshots[1:4]) / 3
+        assert torch.equal(value, wanted.float())
+    assert result.metrics["accuracy"] == 0.0  # the fifth look's
+
+
+class Breaking(ArithmeticTask):
+    """Its loss becomes infinite at step 6, or only the gradient does."""
+
+    def __init__(self, gradient_only: bool) -> None:
+        super().__init__()
+        self.gradient_only, self.seen = gradient_only, 0
+
+    def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | int]:
+        loss, count = super().loss_sum(module, batch)
+        if module.training:
+            self.seen += 1
+        if module.training and self.seen == 6:
+            loss = (loss - loss.detach()).sqrt() if self.gradient_only else loss * math.inf
+        return loss, count
+
+
+@pytest.mark.parametrize(("gradient_only", "what"), [(False, "loss"), (True, "gradient")])
+def test_what_is_not_finite_ends_the_training_unsaved(tmp_path: Path, gradient_only: bool, what: str) -> None:
+    task = Breaking(gradient_only)
+    with pytest.raises(UserError, match=rf"the {what} is not finite at step 6 .*lower optimizer\.lr"):
+        train(task, tmp_path)
+    assert all(value.isfinite().all() for value in snapshot(task.module).values())
+    (folder,) = tmp_path.iterdir()
+    assert sorted(path.name for path in folder.glob("step-*")) == ["step-00000004", "step-00000005"]
+
+
+class Empty(ArithmeticTask):
+    def validation_batches(self, rank: int, world: int) -> list[Arrays]:
+        return []
+
+
+def test_an_empty_valid_split_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="valid split is empty"):
+        train(Empty(), tmp_path)
+
+
+class Targetless(ArithmeticTask):
+    def batch(self, step: int, rank: int, world: int) -> Arrays:
+        batch = super().batch(step, rank, world)
+        return {**batch, "targets": np.full_like(batch["targets"], IGNORED)}
+
+
+def test_a_batch_without_a_target_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="the batch of step 1 holds no target"):
+        train(Targetless(), tmp_path)
+
+
+def test_a_training_that_runs_already_is_not_started_twice(tmp_path: Path) -> None:
+    from arithmetic_task import execution
+
+    folder = checkpoint_folder(settings(), execution(tmp_path), "tiny", {"data": "made"})
+    with folder.locked(), pytest.raises(RetryableError, match="another run trains this very model"):
+        train(ArithmeticTask(), tmp_path)
+    train(ArithmeticTask(), tmp_path)
+
+
+def test_bf16_trains_and_keeps_float32_weights(tmp_path: Path) -> None:
+    task = ArithmeticTask(rows=16)
+    result = train(task, tmp_path, settings(steps=60, precision="bf16-mixed"), checkpoint_seconds=1e9)
+    assert result.train_loss < 1.0
+    assert all(value.dtype == torch.float32 for value in snapshot(task.module).values())
+
+
+def test_the_curve_holds_what_was_measured(tmp_path: Path) -> None:
+    result = train(ArithmeticTask(), tmp_path, settings(steps=10))
+    assert [row["step"] for row in result.rows] == list(range(1, 11))
+    assert [row["step"] for row in result.rows if "valid_loss" in row] == [4, 8, 10]
+    last = result.rows[-1]
+    assert last["tokens"] == 10 * 6 * 7
+    assert last["epoch"] == 2.5
+    assert last["lr"] == pytest.approx(1e-2 * 0.1)
+    assert isinstance(settings().schedule, CosineSchedule)
+    assert isinstance(settings().optimizer, AdamW)

@@ -1,0 +1,186 @@
+"""A training that was killed, at whatever moment, ends like one that was not: to the bit."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from arithmetic_task import ArithmeticTask, DyingTask, settings, train
+from torch import nn
+
+from lexmill.errors import EXIT_TERMINATED, Interrupted, Terminated, UserError
+from lexmill.models.common.state import snapshot
+from lexmill.storage import read_json, sha256_file, sha256_folder, write_json
+from lexmill.training.checkpoints import CheckpointFolder
+from lexmill.training.engine import FitResult
+
+SCRIPT = Path(__file__).parent / "arithmetic_task.py"
+STEPS = 20
+PLAN: dict[str, Any] = {"task": {"dropout": 0.3}, "settings": {"steps": STEPS}}
+
+
+def run(root: Path, out: Path, **plan: Any) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(SCRIPT), str(root), str(out), json.dumps({**PLAN, **plan})]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+def assert_same_bits(one: nn.Module, other: nn.Module) -> None:
+    weights = snapshot(other)
+    for name, value in snapshot(one).items():
+        assert torch.equal(value, weights[name]), name
+
+
+def last_checkpoint(root: Path) -> Path:
+    (folder,) = root.iterdir()
+    return max(folder.glob("step-*"))
+
+
+def test_kills_and_stops_leave_no_trace_in_the_result(tmp_path: Path) -> None:
+    """kill -9 in a step, kill -9 in a save, SIGTERM, Ctrl-C, each in its own process; then to the end."""
+    out = tmp_path / "out.safetensors"
+    killed = run(tmp_path / "a", out, die_at=5, signal=int(signal.SIGKILL))
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert last_checkpoint(tmp_path / "a").name == "step-00000005"
+    killed = run(tmp_path / "a", out, die_in_save=9)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert not (last_checkpoint(tmp_path / "a") / "COMPLETE").exists()
+    stopped = run(tmp_path / "a", out, die_at=12, signal=int(signal.SIGTERM))
+    assert (stopped.returncode, out.exists()) == (EXIT_TERMINATED, False), stopped.stderr
+    assert "goes on after step 8" in stopped.stderr
+    assert "stopped after step 13; the same command goes on from there" in stopped.stderr
+    with pytest.raises(Interrupted, match="stopped after step 17"):
+        train(DyingTask(16, signal.SIGINT, dropout=0.3), tmp_path / "a", settings(steps=STEPS))
+    disturbed, undisturbed = ArithmeticTask(dropout=0.3), ArithmeticTask(dropout=0.3)
+    ended = train(disturbed, tmp_path / "a", settings(steps=STEPS))
+    result = train(undisturbed, tmp_path / "b", settings(steps=STEPS))
+    assert_same_bits(disturbed.module, undisturbed.module)
+    assert (ended.metrics, ended.rows, ended.tokens) == (result.metrics, result.rows, result.tokens)
+    # Weights, optimizer, best weights, curve and random states of the last checkpoint.
+    a, b = last_checkpoint(tmp_path / "a"), last_checkpoint(tmp_path / "b")
+    assert a.name == b.name == "step-00000019"
+    assert {"optimizer.safetensors", "weights.safetensors"} <= {path.name for path in a.iterdir()}
+    assert sha256_folder(a) == sha256_folder(b)
+
+
+def stopped_and_resumed(tmp_path: Path, at: int, **changes: Any) -> tuple[ArithmeticTask, FitResult]:
+    chosen = settings(**changes)
+    with pytest.raises(Terminated):
+        train(DyingTask(at, signal.SIGTERM, dropout=0.1), tmp_path, chosen, checkpoint_seconds=1e9)
+    task = ArithmeticTask(dropout=0.1)
+    return task, train(task, tmp_path, chosen, checkpoint_seconds=1e9)
+
+
+@pytest.mark.parametrize("at", [0, 6, 10])
+def test_averages_survive(tmp_path: Path, at: int) -> None:
+    changes: dict[str, Any] = {"keep": "average", "average_last": 3, "evaluate_every": 3, "steps": 12}
+    task, result = stopped_and_resumed(tmp_path / "a", at, **changes)
+    straight = ArithmeticTask(dropout=0.1)
+    assert train(straight, tmp_path / "b", settings(**changes)).metrics == result.metrics
+    assert_same_bits(task.module, straight.module)
+
+
+def test_early_stopping_remembers_its_best(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"patience": 2, "evaluate_every": 1, "steps": 60}
+    task, result = stopped_and_resumed(tmp_path / "a", 3, **changes)
+    straight = ArithmeticTask(dropout=0.1)
+    wanted = train(straight, tmp_path / "b", settings(**changes))
+    assert (result.step, result.best_step, result.rows) == (wanted.step, wanted.best_step, wanted.rows)
+    assert_same_bits(task.module, straight.module)
+
+
+def test_the_last_step_can_be_stopped_but_not_lost(tmp_path: Path) -> None:
+    """A stop that comes during the last step finds a finished training."""
+    task = DyingTask(11, signal.SIGTERM)
+    assert train(task, tmp_path, settings(steps=12)).step == 12
+
+
+def test_the_handlers_of_the_caller_come_back(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    train(ArithmeticTask(), tmp_path, settings(steps=4))
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+def test_other_settings_or_inputs_start_anew(tmp_path: Path) -> None:
+    with pytest.raises(Terminated):
+        train(DyingTask(6, signal.SIGTERM), tmp_path)
+    train(ArithmeticTask(), tmp_path, settings(clip_norm=0.5))
+    first, other = sorted(tmp_path.iterdir())
+    assert read_json(first / "identity.json") != read_json(other / "identity.json")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> CheckpointFolder:
+    return CheckpointFolder(tmp_path, "m", {"tokens": "a", "seed": 1})
+
+
+def save(folder: CheckpointFolder, *steps: int) -> None:
+    for step in steps:
+        folder.save(step, {"note": step}, {"weights": {"w": torch.full((3,), float(step))}})
+
+
+def test_the_newest_two_are_kept(folder: CheckpointFolder) -> None:
+    save(folder, 3, 20, 100)
+    assert sorted(path.name for path in folder.path.glob("step-*")) == ["step-00000020", "step-00000100"]
+    saved = folder.latest()
+    assert saved is not None
+    assert (saved.step, saved.state["note"]) == (100, 100)
+    assert torch.equal(saved.tensors["weights"]["w"], torch.full((3,), 100.0))
+
+
+@pytest.mark.parametrize("damage", ["unmarked", "cut", "gone", "flipped", "bad mark", "empty mark"])
+def test_what_is_damaged_is_passed_over(folder: CheckpointFolder, damage: str) -> None:
+    save(folder, 1, 2)
+    newest = folder.path / "step-00000002"
+    weights, mark = newest / "weights.safetensors", newest / "COMPLETE"
+    if damage == "unmarked":
+        mark.unlink()
+    elif damage == "cut":
+        weights.write_bytes(weights.read_bytes()[:-1])
+    elif damage == "gone":
+        weights.unlink()
+    elif damage == "flipped":
+        data = weights.read_bytes()
+        weights.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    elif damage == "bad mark":
+        mark.write_text("{", encoding="utf-8")
+    else:
+        mark.write_text('{"files": {}}', encoding="utf-8")
+    saved = folder.latest()
+    assert saved is not None
+    assert saved.step == 1
+
+
+def test_nothing_there_is_nothing_to_resume(folder: CheckpointFolder) -> None:
+    assert folder.latest() is None
+    folder.path.mkdir()
+    (folder.path / ".step-00000007.123.tmp").mkdir()
+    assert folder.latest() is None
+
+
+def test_a_checkpoint_of_another_training_is_refused_by_name(folder: CheckpointFolder) -> None:
+    save(folder, 4)
+    other = CheckpointFolder(folder.path.parent, "m", {"tokens": "b", "seed": 1, "code": "x"})
+    shutil.copytree(folder.path, other.path)
+    with pytest.raises(UserError, match=r"step-00000004: .*another training; what differs: code, tokens\."):
+        other.latest()
+    # Also when someone has edited the mark to fit.
+    state = other.path / "step-00000004" / "state.json"
+    write_json(state, {**read_json(state), "identity": {"tokens": "c"}})
+    mark = read_json(state.with_name("COMPLETE"))
+    write_json(state.with_name("COMPLETE"), {**mark, "files": {**mark["files"], "state.json": sha256_file(state)}})
+    with pytest.raises(UserError, match="what differs: code, seed, tokens"):
+        other.latest()
+
+
+def test_removal_takes_all_of_it(folder: CheckpointFolder) -> None:
+    save(folder, 1)
+    folder.remove()
+    folder.remove()
+    assert not folder.path.exists()
