@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.package_index import COMPRESSORS, deb_bytes, tar_bytes, zip_bytes
 
 from lexmill.corpora import source_folder
 from lexmill.corpora.archives import extract, matches
 from lexmill.corpora.source_folder import SourceFolder
 from lexmill.errors import UserError
-from support.package_index import COMPRESSORS, deb_bytes, tar_bytes, zip_bytes
 
 FILES = {"top/a/one.txt": b"1" * 100_000, "top/a/.hidden.txt": b"h", "top/b/two.txt": b"22", "top/three.md": b"333"}
 
@@ -183,23 +183,23 @@ def test_a_missing_member_is_told_with_the_nearest_names(tmp_path: Path) -> None
         taken(tmp_path, zip_bytes(FILES), "top/b/tow.txt", "top/three.md")
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"no archive at all",
-        gzip.compress(b"no tar"),
-        gzip.compress(tar_bytes(FILES))[:-200],
-        zip_bytes(FILES)[:-30],
-        COMPRESSORS[".zst"](tar_bytes(FILES))[:-50],
-        COMPRESSORS[".xz"](tar_bytes(FILES))[:-50],
-        b"!<arch>\n",
-        b"!<arch>\n" + b"x" * 60,
-    ],
-)
-def test_damage_is_told_in_one_sentence(tmp_path: Path, data: bytes) -> None:
+DAMAGED = {
+    "empty": b"",
+    "text": b"no archive at all",
+    "gzip without tar": gzip.compress(b"no tar"),
+    "cut gzip": gzip.compress(tar_bytes(FILES))[:-200],
+    "cut zip": zip_bytes(FILES)[:-30],
+    "cut zstd": COMPRESSORS[".zst"](tar_bytes(FILES))[:-50],
+    "cut xz": COMPRESSORS[".xz"](tar_bytes(FILES))[:-50],
+    "empty ar": b"!<arch>\n",
+    "ar of rubbish": b"!<arch>\n" + b"x" * 60,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_damage_is_told_in_one_sentence(tmp_path: Path, damage: str) -> None:
     with pytest.raises(UserError) as caught:
-        taken(tmp_path, data, "top/a/one.txt")
+        taken(tmp_path, DAMAGED[damage], "top/a/one.txt")
     assert "\n" not in str(caught.value)
 
 

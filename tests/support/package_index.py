@@ -15,6 +15,7 @@ import hashlib
 import io
 import json
 import lzma
+import ssl
 import tarfile
 import threading
 import zipfile
@@ -145,6 +146,8 @@ class PackageIndex:
 
     def __init__(self, folder: Path, promise_hashes: bool = True) -> None:
         self.folder, self.promise_hashes = folder, promise_hashes
+        self.npm_files = ""  # the host that npm documents name for tarballs, where it is another one
+        self._scheme = "http"
         self.requests: list[tuple[str, dict[str, str]]] = []
         self._faults: dict[str, list[Fault]] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -162,7 +165,12 @@ class PackageIndex:
 
     @property
     def address(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}"
+
+    def wrap(self, context: ssl.SSLContext) -> None:
+        """Speak TLS from now on."""
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self._scheme = "https"
 
     def environment(self) -> dict[str, str]:
         """The variables that make this the only registry of all kinds, whatever this machine is set to."""
@@ -224,7 +232,10 @@ class PackageIndex:
                 assert package is not None
                 about = json.load(package)
             if about["name"] == name:
-                versions[about["version"]] = {**about, "dist": {"tarball": f"{self.address}/files/{path.name}"}}
+                versions[about["version"]] = {
+                    **about,
+                    "dist": {"tarball": f"{self.npm_files or self.address}/files/{path.name}"},
+                }
         return ("application/json", json.dumps({"name": name, "versions": versions}).encode()) if versions else None
 
     def _packages(self) -> str:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -89,7 +89,7 @@ def _pip_config() -> dict[str, str]:
     if done.returncode != 0:
         if "No module named pip" in done.stderr:
             return _pip_variables()
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        last = (f"{done.stdout}\n{done.stderr}".strip().splitlines() or ["no message"])[-1]
         raise UserError(f"pip cannot read its configuration: {last}; `pip config debug` shows the files")
     values = {}
     for line in done.stdout.splitlines():
@@ -160,7 +160,9 @@ class Client:
     @cached_property
     def _http(self) -> PyPIClient:
         settings = self.settings
-        context = _ssl_context(settings)
+        names = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
+        cert = settings.cert or next((os.environ[name] for name in names if os.environ.get(name)), None)
+        context = _ssl_context(cert, settings.client_cert)
         mounts = {}
         if settings.proxy:
             for host in settings.trusted_hosts:
@@ -259,9 +261,8 @@ def explain(error: Exception, url: str, settings: PipSettings) -> str:
     return f"the connection to {place} broke: {text or type(error).__name__}"
 
 
-def _ssl_context(settings: PipSettings) -> ssl.SSLContext:
-    names = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
-    cert = settings.cert or next((os.environ[name] for name in names if os.environ.get(name)), None)
+@cache  # reading a bundle of certificates takes a tenth of a second
+def _ssl_context(cert: str | None, client_cert: str | None) -> ssl.SSLContext:
     try:
         if cert is None:
             context = httpx2.create_ssl_context()
@@ -269,11 +270,11 @@ def _ssl_context(settings: PipSettings) -> ssl.SSLContext:
             context = ssl.create_default_context(capath=cert)
         else:
             context = ssl.create_default_context(cafile=cert)
-        if settings.client_cert is not None:
-            context.load_cert_chain(settings.client_cert)
+        if client_cert is not None:
+            context.load_cert_chain(client_cert)
     except (OSError, ssl.SSLError) as error:
         raise UserError(
-            f"pip's certificate setting (cert {cert}, client-cert {settings.client_cert}) cannot be used: {error}"
+            f"pip's certificate setting (cert {cert}, client-cert {client_cert}) cannot be used: {error}"
         ) from None
     return context
 
