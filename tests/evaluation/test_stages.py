@@ -1,0 +1,207 @@
+"""The stages of evaluation on a workspace of a few texts: floors, language models, translators."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from tests.support.prepared import write_prepared
+
+from lexmill import layout
+from lexmill.evaluation.rows import read_rows
+from lexmill.models import build
+from lexmill.models import folder as model_folder
+from lexmill.stages import (
+    evaluate_language_model,
+    evaluate_translator,
+    floor_classifier,
+    floor_language_model,
+    floor_translator,
+)
+from lexmill.tokenizers import SPECIAL_TOKENS
+
+VERSE = "Shall I compare thee to a summer's day?\nThou art more lovely and more temperate.\n"
+CURVE = "step,tokens,epoch,train_loss,valid_loss,lr,grad_norm\n1,10,0.1,3.0,3.1,0.1,1.0\n"
+PAIRS = [
+    {"source": "Turn on the light", "target": "Schalte das Licht ein"},
+    {"source": "", "target": ""},
+    {"source": "Home", "target": "Zuhause"},
+]
+CORPUS = {"source": {"kind": "file", "paths": ["x"]}, "reader": {"format": "jsonl"}}
+ADAMW = {"name": "adamw", "lr": 0.001}
+TRAINED = {"optimizer": ADAMW, "schedule": {"name": "cosine"}, "steps": 2}
+GPT = {"n_layer": 1, "n_head": 2, "d_model": 16, "context": 16}
+TRANSFORMER = {
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "n_head": 2,
+    "d_model": 16,
+    "d_ffn": 16,
+    "max_positions": 32,
+}
+
+
+def params(**evaluation: Any) -> dict[str, Any]:
+    reader = {"format": "jsonl", "text": "text", "label": "label", "source": "source", "target": "target"}
+    corpora = {
+        "verse": {"kind": "text", "reader": {"format": "text"}},
+        "reviews": {"kind": "labelled", "reader": reader},
+        "phrases": {"kind": "parallel", "reader": reader, "languages": ["en", "de"]},
+    }
+    return {
+        "experiment": "test",
+        "data_seed": 1,
+        "training_seed": 1,
+        "corpora": {name: {**CORPUS, **corpus} for name, corpus in corpora.items()},
+        "tokenizers": {"bytes": {"corpus": "verse", "kind": "byte"}},
+        "encodings": {c: {"corpus": c, "tokenizer": "bytes"} for c in ("verse", "phrases")},
+        "language_models": {
+            "gpt": {**TRAINED, "family": "gpt", "corpus": "verse", "tokenizer": "bytes", "shape": GPT}
+            | {"batch_tokens": 32, "prompts": ["Shall", ""]},
+        },
+        "translators": {
+            "tr": {**TRAINED, "family": "transformer", "corpus": "phrases", "tokenizer": "bytes"}
+            | {"shape": TRANSFORMER, "batch_tokens": 64, "beam": {"beam_size": 2}},
+        },
+        "floors": {
+            "language_model": {"verse": {"corpus": "verse", "tokenizer": "bytes"}},
+            "classifier": {"reviews": {"corpus": "reviews"}},
+            "translator": {"phrases": {"corpus": "phrases"}},
+        },
+        "evaluation": {"bootstrap_samples": 100, **evaluation},
+    }
+
+
+def make_tokenizer(folder: Path) -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    vocabulary = {token: i for i, token in enumerate([*SPECIAL_TOKENS, *sorted(pre_tokenizers.ByteLevel.alphabet())])}
+    backend = Tokenizer(models.BPE(vocabulary, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(list(SPECIAL_TOKENS))
+    folder.mkdir(parents=True)
+    backend.save(str(folder / "tokenizer.json"))
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LEXMILL_EXECUTION", "execution.yaml")
+    Path("execution.yaml").write_text("threads: 1\n", encoding="utf-8")
+    Path("params.yaml").write_text(yaml.safe_dump(params()), encoding="utf-8")
+    texts = {split: [{"text": VERSE * n}] for split, n in (("train", 20), ("valid", 1))}
+    texts["test"] = [{"text": VERSE * 150, "group": "sonnet"}, {"text": VERSE, "group": "other"}]
+    write_prepared(layout.corpus("verse"), "text", texts)
+    reviews = [
+        {"text": f"{word} film {i}", "label": label} for i in range(5) for word, label in (("fine", "p"), ("dull", "n"))
+    ]
+    write_prepared(layout.corpus("reviews"), "labelled", {split: reviews for split in ("train", "valid", "test")})
+    write_prepared(layout.corpus("phrases"), "parallel", {"train": PAIRS, "valid": PAIRS, "test": PAIRS}, ("en", "de"))
+    make_tokenizer(layout.tokenizer("bytes"))
+    return tmp_path
+
+
+def make_model(name: str, config: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    config = {**config, "vocab_size": 261, "tokenizer_fingerprint": "f", "corpus": "c"}
+    model_folder.save(layout.model(name), config, build(config))
+    make_tokenizer(layout.model(name) / model_folder.TOKENIZER)
+    layout.curve(name).parent.mkdir(parents=True, exist_ok=True)
+    layout.curve(name).write_text(CURVE, encoding="utf-8")
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def contents() -> dict[str, bytes]:
+    roots = (Path("metrics"), Path("reports"), Path("artifacts/predictions"))
+    return {str(path): path.read_bytes() for root in roots for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def same_bytes_twice(stage: Callable[[str], None], name: str) -> None:
+    stage(name)
+    first = contents()
+    stage(name)
+    assert contents() == first
+
+
+@pytest.mark.usefixtures("workspace")
+def test_floors_of_language_models() -> None:
+    same_bytes_twice(floor_language_model.main, "verse")
+    found = read(layout.metrics("floor_language_model", "verse"))
+    assert set(found) == {"unigram", "byte_trigram", "token_trigram"}
+    assert found["byte_trigram"]["bits_per_byte"] < 1 < found["unigram"]["bits_per_byte"]
+    for kind, figures in found.items():
+        rows = read_rows(layout.predictions("floor-verse") / f"{kind}.jsonl")
+        nats, size = sum(row["nats"] for row in rows), sum(row["bytes"] for row in rows)
+        assert figures["bits_per_byte"] == pytest.approx(nats / math.log(2) / size)
+        assert size == 151 * len(VERSE)
+    # The tokens are bytes, so the two trigrams are one model over other numbers of ids.
+    assert found["token_trigram"]["bits_per_byte"] == pytest.approx(found["byte_trigram"]["bits_per_byte"], rel=0.01)
+
+
+@pytest.mark.usefixtures("workspace")
+def test_floors_of_classifiers_and_translators() -> None:
+    same_bytes_twice(floor_classifier.main, "reviews")
+    found = read(layout.metrics("floor_classifier", "reviews"))
+    assert found["majority"]["accuracy"] == 0.5
+    assert found["tfidf_logistic_regression"]["accuracy"] == 1.0
+    same_bytes_twice(floor_translator.main, "phrases")
+    found = read(layout.metrics("floor_translator", "phrases"))["copy_source"]
+    assert found["items"] == len(PAIRS)
+    assert "tok:13a" in found["bleu_signature"]
+
+
+@pytest.mark.usefixtures("workspace")
+def test_a_language_model() -> None:
+    make_model("gpt", {"kind": "language_model", "family": "gpt", "shape": GPT})
+    same_bytes_twice(evaluate_language_model.main, "gpt")
+    figures = read(layout.metrics("evaluate_language_model", "gpt"))["test"]
+    rows = read_rows(layout.predictions("gpt") / "rows.jsonl")
+    assert figures["targets"] == 151 * len(VERSE) + 2 == sum(row["targets"] for row in rows)
+    assert figures["perplexity"] == pytest.approx(math.exp(sum(row["nats"] for row in rows) / figures["targets"]))
+    assert figures["perplexity"] == pytest.approx(261, rel=0.1)
+    assert len(rows) == 3
+    samples = read(layout.samples("gpt"))["samples"]
+    assert [sample["prompt"] for sample in samples] == ["Shall", ""]
+    pictures = layout.plots("evaluate_language_model", "gpt")
+    assert sorted(path.name for path in pictures.iterdir()) == ["curve.png", "loss_by_position.png"]
+
+    Path("params.yaml").write_text(yaml.safe_dump(params(batch_tokens=300)), encoding="utf-8")
+    evaluate_language_model.main("gpt")
+    again = read(layout.metrics("evaluate_language_model", "gpt"))["test"]
+    assert again["nats_per_token"] == pytest.approx(figures["nats_per_token"], rel=1e-6), "for any batch size"
+
+
+@pytest.mark.usefixtures("workspace")
+def test_the_rows_of_a_model_and_its_floors_are_the_same_items() -> None:
+    make_model("gpt", {"kind": "language_model", "family": "gpt", "shape": GPT})
+    evaluate_language_model.main("gpt")
+    floor_language_model.main("verse")
+    same = ("id", "group", "bytes", "text_sha256")
+    mine, theirs = (
+        [[row[key] for key in same] for row in read_rows(layout.predictions(place))]
+        for place in ("gpt/rows.jsonl", "floor-verse/byte_trigram.jsonl")
+    )
+    assert mine == theirs
+
+
+@pytest.mark.usefixtures("workspace")
+def test_a_translator() -> None:
+    config = {"kind": "translator", "family": "transformer", "shape": {**TRANSFORMER, "dropout": 0.1, "norm": "pre"}}
+    make_model("tr", config)
+    same_bytes_twice(evaluate_translator.main, "tr")
+    figures = read(layout.metrics("evaluate_translator", "tr"))["test"]
+    rows = read_rows(layout.predictions("tr") / "rows.jsonl")
+    assert [row["source"] for row in rows] == [pair["source"] for pair in PAIRS]
+    assert [row["reference"] for row in rows] == [pair["target"] for pair in PAIRS]
+    assert rows[1]["hypothesis"] == "", "an empty line stays empty"
+    assert figures["items"] == len(PAIRS)
+    assert len(read(layout.samples("tr"))["samples"]) == len(PAIRS)
+    assert (layout.plots("evaluate_translator", "tr") / "curve.png").is_file()

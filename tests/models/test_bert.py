@@ -1,0 +1,149 @@
+"""The BERT classifier against `transformers`, its checkpoints and its tokenizer."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tests.support.tiny_bert import make_tiny_bert
+from transformers import AutoModel, AutoTokenizer
+
+from lexmill.errors import UserError
+from lexmill.models import folder as model_folder
+from lexmill.models.bert import tokenizer as bert_tokenizer
+from lexmill.models.bert.model import BertClassifier, from_checkpoint
+
+WORDS = ["a", "good", "bad", "film", "sep", "[", "]", "##s"]
+LABELS = ["negative", "positive", "so-so"]
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    folder = tmp_path / "checkpoint"
+    make_tiny_bert(folder, WORDS)
+    return folder
+
+
+def build(checkpoint: Path) -> tuple[BertClassifier, dict[str, Any]]:
+    torch.manual_seed(1)
+    module, config = from_checkpoint(checkpoint, LABELS, dropout=0.5)
+    return module.eval(), config
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    tokens = torch.tensor([[2, 5, 6, 8, 3], [2, 6, 3, 0, 0], [2, 3, 0, 0, 0]])
+    return tokens, tokens != 0
+
+
+def test_equal_to_the_mean_of_what_transformers_gives(checkpoint: Path) -> None:
+    module, _ = build(checkpoint)
+    oracle = AutoModel.from_pretrained(checkpoint, attn_implementation="eager").eval()
+    tokens, mask = batch()
+    for row in range(3):
+        length = int(mask[row].sum())
+        hidden = oracle(input_ids=tokens[row : row + 1, :length]).last_hidden_state
+        logits = module.head(hidden.mean(dim=1))
+        assert torch.allclose(module(tokens, mask)[row], logits[0], atol=1e-5)
+
+
+def test_padding_and_neighbours_change_nothing(checkpoint: Path) -> None:
+    module, _ = build(checkpoint)
+    tokens, mask = batch()
+    together = module(tokens, mask)
+    wider = module(torch.nn.functional.pad(tokens, (0, 7), value=5), torch.nn.functional.pad(mask, (0, 7)))
+    alone = module(tokens[1:2, :3], mask[1:2, :3])
+    assert torch.allclose(together, wider, atol=1e-5)
+    assert torch.allclose(together[1], alone[0], atol=1e-5)
+
+
+def test_a_row_of_padding_alone_gives_no_nan(checkpoint: Path) -> None:
+    module, _ = build(checkpoint)
+    assert module(torch.zeros(1, 3, dtype=torch.long), torch.zeros(1, 3, dtype=torch.bool)).isfinite().all()
+
+
+def test_saved_and_loaded_without_the_checkpoint(checkpoint: Path, tmp_path: Path) -> None:
+    module, config = build(checkpoint)
+    model_folder.save(tmp_path / "model", {**config, "kind": "classifier", "max_tokens": 20}, module)
+    found, loaded = model_folder.load(tmp_path / "model")
+    assert found["labels"] == LABELS
+    assert torch.equal(loaded(*batch()), module(*batch()))
+    assert not any("pooler" in name for name in load_file(tmp_path / "model" / "model.safetensors"))
+
+
+@pytest.mark.parametrize(
+    "rename",
+    [
+        lambda name: f"bert.{name}",
+        lambda name: name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"),
+    ],
+)
+def test_checkpoints_with_other_names(checkpoint: Path, rename: Any) -> None:
+    module, _ = build(checkpoint)
+    path = checkpoint / "model.safetensors"
+    save_file({rename(name): value for name, value in load_file(path).items()}, path)
+    again, _ = build(checkpoint)
+    assert torch.equal(module(*batch()), again(*batch()))
+
+
+def test_faults_of_a_checkpoint(checkpoint: Path) -> None:
+    path = checkpoint / "model.safetensors"
+    weights = load_file(path)
+    name = "encoder.layer.1.output.dense.weight"
+    save_file({key: value for key, value in weights.items() if key != name}, path)
+    with pytest.raises(UserError, match=f"lacks 1 weights of its encoder, such as {name}"):
+        build(checkpoint)
+    save_file({**weights, name: torch.zeros(2, 2)}, path)
+    with pytest.raises(UserError, match=rf"{name} has the shape \(2, 2\), by config.json it is \(16, 32\)"):
+        build(checkpoint)
+    path.write_bytes(b"half a file")
+    with pytest.raises(UserError, match="weights cannot be read"):
+        build(checkpoint)
+    path.unlink()
+    with pytest.raises(UserError, match=r"no model\.safetensors"):
+        build(checkpoint)
+    (checkpoint / "config.json").write_text(json.dumps({"model_type": "gpt2"}), encoding="utf-8")
+    with pytest.raises(UserError, match="model_type is 'gpt2'"):
+        build(checkpoint)
+    (checkpoint / "config.json").write_text("{", encoding="utf-8")
+    with pytest.raises(UserError, match="not a model's config"):
+        build(checkpoint)
+
+
+def test_faults_of_a_batch(checkpoint: Path) -> None:
+    module, _ = build(checkpoint)
+    tokens = torch.ones(1, 25, dtype=torch.long)
+    with pytest.raises(ValueError, match="25 tokens, but the encoder has 24 positions"):
+        module(tokens, tokens.bool())
+    with pytest.raises(ValueError, match="both must be"):
+        module(tokens[:, :3], tokens.bool())
+
+
+def test_the_tokenizer_adds_its_marks_cuts_and_does_not_pad(checkpoint: Path) -> None:
+    tokenizer = bert_tokenizer.load(checkpoint)
+    assert tokenizer.encode_batch(["A good film", "", "good " * 40], 6) == [
+        [2, 5, 6, 8, 3],
+        [2, 3],
+        [2, 6, 6, 6, 6, 3],
+    ]
+    theirs = AutoTokenizer.from_pretrained(checkpoint)
+    assert tokenizer.encode_batch(["A good film"], 6)[0] == theirs("A good film")["input_ids"]
+
+
+def test_a_special_token_in_a_text_stays_text(checkpoint: Path, tmp_path: Path) -> None:
+    bert_tokenizer.copy(checkpoint, tmp_path / "copy")
+    for folder in (checkpoint, tmp_path / "copy"):
+        (ids,) = bert_tokenizer.load(folder).encode_batch(["a [SEP] film"], 20)
+        assert ids == [2, 5, 10, 9, 11, 8, 3]
+
+
+def test_faults_of_a_tokenizer(checkpoint: Path) -> None:
+    with pytest.raises(UserError, match="text 1 is not Unicode"):
+        bert_tokenizer.load(checkpoint).encode_batch(["a", "\ud800"], 6)
+    (checkpoint / "tokenizer.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(UserError, match="not a tokenizer file"):
+        bert_tokenizer.load(checkpoint)
+    (checkpoint / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match="there is no tokenizer here"):
+        bert_tokenizer.load(checkpoint)

@@ -1,0 +1,24 @@
+"""Prepared corpora of a few records, as the stage prepare leaves them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def write_prepared(
+    folder: Path, kind: str, splits: Mapping[str, Sequence[Mapping[str, str]]], languages: Sequence[str] = ("en",)
+) -> None:
+    """Write a corpus; a record's id and group are its number where it has none."""
+    folder.mkdir(parents=True)
+    manifest: dict[str, Any] = {"kind": kind, "unit": "item", "languages": list(languages), "licence": "", "splits": {}}
+    labels = {record["label"] for records in splits.values() for record in records if "label" in record}
+    if kind == "labelled":
+        manifest["labels"] = sorted(labels)
+    for split in ("train", "valid", "test"):
+        records = [{"id": f"{split}{i}", "group": f"{split}{i}"} | dict(r) for i, r in enumerate(splits.get(split, ()))]
+        name = f"{split}-00000.jsonl"
+        text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+        manifest["splits"][split] = {"records": len(records), "shards": [{"path": name}] if records else []}
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")

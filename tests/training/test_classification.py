@@ -1,0 +1,205 @@
+"""Fine-tuning: a planted word is learned, the folder stands alone, and a stopped run ends like a straight one."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from tests.support.prepared import write_prepared
+from tests.support.tiny_bert import make_tiny_bert
+
+from lexmill import layout
+from lexmill.data.classification import ClassificationBatches
+from lexmill.decoding.classify import classify_texts
+from lexmill.errors import UserError
+from lexmill.evaluation.rows import read_rows
+from lexmill.models import folder as model_folder
+from lexmill.models.bert import tokenizer as bert_tokenizer
+from lexmill.stages import evaluate_classifier, finetune
+from lexmill.storage import sha256_folder
+from lexmill.training.classification import ClassificationTask
+
+FILLER = ["film", "plot", "actor", "scene", "music", "long", "short", "the", "a", "and"]
+MARKS = {"fine": "positive", "dull": "negative", "so": "so-so"}
+
+
+def records(count: int, seed: int) -> list[dict[str, str]]:
+    """Texts of unequal length whose label hangs on one word."""
+    generator = np.random.default_rng(seed)
+    made = []
+    for i in range(count):
+        mark = list(MARKS)[i % 3]
+        words = [*generator.choice(FILLER, generator.integers(1, 9)), mark]
+        generator.shuffle(words)
+        made.append({"text": " ".join(words), "label": MARKS[mark]})
+    return made
+
+
+def write_params(**classifier: Any) -> None:
+    chosen = {
+        "checkpoint": "tiny",
+        "corpus": "reviews",
+        "optimizer": {"name": "adamw", "lr": 0.005},
+        "epochs": 8,
+        "batch_size": 8,
+        "max_tokens": 20,
+        "evaluations_per_epoch": 1,
+        "patience": 10,
+    }
+    corpus = {
+        "kind": "labelled",
+        "source": {"kind": "file", "paths": ["x"]},
+        "reader": {"format": "jsonl", "text": "text", "label": "label"},
+    }
+    params = {
+        "experiment": "test",
+        "data_seed": 1,
+        "training_seed": 1,
+        "corpora": {"reviews": corpus},
+        "checkpoints": {"tiny": {"source": {"kind": "file", "paths": ["x"]}}},
+        "classifiers": {"sentiment": chosen | classifier},
+        "evaluation": {"bootstrap_samples": 100},
+    }
+    Path("params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LEXMILL_EXECUTION", "execution.yaml")
+    Path("execution.yaml").write_text("threads: 1\n", encoding="utf-8")
+    write_params()
+    splits = {"train": records(120, 0), "valid": records(30, 1), "test": records(33, 2)}
+    write_prepared(layout.corpus("reviews"), "labelled", splits)
+    make_tiny_bert(layout.checkpoint("tiny"), [*FILLER, *MARKS])
+    return tmp_path
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.usefixtures("workspace")
+def test_the_planted_word_is_learned_and_measured() -> None:
+    finetune.main("sentiment")
+    trained = read(layout.metrics("finetune", "sentiment"))
+    assert trained["valid_accuracy"] > 0.95
+    assert trained["steps"] == 120
+    assert trained["train_texts"] == 120
+    assert layout.curve("sentiment").read_text(encoding="utf-8").startswith("step,tokens,epoch,train_loss")
+    config = read(layout.model("sentiment") / "config.json")
+    assert (config["kind"], config["labels"]) == ("classifier", ["negative", "positive", "so-so"])
+    assert not list(Path(".lexmill/checkpoints").rglob("*.safetensors")), "what a resume needs goes when it is done"
+
+    evaluate_classifier.main("sentiment")
+    found = read(layout.metrics("evaluate_classifier", "sentiment"))
+    rows = read_rows(layout.predictions("sentiment") / "rows.jsonl")
+    assert found["test"]["accuracy"] == np.mean([row["label"] == row["predicted"] for row in rows]) > 0.9
+    losses = [-math.log(row["probabilities"][row["label"]]) for row in rows]
+    assert found["test"]["loss"] == pytest.approx(np.mean(losses))
+    assert sum(found["confusion"].values()) == 33
+    samples = read(layout.samples("sentiment"))
+    assert samples["worst"][0]["loss"] == pytest.approx(max(losses))
+    pictures = layout.plots("evaluate_classifier", "sentiment")
+    assert sorted(path.name for path in pictures.iterdir()) == ["confusion.png", "curve.png"]
+
+
+@pytest.mark.usefixtures("workspace")
+def test_a_stopped_fine_tuning_ends_like_a_straight_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_params(epochs=1, dropout=0.3)
+    finetune.main("sentiment")
+    straight = sha256_folder(layout.model("sentiment")), layout.curve("sentiment").read_bytes()
+
+    Path("execution.yaml").write_text("threads: 1\ncheckpoint_seconds: 0\n", encoding="utf-8")
+    original = ClassificationTask.batch
+
+    def stop(task: ClassificationTask, step: int, rank: int, world: int) -> Any:
+        if step == 9:
+            raise RuntimeError("pulled plug")
+        return original(task, step, rank, world)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ClassificationTask, "batch", stop)
+        with pytest.raises(RuntimeError, match="pulled plug"):
+            finetune.main("sentiment")
+    finetune.main("sentiment")
+    assert (sha256_folder(layout.model("sentiment")), layout.curve("sentiment").read_bytes()) == straight
+
+
+@pytest.mark.usefixtures("workspace")
+def test_fewer_texts_are_the_same_ones_each_time() -> None:
+    write_params(max_train=16, epochs=1)
+    finetune.main("sentiment")
+    assert read(layout.metrics("finetune", "sentiment"))["train_texts"] == 16
+    first = sha256_folder(layout.model("sentiment"))
+    finetune.main("sentiment")
+    assert sha256_folder(layout.model("sentiment")) == first
+
+
+@pytest.mark.usefixtures("workspace")
+def test_faults_are_told_before_training() -> None:
+    write_params(max_tokens=25)
+    with pytest.raises(UserError, match="max_tokens is 25, but the checkpoint 'tiny' has 24 positions"):
+        finetune.main("sentiment")
+    with pytest.raises(UserError, match="did you mean 'sentiment'"):
+        finetune.main("sentimant")
+    write_params()
+    manifest = layout.corpus("reviews") / "manifest.json"
+    corpus = read(manifest)
+    manifest.write_text(json.dumps({**corpus, "labels": ["positive"]}), encoding="utf-8")
+    with pytest.raises(UserError, match=r"1 label\(s\)"):
+        finetune.main("sentiment")
+    corpus["splits"]["valid"] = {"records": 0, "shards": []}
+    manifest.write_text(json.dumps(corpus), encoding="utf-8")
+    with pytest.raises(UserError, match="the valid split is empty"):
+        finetune.main("sentiment")
+
+
+@pytest.mark.usefixtures("workspace")
+def test_answers_do_not_depend_on_the_other_texts() -> None:
+    write_params(max_train=8, epochs=1)
+    finetune.main("sentiment")
+    config, module = model_folder.load(layout.model("sentiment"))
+    tokenizer = bert_tokenizer.load(layout.model("sentiment") / model_folder.TOKENIZER)
+    texts = ["a fine film", "", "dull " * 50, "so [SEP] so", "a fine film"]
+    together = classify_texts(module, tokenizer, texts, config["max_tokens"], 4096)
+    assert together.shape == (5, 3)
+    assert together.sum(axis=1) == pytest.approx(np.ones(5))
+    for i, text in enumerate(texts):
+        (alone,) = classify_texts(module, tokenizer, [text], config["max_tokens"], 1)
+        assert together[i] == pytest.approx(alone, abs=1e-6)
+    assert classify_texts(module, tokenizer, [], config["max_tokens"], 64).shape[0] == 0
+
+
+class Bag(torch.nn.Module):
+    """The mean of embeddings, for sums that are quickly checked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = torch.nn.Embedding(10, 2)
+
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return (self.embedding(tokens) * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+
+
+def test_valid_is_summed_over_all_texts_for_any_batch_and_number_of_ranks() -> None:
+    ids, labels = [[1, 2], [3], [4, 5, 6], [7], [8, 9]], [0, 1, 0, 1, 1]
+    module = Bag()
+    logits = torch.stack([module.embedding(torch.tensor(text)).mean(0) for text in ids]).detach()
+    nats = torch.nn.functional.cross_entropy(logits, torch.tensor(labels), reduction="mean").item()
+    right = (logits.argmax(1) == torch.tensor(labels)).double().mean().item()
+    for size, world in ((1, 1), (2, 1), (5, 1), (2, 3)):
+        batches = ClassificationBatches(ids, labels, size, 1, pad_id=0)
+        task = ClassificationTask(module, batches, batches)
+        sums = torch.zeros(3, dtype=torch.float64)
+        for rank in range(world):
+            for arrays in task.validation_batches(rank, world):
+                rows = {name: torch.as_tensor(array) for name, array in arrays.items()}
+                sums += task.validation_sums(module, rows).detach()
+        found = task.validation_metrics(sums.tolist())
+        assert found == pytest.approx({"valid_loss": nats, "valid_accuracy": right, "valid_texts": 5})
