@@ -250,7 +250,7 @@ from pathlib import Path
 from lexmill.execution import Execution
 from lexmill.params import parse
 from lexmill.registry.publish import publish_all
-from registry.conftest import plain_params
+from registry.plain import plain_params
 publish_all(parse(plain_params()), Execution(tracking_uri="sqlite:///mlflow.db"), print, Path(sys.argv[1]))
 """
 
@@ -271,7 +271,7 @@ def test_two_publishes_at_once_make_one_version(params: Params, root: Path) -> N
 
 def test_a_champion_that_was_not_made_here_stays(params: Params, root: Path, execution: Execution) -> None:
     client = _client(root)
-    experiment = client.create_experiment("by hand")
+    experiment = client.create_experiment("by hand", artifact_location=(root / "files").as_uri())
     run = client.create_run(experiment)
     client.create_registered_model("gpt")
     version = client.create_model_version("gpt", source=run.info.artifact_uri, run_id=run.info.run_id)

@@ -18,7 +18,7 @@ from importlib.metadata import version as installed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import layout
+from lexmill import layout, storage
 from lexmill.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import read_rows
@@ -94,7 +94,7 @@ def publish_all(
                 say(outcome.sentence)
             return done
     with _only_one(uri, root), opened(uri, root) as client:
-        experiment_id = _experiment(client, params.experiment)
+        experiment_id = _experiment(client, params.experiment, sqlite_path(uri, root))
         outcomes = {}
         published = []
         for name in packages:
@@ -133,13 +133,18 @@ def _outcome_of(found: Found, champion: Found | None, kind: str) -> Outcome:
     )
 
 
-def _experiment(client: MlflowClient, name: str) -> str:
+def _experiment(client: MlflowClient, name: str, database: Path | None) -> str:
+    """The experiment of this name, made if need be; that of a local database keeps its files beside it."""
     from mlflow.exceptions import MlflowException
 
     found = client.get_experiment_by_name(name)
     if found is None:
+        # MLflow's own choice is below the current directory, wherever that is.
+        plain = all(c.isalnum() or c in "-_" for c in name)
+        place = name if plain else storage.sha256_bytes(name.encode())[:16]
+        files = None if database is None else (database.parent / "mlruns" / place).as_uri()
         try:
-            return str(client.create_experiment(name))
+            return str(client.create_experiment(name, artifact_location=files))
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise

@@ -1,0 +1,126 @@
+"""The registered champions, as the command line uses them."""
+
+import dataclasses
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lexmill.errors import UserError
+from lexmill.execution import Execution
+from lexmill.params import Params
+from lexmill.registry import package, use
+from lexmill.registry.loader import load_package
+
+from .conftest import make, publish_model
+
+
+@pytest.fixture
+def here(published: tuple[Path, list[str]], tmp_path: Path) -> Path:
+    """A copy of the published workspace; the store's files lie where they were published."""
+    where = tmp_path / "copy"
+    shutil.copytree(published[0], where)
+    return where
+
+
+def test_each_kind_is_used_from_its_champion(here: Path, params: Params, execution: Execution) -> None:
+    (text,) = use.generate(["ROMEO"], None, params, execution, root=here, settings={"max_tokens": 4})
+    assert isinstance(text, str)
+    (answer,) = use.classify(["my bill"], "tickets", params, execution, root=here)
+    assert answer["label"] in ("billing", "other")
+    lines = ["Good day", "", "Bye"]
+    translations = list(use.translate(lines, None, params, execution, root=here))
+    assert [bool(text) for text in translations] == [True, False, True]
+    assert translations == load_package(here / "artifacts/packages/en_de").predict(lines)
+
+
+def test_lines_are_read_as_they_are_needed_and_answered_one_by_one(
+    here: Path, params: Params, execution: Execution
+) -> None:
+    taken = []
+
+    def lines() -> Iterator[str]:
+        for i in range(150):
+            taken.append(i)
+            yield "" if i % 3 else "ab"
+
+    answers = use.translate(lines(), None, params, execution, root=here, settings={"beam_size": 1})
+    assert taken == []
+    next(answers)
+    assert len(taken) == 64
+    rest = list(answers)
+    assert len(rest) == 149
+    assert all("\n" not in text for text in rest)
+    assert [i for i, text in enumerate(rest, start=1) if text] == [i for i in range(1, 150) if i % 3 == 0]
+
+
+def test_the_champion_is_the_registered_one_not_what_lies_in_the_workspace(
+    params: Params, root: Path, execution: Execution
+) -> None:
+    publish_model(params, root, "en_de", 0.9, seed=0)
+    champion = load_package(root / "artifacts/packages/en_de").predict(["Good day"])
+    publish_model(params, root, "en_de", 0.1, seed=1)
+    newest = load_package(root / "artifacts/packages/en_de").predict(["Good day"])
+    assert newest != champion
+    assert list(use.translate(["Good day"], None, params, execution, root=root)) == champion
+    copy = root / ".lexmill" / "champions" / "en_de"
+    assert package.verify(copy)["name"] == "en_de"
+    before = copy.stat().st_mtime_ns
+    shutil.rmtree(root / "artifacts")  # and the workspace's own is not needed
+    assert list(use.translate(["Good day"], None, params, execution, root=root)) == champion
+    assert copy.stat().st_mtime_ns == before  # brought once
+
+
+def test_a_copy_that_is_not_what_was_registered_is_refused(params: Params, root: Path, execution: Execution) -> None:
+    publish_model(params, root, "gpt", 0.9, seed=0)
+    shutil.rmtree(root / "artifacts")
+    (stored,) = root.glob("mlruns/*/models/*/artifacts/data/gpt/card.md")
+    stored.write_text("changed in the store")
+    with pytest.raises(UserError, match="changed after it was made"):
+        use.open_model(None, "language_model", params, execution, root)
+    assert not (root / ".lexmill" / "champions" / "gpt").exists()
+
+
+def test_what_to_do_when_there_is_no_champion(params: Params, tmp_path: Path, execution: Execution) -> None:
+    with pytest.raises(UserError, match="no registered champion yet; `lexmill run` trains and registers it"):
+        use.open_model(None, "translator", params, execution, tmp_path)
+    make(params, tmp_path, "en_de")
+    package.write(params, "translator", "en_de", tmp_path)
+    with pytest.raises(UserError, match="no registered champion yet; `lexmill publish` registers it"):
+        use.open_model(None, "translator", params, execution, tmp_path)
+
+
+def test_which_model_is_meant(params: Params) -> None:
+    assert use.choose(None, "translator", params) == "en_de"
+    with pytest.raises(UserError, match="has no translator 'en_fe', did you mean 'en_de'"):
+        use.choose("en_fe", "translator", params)
+    with pytest.raises(UserError, match="has no translator 'gpt'; known: en_de"):
+        use.choose("gpt", "translator", params)
+    two = dataclasses.replace(params, translators={**params.translators, "en_fr": params.translators["en_de"]})
+    with pytest.raises(UserError, match="several translators; say which with --model: en_de, en_fr"):
+        use.choose(None, "translator", two)
+    none = dataclasses.replace(params, translators={})
+    with pytest.raises(UserError, match=r"params\.yaml has no translator;"):
+        use.choose(None, "translator", none)
+
+
+_QUICK = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+from lexmill.execution import Execution
+from lexmill.params import parse
+from lexmill.registry import use
+from registry.plain import plain_params
+use.generate(["a"], None, parse(plain_params()), Execution(), root=Path(sys.argv[1]), settings={"max_tokens": 1})
+print(sorted(m for m in ("mlflow", "transformers", "pandas", "sqlalchemy") if m in sys.modules))
+"""
+
+
+def test_a_local_champion_is_used_without_importing_mlflow(here: Path) -> None:
+    command = [sys.executable, "-c", _QUICK, str(here), str(Path(__file__).parent.parent)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
