@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from lexmill.commands.run import preflight, run_nothing
 from lexmill.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, UserError
 from lexmill.progress import bar, say
 from lexmill.quiet import quieten
-from lexmill.stages.entry import outcome
+from lexmill.stages.entry import outcome, terminate
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -35,6 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     if options.jobs < 1:
         parser.error(f"--jobs must be at least 1, got {options.jobs}")
     quieten()
+    signal.signal(signal.SIGTERM, terminate)  # Prefect gives SIGTERM back to the handler it found
     code, message = outcome(lambda: _run(options) if options.command == "run" else _serve(options))
     if message and code not in (EXIT_INTERRUPTED, EXIT_TERMINATED):
         say(message)

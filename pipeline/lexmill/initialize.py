@@ -77,12 +77,14 @@ def initialize(
     _refuse_replacing(name, root, force)
     paths = [_from_workspace(file, root) for file in files]
     entry = corpus_entry(kind, paths, columns, group, languages or _languages(kind, paths))
-    corpus = _typed(entry)
-    counts = count(corpus, root)
-    if kind == "text" and entry["reader"]["format"] == "text" and counts.records < LEAST_RECORDS:
+    plain = kind == "text" and entry["reader"]["format"] == "text"
+    if plain and len(_located(_typed(entry), root)) >= LEAST_RECORDS:
+        entry["reader"]["document"] = "file"
+    counts = count(_typed(entry), root)
+    if plain and counts.records < LEAST_RECORDS:
         entry["reader"]["document"] = "line"  # too few paragraphs to split
         counts = count(_typed(entry), root)
-    _enough(kind, counts)
+    _enough(kind, counts, ", ".join(map(str, files)))
     config = f"{_header(kind, files, counts)}{_yaml(configuration(kind, name, counts))}"
     _write(name, entry, config, root)
     told = ", ".join(f"{label} {n:,}" for label, n in counts.labels.most_common(8))
@@ -177,7 +179,7 @@ def _reader(kind: Kind, paths: Sequence[str], columns: Mapping[str, str | None],
     if options:
         raise UserError(f"--{options[0]}: plain text has no columns; leave it out, or give a table")
     if kind == "text":
-        return {"format": "text", "document": "file" if len(paths) >= LEAST_RECORDS else "paragraph"}
+        return {"format": "text", "document": "paragraph"}
     if len(paths) != 2:
         raise UserError(f"plain text pairs come as two files, source and target, not {len(paths)}")
     names = [PurePath(path).name for path in paths]
@@ -194,6 +196,13 @@ def _typed(entry: dict[str, Any]) -> Corpus:
     return corpus
 
 
+def _located(corpus: Corpus, root: Path) -> dict[str, Path]:
+    from lexmill.corpora.files import locate
+
+    assert isinstance(corpus.source, FileSource)
+    return locate(corpus.source, root)
+
+
 def count(corpus: Corpus, root: Path) -> Counts:
     """Read the files as the prepare stage will.
 
@@ -201,12 +210,10 @@ def count(corpus: Corpus, root: Path) -> Counts:
         UserErrors: all their faults, with file and line.
     """
     from lexmill.corpora.faults import Faults
-    from lexmill.corpora.files import locate
     from lexmill.corpora.readers import read
     from lexmill.corpora.source_files import SourceFiles
 
-    assert isinstance(corpus.source, FileSource)
-    located = locate(corpus.source, root)
+    located = _located(corpus, root)
     counts = Counts()
     faults = Faults()
     with tempfile.TemporaryDirectory() as beside:
@@ -238,16 +245,19 @@ def _real_paths(fault: str, folder: Path, located: Mapping[str, Path]) -> str:
     return fault
 
 
-def _enough(kind: Kind, counts: Counts) -> None:
+def _enough(kind: Kind, counts: Counts, files: str) -> None:
     if counts.records < LEAST_RECORDS:
         raise UserError(
-            f"the files hold {counts.records} records; {LEAST_RECORDS} are needed at least, to have some in each split"
+            f"{files}: {counts.records} records; {LEAST_RECORDS} are needed at least, to have some in each split"
         )
     if kind == "labelled" and len(counts.labels) < 2:
-        raise UserError(f"all records have the label {next(iter(counts.labels), 'none')!r}; two labels are needed")
+        raise UserError(
+            f"{files}: all records have the label {next(iter(counts.labels), 'none')!r}; two labels are needed"
+        )
     if kind == "labelled" and len(counts.labels) > counts.records // 2:
         raise UserError(
-            f"{len(counts.labels):,} different labels in {counts.records:,} records: is --label the right column?"
+            f"{files}: {len(counts.labels):,} different labels in {counts.records:,} records;"
+            " is --label the right column?"
         )
 
 

@@ -127,8 +127,8 @@ def test_what_the_command_leaves_behind_is_ended(spawn: Any, tmp_path: Path) -> 
 
 def test_a_command_that_ignores_the_request_is_killed_when_the_parent_is_gone(spawn: Any, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
-    deaf = f"import signal, time, pathlib; signal.signal(15, signal.SIG_IGN); pathlib.Path({str(ready)!r}).touch()"
-    command = [sys.executable, "-c", f"{deaf}; time.sleep(600)"]
+    deaf = "import signal, time, pathlib; [signal.signal(number, signal.SIG_IGN) for number in (2, 15)]"
+    command = [sys.executable, "-c", f"{deaf}; pathlib.Path({str(ready)!r}).touch(); time.sleep(600)"]
     process = spawn([sys.executable, "-m", "lexmill.runner.supervisor", *command], stdin=subprocess.PIPE)
     wait_for(ready.exists)
     process.stdin.close()

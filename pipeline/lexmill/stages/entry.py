@@ -58,7 +58,7 @@ def run_stage(main: Callable[[str], None], *, keyed: bool = True) -> NoReturn:
     quieten(offline=module not in _FETCHING)
     stage = os.environ.get("DVC_STAGE") or (f"{module}@{key}" if keyed else module)
     first = _is_first_rank()
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, terminate)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` leaves it ignored
     code, message = outcome(lambda: _guarded(main, key, stage, first))
     if first:
@@ -129,7 +129,8 @@ def _is_first_rank() -> bool:
     return all(int(os.environ.get(name) or 0) == 0 for name in ("LOCAL_RANK", "NODE_RANK"))
 
 
-def _terminate(_signal: int, _frame: FrameType | None) -> None:
+def terminate(_signal: int, _frame: FrameType | None) -> None:
+    """A handler of SIGTERM that raises `Terminated` in the main thread."""
     # Once only: a second SIGTERM must not break what cleans up after the first.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise Terminated("terminated")

@@ -1,0 +1,271 @@
+"""The command line: quick help, faults as sentences with their exit code, lines in and lines out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from lexmill import cli, initialize, params
+from lexmill.commands import check, describe, use
+from lexmill.errors import UserError, UserErrors
+from lexmill.execution import Execution
+
+PROJECT = Path(__file__).resolve().parents[1]
+COMMANDS = {
+    "init",
+    "run",
+    "check",
+    "compose",
+    "params",
+    "results",
+    "publish",
+    "generate",
+    "classify",
+    "translate",
+    "schedule",
+    "ui",
+}
+
+
+def lexmill(*arguments: str, cwd: Path, stdin: bytes | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "lexmill.cli", *arguments]
+    done = subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, check=False)
+    return subprocess.CompletedProcess(command, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def test_the_commands_are_these() -> None:
+    app = cli.app
+    names = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    assert names | {group.name for group in app.registered_groups} == COMMANDS
+    for name in sorted(COMMANDS):
+        done = CliRunner().invoke(app, [name, "--help"])
+        assert done.exit_code == 0, done.output
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from lexmill import cli; sys.argv = ['lexmill', '--help']\n"
+        "try: cli.main()\nexcept SystemExit: pass\n"
+        "heavy = {'torch', 'dvc', 'prefect', 'mlflow', 'hydra', 'transformers', 'yaml', 'numpy'} & set(sys.modules)\n"
+        "sys.exit(', '.join(heavy) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run"], "params.yaml"),
+        (["run", "--why"], "params.yaml"),
+        (["check"], "params.yaml"),
+        (["results"], "params.yaml"),
+        (["compose"], "conf/config.yaml"),
+        (["publish"], "params.yaml"),
+        (["generate", "x"], "params.yaml"),
+        (["init", "lm", "x.txt"], "conf/config.yaml"),
+        (["schedule", "--cron", "0 2 * * *"], "flows/pipeline.py"),
+        (["ui"], "conf/execution/local.yaml"),
+        (["nonsense"], "No such command"),
+        (["run", "--jobs", "0"], "jobs"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_outside_a_project_each_command_says_what_is_missing(arguments: list[str], told: str, tmp_path: Path) -> None:
+    done = lexmill(*arguments, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_all_faults_at_once(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text("experiment: x\ndata_sead: 1\ntraining_seed: -1\n")
+    (tmp_path / "conf" / "execution").mkdir(parents=True)
+    (tmp_path / "conf" / "execution" / "local.yaml").write_text("devices: two\n")
+    done = lexmill("check", cwd=tmp_path)
+    assert done.returncode == 2
+    for told in ("data_sead: unknown key", "data_seed: missing", "training_seed: -1 is too small", "devices: expected"):
+        assert told in done.stderr
+    assert len(done.stderr.strip().split("\n")) == len(set(done.stderr.strip().split("\n")))
+
+
+def test_check_gathers_each_fault_once() -> None:
+    def two() -> None:
+        raise UserErrors(["a", "b"])
+
+    def one() -> None:
+        raise UserError("b")
+
+    assert check.gather([two, one]) == ["a", "b"]
+
+
+def test_params_documents_every_key() -> None:
+    text = describe.describe(execution=False)
+    lines = {line.split(" ")[0] for line in text.split("\n")}
+    assert {"language_models.NAME.shape.d_model", "corpora.NAME.source.urls", "evaluation.confidence"} <= lines
+    assert "language_models.NAME.steps (whole number): optimizer steps; in steps; at least 1" in text
+    assert len(describe.describe(execution=True).split("\n")) == len(Execution.__dataclass_fields__)
+
+
+def test_lines_are_split_at_newlines_only_and_empty_ones_are_kept() -> None:
+    stream = ["\ufeffone\r\n".encode(), b"\n", "two\u2028still\x0ctwo\n".encode(), b"last"]
+    assert list(use.read_lines(stream)) == ["one", "", "two\u2028still\x0ctwo", "last"]
+    with pytest.raises(UserError, match="standard input:2: not UTF-8"):
+        list(use.read_lines([b"a\n", b"\xff\n"]))
+
+
+def test_a_text_on_one_line_loses_nothing() -> None:
+    text = "a\\n\nb\r"
+    line = use.one_line(text)
+    assert "\n" not in line
+    assert line.encode().decode("unicode_escape") == text
+
+
+# ------------------------------------------------------------------------------------------------ init
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with the project's own conf/."""
+    root = tmp_path / "my project"
+    (root).mkdir()
+    for path in (PROJECT / "conf").rglob("*.yaml"):
+        target = root / path.relative_to(PROJECT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    # The checkout may itself hold an init's config; a test starts from a plain one.
+    config = root / "conf" / "config.yaml"
+    config.write_text(config.read_text().replace(initialize.MARK, "#"))
+    return root
+
+
+def test_init_classify(project: Path) -> None:
+    rows = "".join(f'"text, {i}","{("it", "hr")[i % 2]}"\n' for i in range(60))
+    (project / "tickets.csv").write_text(f"body,queue\n{rows}")
+    done = lexmill("init", "classify", "tickets.csv", "--text", "body", "--label", "queue", cwd=project)
+    assert done.returncode == 0, done.stderr
+    assert "60 records" in done.stderr
+    assert "hr 30, it 30" in done.stderr or "it 30, hr 30" in done.stderr
+    made = params.load(project / "params.yaml")
+    assert list(made.corpora) == ["tickets"]
+    assert made.model_names == ["tickets"]
+    assert made.classifiers["tickets"].corpus == "tickets"
+    assert made.floors.classifier["tickets"].corpus == "tickets"
+    assert (project / "conf" / "config.yaml.bak-1").is_file()
+
+    again = lexmill("init", "classify", "tickets.csv", "--text", "body", "--label", "queue", cwd=project)
+    assert again.returncode == 2
+    assert "--force" in again.stderr
+    (project / "tickets.csv").write_text(f"body,queue\n{rows}{rows.replace('text', 'more')}")
+    forced = lexmill("init", "classify", "tickets.csv", "--text", "body", "--label", "queue", "--force", cwd=project)
+    assert forced.returncode == 0
+    assert (project / "conf" / "config.yaml.bak-2").is_file()
+
+
+@pytest.mark.parametrize("size", [2_000, 300_000, 3_000_000, 50_000_000])
+@pytest.mark.parametrize("kind", ["text", "labelled", "parallel"])
+def test_sizes_follow_the_data_and_always_compose(kind: Any, size: int, project: Path) -> None:
+    counts = initialize.Counts(records=max(20, size // 100), characters=size, bytes=size)
+    config = initialize.configuration(kind, "mine", counts)
+    entries = {
+        "text": (["a.txt"], {"text": None}),
+        "labelled": (["a.csv"], {"text": None, "label": None}),
+        "parallel": (["a.en", "a.de"], {"source": None, "target": None}),
+    }
+    paths, columns = entries[kind]
+    entry = initialize.corpus_entry(kind, paths, columns, None, "en-de")
+    (project / "conf" / "corpus" / "mine.yaml").write_text(yaml.safe_dump(entry))
+    (project / "conf" / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    from lexmill.compose import compose
+
+    made = params.parse(yaml.safe_load(compose((), project)))
+    assert len(made.model_names) == 1
+
+
+def test_init_translate_takes_two_text_files_and_their_languages(project: Path) -> None:
+    for side in ("fr", "nl"):
+        (project / f"news.{side}").write_text("".join(f"{side} {i}\n" for i in range(30)))
+    initialize.initialize(
+        "parallel", [project / "news.fr", project / "news.nl"], {"source": None, "target": None}, root=project
+    )
+    corpus = params.load(project / "params.yaml").corpora["news"]
+    assert corpus.languages == ("fr", "nl")
+    assert isinstance(corpus.reader, params.ParallelTextReader)
+    assert (corpus.reader.source, corpus.reader.target) == (("news.fr",), ("news.nl",))
+
+
+def test_init_lm_splits_a_text_without_blank_lines_by_lines(project: Path) -> None:
+    (project / "log.txt").write_text("".join(f"line {i}\n" for i in range(100)))
+    initialize.initialize("text", [project / "log.txt"], {"text": None}, root=project)
+    reader = params.load(project / "params.yaml").corpora["log"].reader
+    assert isinstance(reader, params.TextReader)
+    assert reader.document == "line"
+
+
+def test_init_lm_keeps_a_glob_and_takes_many_files_as_documents(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    (project / "notes").mkdir()
+    for i in range(25):
+        (project / "notes" / f"{i}.txt").write_text(f"note {i}\n\nmore\n")
+    initialize.initialize("text", [Path("notes/*.txt")], {"text": None}, name="notes")
+    corpus = params.load().corpora["notes"]
+    assert isinstance(corpus.source, params.FileSource)
+    assert corpus.source.paths == ("notes/*.txt",)
+    assert isinstance(corpus.reader, params.TextReader)
+    assert corpus.reader.document == "file"
+
+
+BAD: list[tuple[str, str, list[str], str]] = [
+    ("a.csv", "text,label\n" + "x,y\n" * 30, ["classify"], "all records have the label 'y'"),
+    ("a.csv", "text,label\n" + "".join(f"x{i},y{i}\n" for i in range(30)), ["classify"], "right column"),
+    ("a.csv", "text,label\nx,y\n", ["classify"], "a.csv: 1 records; 20 are needed"),
+    ("a.csv", "text,label\n" + "x,y\n" * 30, ["classify", "--label", "lable"], "did you mean 'label'?"),
+    ("a.txt", "x\n" * 30, ["classify"], "plain text has no labels"),
+    ("a.txt", "x\n" * 30, ["lm", "--text", "body"], "plain text has no columns"),
+    ("a.txt", "x\n" * 30, ["translate"], "two files, source and target"),
+    ("a.pdf", "x\n" * 30, ["lm"], "the format '.pdf' is unknown"),
+    ("a.txt", "", ["lm"], "a.txt: 0 records"),
+    ("a.txt", "good\n\n" * 30 + "\udcff", ["lm"], "not UTF-8"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "command", "told"), BAD, ids=[told for *_, told in BAD])
+def test_init_refuses_and_writes_nothing(name: str, text: str, command: list[str], told: str, project: Path) -> None:
+    (project / name).write_bytes(text.encode("utf-8", "surrogateescape"))
+    before = {path: path.read_bytes() for path in (project / "conf").rglob("*") if path.is_file()}
+    done = lexmill("init", command[0], name, *command[1:], cwd=project)
+    assert done.returncode == 2, done.stderr
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert before == {path: path.read_bytes() for path in (project / "conf").rglob("*") if path.is_file()}
+    assert not (project / "params.yaml").exists()
+
+
+def test_init_leaves_conf_as_it_was_when_it_does_not_compose(project: Path) -> None:
+    (project / "a.txt").write_text("x\n\n" * 30)
+    (project / "conf" / "language_model" / "gpt_tiny.yaml").write_text("family: gpd\n")
+    before = (project / "conf" / "config.yaml").read_bytes()
+    with pytest.raises(UserError):
+        initialize.initialize("text", [project / "a.txt"], {"text": None}, root=project)
+    assert (project / "conf" / "config.yaml").read_bytes() == before
+    assert not (project / "conf" / "corpus" / "a.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("My Tickets-2024", "my_tickets_2024"), ("2024", "corpus_2024"), ("über", "ber"), ("", "corpus")]
+)
+def test_names_fit_params(text: str, name: str) -> None:
+    assert initialize.corpus_name(text) == name
+
+
+def test_a_closed_reader_is_no_traceback(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m lexmill.cli params | head -n 1"
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    assert done.stdout.startswith("experiment")
