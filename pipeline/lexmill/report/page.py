@@ -1,19 +1,90 @@
-"""The page from its parts."""
+"""The page from its parts: a Jinja template that escapes all it is given; nothing comes from outside."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
-from lexmill import results
-from lexmill.params import Params
+from lexmill import params, results
+from lexmill.errors import UserError
+from lexmill.report import data_parts, model_parts, verdicts
+from lexmill.report.cleaning import clean
+from lexmill.report.graph import stages
+from lexmill.report.graph_drawing import draw
+from lexmill.results import figure
 
 
-def render(choices: Params, root: Path) -> str:
-    """The whole page as HTML; the same files give the same text."""
-    environment = Environment(loader=PackageLoader("lexmill.report", ""), autoescape=True, undefined=StrictUndefined)
+def render(choices: params.Params, root: Path) -> str:
+    """The whole page as HTML; the same files give the same text.
+
+    Args:
+        choices: params.yaml.
+        root: the workspace: params.yaml, dvc.yaml, metrics/ and reports/ are read; what is missing is left out.
+
+    Raises:
+        UserError: a file that is there is broken.
+    """
     rows = results.collect(choices, root)
+    models = model_parts.collect(choices, rows, root)
+    judged = {model.name: model.verdict for model in models}
+    environment = _environment()
+    style = environment.get_template("style.css").render()
     return environment.get_template("page.html.j2").render(
-        experiment=choices.experiment, rows=[results.cells(row) for row in rows]
+        style=Markup(style),
+        experiment=choices.experiment,
+        summary=verdicts.summary(judged),
+        models=models,
+        rows=[(row, verdicts.of_row(row)) for row in rows],
+        dag=_dag(root),
+        corpora=data_parts.corpora(choices, root),
+        tokenizers=data_parts.tokenizers(choices, root),
+        evaluation=choices.evaluation,
     )
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("lexmill.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_cleaned,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        count=lambda value: "–" if value is None else f"{value:,.0f}",
+        figure=lambda value: "–" if value is None else figure(value),
+        percent=percent,
+        plain=verdicts.plain,
+        cut=cut,
+    )
+    return environment
+
+
+def _cleaned(value: Any) -> Any:
+    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def percent(share: float) -> str:
+    """A share in percent; one that is not 0 never looks like 0, nor one that is not 1 like 1."""
+    if 0 < share < 0.001:
+        return "<0.1%"
+    return ">99.9%" if 0.999 < share < 1 else f"{100 * share:.1f}%"
+
+
+def cut(text: Any, most: int = 1200) -> str:
+    """The text, cut to at most `most` characters."""
+    words = str(text)
+    return words if len(words) <= most else f"{words[:most].rstrip()} …"
+
+
+def _dag(root: Path) -> Markup | None:
+    try:
+        return draw(stages(params.read_yaml(root / "dvc.yaml"), params.read_yaml(root / "params.yaml")))
+    except UserError:
+        if (root / "dvc.yaml").is_file() and (root / "params.yaml").is_file():
+            raise
+        return None  # a project without them is still worth a page

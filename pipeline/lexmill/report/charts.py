@@ -1,0 +1,142 @@
+"""Charts as inline SVG: a model beside its floors, and learning curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from lexmill.report.svg import drawing, element, line, polyline, shortened, text, tick_text, ticks
+from lexmill.results import figure
+
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A figure with its interval (None where none was measured)."""
+
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The interval, or the value twice."""
+        return (self.value, self.value) if self.low is None or self.high is None else (self.low, self.high)
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """Data to pixels."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+
+_ROW, _TOP, _AXIS = 26.0, 6.0, 34.0
+_WIDTH, _NAMES, _VALUES = 560.0, 132.0, 58.0
+
+
+def beside_floors(model: Contender, floors: Sequence[Contender], metric: str, higher_is_better: bool) -> Markup:
+    """Dots with their intervals, the model first, the best floor next; the side that beats all floors is shaded."""
+    floors = sorted(floors, key=lambda floor: floor.value, reverse=higher_is_better)
+    shown = [model, *floors]
+    height = _TOP + _ROW * len(shown) + _AXIS
+    ends = [end for one in shown for end in one.ends]
+    low, high = _padded(min(ends), max(ends), 0.06)
+    scale = _Scale(low, high, _NAMES, _WIDTH - _VALUES)
+    bottom = height - _AXIS
+    parts: list[Markup] = []
+    if floors:
+        edge = scale(floors[0].value)
+        left, right = (edge, scale.end) if higher_is_better else (scale.start, edge)
+        parts.append(element("rect", x=left, y=_TOP, width=right - left, height=bottom - _TOP, class_="better"))
+    for tick in ticks(low, high, 5):
+        x = scale(tick)
+        parts += [line(x, _TOP, x, bottom, "grid"), text(x, bottom + 14, tick_text(tick), "tick", "middle")]
+    if floors:
+        parts.append(line(edge, _TOP, edge, bottom, "best-floor"))
+    for i, one in enumerate(shown):
+        parts.append(_contender(one, _TOP + _ROW * (i + 0.5), scale, "model" if i == 0 else "floor"))
+    arrow = "higher is better →" if higher_is_better else "← lower is better"
+    parts.append(text((scale.start + scale.end) / 2, height - 4, f"{metric}, {arrow}", "axis", "middle"))
+    words = ", ".join(f"{one.name} {figure(one.value)}" for one in shown)
+    return drawing(_WIDTH, height, f"{metric}: {words}; {arrow.strip('←→ ')}", parts, "chart")
+
+
+def _contender(one: Contender, y: float, scale: _Scale, kind: str) -> Markup:
+    low, high = one.ends
+    return element(
+        "g",
+        element("title", f"{one.name}: {figure(one.value)}, interval {figure(low)} to {figure(high)}"),
+        text(scale.start - 10, y + 4, shortened(one.name.replace("_", " "), 22), "name", "end"),
+        line(scale(low), y, scale(high), y, "interval"),
+        element("circle", cx=scale(one.value), cy=y, r=5 if kind == "model" else 3.5, class_="dot"),
+        text(scale.end + 10, y + 4, figure(one.value), "value"),
+        class_=kind,
+    )
+
+
+_CURVE_WIDTH, _CURVE_HEIGHT = 560.0, 250.0
+_LEFT, _RIGHT, _UPPER, _LOWER = 44.0, 62.0, 12.0, 36.0
+
+
+def learning_curve(train: Points, valid: Points, kept: float | None, unit: str) -> Markup | None:
+    """Training and validation loss by step; `kept` is the step whose weights were kept. None without two points."""
+    points = [*train, *valid]
+    steps = [step for step, _ in points]
+    if len(points) < 2 or min(steps) == max(steps):
+        return None
+    losses = [loss for _, loss in points]
+    low, high = _padded(min(losses), max(losses), 0.05)
+    x = _Scale(min(0.0, *steps), max(steps), _LEFT, _CURVE_WIDTH - _RIGHT)
+    y = _Scale(low, high, _CURVE_HEIGHT - _LOWER, _UPPER)
+    parts: list[Markup] = []
+    for tick in ticks(low, high, 5):
+        parts += [line(x.start, y(tick), x.end, y(tick), "grid")]
+        parts += [text(x.start - 8, y(tick) + 4, tick_text(tick), "tick", "end")]
+    for tick in ticks(x.low, x.high, 6):
+        parts.append(text(x(tick), y.start + 16, tick_text(tick), "tick", "middle"))
+    parts.append(line(x.start, y.start, x.end, y.start, "base"))
+    kept_loss = dict(valid).get(kept) if kept is not None else None
+    if kept is not None and kept_loss is not None:
+        parts.append(line(x(kept), y(kept_loss), x(kept), y.start, "kept"))
+    for kind, series in (("train", train), ("valid", valid)):
+        places = [(x(step), y(loss)) for step, loss in series]
+        if len(places) > 1:
+            parts.append(polyline(places, f"curve {kind}"))
+        if kind == "valid":
+            parts += [element("circle", cx=px, cy=py, r=2.5, class_="valid-dot") for px, py in places]
+    if kept is not None and kept_loss is not None:
+        parts.append(element("circle", cx=x(kept), cy=y(kept_loss), r=5, class_="kept-dot"))
+    parts += _end_names(
+        [(kind, series[-1][1]) for kind, series in (("train", train), ("valid", valid)) if series], x, y
+    )
+    parts.append(text((x.start + x.end) / 2, _CURVE_HEIGHT - 3, "step", "axis", "middle"))
+    label = f"Loss in {unit} by step, from {figure(losses[0])} to {figure(points[-1][1])}"
+    return drawing(_CURVE_WIDTH, _CURVE_HEIGHT, label, parts, "chart")
+
+
+def _end_names(ends: Sequence[tuple[str, float]], x: _Scale, y: _Scale) -> list[Markup]:
+    """The curves' names and last values at their ends, at least a line apart."""
+    found: list[Markup] = []
+    last = -100.0
+    for kind, loss in sorted(ends, key=lambda end: y(end[1])):
+        last = max(y(loss) + 4, last + 28)
+        found.append(text(x.end + 8, last, kind, f"end {kind}"))
+        found.append(text(x.end + 8, last + 12, figure(loss), "tick"))
+    return found
+
+
+def _padded(low: float, high: float, share: float) -> tuple[float, float]:
+    """The range a little wider; one that is a single value gets a width."""
+    margin = (high - low) * share or abs(high) * 0.1 or 1.0
+    return low - margin, high + margin

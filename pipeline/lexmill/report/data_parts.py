@@ -1,0 +1,178 @@
+"""What the page shows of each corpus and tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lexmill import layout
+from lexmill.params import Corpus, FileSource, HubSource, PackageSource, Params, Source
+from lexmill.report import read
+from lexmill.report.verdicts import plain
+
+_SPLITS = ("train", "valid", "test")
+_COLUMNS = ("records", "groups", "words", "bytes")
+_KINDS = {"text": "running text", "labelled": "labelled texts", "parallel": "sentence pairs"}
+_PAIR = " ||| "  # between the sides of an example pair
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What one filter removed: `share` of the raw records; `examples` as (source, target) for pairs, else (text,)."""
+
+    name: str
+    bound: str
+    removed: int
+    share: float
+    examples: list[tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class CorpusPart:
+    """One corpus's section; counts are None before it was prepared."""
+
+    name: str
+    kind: str
+    languages: tuple[str, ...]
+    licence: str
+    source: str
+    unit: str
+    raw: int | None
+    used: int | None
+    removals: list[Removal]
+    adds_up: bool
+    splits: list[tuple[str, list[int | None]]]
+    overlap: int | None
+
+    @property
+    def kept_share(self) -> float:
+        return self.used / self.raw if self.raw and self.used is not None else 0.0
+
+
+def corpora(choices: Params, root: Path) -> list[CorpusPart]:
+    """The corpora, in the order of params.yaml."""
+    return [_corpus(name, corpus, root) for name, corpus in choices.corpora.items()]
+
+
+def _corpus(name: str, corpus: Corpus, root: Path) -> CorpusPart:
+    metrics = read.json_object(root / layout.metrics("prepare", name)) or {}
+    samples = read.json_object(root / layout.samples(f"prepare-{name}")) or {}
+    raw, used = _count(metrics.get("raw")), _count(metrics.get("used"))
+    removals = _removals(_mapping(metrics.get("removed")), samples.get("filters"), corpus, raw or 0)
+    overlap = [_count(value) or 0 for value in _mapping(metrics.get("overlap")).values()]
+    return CorpusPart(
+        name=name,
+        kind=_KINDS[corpus.kind],
+        languages=corpus.languages,
+        licence=corpus.licence,
+        source=source_text(corpus.source),
+        unit=corpus.unit,
+        raw=raw,
+        used=used,
+        removals=removals,
+        adds_up=raw is None or used is None or raw == used + sum(removal.removed for removal in removals),
+        splits=[
+            (split, [_count(_mapping(metrics.get(column)).get(split)) for column in _COLUMNS])
+            for split in _SPLITS
+            if split in _mapping(metrics.get("records"))
+        ],
+        overlap=sum(overlap) if overlap else None,
+    )
+
+
+def _removals(removed: Mapping[str, Any], filters: Any, corpus: Corpus, raw: int) -> list[Removal]:
+    """In the order in which prepare applies them (the samples'), else by name."""
+    examples = {
+        str(entry.get("name")): entry.get("examples")
+        for entry in (filters if isinstance(filters, list) else [])
+        if isinstance(entry, dict)
+    }
+    order = {name: i for i, name in enumerate(examples)}
+    found = []
+    for name in sorted(removed, key=lambda name: (order.get(name, len(order)), name)):
+        bound = getattr(corpus.filters, name, None)
+        shown = "" if bound is None or isinstance(bound, bool) else f"{bound:g}"
+        count = _count(removed[name]) or 0
+        texts = examples.get(name)
+        found.append(
+            Removal(
+                name=plain(name),
+                bound=shown,
+                removed=count,
+                share=count / raw if raw else 0.0,
+                examples=[_sides(str(text), corpus.kind) for text in (texts if isinstance(texts, list) else [])],
+            )
+        )
+    return found
+
+
+def _sides(example: str, kind: str) -> tuple[str, ...]:
+    return tuple(example.split(_PAIR, 1)) if kind == "parallel" else (example,)
+
+
+def source_text(source: Source) -> str:
+    """Where a corpus comes from, in words."""
+    if isinstance(source, PackageSource):
+        return f"{source.registry} package {source.name} {source.version}"
+    if isinstance(source, HubSource):
+        parts = [f"data set {source.dataset}", source.subset or "", f"at {source.revision}" if source.revision else ""]
+        return " ".join(part for part in parts if part)
+    if isinstance(source, FileSource):
+        return ", ".join(source.paths)
+    return ", ".join(source.urls)
+
+
+@dataclass(frozen=True)
+class TokenizerPart:
+    """One line of the table of tokenizers; figures on the valid split, None where they were not measured."""
+
+    name: str
+    kind: str
+    corpus: str
+    lowercase: bool
+    vocab_size: int | None
+    tokens_per_word: float | None
+    bytes_per_token: float | None
+    unknown: int | None
+    round_trip_failures: int | None
+    encoded: list[tuple[str, int]]  # corpus, its tokens
+
+
+def tokenizers(choices: Params, root: Path) -> list[TokenizerPart]:
+    """The tokenizers, in the order of params.yaml."""
+    encoded: dict[str, list[tuple[str, int]]] = {}
+    for name, encoding in choices.encodings.items():
+        metrics = read.json_object(root / layout.metrics("encode", name)) or {}
+        tokens = [_count(part.get("tokens")) or 0 for part in metrics.values() if isinstance(part, dict)]
+        if tokens:
+            encoded.setdefault(encoding.tokenizer, []).append((encoding.corpus, sum(tokens)))
+    found = []
+    for name, tokenizer in choices.tokenizers.items():
+        metrics = read.json_object(root / layout.metrics("tokenizer", name)) or {}
+        valid = _mapping(metrics.get("valid")) or _mapping(metrics.get("train"))
+        found.append(
+            TokenizerPart(
+                name=name,
+                kind=tokenizer.kind,
+                corpus=tokenizer.corpus,
+                lowercase=tokenizer.lowercase,
+                vocab_size=_count(metrics.get("vocab_size")),
+                tokens_per_word=read.number(valid.get("tokens_per_word")),
+                bytes_per_token=read.number(valid.get("bytes_per_token")),
+                unknown=_count(metrics.get("unknown")),
+                round_trip_failures=_count(metrics.get("round_trip_failures")),
+                encoded=encoded.get(name, []),
+            )
+        )
+    return found
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _count(value: Any) -> int | None:
+    found = read.number(value)
+    return None if found is None else int(found)

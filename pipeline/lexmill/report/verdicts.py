@@ -1,0 +1,77 @@
+"""Whether a model beats its floors, in words: from the rows of `lexmill.results`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lexmill.results import Row
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`state`: clear (beats every floor), within (does, but a floor lies in its interval), some, none (beats some
+    floors, or none of them), unknown (no floor or no figure)."""
+
+    state: str
+    words: str
+
+    @property
+    def mark(self) -> str:
+        """A sign that needs no colour."""
+        return {"clear": "✓", "within": "≈", "some": "◐", "none": "✕"}.get(self.state, "–")
+
+
+def plain(name: str) -> str:
+    """A key as words."""
+    return name.replace("_", " ")
+
+
+def of_row(row: Row) -> Verdict:
+    """On one figure."""
+    lost = [name for name in row.floors if not row.beats_floor(name)]
+    if not row.floors:
+        return Verdict("unknown", "no floor measured")
+    if len(lost) == len(row.floors):
+        return Verdict("none", f"does not beat {_listed(lost)}")
+    if lost:
+        return Verdict("some", f"beats {len(row.floors) - len(lost)} of {len(row.floors)} floors, not {_listed(lost)}")
+    best = (max if row.higher_is_better else min)(row.floors.values())
+    if row.low is not None and row.high is not None and row.low <= best <= row.high:
+        return Verdict("within", "ahead of every floor, but the best one lies within its interval")
+    return Verdict("clear", "beats its floor" if len(row.floors) == 1 else f"beats all {len(row.floors)} floors")
+
+
+def of_model(rows: Sequence[Row]) -> Verdict:
+    """On all figures that have a floor: the worst of them; the first row's words where they agree."""
+    if not rows:
+        return Verdict("unknown", "not evaluated yet")
+    with_floors = [row for row in rows if row.floors]
+    if not with_floors:
+        return Verdict("unknown", "no floor measured")
+    order = ("none", "some", "within", "clear")
+    each = [(row, of_row(row)) for row in with_floors]
+    row, worst = min(each, key=lambda pair: order.index(pair[1].state))
+    if worst.state == each[0][1].state:
+        return each[0][1]
+    return Verdict(worst.state, f"on {plain(row.metric)} {worst.words}")
+
+
+def summary(verdicts: dict[str, Verdict]) -> str:
+    """One sentence over all models."""
+    judged = {name: verdict for name, verdict in verdicts.items() if verdict.state != "unknown"}
+    if not verdicts:
+        return "This project has no model."
+    if not judged:
+        return "No model was measured beside a floor yet."
+    good = [name for name, verdict in judged.items() if verdict.state in ("clear", "within")]
+    if len(good) == len(judged) == len(verdicts):
+        return "The model beats every floor." if len(good) == 1 else f"All {len(good)} models beat every floor."
+    first = f"{len(good)} of {len(verdicts)} models beat{'s' if len(good) == 1 else ''} every floor"
+    rest = [f"{name} {verdict.words}" for name, verdict in verdicts.items() if name not in good]
+    return "; ".join([first, *rest]) + "."
+
+
+def _listed(names: Sequence[str]) -> str:
+    words = [plain(name) for name in names]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
