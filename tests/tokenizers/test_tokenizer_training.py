@@ -141,3 +141,9 @@ def test_no_file_of_the_library_is_left_behind(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     train("wordpiece", lambda: TEXTS, vocab_size=100)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram", "word"])
+def test_an_endless_run_of_letters_does_not_hold_up_training(kind):
+    vocabulary = train(kind, lambda: ["x" * 300_000, "the mill the mill"], vocab_size=300).get_vocab()
+    assert len(vocabulary) > 5

@@ -21,6 +21,9 @@ from lexmill.tokenizers.tokenizer import SPECIAL_TOKENS, UNK
 from lexmill.tokenizers.unigram import train_unigram
 from tokenizers import models, pre_tokenizers, trainers
 
+# Characters without a break are cut here in training: BPE takes the square of a run's length (2 million: for ever).
+_LONGEST_RUN = 4000
+
 
 def train(
     kind: Kind, texts: Texts, *, vocab_size: int, min_frequency: int = 1, lowercase: bool = False
@@ -47,7 +50,9 @@ def train(
         for text in texts():
             _check_unicode(text)
             for piece in pieces(text):
-                yield normalizer.normalize_str(piece) if normalizer else piece
+                for start in range(0, len(piece), _LONGEST_RUN):
+                    run = piece[start : start + _LONGEST_RUN]
+                    yield normalizer.normalize_str(run) if normalizer else run
 
     characters = count_characters(stream())
     if not characters:
