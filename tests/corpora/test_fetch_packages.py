@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.fetching import WRONG, bring, nothing_left, registries
-from tests.support.package_index import Fault, Made, PackageIndex, make_deb, make_npm, make_sdist, make_wheel
 
 from lexmill.errors import RetryableError, UserError
 from lexmill.params import PackageSource
+from tests.support.fetching import WRONG, bring, nothing_left, registries
+from tests.support.package_index import Fault, Made, PackageIndex, make_deb, make_npm, make_sdist, make_wheel
 
 FILES = {"plays/one.txt": b"one", "plays/two.txt": b"two", "plays/sub/three.txt": b"3", "other.txt": b"o"}
 

@@ -10,14 +10,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from tests.support.fetching import bring, registries
-from tests.support.package_index import PackageIndex, make_npm, make_sdist
 
 from lexmill.corpora import connection
 from lexmill.corpora.connection import Client, PipSettings, pip_settings, redact
 from lexmill.corpora.npm import npm_config
 from lexmill.errors import RetryableError, UserError
 from lexmill.params import PackageSource
+from tests.support.fetching import bring, registries
+from tests.support.package_index import PackageIndex, make_npm, make_sdist
 
 
 @pytest.fixture

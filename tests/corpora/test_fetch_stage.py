@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.package_index import Fault, PackageIndex, make_sdist
 
 from lexmill import layout, storage
+from tests.support.package_index import Fault, PackageIndex, make_sdist
 
 PARAMS = """
 experiment: made

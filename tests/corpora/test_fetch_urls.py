@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.fetching import WRONG, bring, nothing_left, registries
-from tests.support.package_index import Fault, PackageIndex, zip_bytes
 
 from lexmill.corpora import connection
 from lexmill.errors import RetryableError, UserError
 from lexmill.params import UrlSource
+from tests.support.fetching import WRONG, bring, nothing_left, registries
+from tests.support.package_index import Fault, PackageIndex, zip_bytes
 
 BODY = random.Random(1).randbytes(300_000)
 
@@ -161,5 +161,5 @@ fetch(UrlSource("url", {wanted.urls!r}, {wanted.sha256!r}), ".", "target")
     )
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("lexmill.errors.RetryableError: address http://127.0.0.1")
-    assert "the disk is full" in last
+    assert f"the disk is full (writing {tmp_path}" in last
     assert nothing_left(tmp_path)

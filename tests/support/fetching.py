@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.support.package_index import PackageIndex
 
 from lexmill.corpora import connection
 from lexmill.corpora.fetch import fetch
 from lexmill.params import Source
 from lexmill.storage import read_json, sha256_file
+from tests.support.package_index import PackageIndex
 
 WRONG = "0" * 64
 

@@ -119,8 +119,10 @@ def download(client: Client, cache: DownloadCache, wanted: Wanted) -> Path:
                 if _size(stream) == 0:
                     part.unlink()
                 raise
-            except (UserError, OSError):
+            except (UserError, OSError) as error:
                 part.unlink(missing_ok=True)
+                if isinstance(error, OSError):
+                    error.filename = error.filename or str(part)  # a failed write does not say where
                 raise
             return cache.store(part, wanted.sha256)
         part.unlink()

@@ -87,6 +87,9 @@ class SourceFolder:
                 size, sha256 = copy_bounded(stream, out, budget)
         except (FileExistsError, NotADirectoryError, IsADirectoryError):
             raise UserError(f"holds both a file and a folder at {name!r}, or two names of other case") from None
+        except OSError as error:
+            error.filename = error.filename or str(path)  # a failed write does not say where
+            raise
         self._entries[name] = {"path": name, "bytes": size, "sha256": sha256}
         return sha256
 
