@@ -119,9 +119,7 @@ def package_index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pa
 
 
 @pytest.fixture(scope="session")
-def project(
-    tmp_path_factory: pytest.TempPathFactory, package_index: tuple[PackageIndex, list[str]]
-) -> Project:
+def project(tmp_path_factory: pytest.TempPathFactory, package_index: tuple[PackageIndex, list[str]]) -> Project:
     """The workspace after one run of the whole DAG through the Prefect flow."""
     index, overrides = package_index
     made = new_project(tmp_path_factory.mktemp("smoke"), index.environment(), overrides)

@@ -1,0 +1,143 @@
+"""The whole DAG on small made packages: fetched from loopback, trained, scored, registered, used, and run again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.e2e.conftest import Project
+
+pytestmark = pytest.mark.e2e
+
+MODELS = ("gpt", "sentiment", "en_de")
+
+PREDICT = """
+import json, sys, mlflow
+mlflow.set_tracking_uri("sqlite:///mlflow.db")
+model = mlflow.pyfunc.load_model(f"models:/{sys.argv[1]}@champion")
+found = model.predict(json.loads(sys.argv[2]))
+print("ANSWER " + json.dumps(found if isinstance(found, list) else found.to_dict("records")))
+"""
+
+
+def changed_stages(project: Project) -> set[str]:
+    """What `dvc status` calls changed."""
+    return set(json.loads(project.run("-m", "dvc", "status", "--json").stdout))
+
+
+def test_every_stage_has_its_outputs(project: Project) -> None:
+    lock = yaml.safe_load((project.root / "dvc.lock").read_text())
+    assert {name.split("@")[0] for name in lock["stages"]} == set(
+        yaml.safe_load((project.root / "dvc.yaml").read_text())["stages"]
+    )
+    for stage in lock["stages"].values():
+        for output in stage.get("outs", []):
+            assert (project.root / output["path"]).exists(), output["path"]
+    assert changed_stages(project) == set()
+
+
+def test_results_stand_beside_their_floors(project: Project) -> None:
+    rows = json.loads(project.lexmill("results", "--json"))
+    assert json.dumps(rows).count("nan") == 0
+    for model in MODELS:
+        assert model in json.dumps(rows)
+    page = (project.root / "reports" / "index.html").read_text(encoding="utf-8")
+    assert all(model in page for model in MODELS)
+    assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_metrics_and_plots_are_declared(project: Project) -> None:
+    shown = project.run("-m", "dvc", "metrics", "show", "--json").stdout
+    assert "bits_per_byte" in shown
+    assert "chrf" in shown
+    project.run("-m", "dvc", "metrics", "diff")
+    project.run("-m", "dvc", "plots", "show", "--out", str(project.root.parent / "dvc-plots"))
+    assert list((project.root / "reports" / "plots").rglob("*.png"))
+
+
+def test_a_second_run_does_nothing_and_says_so(project: Project) -> None:
+    said = project.run("-m", "dvc", "repro")
+    assert "up to date" in said.stdout + said.stderr
+    again = project.run("-m", "lexmill.cli", "run")
+    assert "unchanged" in again.stdout + again.stderr
+
+
+def test_what_came_out_left_git_clean_but_for_results(project: Project) -> None:
+    left = [line.split(maxsplit=1)[1].strip('"') for line in project.git("status", "--porcelain").splitlines()]
+    assert {name.split("/")[0] for name in left} <= {"dvc.lock", "metrics", "reports"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("gpt", "The king"), ("sentiment", "a wonderful film"), ("en_de", "The king sees the crown {name}")],
+)
+def test_a_fresh_process_loads_the_champion_by_name(project: Project, name: str, text: str) -> None:
+    said = project.run("-c", PREDICT, name, json.dumps([text, ""])).stdout
+    answer = json.loads(said.split("ANSWER ")[1])
+    assert len(answer) == 2
+
+
+def test_use_from_the_command_line_keeps_lines(project: Project) -> None:
+    assert project.lexmill("translate", stdin="The king sees the crown\n\nThe queen\n").count("\n") == 3
+    assert project.lexmill("translate", stdin="The king sees the crown\n\nThe queen\n").split("\n")[1] == ""
+    labels = project.lexmill("classify", "a wonderful film", "a dull film").splitlines()
+    assert len(labels) == 2
+    assert all(line.split("\t")[0] in ("positive", "negative") for line in labels)
+    assert project.lexmill("generate", "The king", "--max-tokens", "5").strip()
+
+
+def test_one_changed_param_runs_only_what_depends_on_it(project: Project) -> None:
+    params = project.root / "params.yaml"
+    before = params.read_bytes()
+    try:
+        changed = yaml.safe_load(before)
+        changed["translators"]["en_de"]["beam"]["beam_size"] = 3
+        params.write_text(yaml.safe_dump(changed, sort_keys=False))
+        assert {name.split("@")[0] for name in changed_stages(project)} >= {
+            "evaluate_translator",
+            "register_translator",
+        }
+        assert not {n.split("@")[0] for n in changed_stages(project)} & {
+            "train_translator",
+            "pretrain",
+            "encode",
+            "finetune",
+        }
+    finally:
+        params.write_bytes(before)
+
+
+def test_a_second_clone_takes_everything_from_the_cache_and_registers_it(project: Project, tmp_path: Path) -> None:
+    """`dvc pull` brings no registry: publishing must do it after a cache hit too."""
+    import subprocess
+
+    clone = tmp_path / "clone"
+    project.git("add", "-A")
+    project.git("commit", "-q", "-m", "results")
+    subprocess.run(["git", "clone", "-q", str(project.root), str(clone)], check=True, env=project.environment)
+    second = Project(clone, {})
+    second.run("-m", "dvc", "config", "--local", "cache.dir", str(project.root / ".dvc" / "cache"))
+    second.run("-m", "dvc", "checkout")
+    said = second.run("-m", "dvc", "repro")
+    assert "up to date" in said.stdout + said.stderr
+    second.lexmill("run")
+    answer = second.run("-c", PREDICT, "sentiment", json.dumps(["a dull film"])).stdout
+    assert "ANSWER" in answer
+
+
+def test_data_stages_give_the_same_bytes_in_another_workspace(
+    project: Project, tmp_path: Path, package_index: tuple[object, list[str]]
+) -> None:
+    """Promise 1: no time stamp, path, host or hash order in an output."""
+    from tests.e2e.conftest import new_project
+
+    other = new_project(
+        tmp_path, {key: project.environment[key] for key in project.environment if "PIP" in key}, package_index[1]
+    )
+    other.run("-m", "dvc", "repro", "encode", "checkpoint", PYTHONHASHSEED="7")
+    locks = [yaml.safe_load((p.root / "dvc.lock").read_text())["stages"] for p in (project, other)]
+    for name, stage in locks[1].items():
+        assert stage["outs"] == locks[0][name]["outs"], name
