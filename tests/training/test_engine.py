@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from arithmetic_task import ENTROPY, ArithmeticTask, settings, train
+from arithmetic_task import ENTROPY, SOBER, ArithmeticTask, settings, train
 from torch import Tensor, nn
 
 from lexmill.errors import RetryableError, UserError
@@ -32,10 +32,6 @@ def test_a_tiny_gpt_learns_down_to_the_entropy(tmp_path: Path) -> None:
     assert result.metrics["valid_loss"] < 0.25
     assert result.metrics["targets"] == 11 * 7
     assert result.tokens == 200 * 32 * 7
-
-
-# A key's bias has no gradient but rounding errors, which Adam with a tiny eps would blow up to whole steps.
-SOBER = AdamW("adamw", lr=1e-2, eps=1e-3)
 
 
 def slow_training(task: ArithmeticTask, steps: int) -> list[float]:

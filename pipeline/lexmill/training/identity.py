@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from importlib.metadata import version
 from pathlib import Path
 
 from lexmill.storage import sha256_file
@@ -36,8 +37,4 @@ def _files(places: Iterable[str]) -> set[Path]:
 
 def libraries() -> dict[str, str]:
     """The versions of the libraries whose arithmetic or random numbers the weights are a function of."""
-    import lightning
-    import numpy
-    import torch
-
-    return {"torch": torch.__version__, "lightning": lightning.__version__, "numpy": numpy.__version__}
+    return {name: version(name) for name in ("torch", "lightning", "numpy")}

@@ -1,0 +1,73 @@
+"""Two processes make the model that one makes; a rank without rows, or without a valid batch, holds nobody up."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from arithmetic_task import SOBER, ArithmeticTask, settings, train
+from safetensors.torch import load_file
+
+from lexmill.errors import EXIT_TERMINATED
+from lexmill.models.common.state import snapshot
+from lexmill.storage import read_json
+
+SCRIPT = Path(__file__).parent / "arithmetic_task.py"
+
+
+def run_two(root: Path, out: Path, **plan: Any) -> subprocess.CompletedProcess[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_PORT": str(port)}
+    plan["execution"] = {"strategy": "ddp", "devices": 2, **plan.get("execution", {})}
+    return subprocess.run(
+        [sys.executable, str(SCRIPT), str(root), str(out), json.dumps(plan)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+
+
+def test_two_processes_are_one(tmp_path: Path) -> None:
+    """3 and 2 rows of unequal length, cut into micro-batches of one row; stopped by SIGTERM and resumed on the way."""
+    plan: dict[str, Any] = {
+        "task": {"rows": 5, "ragged": True},
+        "settings": {"steps": 8},
+        "sober": True,
+        "execution": {"micro_batch_tokens": 7},
+    }
+    out = tmp_path / "out.safetensors"
+    stopped = run_two(tmp_path / "a", out, **plan, die_at=4, signal=int(signal.SIGTERM))
+    assert stopped.returncode == EXIT_TERMINATED, stopped.stderr
+    done = run_two(tmp_path / "a", out, **plan)
+    assert done.returncode == 0, done.stderr
+    assert "goes on after step 5" in done.stderr
+
+    alone = ArithmeticTask(rows=5, ragged=True)
+    result = train(alone, tmp_path / "b", settings(steps=8, optimizer=SOBER), checkpoint_seconds=1e9)
+    weights, ended = load_file(out), read_json(Path(f"{out}.json"))
+    for name, value in snapshot(alone.module).items():
+        torch.testing.assert_close(weights[name], value, rtol=1e-5, atol=1e-5, msg=name)
+    assert ended["tokens"] == result.tokens
+    assert ended["metrics"] == pytest.approx(result.metrics, rel=1e-5)
+    for row, wanted in zip(ended["rows"], result.rows, strict=True):
+        assert row == pytest.approx(wanted, rel=1e-5)
+
+
+def test_a_rank_without_rows_holds_nobody_up(tmp_path: Path) -> None:
+    out = tmp_path / "out.safetensors"
+    done = run_two(tmp_path / "a", out, task={"rows": 1, "valid_batches": 1}, settings={"steps": 3}, sober=True)
+    assert done.returncode == 0, done.stderr
+    alone = ArithmeticTask(rows=1, valid_batches=1)
+    train(alone, tmp_path / "b", settings(steps=3, optimizer=SOBER), checkpoint_seconds=1e9)
+    for name, value in snapshot(alone.module).items():
+        torch.testing.assert_close(load_file(out)[name], value, rtol=1e-5, atol=1e-5, msg=name)

@@ -1,0 +1,172 @@
+"""Schedules, optimizer groups and state, the keeper, the curve, seeds, the code's fingerprint."""
+
+import math
+import platform
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from lexmill.errors import UserError
+from lexmill.models.gpt import GPT
+from lexmill.params import AdamW, CosineSchedule, GPTShape, InverseSquareRootSchedule, LinearSchedule
+from lexmill.training import identity, memory, optimizers, random_states, seeding
+from lexmill.training.curve import COLUMNS, Curve, write_csv
+from lexmill.training.keeping import Keeper
+from lexmill.training.schedules import factor
+
+
+def test_cosine_warms_up_and_comes_down() -> None:
+    schedule = CosineSchedule("cosine", warmup_steps=10, final_fraction=0.1)
+    assert [factor(schedule, step, 110) for step in (1, 5, 10, 60, 110, 500)] == pytest.approx(
+        [0.1, 0.5, 1.0, 0.55, 0.1, 0.1]
+    )
+
+
+def test_inverse_square_root_is_that_of_the_transformer_paper() -> None:
+    """Vaswani et al. 2017, equation 3, over its peak."""
+    schedule = InverseSquareRootSchedule("inverse_square_root", warmup_steps=40)
+    for step in (1, 17, 40, 41, 160, 4000):
+        wanted = min(step**-0.5, step * 40**-1.5) / 40**-0.5
+        assert factor(schedule, step, 50) == pytest.approx(wanted)
+
+
+def test_linear_comes_down_to_its_final_share() -> None:
+    schedule = LinearSchedule("linear", warmup_steps=0, final_fraction=0.2)
+    assert [factor(schedule, step, 10) for step in (5, 10, 11)] == pytest.approx([0.6, 0.2, 0.2])
+    with pytest.raises(ValueError, match="count from 1"):
+        factor(schedule, 0, 10)
+
+
+@given(warmup=st.integers(0, 20), steps=st.integers(1, 60), final=st.floats(0, 1), step=st.integers(1, 100))
+def test_no_schedule_leaves_its_range(warmup: int, steps: int, final: float, step: int) -> None:
+    for schedule in (
+        CosineSchedule("cosine", warmup, final),
+        LinearSchedule("linear", warmup, final),
+        InverseSquareRootSchedule("inverse_square_root", max(1, warmup)),
+    ):
+        assert 0 <= factor(schedule, step, steps) <= 1 + 1e-12
+
+
+def test_only_matrices_decay_and_a_tied_one_once() -> None:
+    model = GPT(GPTShape(n_layer=2, n_head=2, d_model=8, context=4, dropout=0.0), 11)
+    groups = optimizers.build(model, AdamW("adamw", lr=0.1, weight_decay=0.3)).param_groups
+    assert [group["weight_decay"] for group in groups] == [0.3, 0.0]
+    assert all(p.ndim >= 2 for p in groups[0]["params"])
+    assert all(p.ndim == 1 for p in groups[1]["params"])
+    assert sum(p.numel() for group in groups for p in group["params"]) == model.count_parameters()
+
+
+def stepped(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(seed)
+    model = nn.Linear(3, 2)
+    optimizer = optimizers.build(model, AdamW("adamw", lr=0.1))
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+def test_an_optimizers_state_comes_back() -> None:
+    model, optimizer = stepped(0)
+    saved = optimizers.state_tensors(model, optimizer)
+    assert set(saved) == {f"{name}/{key}" for name in ("weight", "bias") for key in ("step", "exp_avg", "exp_avg_sq")}
+    other, fresh = stepped(1)
+    other.load_state_dict(model.state_dict())
+    optimizers.load_state_tensors(other, fresh, saved)
+    for one, opt in ((model, optimizer), (other, fresh)):
+        opt.zero_grad()
+        one(torch.full((1, 3), 2.0)).pow(2).sum().backward()
+        opt.step()
+    assert all(torch.equal(v, other.state_dict()[k]) for k, v in model.state_dict().items())
+    del saved["bias/step"], saved["bias/exp_avg"], saved["bias/exp_avg_sq"]
+    with pytest.raises(UserError, match="does not fit the model: bias"):
+        optimizers.load_state_tensors(other, fresh, saved)
+
+
+@pytest.mark.parametrize("higher", [False, True])
+def test_a_metric_that_is_not_a_number_is_never_best(higher: bool) -> None:
+    keeper = Keeper("m", higher, "best", patience=3)
+    module = nn.Linear(1, 1)
+    for step, value in enumerate([math.nan, 1.0, math.nan, math.inf, -math.inf], start=1):
+        keeper.look(step, {"m": value}, module)
+    assert (keeper.best, keeper.best_step, keeper.exhausted) == (1.0, 2, True)
+    restored = Keeper("m", higher, "best", patience=3)
+    restored.restore(keeper.state(), keeper.tensors())
+    assert restored.state() == keeper.state()
+    assert restored.best_weights is keeper.best_weights
+
+
+def test_the_last_weights_are_kept_as_they_are() -> None:
+    keeper = Keeper("m", False, "last")
+    module = nn.Linear(1, 1)
+    keeper.look(1, {"m": 1.0}, module)
+    keeper.look(2, {"m": 2.0}, module)
+    before = module.weight.clone()
+    assert not keeper.apply(module)
+    assert torch.equal(module.weight, before)
+    assert (keeper.metrics, keeper.best_step) == ({"m": 2.0}, 1)
+
+
+def test_a_curves_loss_is_that_of_all_targets_since_the_row_before(tmp_path: Path) -> None:
+    curve = Curve.of_length(1200)
+    assert (curve.every, curve.due(2), curve.due(3)) == (3, False, True)
+    for loss, count in [(10.0, 2), (30.0, 10), (2.0, 1)]:
+        curve.add(loss, count)
+    curve.row(3, 0.5, 0.01, 1.5, None)
+    curve.row(3, 0.5, 0.01, 1.5, 2.25)
+    write_csv(tmp_path / "c.csv", curve.rows)
+    assert (tmp_path / "c.csv").read_text(encoding="utf-8").split("\n") == [
+        ",".join(COLUMNS),
+        "3,13,0.5,3.2307692,,0.01,1.5",
+        "3,13,0.5,,2.25,0.01,1.5",
+        "",
+    ]
+    again = Curve.of_length(1200)
+    again.restore(curve.state())
+    assert again == curve
+    assert again.last("valid_loss") == 2.25
+    assert again.last("train_loss") == pytest.approx(42 / 13)
+
+
+def test_seeds_are_unrelated_and_stable() -> None:
+    assert seeding.derive(0, "step", 1, 0, 0) == seeding.derive(0, "step", 1, 0, 0)
+    seeds = {
+        seeding.derive(s, "step", i, j, r) for s in range(3) for i in range(30) for j in range(3) for r in range(3)
+    }
+    assert len(seeds) == 810
+    assert all(0 <= seed < 1 << 63 for seed in seeds)
+    assert seeding.derive(1, 2, 3) != seeding.derive(1, 23)
+
+
+def test_random_states_come_back() -> None:
+    import random
+
+    import numpy as np
+
+    def draw() -> list[Any]:
+        return [torch.rand(3).tolist(), np.random.standard_normal(3).tolist(), random.gauss(0, 1)]
+
+    seeding.seed_all(4)
+    draw()
+    tensors, rest = random_states.tensors(), random_states.plain()
+    wanted = draw()
+    draw()
+    random_states.restore(tensors, rest)
+    assert draw() == wanted
+
+
+def test_the_codes_fingerprint_sees_every_module() -> None:
+    whole = identity.code("training", "models/common", "stages/pretrain.py")
+    assert whole == identity.code("stages/pretrain.py", "models/common", "training")
+    assert whole != identity.code("training", "models/common")
+    with pytest.raises(ValueError, match="no code at nothing"):
+        identity.code("nothing")
+    assert torch.__version__.startswith(identity.libraries()["torch"].split("+")[0])
+
+
+def test_glibc_keeps_freed_memory() -> None:
+    assert memory.keep_freed_memory() == (platform.libc_ver()[0] == "glibc")
