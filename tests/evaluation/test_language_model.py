@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lexmill.evaluation.bootstrap import MIN_GROUPS, Resampling
 from lexmill.evaluation.floors.kneser_ney import KneserNey
-from lexmill.evaluation.floors.language_model import ByteEncoder, byte_ngram, token_ngram
+from lexmill.evaluation.floors.language_model import ByteEncoder, byte_ngram, token_documents, token_ngram
 from lexmill.evaluation.language_model import (
     BLOCK,
     OffsetEncoder,
@@ -138,7 +138,7 @@ def test_rows_are_the_same_items_for_every_tokenizer() -> None:
     records = [record(text, f"d{i}", f"d{i}") for i, text in enumerate(texts)]
     tokenizer = bpe(texts)
     encoder = OffsetEncoder(tokenizer)
-    tokens = all_rows(records, encoder, token_ngram(3, texts, tokenizer))
+    tokens = all_rows(records, encoder, token_ngram(3, token_documents(texts, tokenizer), tokenizer))
     text_bytes = ByteEncoder(encoder)
     bytewise = all_rows(records, text_bytes, byte_ngram(3, texts, text_bytes))
     assert len(tokens) == len(cuts(texts[0])) + 1 > 3
@@ -153,7 +153,7 @@ def test_a_document_is_read_whole_whatever_its_blocks() -> None:
     text = long_text(2, 4000)
     assert len(cuts(text)) > 1
     tokenizer = bpe([text])
-    model = token_ngram(3, [text], tokenizer)
+    model = token_ngram(3, token_documents([text], tokenizer), tokenizer)
     (document,) = score_documents([record(text)], OffsetEncoder(tokenizer), model)
     (whole,) = model.log_probabilities([tokenizer.encode(text)])
     assert document.log_probabilities.tolist() == whole.tolist()

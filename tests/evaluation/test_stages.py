@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from tests.support.prepared import write_prepared
 
 from lexmill import layout
 from lexmill.evaluation.rows import read_rows
@@ -23,6 +22,7 @@ from lexmill.stages import (
     floor_translator,
 )
 from lexmill.tokenizers import SPECIAL_TOKENS
+from tests.support.prepared import write_prepared
 
 VERSE = "Shall I compare thee to a summer's day?\nThou art more lovely and more temperate.\n"
 CURVE = "step,tokens,epoch,train_loss,valid_loss,lr,grad_norm\n1,10,0.1,3.0,3.1,0.1,1.0\n"

@@ -9,8 +9,8 @@ continuation count, the number of different words seen before the n-gram. D take
 `order=1` is the smoothed unigram.
 
 An n-gram is numbered by (number of its first n - 1 words, last word), so that every table is one sorted array of
-integers and no order overflows. Cost: order sorts of the training tokens; memory about 40 bytes x tokens x order
-while fitting, 32 bytes an n-gram after.
+integers and no order overflows. Cost: at most `order` sorts of the training tokens; memory about 40 bytes x tokens x
+order while fitting, 32 bytes an n-gram after.
 
 Letters: N positions of the stream, G n-grams of an order.
 """
@@ -89,9 +89,9 @@ class KneserNey:
         starts: list[NDArray[np.bool_]] = []  # whether its first word is the start symbol, (N,)
         context = np.zeros(len(stream), dtype=np.int64)  # the empty context has number 0
         for order in range(1, self.order + 1):
-            unique, inverse = np.unique(context * (self.start + 1) + stream, return_inverse=True)
+            unique, inverse = _number(context * (self.start + 1) + stream)
             keys.append(unique)
-            numbers.append(inverse.astype(np.int64))
+            numbers.append(inverse)
             starts.append(_shift(stream, order - 1, self.start) == self.start)
             context = _shift(numbers[-1], 1, 0)
         self._levels = []
@@ -150,9 +150,10 @@ class KneserNey:
         if order == self.order:
             return raw
         # One position for each different n-gram of the next order; without its first word it is one of ours.
-        _, first = np.unique(np.where(is_target, numbers[order], -1), return_index=True)
-        first = first[is_target[first]]
-        continuations = np.bincount(numbers[order - 1][first], minlength=size)
+        longer = numbers[order][is_target]
+        one_each = np.full(longer.max() + 1, -1)
+        one_each[longer] = np.flatnonzero(is_target)
+        continuations = np.bincount(numbers[order - 1][one_each[one_each >= 0]], minlength=size)
         after_start = np.zeros(size, dtype=bool)
         after_start[numbers[order - 1][is_target & starts[order - 1]]] = True
         return np.where(after_start, raw, continuations)
@@ -167,6 +168,17 @@ class KneserNey:
         rest[:-1][seen] = left[seen] / totals[seen]
         share = np.divide(counts - discount, totals[context], out=np.zeros(len(keys)), where=seen[context])
         return _Level(keys, share, rest)
+
+
+def _number(keys: Integers) -> tuple[Integers, Integers]:
+    """The different keys, sorted, and the place of each key among them: `np.unique`, without a sort for small keys."""
+    largest = int(keys.max()) + 1
+    if largest > 8 * len(keys):
+        unique, inverse = np.unique(keys, return_inverse=True)
+        return unique, inverse.astype(np.int64)
+    present = np.zeros(largest, dtype=bool)
+    present[keys] = True
+    return np.flatnonzero(present), (np.cumsum(present) - 1)[keys]
 
 
 def _shift(values: Integers, by: int, fill: int) -> Integers:

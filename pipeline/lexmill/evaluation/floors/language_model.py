@@ -50,11 +50,20 @@ def byte_ngram(order: int, train: Iterable[str], encoder: ByteEncoder) -> Kneser
     )
 
 
-def token_ngram(order: int, train: Iterable[str], tokenizer: Tokenizer) -> KneserNey:
-    """An n-gram over a tokenizer's tokens of the texts of train; order 1 is the unigram."""
+def token_documents(train: Iterable[str], tokenizer: Tokenizer) -> list[NDArray[np.int64]]:
+    """The token ids of the texts of train."""
+    from lexmill.tokenizers.bulk import BulkEncoder
+
+    encoder = BulkEncoder(tokenizer)
     documents: list[NDArray[np.int64]] = []
-    for texts in batched(train, 256):
-        documents += [np.array(ids, dtype=np.int64) for ids in tokenizer.encode_batch(texts)]
+    for texts in batched(train, 64):
+        ids, lengths = encoder.encode(texts)
+        documents += np.split(ids.astype(np.int64), np.cumsum(lengths)[:-1])
+    return documents
+
+
+def token_ngram(order: int, documents: list[NDArray[np.int64]], tokenizer: Tokenizer) -> KneserNey:
+    """An n-gram over a tokenizer's tokens; order 1 is the unigram."""
     return KneserNey(order, tokenizer.vocab_size, tokenizer.eos_id).fit(documents)
 
 
