@@ -34,8 +34,12 @@ if TYPE_CHECKING:
 _ANSWER_SECONDS = 5.0
 _SQLITE = "sqlite:///"
 _MAGIC = b"SQLite format 3\0"
-# MLflow's own patience is seven tries with growing pauses, four minutes in all.
-_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3", "MLFLOW_HTTP_REQUEST_TIMEOUT": "60"}
+# MLflow's own patience is seven tries with growing pauses, four minutes in all; and it prints links of its own.
+_MANNERS = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
 
 
 def sqlite_path(uri: str, workspace: str | Path = ".") -> Path | None:
@@ -163,7 +167,7 @@ def opened(uri: str, workspace: str | Path = ".") -> Iterator[MlflowClient]:
         RetryableError, UserError: see `prepare`; also when the store fails inside the block.
     """
     quieten()
-    for name, value in _PATIENCE.items():
+    for name, value in _MANNERS.items():
         os.environ.setdefault(name, value)
     prepare(uri, workspace)
     import mlflow

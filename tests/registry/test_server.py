@@ -1,0 +1,102 @@
+"""The same against a real tracking server on loopback, which keeps the files itself."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lexmill.errors import RetryableError
+from lexmill.execution import Execution
+from lexmill.params import Params
+from lexmill.registry import lookup, package, use
+from lexmill.registry.loader import load_package
+from lexmill.registry.publish import publish_all
+
+from .conftest import make
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+def _answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}/health", timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def server(root: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    port = _free_port()
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--backend-store-uri", "sqlite:///mlflow.db", "--artifacts-destination", "files", "--workers", "1"]
+    quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    with open(root / "server.log", "wb") as log:
+        process = subprocess.Popen(
+            command, cwd=root, env={**os.environ, **quiet}, stdout=log, stderr=log, start_new_session=True
+        )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 300
+        while not _answers(address):
+            assert process.poll() is None, (root / "server.log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        yield address, process
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.mark.e2e
+def test_publish_promote_use_and_an_outage(
+    server: tuple[str, subprocess.Popen[bytes]], params: Params, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    address, process = server
+    execution = Execution(tracking_uri=address)
+    here = tmp_path / "here"
+
+    def publish(quality: float, seed: int) -> str:
+        make(params, here, "en_de", quality, seed)
+        package.write(params, "translator", "en_de", here)
+        said: list[str] = []
+        publish_all(params, execution, said.append, here)
+        assert f"{address}/#/experiments/" in said[-1]
+        return next(line for line in said if line.startswith("en_de: "))
+
+    assert publish(0.5, 0) == "en_de: version 1 is the champion: the first version, or none was champion"
+    assert publish(0.1, 1).startswith("en_de: version 2 stays beside the champion: worse: bleu")
+    assert publish(0.9, 2).startswith("en_de: version 3 is the champion: better: bleu")
+    assert publish(0.9, 2) == "en_de: already version 3 (champion)"
+    champion = load_package(here / "artifacts/packages/en_de").predict(["Good day"])
+    assert capfd.readouterr().out == ""  # MLflow's own links
+
+    assert publish(0.5, 0) == "en_de: already version 1"
+    assert list(use.translate(["Good day"], None, params, execution, root=here)) == champion
+    assert lookup.champion(address, "nobody", here) is None
+
+    _end(process)
+    make(params, here, "en_de", 0.95, 4)
+    package.write(params, "translator", "en_de", here)
+    with pytest.raises(RetryableError, match="does not answer"):
+        publish_all(params, execution, print, here)
+    shutil.rmtree(here / "artifacts")
+    with pytest.raises(RetryableError, match="does not answer"):
+        use.open_model(None, "translator", params, execution, here)
