@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from lexmill import storage
-from lexmill.corpora import readers
-from lexmill.corpora.faults import Faults
-from lexmill.corpora.record import Record
-from lexmill.corpora.source_files import SourceFiles
+from lexmill.corpora.preparing import readers
+from lexmill.corpora.preparing.faults import Faults
+from lexmill.corpora.preparing.record import Record
+from lexmill.corpora.preparing.source_files import SourceFiles
 from lexmill.params import Corpus
 from lexmill.strict import build
 

@@ -7,9 +7,9 @@ from datasketch import MinHash, MinHashLSH
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexmill.corpora.deduplicate import ExactDuplicates, NearDuplicates, shingles
-from lexmill.corpora.disk_index import DiskSet, open_index
-from lexmill.corpora.record import Record, text_key
+from lexmill.corpora.preparing.deduplicate import ExactDuplicates, NearDuplicates, shingles
+from lexmill.corpora.preparing.disk_index import DiskSet, open_index
+from lexmill.corpora.preparing.record import Record, text_key
 from lexmill.params import Deduplicate
 
 

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lexmill.corpora import source_folder
-from lexmill.corpora.archives import extract, matches
-from lexmill.corpora.source_folder import SourceFolder
+from lexmill.corpora.fetching import source_folder
+from lexmill.corpora.fetching.archives import extract, matches
+from lexmill.corpora.fetching.source_folder import SourceFolder
 from lexmill.errors import UserError
 from tests.support.package_index import COMPRESSORS, deb_bytes, tar_bytes, zip_bytes
 

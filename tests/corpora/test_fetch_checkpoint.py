@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from lexmill.corpora.checkpoint_folder import fetch_checkpoint
+from lexmill.corpora.fetching.checkpoint_folder import fetch_checkpoint
 from lexmill.errors import UserError
 from lexmill.params import PackageSource
 from lexmill.storage import read_json, sha256_file

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from lexmill.corpora import connection
-from lexmill.corpora.connection import Client, PipSettings, pip_settings, redact
-from lexmill.corpora.npm import npm_config
+from lexmill.corpora.fetching import connection
+from lexmill.corpora.fetching.connection import Client, PipSettings, pip_settings, redact
+from lexmill.corpora.fetching.npm import npm_config
 from lexmill.errors import RetryableError, UserError
 from lexmill.params import PackageSource
 from tests.support.fetching import bring, registries

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lexmill.corpora import connection
+from lexmill.corpora.fetching import connection
 from lexmill.errors import RetryableError, UserError
 from lexmill.params import UrlSource
 from tests.support.fetching import WRONG, bring, nothing_left, registries
@@ -151,7 +151,7 @@ def test_a_full_disk_leaves_nothing_and_says_so(index: PackageIndex, tmp_path: P
     code = f"""
 import resource
 from pathlib import Path
-from lexmill.corpora.fetch import fetch
+from lexmill.corpora.fetching.fetch import fetch
 from lexmill.params import UrlSource
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
 fetch(UrlSource("url", {wanted.urls!r}, {wanted.sha256!r}), ".", "target")

@@ -3,9 +3,9 @@
 import pytest
 from made_sources import corpus_of
 
-from lexmill.corpora import filters
-from lexmill.corpora.normalize import normalize_record
-from lexmill.corpora.record import Record
+from lexmill.corpora.preparing import filters
+from lexmill.corpora.preparing.normalize import normalize_record
+from lexmill.corpora.preparing.record import Record
 
 TEXT = {"format": "text"}
 PAIRS = {"format": "jsonl", "source": "s", "target": "t"}

@@ -8,13 +8,14 @@ import pytest
 from made_sources import corpus_of, make_source
 
 from lexmill import storage
-from lexmill.corpora import prepare as prepare_module
-from lexmill.corpora import prepared
-from lexmill.corpora.disk_index import DiskSet, open_index
-from lexmill.corpora.prepare import prepare
-from lexmill.corpora.prepared import PreparedCorpus, SplitWriter
-from lexmill.corpora.removals import Removals
-from lexmill.corpora.splits import SPLITS, split_of
+from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.corpora.preparing import prepare as prepare_module
+from lexmill.corpora.preparing import writing
+from lexmill.corpora.preparing.disk_index import DiskSet, open_index
+from lexmill.corpora.preparing.prepare import prepare
+from lexmill.corpora.preparing.removals import Removals
+from lexmill.corpora.preparing.splits import SPLITS, split_of
+from lexmill.corpora.preparing.writing import SplitWriter
 from lexmill.errors import UserError, UserErrors
 
 PAIRS = {"format": "jsonl", "source": "s", "target": "t", "group": "g"}
@@ -270,4 +271,4 @@ def test_what_a_killed_run_left_is_cleared_and_an_old_corpus_is_replaced(tmp_pat
 def test_reading_what_was_not_prepared(tmp_path):
     with pytest.raises(UserError, match="run the stage prepare first"):
         PreparedCorpus(tmp_path)
-    assert prepared.SHARD_BYTES == 64 << 20
+    assert writing.SHARD_BYTES == 64 << 20

@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 from made_sources import corpus_of, fault_texts, make_source, read_all
 
-from lexmill.corpora.source_files import SourceFiles, names, natural_key
+from lexmill.corpora.preparing.source_files import SourceFiles, names, natural_key
 from lexmill.errors import UserError
 
 

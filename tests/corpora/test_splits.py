@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexmill.corpora.splits import check_filled, check_pinned, point, split_of
+from lexmill.corpora.preparing.splits import check_filled, check_pinned, point, split_of
 from lexmill.errors import UserError, UserErrors
 from lexmill.params import Splits
 

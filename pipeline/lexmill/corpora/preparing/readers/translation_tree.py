@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from lexmill.corpora.faults import Faults
-from lexmill.corpora.record import Record
-from lexmill.corpora.source_files import SourceFiles, uncompressed
-from lexmill.corpora.text_files import Advance, half_character, whole_text
+from lexmill.corpora.preparing.faults import Faults
+from lexmill.corpora.preparing.record import Record
+from lexmill.corpora.preparing.source_files import SourceFiles, uncompressed
+from lexmill.corpora.preparing.text_files import Advance, half_character, whole_text
 from lexmill.errors import UserError
 from lexmill.params import TranslationTreeReader
 

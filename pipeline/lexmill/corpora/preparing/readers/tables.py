@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lexmill.corpora.faults import Faults
-from lexmill.corpora.record import Record
-from lexmill.corpora.source_files import SourceFiles, names
-from lexmill.corpora.text_files import MAX_LINE_BYTES, Advance, checked_encoding, half_character, lines
+from lexmill.corpora.preparing.faults import Faults
+from lexmill.corpora.preparing.record import Record
+from lexmill.corpora.preparing.source_files import SourceFiles, names
+from lexmill.corpora.preparing.text_files import MAX_LINE_BYTES, Advance, checked_encoding, half_character, lines
 from lexmill.errors import UserError
 from lexmill.params import RecordsReader
 from lexmill.strict import nearest

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 
-from lexmill.corpora.record import Record
+from lexmill.corpora.preparing.record import Record
 from lexmill.params import Corpus, RecordsReader
 
 Filter = Callable[[Record], bool]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lexmill.corpora.faults import Faults
-from lexmill.corpora.record import Record
-from lexmill.corpora.source_files import SourceFiles, names
-from lexmill.corpora.text_files import MAX_DOCUMENT_BYTES, Advance, checked_encoding, lines, whole_text
+from lexmill.corpora.preparing.faults import Faults
+from lexmill.corpora.preparing.record import Record
+from lexmill.corpora.preparing.source_files import SourceFiles, names
+from lexmill.corpora.preparing.text_files import MAX_DOCUMENT_BYTES, Advance, checked_encoding, lines, whole_text
 from lexmill.errors import UserError
 from lexmill.params import TextReader
 

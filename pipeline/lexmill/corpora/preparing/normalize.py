@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 from typing import Literal
 
-from lexmill.corpora.record import Record
+from lexmill.corpora.preparing.record import Record
 
 Form = Literal["NFC", "NFKC", "none"]
 

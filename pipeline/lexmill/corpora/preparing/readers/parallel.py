@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lexmill.corpora.faults import Faults
-from lexmill.corpora.record import Record
-from lexmill.corpora.source_files import SourceFiles, names
-from lexmill.corpora.text_files import Advance, checked_encoding, lines
+from lexmill.corpora.preparing.faults import Faults
+from lexmill.corpora.preparing.record import Record
+from lexmill.corpora.preparing.source_files import SourceFiles, names
+from lexmill.corpora.preparing.text_files import Advance, checked_encoding, lines
 from lexmill.errors import UserError
 from lexmill.params import ParallelTextReader
 

@@ -22,7 +22,7 @@ from typing import IO
 import httpx2
 
 from lexmill import progress
-from lexmill.corpora.connection import Client, explain, passing, redact, refused, status_text
+from lexmill.corpora.fetching.connection import Client, explain, passing, redact, refused, status_text
 from lexmill.errors import RetryableError, UserError
 from lexmill.storage import flush_folder, sha256_file
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from lexmill.corpora.connection import Client, lines, pip_settings, refused
-from lexmill.corpora.downloads import DownloadCache, Wanted, download, mismatch
+from lexmill.corpora.fetching.connection import Client, lines, pip_settings, refused
+from lexmill.corpora.fetching.downloads import DownloadCache, Wanted, download, mismatch
 from lexmill.errors import RetryableError, UserError
 from lexmill.params import PackageSource
 from lexmill.storage import sha256_file

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from lexmill import progress
-from lexmill.corpora.connection import heard, passing
-from lexmill.corpora.source_folder import SourceFolder
+from lexmill.corpora.fetching.connection import heard, passing
+from lexmill.corpora.fetching.source_folder import SourceFolder
 from lexmill.errors import RetryableError, UserError
 from lexmill.params import HubSource
 

@@ -20,16 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from lexmill import progress, storage
-from lexmill.corpora import filters, readers
-from lexmill.corpora.deduplicate import ExactDuplicates, NearDuplicates
-from lexmill.corpora.disk_index import DiskSet, open_index
-from lexmill.corpora.faults import Faults
-from lexmill.corpora.normalize import normalize, normalize_record
-from lexmill.corpora.prepared import SplitWriter, json_line, texts_of, to_json
-from lexmill.corpora.record import Record, text_key
-from lexmill.corpora.removals import Removals
-from lexmill.corpora.source_files import SourceFiles
-from lexmill.corpora.splits import SPLITS, check_filled, check_pinned, split_of
+from lexmill.corpora.prepared import texts_of
+from lexmill.corpora.preparing import filters, readers
+from lexmill.corpora.preparing.deduplicate import ExactDuplicates, NearDuplicates
+from lexmill.corpora.preparing.disk_index import DiskSet, open_index
+from lexmill.corpora.preparing.faults import Faults
+from lexmill.corpora.preparing.normalize import normalize, normalize_record
+from lexmill.corpora.preparing.record import Record, text_key
+from lexmill.corpora.preparing.removals import Removals
+from lexmill.corpora.preparing.source_files import SourceFiles
+from lexmill.corpora.preparing.splits import SPLITS, check_filled, check_pinned, split_of
+from lexmill.corpora.preparing.writing import SplitWriter, json_line, to_json
 from lexmill.errors import UserError
 from lexmill.params import Corpus, Splits
 

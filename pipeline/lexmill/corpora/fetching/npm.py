@@ -10,8 +10,8 @@ import subprocess
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from lexmill.corpora.connection import Client, json_document, pip_settings, redact
-from lexmill.corpora.downloads import DownloadCache, Wanted, download
+from lexmill.corpora.fetching.connection import Client, json_document, pip_settings, redact
+from lexmill.corpora.fetching.downloads import DownloadCache, Wanted, download
 from lexmill.errors import UserError
 from lexmill.params import PackageSource
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from lexmill.corpora.text_files import COMPRESSED_SUFFIXES
+from lexmill.corpora.preparing.text_files import COMPRESSED_SUFFIXES
 from lexmill.errors import UserError
 from lexmill.storage import read_json
 

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable
 from typing import Any
 
-from lexmill.corpora.record import text_key
+from lexmill.corpora.preparing.record import text_key
 
 EXAMPLES = 5
 _EXAMPLE_CHARACTERS = 200

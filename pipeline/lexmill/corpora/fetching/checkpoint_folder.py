@@ -10,8 +10,8 @@ import json
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from lexmill.corpora.fetch import describe, fill, told_of, write_manifest
-from lexmill.corpora.source_folder import SourceFolder
+from lexmill.corpora.fetching.fetch import describe, fill, told_of, write_manifest
+from lexmill.corpora.fetching.source_folder import SourceFolder
 from lexmill.errors import UserError
 from lexmill.params import Source
 from lexmill.storage import new_folder

@@ -9,8 +9,8 @@ from collections import Counter
 from pathlib import Path, PurePosixPath
 
 from lexmill import progress
-from lexmill.corpora.downloads import check_hash_text, mismatch
-from lexmill.corpora.source_folder import SourceFolder
+from lexmill.corpora.fetching.downloads import check_hash_text, mismatch
+from lexmill.corpora.fetching.source_folder import SourceFolder
 from lexmill.errors import UserError
 from lexmill.params import FileSource
 

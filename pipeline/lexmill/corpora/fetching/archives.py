@@ -28,7 +28,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any
 
-from lexmill.corpora.source_folder import Budget, ReadableBytes, SourceFolder, copy_bounded, safe_name
+from lexmill.corpora.fetching.source_folder import Budget, ReadableBytes, SourceFolder, copy_bounded, safe_name
 from lexmill.errors import UserError
 
 _NAMES_KEPT = 20_000

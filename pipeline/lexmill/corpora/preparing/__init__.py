@@ -1,0 +1,1 @@
+"""From fetched files to clean, split records: readers, filters, duplicates, splits."""

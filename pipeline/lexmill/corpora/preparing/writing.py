@@ -1,0 +1,95 @@
+"""Writing a prepared corpus: JSON lines in shards for each split, counted and hashed as they are written."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+from lexmill.corpora.prepared import texts_of
+from lexmill.corpora.preparing.disk_index import DiskSet
+from lexmill.corpora.preparing.record import Record, text_key
+from lexmill.corpora.preparing.splits import SPLITS
+
+SHARD_BYTES = 64 << 20
+_encoder = json.JSONEncoder(ensure_ascii=False)
+
+
+def to_json(record: Record, group: str) -> dict[str, str]:
+    """A record as it is stored."""
+    if record.target is not None:
+        return {"id": record.id, "group": group, "source": record.text, "target": record.target}
+    stored = {"id": record.id, "group": group, "text": record.text}
+    if record.label is not None:
+        stored["label"] = record.label
+    return stored
+
+
+def json_line(stored: dict[str, str]) -> bytes:
+    """A stored record as one line of UTF-8 JSON."""
+    return _encoder.encode(stored).encode("utf-8") + b"\n"
+
+
+class SplitWriter:
+    """Writes the shards of one split and counts what goes into them."""
+
+    def __init__(self, folder: Path, split: str, groups: DiskSet, shard_bytes: int = SHARD_BYTES) -> None:
+        """
+        Args:
+            folder: the corpus folder.
+            split: one of `SPLITS`.
+            groups: an empty set, to count distinct groups.
+            shard_bytes: a shard is closed before a record that would make it larger.
+        """
+        assert split in SPLITS
+        self._folder, self._split, self._groups, self._limit = folder, split, groups, shard_bytes
+        self._stream: io.BufferedWriter | None = None
+        self._digest = hashlib.sha256()
+        self._shards: list[dict[str, Any]] = []
+        self.records = self._characters = self._bytes = self._words = 0
+
+    def write(self, stored: dict[str, str]) -> None:
+        line = json_line(stored)
+        stream = self._stream
+        if stream is None or self._shards[-1]["bytes"] + len(line) > self._limit:
+            stream = self._next_shard()
+        stream.write(line)
+        self._digest.update(line)
+        shard = self._shards[-1]
+        shard["records"] += 1
+        shard["bytes"] += len(line)
+        self._groups.add(text_key(stored["group"]))
+        self.records += 1
+        for text in texts_of(stored):
+            self._characters += len(text)
+            self._bytes += len(text.encode("utf-8"))
+            self._words += len(text.split())
+
+    def _next_shard(self) -> io.BufferedWriter:
+        self.close()
+        name = f"{self._split}-{len(self._shards):05d}.jsonl"
+        self._stream = io.BufferedWriter(io.FileIO(self._folder / name, "w"), 1 << 20)
+        self._digest = hashlib.sha256()
+        self._shards.append({"path": name, "records": 0, "bytes": 0})
+        return self._stream
+
+    def close(self) -> None:
+        """Close the open shard; closing twice does nothing."""
+        if self._stream is not None:
+            self._stream.close()
+            self._shards[-1]["sha256"] = self._digest.hexdigest()
+            self._stream = None
+
+    def manifest(self) -> dict[str, Any]:
+        """The split's part of the manifest: characters, bytes (UTF-8) and words of the texts, both sides of a pair."""
+        self.close()
+        return {
+            "records": self.records,
+            "groups": len(self._groups),
+            "characters": self._characters,
+            "bytes": self._bytes,
+            "words": self._words,
+            "shards": self._shards,
+        }
