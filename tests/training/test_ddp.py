@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from arithmetic_task import SOBER, ArithmeticTask, settings, train
 from safetensors.torch import load_file
 
 from lexmill.errors import EXIT_TERMINATED
 from lexmill.models.common.state import snapshot
 from lexmill.storage import read_json
+from tests.training.arithmetic_task import SOBER, ArithmeticTask, settings, train
 
 SCRIPT = Path(__file__).parent / "arithmetic_task.py"
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from arithmetic_task import ENTROPY, SOBER, ArithmeticTask, settings, train
 from torch import Tensor, nn
 
 from lexmill.errors import RetryableError, UserError
@@ -18,6 +17,7 @@ from lexmill.params import AdamW, CosineSchedule
 from lexmill.training import schedules
 from lexmill.training.engine import checkpoint_folder
 from lexmill.training.task import Arrays, micro_batches
+from tests.training.arithmetic_task import ENTROPY, SOBER, ArithmeticTask, settings, train
 
 
 def assert_same_weights(one: nn.Module, other: nn.Module, tolerance: float = 0.0) -> None:
@@ -173,7 +173,7 @@ def test_a_batch_without_a_target_is_told(tmp_path: Path) -> None:
 
 
 def test_a_training_that_runs_already_is_not_started_twice(tmp_path: Path) -> None:
-    from arithmetic_task import execution
+    from tests.training.arithmetic_task import execution
 
     folder = checkpoint_folder(settings(), execution(tmp_path), "tiny", {"data": "made"})
     with folder.locked(), pytest.raises(RetryableError, match="another run trains this very model"):

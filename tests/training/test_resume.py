@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from arithmetic_task import ArithmeticTask, DyingTask, settings, train
 from torch import nn
 
 from lexmill.errors import EXIT_TERMINATED, Interrupted, Terminated, UserError
@@ -19,6 +18,7 @@ from lexmill.models.common.state import snapshot
 from lexmill.storage import read_json, sha256_file, sha256_folder, write_json
 from lexmill.training.checkpoints import CheckpointFolder
 from lexmill.training.engine import FitResult
+from tests.training.arithmetic_task import ArithmeticTask, DyingTask, settings, train
 
 SCRIPT = Path(__file__).parent / "arithmetic_task.py"
 STEPS = 20

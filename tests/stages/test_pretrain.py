@@ -1,0 +1,186 @@
+"""The stage on a tiny workspace: what it reads, writes and refuses, and what it imports."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from lexmill import layout, storage
+from lexmill.data.encoding import encode_corpus
+from lexmill.errors import UserError
+from lexmill.models import folder as model_folder
+from lexmill.stages import pretrain
+from lexmill.tokenizers import kinds, load, saving
+
+MODEL: dict[str, Any] = {
+    "family": "gpt",
+    "corpus": "rows",
+    "tokenizer": "letters",
+    "shape": {"n_layer": 1, "n_head": 2, "d_model": 16, "context": 16, "dropout": 0.1},
+    "optimizer": {"name": "adamw", "lr": 0.01},
+    "schedule": {"name": "cosine", "warmup_steps": 2},
+    "steps": 8,
+    "batch_tokens": 64,
+    "evaluate_every": 3,
+    "keep": "best",
+}
+PARAMS: dict[str, Any] = {
+    "experiment": "test",
+    "data_seed": 1,
+    "training_seed": 2,
+    "corpora": {
+        "rows": {
+            "kind": "text",
+            "source": {"kind": "file", "paths": ["a"]},
+            "reader": {"format": "text", "document": "line"},
+        }
+    },
+    "tokenizers": {"letters": {"corpus": "rows", "kind": "character"}},
+    "encodings": {"rows-letters": {"corpus": "rows", "tokenizer": "letters"}},
+    "language_models": {"toy": MODEL},
+}
+TEXTS = [{"text": "abcdabcdabcd"[start : start + 9]} for start in range(4)]
+
+
+def make_tokenizer(letters: str) -> None:
+    folder = layout.tokenizer("letters")
+    folder.mkdir(parents=True, exist_ok=True)
+    saving.save(kinds.assemble("character", kinds.character_model(list(letters)), lowercase=False), folder)
+
+
+def encode(**splits: list[dict[str, str]]) -> None:
+    with storage.new_folder(layout.tokens("rows", "letters")) as folder:
+        encode_corpus(folder, "text", splits, load(layout.tokenizer("letters")), "0" * 64)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LEXMILL_EXECUTION", "execution.yaml")
+    Path("execution.yaml").write_text("threads: 1\n")
+    Path("params.yaml").write_text(yaml.safe_dump(PARAMS))
+    make_tokenizer("abcd")
+    encode(train=TEXTS * 20, valid=TEXTS[:2])
+    return tmp_path
+
+
+def outputs() -> dict[str, str]:
+    paths = (path for place in ("artifacts/models", "metrics", "reports") for path in Path(place).rglob("*"))
+    return {str(path): storage.sha256_file(path) for path in paths if path.is_file()}
+
+
+def test_it_writes_a_model_that_loads_and_the_same_bytes_again(workspace: Path) -> None:
+    pretrain.main("toy")
+    config, module = model_folder.load(layout.model("toy"))
+    tokenizer = load(layout.model("toy") / "tokenizer")
+    assert config["kind"] == "language_model"
+    assert config["tokenizer_fingerprint"] == tokenizer.fingerprint
+    assert config["vocab_size"] == tokenizer.vocab_size == 9
+    metrics = storage.read_json(layout.metrics("pretrain", "toy"))
+    assert (metrics["steps"], metrics["tokens"]) == (8, 512)
+    assert metrics["parameters"] == sum(p.numel() for p in module.parameters())
+    # The stored loss is that of the stored weights: each token once, first from the end token.
+    split = [token for text in TEXTS[:2] for token in [*tokenizer.encode(text["text"]), tokenizer.eos_id]]
+    rows = [tokenizer.eos_id, *split]
+    nats = 0.0
+    for start in range(0, len(split), 16):
+        piece = torch.tensor(rows[start : min(start + 16, len(split)) + 1])
+        logits = module(piece[None, :-1])[0]
+        nats += torch.nn.functional.cross_entropy(logits, piece[1:], reduction="sum").item()
+    assert metrics["valid_loss"] == pytest.approx(nats / len(split), rel=1e-5)
+    header, *lines = layout.curve("toy").read_text().splitlines()
+    assert header == "step,tokens,epoch,train_loss,valid_loss,lr,grad_norm"
+    assert len(lines) == 8
+    first = outputs()
+    assert not list((workspace / ".lexmill" / "checkpoints").iterdir())
+    pretrain.main("toy")
+    assert outputs() == first
+
+
+def test_micro_batches_are_not_identity(workspace: Path) -> None:
+    pretrain.main("toy")
+    whole = storage.read_json(layout.metrics("pretrain", "toy"))
+    Path("execution.yaml").write_text("threads: 1\nmicro_batch_tokens: 16\n")
+    Path("params.yaml").write_text(yaml.safe_dump(PARAMS).replace("dropout: 0.1", "dropout: 0.0"))
+    pretrain.main("toy")
+    cut = storage.read_json(layout.metrics("pretrain", "toy"))
+    Path("execution.yaml").write_text("threads: 1\n")
+    pretrain.main("toy")
+    assert cut == pytest.approx(storage.read_json(layout.metrics("pretrain", "toy")), rel=1e-5)
+    assert cut["valid_loss"] != whole["valid_loss"]
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_known(workspace: Path) -> None:
+    with pytest.raises(UserError, match="did you mean 'toy'"):
+        pretrain.main("toi")
+
+
+def test_shards_of_another_tokenizer_are_refused(workspace: Path) -> None:
+    make_tokenizer("abcde")
+    with pytest.raises(UserError, match="another tokenizer"):
+        pretrain.main("toy")
+    assert not layout.model("toy").exists()
+
+
+@pytest.mark.parametrize("split", ["train", "valid"])
+def test_an_empty_split_is_named(workspace: Path, split: str) -> None:
+    encode(**{"train": TEXTS, "valid": TEXTS, split: []})
+    with pytest.raises(UserError, match=f"the {split} split holds no tokens"):
+        pretrain.main("toy")
+
+
+def test_a_learning_rate_that_breaks_it_is_told(workspace: Path) -> None:
+    broken = {**MODEL, "optimizer": {"name": "adamw", "lr": 1.0, "weight_decay": 1e30}}
+    Path("params.yaml").write_text(yaml.safe_dump({**PARAMS, "language_models": {"toy": broken}}))
+    with pytest.raises(UserError, match=r"not finite at step \d+ .*lower optimizer\.lr"):
+        pretrain.main("toy")
+    assert outputs() == {}
+
+
+# A machine that has only torch, lightning, tokenizers, safetensors, numpy and pyyaml: the others cannot be found.
+BARE_MACHINE = """
+import importlib.metadata, sys
+from importlib.machinery import PathFinder
+absent = set(sys.argv[1].split())
+
+class Finder(PathFinder):
+    @classmethod
+    def find_spec(cls, name, *rest):
+        return None if name.split(".")[0] in absent else super().find_spec(name, *rest)
+
+found = importlib.metadata.Distribution.from_name
+def from_name(name):
+    if name.split(".")[0].lower().replace("-", "_") in absent | {"scikit_learn"}:
+        raise importlib.metadata.PackageNotFoundError(name)
+    return found(name)
+
+importlib.metadata.Distribution.from_name = from_name
+sys.meta_path[sys.meta_path.index(PathFinder)] = Finder
+from lexmill.stages import pretrain
+pretrain.main("toy")
+assert not absent & sys.modules.keys()
+"""
+ABSENT = (
+    "datasets transformers sacrebleu sklearn scipy pandas matplotlib datasketch unearth zstandard psutil dvc hydra"
+    " omegaconf mlflow prefect typer rich pyarrow"
+)
+
+
+def test_it_runs_on_a_bare_training_machine(workspace: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BARE_MACHINE, ABSENT],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert layout.model("toy").is_dir()
