@@ -17,6 +17,8 @@ from dataclasses import MISSING
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
+from lexmill.errors import UserError
+
 T = TypeVar("T")
 _INVALID: Any = object()
 
@@ -57,6 +59,13 @@ def nearest(name: str, known: typing.Iterable[str]) -> str:
     if close:
         return f", did you mean '{close[0]}'?"
     return f"; known: {', '.join(known)}" if known else "; none is defined"
+
+
+def pick(entries: Mapping[str, T], name: str, group: str) -> T:
+    """The entry of that name; a `UserError` with the nearest known one where params.yaml has none."""
+    if name not in entries:
+        raise UserError(f"{group}.{name} is not in params.yaml{nearest(name, entries)}")
+    return entries[name]
 
 
 def build(cls: type[T], data: Any, faults: list[str], path: str = "") -> T | None:

@@ -11,6 +11,7 @@ import torch
 import yaml
 
 from lexmill import layout
+from lexmill.errors import UserError
 from lexmill.evaluation.rows import read_rows
 from lexmill.models import build
 from lexmill.models import folder as model_folder
@@ -205,3 +206,36 @@ def test_a_translator() -> None:
     assert figures["items"] == len(PAIRS)
     assert len(read(layout.samples("tr"))["samples"]) == len(PAIRS)
     assert (layout.plots("evaluate_translator", "tr") / "curve.png").is_file()
+
+
+@pytest.mark.usefixtures("workspace")
+@pytest.mark.parametrize(
+    ("stage", "name", "message"),
+    [
+        (evaluate_language_model, "gtp", r"language_models\.gtp is not in params\.yaml, did you mean 'gpt'"),
+        (evaluate_translator, "x", r"translators\.x is not in params\.yaml; known: tr"),
+        (floor_language_model, "vers", "did you mean 'verse'"),
+        (floor_classifier, "review", "did you mean 'reviews'"),
+        (floor_translator, "phrase", "did you mean 'phrases'"),
+        (evaluate_language_model, "gpt", "there is no model here"),
+    ],
+)
+def test_what_is_missing_is_named(stage: Any, name: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        stage.main(name)
+
+
+@pytest.mark.usefixtures("workspace")
+def test_an_empty_test_split_is_no_result() -> None:
+    for corpus, stage in (
+        ("verse", floor_language_model),
+        ("reviews", floor_classifier),
+        ("phrases", floor_translator),
+    ):
+        manifest = layout.corpus(corpus) / "manifest.json"
+        changed = read(manifest)
+        changed["splits"]["test"] = {"records": 0, "shards": []}
+        manifest.write_text(json.dumps(changed), encoding="utf-8")
+        with pytest.raises(UserError, match="test split is empty"):
+            stage.main(corpus)
+        assert not layout.predictions(f"floor-{corpus}").exists()

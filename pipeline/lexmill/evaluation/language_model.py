@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from lexmill.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling, Weights, resampling_units, with_intervals
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.scoring import Floats, Scorer
@@ -169,9 +170,14 @@ def summarise(rows: Sequence[Row], unit: str, how: Resampling) -> dict[str, floa
         rows: the rows of `score_documents`.
         unit: the corpus's name of a group.
         how: the bootstrap.
+
+    Raises:
+        UserError: there are no rows.
     """
+    if not rows:
+        raise UserError("the test split is empty; give `splits.test` of the corpus a larger share")
     columns = ("nats", "targets", "bytes", "words", "unknown")
-    values = np.array([[float(row[column]) for column in columns] for row in rows]).reshape(len(rows), len(columns))
+    values = np.array([[float(row[column]) for column in columns] for row in rows])
     total = dict(zip(columns, values.sum(axis=0).tolist(), strict=True))
     with_bytes = total["unknown"] == 0
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lexmill.errors import UserError
 from lexmill.storage import write_bytes
 
 _SIZE = (6.4, 4.0)  # inches
@@ -37,7 +38,13 @@ def _save(figure: Any, path: Path) -> None:
 
 
 def read_curve(path: str | Path) -> dict[str, list[tuple[float, float]]]:
-    """A training curve: column -> [(step, value)], cells that were not measured left out."""
+    """A training curve: column -> [(step, value)], cells that were not measured left out.
+
+    Raises:
+        UserError: there is no such file.
+    """
+    if not Path(path).is_file():
+        raise UserError("the training left no curve here; train the model again", path)
     points: dict[str, list[tuple[float, float]]] = {}
     with open(path, encoding="utf-8", newline="") as stream:
         for row in csv.DictReader(stream):

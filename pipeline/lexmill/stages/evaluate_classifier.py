@@ -31,6 +31,7 @@ from lexmill.execution import load_execution
 from lexmill.models import folder as model_folder
 from lexmill.models.bert import tokenizer as bert_tokenizer
 from lexmill.stages.entry import run_stage
+from lexmill.strict import pick
 
 STAGE = "evaluate_classifier"
 SAMPLES, WORST = 20, 20
@@ -39,7 +40,7 @@ CHUNK = 512  # texts between two signs of progress; an answer does not depend on
 
 def main(name: str) -> None:
     choices = params.load()
-    chosen, evaluation = choices.classifiers[name], choices.evaluation
+    chosen, evaluation = pick(choices.classifiers, name, "classifiers"), choices.evaluation
     corpus = PreparedCorpus(layout.corpus(chosen.corpus))
     folder = layout.model(name)
     config, module = model_folder.load(folder)

@@ -23,6 +23,7 @@ from lexmill.evaluation.scoring import Floats, NetworkScorer
 from lexmill.execution import load_execution
 from lexmill.models import folder as model_folder
 from lexmill.stages.entry import run_stage
+from lexmill.strict import pick
 
 STAGE = "evaluate_language_model"
 SAMPLE_TOKENS = 200
@@ -31,11 +32,11 @@ TEMPERATURE = 0.8  # of the samples: at 1.0 a small model's rare words drown its
 
 def main(name: str) -> None:
     choices = params.load()
-    chosen, evaluation = choices.language_models[name], choices.evaluation
+    chosen, evaluation = pick(choices.language_models, name, "language_models"), choices.evaluation
     corpus = PreparedCorpus(layout.corpus(chosen.corpus))
     folder = layout.model(name)
-    tokenizer = tokenizers.load(folder / model_folder.TOKENIZER)
     _, loaded = model_folder.load(folder)
+    tokenizer = tokenizers.load(folder / model_folder.TOKENIZER)
     module: Any = loaded.to(evaluation_device(load_execution()))
 
     scorer = NetworkScorer(module, module.context, tokenizer.eos_id, evaluation.batch_tokens)

@@ -22,6 +22,7 @@ from lexmill.evaluation.translation import summarise, translator_rows
 from lexmill.execution import load_execution
 from lexmill.models import folder as model_folder
 from lexmill.stages.entry import run_stage
+from lexmill.strict import pick
 
 STAGE = "evaluate_translator"
 SAMPLES = 40
@@ -30,12 +31,12 @@ CHUNK = 256  # lines between two signs of progress; a translation does not depen
 
 def main(name: str) -> None:
     choices = params.load()
-    chosen, evaluation = choices.translators[name], choices.evaluation
+    chosen, evaluation = pick(choices.translators, name, "translators"), choices.evaluation
     corpus = PreparedCorpus(layout.corpus(chosen.corpus))
     target = corpus.languages[1]
     folder = layout.model(name)
-    tokenizer = tokenizers.load(folder / model_folder.TOKENIZER)
     _, loaded = model_folder.load(folder)
+    tokenizer = tokenizers.load(folder / model_folder.TOKENIZER)
     module: Any = loaded.to(evaluation_device(load_execution()))
 
     records = list(corpus.records("test"))

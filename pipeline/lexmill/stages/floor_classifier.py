@@ -16,11 +16,12 @@ from lexmill.evaluation.classification import summarise
 from lexmill.evaluation.floors.classifier import majority, tfidf_logistic_regression
 from lexmill.evaluation.rows import write_rows
 from lexmill.stages.entry import run_stage
+from lexmill.strict import pick
 
 
 def main(name: str) -> None:
     choices = params.load()
-    floor = choices.floors.classifier[name]
+    floor = pick(choices.floors.classifier, name, "floors.classifier")
     how = Resampling(choices.evaluation.bootstrap_samples, choices.evaluation.confidence, choices.data_seed)
     corpus = PreparedCorpus(layout.corpus(floor.corpus))
     train, valid, test = (list(corpus.records(split)) for split in ("train", "valid", "test"))

@@ -19,11 +19,12 @@ from lexmill.evaluation.floors.language_model import ByteEncoder, byte_ngram, to
 from lexmill.evaluation.language_model import OffsetEncoder, TextEncoder, score_documents, summarise
 from lexmill.evaluation.rows import write_rows
 from lexmill.stages.entry import run_stage
+from lexmill.strict import pick
 
 
 def main(name: str) -> None:
     choices = params.load()
-    floor = choices.floors.language_model[name]
+    floor = pick(choices.floors.language_model, name, "floors.language_model")
     how = Resampling(choices.evaluation.bootstrap_samples, choices.evaluation.confidence, choices.data_seed)
     corpus = PreparedCorpus(layout.corpus(floor.corpus))
     tokenizer = tokenizers.load(layout.tokenizer(floor.tokenizer))

@@ -15,11 +15,12 @@ from lexmill.evaluation.floors.translator import copy_source
 from lexmill.evaluation.rows import write_rows
 from lexmill.evaluation.translation import summarise
 from lexmill.stages.entry import run_stage
+from lexmill.strict import pick
 
 
 def main(name: str) -> None:
     choices = params.load()
-    floor = choices.floors.translator[name]
+    floor = pick(choices.floors.translator, name, "floors.translator")
     how = Resampling(choices.evaluation.bootstrap_samples, choices.evaluation.confidence, choices.data_seed)
     corpus = PreparedCorpus(layout.corpus(floor.corpus))
     target = corpus.languages[1]
