@@ -28,7 +28,7 @@ def changed_files(params: Params, root: Path) -> dict[str, str]:
 
 
 def _difference(source: FileSource, root: Path, manifest: Path) -> str | None:
-    from lexmill.corpora.files import locate
+    from lexmill.corpora.fetching.files import locate
 
     try:
         fetched = {entry["path"]: entry for entry in storage.read_json(manifest)["files"]}

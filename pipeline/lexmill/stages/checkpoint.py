@@ -9,8 +9,8 @@ Cost: one download (none when the download cache has it), one pass over the arch
 from __future__ import annotations
 
 from lexmill import layout, params, progress
-from lexmill.corpora.checkpoint_folder import fetch_checkpoint
-from lexmill.corpora.fetch import told_of
+from lexmill.corpora.fetching.checkpoint_folder import fetch_checkpoint
+from lexmill.corpora.fetching.fetch import told_of
 from lexmill.errors import UserError
 from lexmill.stages.entry import run_stage
 from lexmill.strict import nearest

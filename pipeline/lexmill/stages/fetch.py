@@ -9,7 +9,7 @@ Cost: one download (none when the download cache has it), one pass over the arch
 from __future__ import annotations
 
 from lexmill import layout, params, progress
-from lexmill.corpora.fetch import fetch, told_of
+from lexmill.corpora.fetching.fetch import fetch, told_of
 from lexmill.errors import UserError
 from lexmill.stages.entry import run_stage
 from lexmill.strict import nearest

@@ -11,7 +11,7 @@ scratch on disk: train once, and about 100 bytes a record (with near duplicates 
 from __future__ import annotations
 
 from lexmill import layout, params, progress, storage
-from lexmill.corpora.prepare import prepare
+from lexmill.corpora.preparing.prepare import prepare
 from lexmill.errors import UserError
 from lexmill.stages.entry import run_stage
 from lexmill.strict import nearest
