@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from lexmill.report.svg import drawing, element, line, polyline, shortened, text, tick_text, ticks
+from lexmill.report.svg import cut, drawing, element, line, polyline, shortened, text, tick_text, ticks
+from lexmill.report.verdicts import plain
 from lexmill.results import figure
 
 Points = Sequence[tuple[float, float]]
@@ -42,17 +43,31 @@ class _Scale:
 
 
 _ROW, _TOP, _AXIS = 26.0, 6.0, 34.0
-_WIDTH, _NAMES, _VALUES = 560.0, 132.0, 58.0
+_VALUES = 58.0
 
 
-def beside_floors(model: Contender, floors: Sequence[Contender], metric: str, higher_is_better: bool) -> Markup:
+@dataclass(frozen=True)
+class Size:
+    """Of a chart: its width, that of the names at its left, the characters that fit there."""
+
+    width: float
+    names: float
+    characters: int
+
+
+SMALL, LARGE = Size(390.0, 138.0, 19), Size(460.0, 186.0, 28)
+
+
+def beside_floors(
+    model: Contender, floors: Sequence[Contender], metric: str, higher_is_better: bool, size: Size
+) -> Markup:
     """Dots with their intervals, the model first, the best floor next; the side that beats all floors is shaded."""
     floors = sorted(floors, key=lambda floor: floor.value, reverse=higher_is_better)
     shown = [model, *floors]
     height = _TOP + _ROW * len(shown) + _AXIS
     ends = [end for one in shown for end in one.ends]
     low, high = _padded(min(ends), max(ends), 0.06)
-    scale = _Scale(low, high, _NAMES, _WIDTH - _VALUES)
+    scale = _Scale(low, high, size.names, size.width - _VALUES)
     bottom = height - _AXIS
     parts: list[Markup] = []
     if floors:
@@ -65,28 +80,29 @@ def beside_floors(model: Contender, floors: Sequence[Contender], metric: str, hi
     if floors:
         parts.append(line(edge, _TOP, edge, bottom, "best-floor"))
     for i, one in enumerate(shown):
-        parts.append(_contender(one, _TOP + _ROW * (i + 0.5), scale, "model" if i == 0 else "floor"))
+        parts.append(_contender(one, _TOP + _ROW * (i + 0.5), scale, i == 0, size.characters))
     arrow = "higher is better →" if higher_is_better else "← lower is better"
     parts.append(text((scale.start + scale.end) / 2, height - 4, f"{metric}, {arrow}", "axis", "middle"))
     words = ", ".join(f"{one.name} {figure(one.value)}" for one in shown)
-    return drawing(_WIDTH, height, f"{metric}: {words}; {arrow.strip('←→ ')}", parts, "chart")
+    return drawing(size.width, height, f"{metric}: {words}; {arrow.strip('←→ ')}", parts, "chart")
 
 
-def _contender(one: Contender, y: float, scale: _Scale, kind: str) -> Markup:
+def _contender(one: Contender, y: float, scale: _Scale, is_model: bool, characters: int) -> Markup:
     low, high = one.ends
+    name = shortened(one.name, characters) if is_model else cut(plain(one.name), characters)
     return element(
         "g",
         element("title", f"{one.name}: {figure(one.value)}, interval {figure(low)} to {figure(high)}"),
-        text(scale.start - 10, y + 4, shortened(one.name.replace("_", " "), 22), "name", "end"),
+        text(scale.start - 10, y + 4, name, "name", "end"),
         line(scale(low), y, scale(high), y, "interval"),
-        element("circle", cx=scale(one.value), cy=y, r=5 if kind == "model" else 3.5, class_="dot"),
+        element("circle", cx=scale(one.value), cy=y, r=5 if is_model else 3.5, class_="dot"),
         text(scale.end + 10, y + 4, figure(one.value), "value"),
-        class_=kind,
+        class_="model" if is_model else "floor",
     )
 
 
-_CURVE_WIDTH, _CURVE_HEIGHT = 560.0, 250.0
-_LEFT, _RIGHT, _UPPER, _LOWER = 44.0, 62.0, 12.0, 36.0
+_CURVE_WIDTH, _CURVE_HEIGHT = 460.0, 220.0
+_LEFT, _RIGHT, _UPPER, _LOWER = 44.0, 88.0, 12.0, 36.0
 
 
 def learning_curve(train: Points, valid: Points, kept: float | None, unit: str) -> Markup | None:
@@ -128,11 +144,10 @@ def learning_curve(train: Points, valid: Points, kept: float | None, unit: str) 
 def _end_names(ends: Sequence[tuple[str, float]], x: _Scale, y: _Scale) -> list[Markup]:
     """The curves' names and last values at their ends, at least a line apart."""
     found: list[Markup] = []
-    last = -100.0
-    for kind, loss in sorted(ends, key=lambda end: y(end[1])):
-        last = max(y(loss) + 4, last + 28)
-        found.append(text(x.end + 8, last, kind, f"end {kind}"))
-        found.append(text(x.end + 8, last + 12, figure(loss), "tick"))
+    last = float("inf")
+    for kind, loss in sorted(ends, key=lambda end: -y(end[1])):  # the lowest first: none falls below the axis
+        last = min(y(loss) + 4, last - 15)
+        found.append(text(x.end + 8, last, f"{kind} {figure(loss)}", f"end {kind}"))
     return found
 
 

@@ -46,7 +46,7 @@ def _box(layout: Layout, stage: Stage) -> Markup:
     kind = stage.kind.replace("_", " ")
     first, second = (stage.item, kind) if stage.item else (kind, "")
     needs = f" Needs {', '.join(stage.needs)}." if stage.needs else ""
-    lines = [text(x + 10, y + (17 if second else 24), shortened(first, 18), "box-name")]
+    lines = [text(x + 10, y + (17 if second else 24), shortened(first, 19), "box-name")]
     if second:
         lines.append(text(x + 10, y + 31, shortened(second, 24), "box-kind"))
     return element(

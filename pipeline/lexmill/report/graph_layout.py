@@ -11,17 +11,19 @@ from dataclasses import dataclass, field
 
 from lexmill.report.graph import Stage, depths, direct_needs
 
-BOX_WIDTH, BOX_HEIGHT = 136.0, 40.0
-COLUMN_GAP, ROW_GAP, BAND_GAP = 24.0, 12.0, 26.0
+BOX_WIDTH, BOX_HEIGHT = 148.0, 40.0
+COLUMN_GAP, ROW_GAP, BAND_GAP = 20.0, 12.0, 26.0
 _WAYPOINT_HEIGHT = 8.0
+_LIGHT = 0.05  # the weight of a waypoint beside a box: lines give way
 _SWEEPS = 8
 
 
 @dataclass(frozen=True)
 class Waypoint:
-    """Where an edge crosses a column: edges of one owner share it."""
+    """Where an edge crosses a column: edges of one owner share it within a band."""
 
     owner: str
+    band: int
     column: int
 
 
@@ -40,39 +42,52 @@ class Layout:
     height: float = 0.0
 
 
+@dataclass(frozen=True)
+class _Graph:
+    """The stages by address, their direct needs, their columns; gatherers stand in the last column, behind all."""
+
+    stages: dict[str, Stage]
+    needs: dict[str, tuple[str, ...]]
+    column: dict[str, int]
+    gatherers: list[str]
+
+
 def lay_out(found: Sequence[Stage]) -> Layout:
     """Place the stages."""
-    column = depths(found)
-    stages = {stage.address: stage for stage in found if stage.address in column}
-    needs = direct_needs(found)
-    gatherers = _gatherers(stages, needs)
-    last = max(column.values(), default=0)
-    column |= dict.fromkeys(gatherers, last)
-    layout = Layout(stages)
+    graph = _graph(found)
+    layout = Layout(graph.stages)
     top = 0.0
-    for band in _bands([name for name in stages if name not in gatherers], needs):
-        layers, edges = _layered(band, gatherers, needs, column)
+    for number, band in enumerate(_bands(graph)):
+        layers, edges = _layered(graph, band, number)
         y = _rows(layers, edges)
         shift = top - min(y[node] - _height(node) / 2 for node in y)
         layout.y |= {node: place + shift for node, place in y.items()}
         layout.edges += edges
         top = max(layout.y[node] + _height(node) / 2 for node in y) + BAND_GAP
     layout.height = max(top - BAND_GAP, 0.0)
-    _place_gatherers(gatherers, layout)
+    _place_gatherers(graph.gatherers, layout)
     for node in layout.y:
-        layout.x[node] = (node.column if isinstance(node, Waypoint) else column[node]) * (BOX_WIDTH + COLUMN_GAP)
+        column = node.column if isinstance(node, Waypoint) else graph.column[node]
+        layout.x[node] = column * (BOX_WIDTH + COLUMN_GAP)
     layout.width = max((x + BOX_WIDTH for x in layout.x.values()), default=0.0)
     return layout
 
 
-def _gatherers(stages: Mapping[str, Stage], needs: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Stages without items that need several and that none needs."""
+def _graph(found: Sequence[Stage]) -> _Graph:
+    column = depths(found)
+    stages = {stage.address: stage for stage in found if stage.address in column}
+    needs = direct_needs(found)
     needed = {name for own in needs.values() for name in own}
-    return [name for name, stage in stages.items() if not stage.item and name not in needed and len(needs[name]) > 1]
+    gatherers = [
+        name for name, stage in stages.items() if not stage.item and name not in needed and len(needs[name]) > 1
+    ]
+    last = max((column[name] for name in stages if name not in gatherers), default=-1) + 1
+    return _Graph(stages, needs, {**column, **dict.fromkeys(gatherers, last)}, gatherers)
 
 
-def _bands(names: Sequence[str], needs: Mapping[str, tuple[str, ...]]) -> list[list[str]]:
-    """The connected parts, each in the given order, the parts by their first stage."""
+def _bands(graph: _Graph) -> list[list[str]]:
+    """The connected parts of what is not gathered, each in the file's order, the parts by their first stage."""
+    names = [name for name in graph.stages if name not in graph.gatherers]
     part = {name: name for name in names}
 
     def root(name: str) -> str:
@@ -82,7 +97,7 @@ def _bands(names: Sequence[str], needs: Mapping[str, tuple[str, ...]]) -> list[l
 
     order = {name: i for i, name in enumerate(names)}
     for name in names:
-        for before in needs[name]:
+        for before in graph.needs[name]:
             if before in part:
                 first, second = sorted((root(name), root(before)), key=order.__getitem__)
                 part[second] = first
@@ -92,27 +107,25 @@ def _bands(names: Sequence[str], needs: Mapping[str, tuple[str, ...]]) -> list[l
     return list(bands.values())
 
 
-def _layered(
-    band: Sequence[str], gatherers: Sequence[str], needs: Mapping[str, tuple[str, ...]], column: Mapping[str, int]
-) -> tuple[list[list[Node]], list[tuple[Node, Node]]]:
-    """The band's nodes by column, waypoints included, and its edges from one column to the next."""
+def _layered(graph: _Graph, band: Sequence[str], number: int) -> tuple[list[list[Node]], list[tuple[Node, Node]]]:
+    """A band's nodes by column, waypoints included, and its edges from one column to the next."""
     inside = set(band)
     nodes: dict[Node, None] = dict.fromkeys(band)
     edges: dict[tuple[Node, Node], None] = {}
-    for name in [*band, *gatherers]:
-        for before in needs[name]:
+    for name in [*band, *graph.gatherers]:
+        for before in graph.needs[name]:
             if before not in inside:
                 continue
             here: Node = before
-            for between in range(column[before] + 1, column[name]):
-                point = Waypoint(name if name in gatherers else before, between)
+            for between in range(graph.column[before] + 1, graph.column[name]):
+                point = Waypoint(name if name in graph.gatherers else before, number, between)
                 nodes[point] = None
                 edges[here, point] = None
                 here = point
             edges[here, name] = None
-    layers: list[list[Node]] = [[] for _ in range(max(column.values(), default=0) + 1)]
+    layers: list[list[Node]] = [[] for _ in range(max(graph.column.values(), default=0) + 1)]
     for node in nodes:
-        layers[node.column if isinstance(node, Waypoint) else column[node]].append(node)
+        layers[node.column if isinstance(node, Waypoint) else graph.column[node]].append(node)
     return layers, list(edges)
 
 
@@ -130,25 +143,30 @@ def _rows(layers: list[list[Node]], edges: Sequence[tuple[Node, Node]]) -> dict[
             wanted = {node: _mean([y[other] for other in beside[node]], y[node]) for node in layer}
             layer.sort(key=lambda node: wanted[node])  # stable: equals keep their order
             y |= _spaced(layer, wanted)
+    for layer in layers[1:]:  # last, straight lines: each as level with what leads to it as the boxes allow
+        led = {node: [y[left] for left, right in edges if right == node] for node in layer}
+        y |= _spaced(layer, {node: _mean(led[node], y[node]) for node in layer})
     return y
 
 
 def _spaced(layer: Sequence[Node], wanted: Mapping[Node, float]) -> dict[Node, float]:
-    """The places nearest to the wanted ones (least squares) at which no two overlap: isotonic regression."""
+    """The places nearest to the wanted ones (least squares) at which no two overlap: isotonic regression
+    by pooling adjacent violators (Ayer et al. 1955)."""
     offsets: list[float] = []
     at = 0.0
     for i, node in enumerate(layer):
         if i:
             at += (_height(layer[i - 1]) + _height(node)) / 2 + ROW_GAP
         offsets.append(at)
-    groups: list[tuple[float, int]] = []  # mean, size
+    groups: list[tuple[float, float, int]] = []  # mean, weight, size
     for node, offset in zip(layer, offsets, strict=True):
-        mean, size = wanted[node] - offset, 1
+        mean, weight, size = wanted[node] - offset, _LIGHT if isinstance(node, Waypoint) else 1.0, 1
         while groups and groups[-1][0] > mean:
-            other, others = groups.pop()
-            mean, size = (mean * size + other * others) / (size + others), size + others
-        groups.append((mean, size))
-    means = [mean for mean, size in groups for _ in range(size)]
+            other, other_weight, others = groups.pop()
+            mean = (mean * weight + other * other_weight) / (weight + other_weight)
+            weight, size = weight + other_weight, size + others
+        groups.append((mean, weight, size))
+    means = [mean for mean, _, size in groups for _ in range(size)]
     return {node: mean + offset for node, mean, offset in zip(layer, means, offsets, strict=True)}
 
 

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from lexmill import layout
 from lexmill.params import Classifier, LanguageModel, Params, Translator
 from lexmill.report import read, verdicts
-from lexmill.report.charts import Contender, beside_floors, learning_curve
+from lexmill.report.charts import LARGE, SMALL, Contender, Size, beside_floors, learning_curve
 from lexmill.report.confusion import Confusion, confusion
 from lexmill.report.verdicts import Verdict, plain
 from lexmill.results import Row, figure
@@ -50,6 +50,7 @@ class ModelPart:
     languages: tuple[str, ...]
     verdict: Verdict
     main: Row | None
+    small_chart: Markup | None  # of the first figure
     charts: list[Markup]
     facts: list[tuple[str, str]]
     curve: Markup | None
@@ -104,7 +105,8 @@ def _part(kind: str, name: str, choices: Params, rows: Sequence[Row], root: Path
         languages=corpus.languages if corpus else (),
         verdict=verdicts.of_model(rows),
         main=rows[0] if rows else None,
-        charts=[_chart(row, floor_metrics) for row in rows],
+        small_chart=_chart(rows[0], floor_metrics, SMALL) if rows else None,
+        charts=[_chart(row, floor_metrics, LARGE) for row in rows],
         facts=[*_choices(model), *_training(trained)],
         curve=curve,
         curve_note=_curve_note(model, trained, _LOSS_UNIT[kind]),
@@ -132,7 +134,7 @@ def _floor_metrics(stage: str, corpus: str, floors: Mapping[str, Any], root: Pat
     return found
 
 
-def _chart(row: Row, floor_metrics: Sequence[tuple[str, dict[str, Any]]]) -> Markup:
+def _chart(row: Row, floor_metrics: Sequence[tuple[str, dict[str, Any]]], size: Size) -> Markup:
     def contender(name: str, value: float) -> Contender:
         # The same floor may have been measured with several tokenizers; its interval is the one of this value.
         for label, metrics in floor_metrics:
@@ -146,6 +148,7 @@ def _chart(row: Row, floor_metrics: Sequence[tuple[str, dict[str, Any]]]) -> Mar
         [contender(name, value) for name, value in row.floors.items()],
         plain(row.metric),
         row.higher_is_better,
+        size,
     )
 
 

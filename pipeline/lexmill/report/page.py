@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def render(choices: params.Params, root: Path) -> str:
         experiment=choices.experiment,
         summary=verdicts.summary(judged),
         models=models,
+        corpora_used=len({model.corpus for model in models}),
         rows=[(row, verdicts.of_row(row)) for row in rows],
         dag=_dag(root),
         corpora=data_parts.corpora(choices, root),
@@ -45,6 +47,7 @@ def render(choices: params.Params, root: Path) -> str:
     )
 
 
+@cache
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("lexmill.report", ""),
@@ -60,6 +63,7 @@ def _environment() -> Environment:
         percent=percent,
         plain=verdicts.plain,
         cut=cut,
+        best_first=lambda floors, row: sorted(floors.items(), key=lambda entry: entry[1], reverse=row.higher_is_better),
     )
     return environment
 

@@ -65,6 +65,11 @@ def shortened(words: str, most: int) -> str:
     return f"{words[: most - 1 - tail]}…{words[len(words) - tail :]}"
 
 
+def cut(words: str, most: int) -> str:
+    """The words, cut at their end to at most `most` characters."""
+    return words if len(words) <= most else f"{words[: most - 1].rstrip()}…"
+
+
 def ticks(low: float, high: float, about: int) -> list[float]:
     """Round numbers (1, 2 or 5 times a power of ten apart) from `low` to `high`, roughly `about` of them."""
     span = high - low

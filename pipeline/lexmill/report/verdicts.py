@@ -22,24 +22,34 @@ class Verdict:
         return {"clear": "✓", "within": "≈", "some": "◐", "none": "✕"}.get(self.state, "–")
 
 
+_NAMES = {
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "macro_f1": "macro-F1",
+    "ter": "TER",
+    "tfidf_logistic_regression": "TF-IDF + logistic regression",
+}
+
+
 def plain(name: str) -> str:
-    """A key as words."""
-    return name.replace("_", " ")
+    """A key as words, the field's own names as the field writes them."""
+    return _NAMES.get(name, name.replace("_", " "))
 
 
 def of_row(row: Row) -> Verdict:
     """On one figure."""
+    count = len(row.floors)
     lost = [name for name in row.floors if not row.beats_floor(name)]
     if not row.floors:
         return Verdict("unknown", "no floor measured")
-    if len(lost) == len(row.floors):
+    if len(lost) == count:
         return Verdict("none", f"does not beat {_listed(lost)}")
     if lost:
-        return Verdict("some", f"beats {len(row.floors) - len(lost)} of {len(row.floors)} floors, not {_listed(lost)}")
+        return Verdict("some", f"beats {count - len(lost)} of {count} floors, not {_listed(lost)}")
     best = (max if row.higher_is_better else min)(row.floors.values())
     if row.low is not None and row.high is not None and row.low <= best <= row.high:
         return Verdict("within", "ahead of every floor, but the best one lies within its interval")
-    return Verdict("clear", "beats its floor" if len(row.floors) == 1 else f"beats all {len(row.floors)} floors")
+    return Verdict("clear", {1: "beats its floor", 2: "beats both floors"}.get(count, f"beats all {count} floors"))
 
 
 def of_model(rows: Sequence[Row]) -> Verdict:

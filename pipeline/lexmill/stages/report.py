@@ -2,7 +2,7 @@
 
 Reads   params.yaml, dvc.yaml, metrics/, reports/curves/, reports/plots/, reports/samples/
 Writes  reports/index.html
-Identity: the params that dvc.yaml names for it, what it reads, the code it imports. The same inputs give the same bytes.
+Identity: the params that dvc.yaml names for it, what it reads, the code it imports; equal inputs give equal bytes.
 Cost: seconds; memory O(the page).
 """
 
