@@ -1,11 +1,11 @@
 """What each filter removes, at its bounds."""
 
 import pytest
-from made_sources import corpus_of
 
 from lexmill.corpora.preparing import filters
 from lexmill.corpora.preparing.normalize import normalize_record
 from lexmill.corpora.preparing.record import Record
+from tests.corpora.made_sources import corpus_of
 
 TEXT = {"format": "text"}
 PAIRS = {"format": "jsonl", "source": "s", "target": "t"}

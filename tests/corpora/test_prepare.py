@@ -5,7 +5,6 @@ import random
 import tracemalloc
 
 import pytest
-from made_sources import corpus_of, make_source
 
 from lexmill import storage
 from lexmill.corpora.prepared import PreparedCorpus
@@ -17,6 +16,7 @@ from lexmill.corpora.preparing.removals import Removals
 from lexmill.corpora.preparing.splits import SPLITS, split_of
 from lexmill.corpora.preparing.writing import SplitWriter
 from lexmill.errors import UserError, UserErrors
+from tests.corpora.made_sources import corpus_of, make_source
 
 PAIRS = {"format": "jsonl", "source": "s", "target": "t", "group": "g"}
 LINES = {"format": "text", "document": "line"}

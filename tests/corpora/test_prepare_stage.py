@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from made_sources import make_source
 
 from lexmill import layout, storage
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.errors import UserError
 from lexmill.stages import prepare
+from tests.corpora.made_sources import make_source
 
 PARAMS = """
 experiment: made

@@ -6,10 +6,10 @@ import json
 import pyarrow
 import pyarrow.parquet
 import pytest
-from made_sources import corpus_of, fault_texts, make_source, read_all
 
 from lexmill.corpora.preparing.source_files import SourceFiles, names, natural_key
 from lexmill.errors import UserError
+from tests.corpora.made_sources import corpus_of, fault_texts, make_source, read_all
 
 
 def rows(corpus, folder):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_shards import EOS, random_documents, text_shards
 
 from lexmill.data.language_model import LanguageModelBatches, evaluation_windows
 from lexmill.errors import UserError
+from tests.data.made_shards import EOS, random_documents, text_shards
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_shards import EOS, pairs, random_documents
 
 from lexmill.data.parallel import POOL, ParallelBatches, cut
 from lexmill.errors import UserError
+from tests.data.made_shards import EOS, pairs, random_documents
 
 
 def made(tmp_path, count=200, batch_tokens=200, seed=0, max_positions=25):

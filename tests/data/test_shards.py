@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_shards import CORPUS, EOS, TOKENIZER, random_documents, text_shards, write_shards
 
 from lexmill import storage
 from lexmill.data.shards import HEADER, TokenArray, TokenShards, token_dtype
 from lexmill.errors import UserError
+from tests.data.made_shards import CORPUS, EOS, TOKENIZER, random_documents, text_shards, write_shards
 
 
 def test_documents_come_back_across_shards(tmp_path):

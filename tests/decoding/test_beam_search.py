@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from decoding.naive import EOS, V, every_translation, greedy, naive_beam, sentences, tiny
 from lexmill.decoding.batching import by_length, pad_sources
 from lexmill.decoding.beam_search import NEVER_WRITTEN, Hypothesis, beam_search, length_penalty
 from lexmill.decoding.ranking import largest
 from lexmill.decoding.scoring import score
 from lexmill.params import BeamSearch
+from tests.decoding.naive import EOS, V, every_translation, greedy, naive_beam, sentences, tiny
 
 CPU = torch.device("cpu")
 

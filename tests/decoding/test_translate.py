@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from decoding.naive import naive_beam, tiny
 from lexmill.decoding.scoring import score
 from lexmill.decoding.translate import translate_lines
 from lexmill.errors import UserError
 from lexmill.params import BeamSearch
+from tests.decoding.naive import naive_beam, tiny
 
 BEAM = BeamSearch(3, 0.6)
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.support.tiny_bert import make_tiny_bert
 from transformers import AutoModel, AutoTokenizer
 
 from lexmill.errors import UserError
 from lexmill.models import folder as model_folder
 from lexmill.models.bert import tokenizer as bert_tokenizer
 from lexmill.models.bert.model import BertClassifier, from_checkpoint
+from tests.support.tiny_bert import make_tiny_bert
 
 WORDS = ["a", "good", "bad", "film", "sep", "[", "]", "##s"]
 LABELS = ["negative", "positive", "so-so"]

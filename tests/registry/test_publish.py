@@ -250,7 +250,7 @@ from pathlib import Path
 from lexmill.execution import Execution
 from lexmill.params import parse
 from lexmill.registry.publish import publish_all
-from registry.plain import plain_params
+from tests.registry.plain import plain_params
 publish_all(parse(plain_params()), Execution(tracking_uri="sqlite:///mlflow.db"), print, Path(sys.argv[1]))
 """
 
@@ -258,8 +258,8 @@ publish_all(parse(plain_params()), Execution(tracking_uri="sqlite:///mlflow.db")
 def test_two_publishes_at_once_make_one_version(params: Params, root: Path) -> None:
     make(params, root, "gpt")
     package.write(params, "language_model", "gpt", root)
-    tests = Path(__file__).parent.parent
-    command = [sys.executable, "-c", _PUBLISH, str(root), str(tests)]
+    top = Path(__file__).parents[2]
+    command = [sys.executable, "-c", _PUBLISH, str(root), str(top)]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     told = [process.communicate() for process in started]
     assert [process.returncode for process in started] == [0, 0], told

@@ -114,13 +114,13 @@ from pathlib import Path
 from lexmill.execution import Execution
 from lexmill.params import parse
 from lexmill.registry import use
-from registry.plain import plain_params
+from tests.registry.plain import plain_params
 use.generate(["a"], None, parse(plain_params()), Execution(), root=Path(sys.argv[1]), settings={"max_tokens": 1})
 print(sorted(m for m in ("mlflow", "transformers", "pandas", "sqlalchemy") if m in sys.modules))
 """
 
 
 def test_a_local_champion_is_used_without_importing_mlflow(here: Path) -> None:
-    command = [sys.executable, "-c", _QUICK, str(here), str(Path(__file__).parent.parent)]
+    command = [sys.executable, "-c", _QUICK, str(here), str(Path(__file__).parents[2])]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

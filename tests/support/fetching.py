@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lexmill.corpora import connection
-from lexmill.corpora.fetch import fetch
+from lexmill.corpora.fetching import connection
+from lexmill.corpora.fetching.fetch import fetch
 from lexmill.params import Source
 from lexmill.storage import read_json, sha256_file
 from tests.support.package_index import PackageIndex

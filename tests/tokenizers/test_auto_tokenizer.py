@@ -1,11 +1,11 @@
 """The saved folder in the hands of `transformers`: the same ids, the same text."""
 
 import pytest
-from made_tokenizers import KINDS, TEXTS, saved
 
 from lexmill import storage
 from lexmill.errors import UserError
 from lexmill.tokenizers import load
+from tests.tokenizers.made_tokenizers import KINDS, TEXTS, saved
 
 PROBES = [*TEXTS[:5], "", " ", "</s> typed <pad>", "x  y\n\n z ", "東京 \u2028 #"]
 

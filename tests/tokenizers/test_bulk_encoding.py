@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from made_tokenizers import KINDS, TEXTS, trained
 
 from lexmill.errors import UserError
 from lexmill.tokenizers.bulk import WHITE_SPACE, BulkEncoder, chunks, pieces
+from tests.tokenizers.made_tokenizers import KINDS, TEXTS, trained
 from tokenizers import Regex, pre_tokenizers
 
 # Letters, marks, digits, punctuation, apostrophes, every kind of white space and what only looks like it.

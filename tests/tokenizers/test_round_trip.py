@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from made_tokenizers import KINDS, TEXTS, trained
 
 from lexmill.errors import UserError
 from lexmill.tokenizers import SPECIAL_TOKENS
+from tests.tokenizers.made_tokenizers import KINDS, TEXTS, trained
 
 ANY_TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=60)
 KNOWN_TEXT = st.text(st.sampled_from(sorted(set("".join(TEXTS)))), max_size=60)

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from tests.support.prepared import write_prepared
-from tests.support.tiny_bert import make_tiny_bert
 
 from lexmill import layout
 from lexmill.data.classification import ClassificationBatches
@@ -22,6 +20,8 @@ from lexmill.models.bert import tokenizer as bert_tokenizer
 from lexmill.stages import evaluate_classifier, finetune
 from lexmill.storage import sha256_folder
 from lexmill.training.classification import ClassificationTask
+from tests.support.prepared import write_prepared
+from tests.support.tiny_bert import make_tiny_bert
 
 FILLER = ["film", "plot", "actor", "scene", "music", "long", "short", "the", "a", "and"]
 MARKS = {"fine": "positive", "dull": "negative", "so": "so-so"}

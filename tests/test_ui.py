@@ -1,0 +1,50 @@
+"""`lexmill ui` serves both pages, once, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+
+def test_both_pages_are_served_and_end_with_ctrl_c(tmp_path: Path) -> None:
+    (tmp_path / "conf" / "execution").mkdir(parents=True)
+    (tmp_path / "conf" / "execution" / "local.yaml").write_text("{}\n")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT_", "MLFLOW_"))}
+    environment["HOME"] = str(tmp_path)
+    command = [sys.executable, "-m", "lexmill.cli", "ui"]
+    log = tmp_path / "output"
+    with open(log, "w") as stream:
+        served = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=stream, stderr=stream)
+    try:
+        deadline = time.monotonic() + 300
+        while "Ctrl-C" not in log.read_text():
+            assert served.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.2)
+        pages = re.findall(r"http://127\.0\.0\.1:\d+", log.read_text())
+        assert len(pages) == 2
+        for page in pages:
+            with urllib.request.urlopen(page, timeout=60) as reply:
+                assert reply.status == 200
+        tree = psutil.Process(served.pid).children(recursive=True)
+        second = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert second.returncode == 75
+        assert "already running" in second.stderr
+        served.send_signal(signal.SIGINT)
+        assert served.wait(timeout=60) == 0
+        assert not [process for process in tree if process.is_running()]
+    finally:
+        if served.poll() is None:
+            served.send_signal(signal.SIGTERM)
+            served.wait(timeout=60)
