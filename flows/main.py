@@ -10,7 +10,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,23 +49,25 @@ def _run(options: argparse.Namespace) -> None:
         return
     # The terminal shows the runner's progress; Prefect's own lines go to its pages.
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
-    with prefect_server(Path.cwd()):
-        from flows.pipeline import run_now
+    with prefect_server(Path.cwd()) as wait:
+        from flows.pipeline import run_now  # a few seconds, while the server starts
 
+        wait()
         run_now(options.targets or None, options.jobs)
 
 
 def _serve(options: argparse.Namespace) -> None:
     preflight()
-    from prefect.schedules import Cron
+    with prefect_server(Path.cwd()) as wait:
+        from prefect.schedules import Cron
 
-    try:
-        schedule = Cron(options.cron)
-    except ValueError as error:
-        raise UserError(f"--cron '{options.cron}': {error}") from None
-    with prefect_server(Path.cwd()):
         from flows.pipeline import pipeline
 
+        try:
+            schedule = Cron(options.cron)
+        except ValueError as error:
+            raise UserError(f"--cron '{options.cron}': {error}") from None
+        wait()
         say(f"scheduled '{options.cron}'; Ctrl-C ends the schedule")
         pipeline.serve(
             name="scheduled",
@@ -77,22 +79,28 @@ def _serve(options: argparse.Namespace) -> None:
 
 
 @contextmanager
-def prefect_server(root: Path) -> Iterator[None]:
-    """PREFECT_API_URL for the block: the configured server, the one that runs here, or one of our own."""
+def prefect_server(root: Path) -> Iterator[Callable[[], None]]:
+    """PREFECT_API_URL for the block: the configured server, the one that runs here, or one of our own.
+
+    Prefect must not be imported before: it reads its settings once. Yields what waits until the server answers.
+    """
     if servers.configured_prefect() is not None:
-        yield
+        yield lambda: None
         return
     os.environ["PREFECT_HOME"] = str(servers.prefect_home(root))
     url = servers.running_prefect(root)
     if url is not None:
         os.environ["PREFECT_API_URL"] = f"{url}/api"
-        yield
+        yield lambda: None
         return
     with servers.serving_prefect(root) as server:
-        with bar("starting the Prefect server"):
-            server.wait()
         os.environ["PREFECT_API_URL"] = f"{server.url}/api"
+
+        def wait() -> None:
+            with bar("starting the Prefect server"):
+                server.wait()
+
         try:
-            yield
+            yield wait
         finally:
             os.environ.pop("PREFECT_API_URL", None)

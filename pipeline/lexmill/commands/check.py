@@ -83,7 +83,7 @@ def _file_checks() -> list[Callable[[], None]]:
 
 
 def _files(name: str, source: FileSource) -> None:
-    from lexmill.corpora.files import locate
+    from lexmill.corpora.fetching.files import locate
 
     try:
         locate(source, Path.cwd())

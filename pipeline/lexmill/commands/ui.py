@@ -75,7 +75,7 @@ def _links(uri: str, mlflow: servers.Server | None, prefect: servers.Server | No
     # MLflow opens in a view for chat applications; this address opens the training runs.
     say(f"MLflow   {base}/#/experiments?workflowType=machine_learning")
     page = prefect.url if prefect is not None else servers.running_prefect(root)
-    say(f"Prefect  {page}/runs" if page else f"Prefect  {servers.configured_prefect()}")
+    say(f"Prefect  {page}" if page else f"Prefect  {servers.configured_prefect()}")
     say("report   reports/index.html    Ctrl-C ends the servers")
 
 
@@ -90,4 +90,4 @@ def _watch(started: list[servers.Server], borrowed: bool, root: Path, stack: Exi
             server = stack.enter_context(servers.serving_prefect(root))
             _wait(server, ended)
             started.append(server)
-            say(f"Prefect  {server.url}/runs")
+            say(f"Prefect  {server.url}")
