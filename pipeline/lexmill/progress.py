@@ -142,13 +142,13 @@ class _Terminal:
     def open(self) -> Any:
         if self._live is None:
             from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
             self._live = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=30),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[shown]}"),
+                TextColumn("{task.fields[shown]}", markup=False),
+                TimeElapsedColumn(),
                 TimeRemainingColumn(),
                 console=Console(stderr=True),
                 transient=True,
@@ -183,7 +183,9 @@ class _TerminalBar(Bar):
         self._task = self._live.add_task(description, total=total, shown="")
 
     def _show(self) -> None:
-        self._live.update(self._task, completed=self.done, shown=shown_text(self.shown))
+        count = f"{self.done:,.0f}/{self.total:,.0f}" if self.total else f"{self.done:,.0f}" if self.done else ""
+        parts = [part for part in (count, shown_text(self.shown)) if part]
+        self._live.update(self._task, completed=self.done, shown=" ".join(parts))
 
     def close(self) -> None:
         self._live.remove_task(self._task)
