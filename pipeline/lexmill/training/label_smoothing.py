@@ -6,8 +6,10 @@ al. 2017 train with 0.1)
     logsumexp(z) - (1 - s) z_y - s mean(z),    and its gradient by z is softmax(z) - (1 - s) onehot(y) - s / V.
 
 The logits of all positions would be the largest tensor of a training by far. So a slice of them is made at a time, and
-stays in the processor's cache: loss and gradients come from one pass over it, and backward only scales them. mean(z)
-costs nothing: it is h times the mean row of W. Cost: three matrix products, as without the fusion; memory O(slice * V).
+stays in the processor's cache: loss and gradients come from one visit, and backward only scales them. Three terms never
+touch a slice. mean(z) is h times the mean row of W; the s / V of the gradient adds the same row everywhere; and softmax
+is divided by its sum after it has met W or h, which are narrower. Cost: the three matrix products that it would take
+without the fusion, and 10 % (4,000 targets, D 256, V 4,000, one core); memory O(D * V).
 
 Shape letters: N targets, D width, V vocabulary.
 """
@@ -19,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_SLICE = {"cpu": 256}  # rows at a time: 256 x 6,000 logits are 6 MB
-_SLICE_ELSEWHERE = 4096
+_SLICE = {"cpu": 1 << 19}  # logits at a time: 2 MB, what a core's own cache holds
+_SLICE_ELSEWHERE = 1 << 26
 
 
 class _SmoothedCrossEntropy(torch.autograd.Function):
@@ -29,34 +31,36 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, target: Tensor, smoothing: float) -> Tensor:
         kind = hidden.device.type
-        autocast = torch.is_autocast_enabled(kind)
-        low = torch.get_autocast_dtype(kind) if autocast else weight.dtype
+        low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+        learning = any(ctx.needs_input_grad[:2])
         with torch.autocast(kind, enabled=False):
             h, w = hidden.to(low), weight.to(low)  # (N, D), (V, D)
-            wanted = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
-            grad_hidden = torch.empty_like(h) if wanted else None
-            grad_weight = torch.zeros_like(w) if wanted else None
-            total = torch.zeros((), dtype=torch.float32, device=h.device)
-            mean_row = w.float().mean(0)
-            step = _SLICE.get(kind, _SLICE_ELSEWHERE)
+            mean_row, h_sum = w.float().mean(0), h.float().sum(0)  # (D,) each
+            total = -smoothing * (h_sum @ mean_row)
+            grad_hidden = torch.empty(h.shape if learning else (0, 0), dtype=torch.float32, device=h.device)
+            grad_weight = torch.zeros(w.shape if learning else (0, 0), dtype=torch.float32, device=h.device)
+            step = max(32, _SLICE.get(kind, _SLICE_ELSEWHERE) // w.size(0))
             for start in range(0, h.size(0), step):
                 rows, y = h[start : start + step], target[start : start + step, None]
                 logits = (rows @ w.t()).float()  # (slice, V)
-                norm = logits.logsumexp(1, keepdim=True)
-                loss = norm.sum() - (1 - smoothing) * logits.gather(1, y).sum()
-                if smoothing:
-                    loss = loss - smoothing * (rows.float() @ mean_row).sum()
-                total += loss
-                if grad_hidden is not None and grad_weight is not None:
-                    grad = (
-                        logits.sub_(norm).exp_().sub_(smoothing / w.size(0)) if smoothing else logits.sub_(norm).exp_()
-                    )
-                    grad.scatter_add_(1, y, grad.new_full(y.shape, smoothing - 1))
-                    grad = grad.to(low)
-                    torch.mm(grad, w, out=grad_hidden[start : start + step])
-                    grad_weight.addmm_(grad.t(), rows)
-        if grad_hidden is not None and grad_weight is not None:
-            ctx.save_for_backward(grad_hidden.to(hidden.dtype), grad_weight.to(weight.dtype))
+                top = logits.amax(1, keepdim=True)
+                total += top.sum() - (1 - smoothing) * logits.gather(1, y).sum()
+                share = logits.sub_(top).exp_()  # the softmax, still to be divided by
+                mass = share.sum(1, keepdim=True)  # (slice, 1)
+                total += mass.log().sum()
+                if learning:
+                    share.scatter_add_(1, y, mass * (smoothing - 1))
+                    share = share.to(low)
+                    torch.div(share @ w, mass, out=grad_hidden[start : start + step])
+                    scaled = (rows / mass).to(low)
+                    if low == torch.float32:
+                        grad_weight.addmm_(share.t(), scaled)
+                    else:
+                        grad_weight += share.t() @ scaled
+            if learning:
+                grad_hidden -= smoothing * mean_row
+                grad_weight -= smoothing / w.size(0) * h_sum
+                ctx.save_for_backward(grad_hidden.to(hidden.dtype), grad_weight.to(weight.dtype))
         return total
 
     @staticmethod

@@ -7,6 +7,8 @@ global generator: seeding, saving and restoring its state covers them. Other dev
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn.functional import dropout
@@ -14,14 +16,28 @@ from torch.nn.functional import dropout
 _LEVELS = 1 << 16
 
 
-def _keep(like: Tensor, rate: float) -> tuple[Tensor, float]:
-    """Ones where an element is kept, zeros elsewhere, and the scale that keeps the mean."""
+def _factors(like: Tensor, rate: float) -> Tensor:
+    """0 where an element is dropped, 1 / (1 - rate) elsewhere."""
     dropped = round(rate * _LEVELS)
     count = like.numel()
     words = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(1 << 63), None)
     bits = words.view(torch.int16)[:count].view(like.shape)
-    keep = bits >= dropped - _LEVELS // 2
-    return keep.to(like.dtype), _LEVELS / (_LEVELS - dropped)
+    factors: Tensor = torch.where(bits >= dropped - _LEVELS // 2, _LEVELS / (_LEVELS - dropped), 0.0)
+    return factors.to(like.dtype)
+
+
+class _AddDropped(torch.autograd.Function):
+    """residual + factors * update in one pass each way."""
+
+    @staticmethod
+    def forward(ctx: Any, residual: Tensor, update: Tensor, factors: Tensor) -> Tensor:
+        ctx.save_for_backward(factors)
+        return torch.addcmul(residual, update, factors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        (factors,) = ctx.saved_tensors
+        return grads[0], grads[0] * factors, None
 
 
 def drop(hidden: Tensor, rate: float, training: bool) -> Tensor:
@@ -30,15 +46,14 @@ def drop(hidden: Tensor, rate: float, training: bool) -> Tensor:
         return hidden
     if hidden.device.type != "cpu":
         return dropout(hidden, rate, training=True)
-    keep, scale = _keep(hidden, rate)
-    return hidden * keep.mul_(scale)
+    return hidden * _factors(hidden, rate)
 
 
 def add_dropped(residual: Tensor, update: Tensor, rate: float, training: bool) -> Tensor:
-    """`residual + drop(update)`, in one pass over memory."""
+    """`residual + drop(update)`, without the tensor between."""
     if not training or rate == 0:
         return residual + update
     if update.device.type != "cpu":
         return residual + dropout(update, rate, training=True)
-    keep, scale = _keep(update, rate)
-    return torch.addcmul(residual, update, keep, value=scale)
+    out: Tensor = _AddDropped.apply(residual, update, _factors(update, rate))
+    return out
