@@ -59,13 +59,17 @@ def plot_curve(curve: str | Path, path: Path, title: str) -> None:
     points = read_curve(curve)
     figure = _figure()
     axes = figure.add_subplot()
-    for column, label, colour, marker in (
-        ("train_loss", "train", "#9aa7b8", ""),
-        ("valid_loss", "valid", "#c2410c", "o"),
-    ):
-        if column in points:
-            steps, values = zip(*points[column], strict=True)
-            axes.plot(steps, values, label=label, color=colour, marker=marker, markersize=3, linewidth=1.4)
+    if "train_loss" in points:
+        steps, values = (np.array(column) for column in zip(*points["train_loss"], strict=True))
+        window = max(1, len(values) // 40)
+        if window > 1:
+            axes.plot(steps, values, color="#d5dbe3", linewidth=0.8)
+        mean = np.convolve(values, np.full(window, 1 / window), mode="valid")  # of the last `window` points
+        label = "train" if window == 1 else f"train, mean of {window} points"
+        axes.plot(steps[window - 1 :], mean, label=label, color="#64748b", linewidth=1.4)
+    if "valid_loss" in points:
+        steps, values = (np.array(column) for column in zip(*points["valid_loss"], strict=True))
+        axes.plot(steps, values, label="valid", color="#c2410c", marker="o", markersize=3, linewidth=1.4)
     axes.set(xlabel="step", ylabel="loss (nats)", title=title)
     axes.grid(alpha=0.3)
     if axes.get_lines():
