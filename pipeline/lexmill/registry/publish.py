@@ -11,6 +11,7 @@ workspace or one local store wait for each other.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -221,10 +222,11 @@ def _make_model(client: MlflowClient, run: Run, folder: Path, description: dict[
         run_id=run.info.run_id,
         model_id=model.model_id,
     )
-    (root / ".lexmill").mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=root / ".lexmill") as beside:
+    beside = root / ".lexmill" / "publishing"
+    shutil.rmtree(beside, ignore_errors=True)  # of a publish that was killed
+    try:
         mlflow.pyfunc.save_model(
-            str(Path(beside) / "model"),
+            str(beside),
             loader_module=LOADER,
             data_path=str(folder),
             mlflow_model=about,
@@ -232,7 +234,9 @@ def _make_model(client: MlflowClient, run: Run, folder: Path, description: dict[
             input_example=description["example"]["input"],
             pip_requirements=requirements(),
         )
-        client.log_model_artifacts(model.model_id, str(Path(beside) / "model"))
+        client.log_model_artifacts(model.model_id, str(beside))
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
     return client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
 
 
@@ -277,7 +281,7 @@ def _register(client: MlflowClient, run: Run, model: LoggedModel, description: d
 def _decide(client: MlflowClient, params: Params, folder: Path, description: dict[str, Any], found: Found) -> Decision:
     champion = lookup.client_champion(client, found.name)
     if champion is None:
-        return Decision(True, "the first version, or none was champion")
+        return Decision(True, "the first version" if found.version == "1" else "no version was champion")
     if champion.version == found.version:
         return Decision(True, "it was made champion before the publishing was interrupted")
     if champion.kind != description["kind"]:

@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 _ANSWER_SECONDS = 5.0
 _SQLITE = "sqlite:///"
 _MAGIC = b"SQLite format 3\0"
-# MLflow's own patience is seven tries with growing pauses, four minutes in all; and it prints links of its own.
+# MLflow's own patience is seven tries with growing pauses, four minutes in all; it shows links and bars of its own.
 _MANNERS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }
 
 
