@@ -25,7 +25,7 @@ from lexmill.training import optimizers, random_states, schedules
 from lexmill.training.checkpoints import CheckpointFolder, Saved
 from lexmill.training.curve import Curve
 from lexmill.training.keeping import Keeper
-from lexmill.training.seeding import derive
+from lexmill.training.seeding import derive, seed_step
 from lexmill.training.settings import TrainingSettings
 from lexmill.training.stopping import Stopping
 from lexmill.training.task import Task, micro_batches, tensors
@@ -87,7 +87,7 @@ class TrainingModule(LightningModule):
         parts = micro_batches(rows, self.execution.micro_batch_tokens)
         total, count = 0.0, 0
         for index, part in enumerate(parts):
-            torch.manual_seed(derive(self.settings.seed, "step", step, index, self.global_rank))
+            seed_step(derive(self.settings.seed, "step", step, index, self.global_rank), self.device)
             with nullcontext() if index == len(parts) - 1 else self._no_exchange():
                 loss, targets = self.task.loss_sum(self.module, tensors(part, self.device))
                 self.manual_backward(loss)
@@ -115,7 +115,7 @@ class TrainingModule(LightningModule):
             raise self._not_finite("loss", step, rate)
         if count == 0:
             raise UserError(f"the batch of step {step} holds no target; the train split may be empty")
-        gradients = [p.grad for p in self.module.parameters() if p.grad is not None]
+        gradients = [p.grad for group in self._optimizer.param_groups for p in group["params"] if p.grad is not None]
         # Exchanged gradients are means over the ranks: world / count makes them the mean over all targets.
         scale = self.trainer.world_size / count
         norm = float(nn.utils.get_total_norm(gradients)) * scale
