@@ -7,6 +7,7 @@ run one stage twice.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,8 @@ def read(root: str | Path = ".", targets: Sequence[str] = (), also: Mapping[str,
     root = Path(root).resolve()
     try:
         with Repo(str(root)) as repo:
+            if repo.tmp_dir:
+                _mend_locks(Path(repo.tmp_dir))
             graph = repo.index.graph
             nodes = {stage_name(node, root): node for node in graph.nodes if getattr(node, "cmd", None)}
             needs = {
@@ -102,6 +105,31 @@ def read(root: str | Path = ".", targets: Sequence[str] = (), also: Mapping[str,
             for name in _order(wanted, needs)
         )
     )
+
+
+def _mend_locks(folder: Path) -> None:
+    """Remove DVC's file of held paths when a killed dvc left half of it: no later dvc can read it.
+
+    It is looked at under DVC's own guard, so nobody is writing it just now.
+    """
+    from dvc.lock import make_lock
+
+    held = folder / "rwlock"
+    if _is_json(held):
+        return
+    with make_lock(str(folder / "rwlock.lock"), tmp_dir=str(folder)):
+        if not _is_json(held):
+            held.unlink(missing_ok=True)
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return True
+    except ValueError:
+        return False
+    return True
 
 
 def stage_name(stage: Any, root: Path) -> str:

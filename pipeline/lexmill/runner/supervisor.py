@@ -57,11 +57,16 @@ class Supervisor:
             threading.Thread(target=self.stop, args=(how, GRACE_SECONDS), daemon=True).start()
 
     def stop(self, how: signal.Signals, grace: float) -> None:
-        """Ask the stage to end, then kill what is left after `grace` seconds."""
+        """Ask the stage to end; kill it after `grace` seconds, and dvc too when it does not end then by itself."""
         self._stopping.set()
         deadline = time.monotonic() + grace
         while self.child.poll() is None and time.monotonic() < deadline:
             self._ask(how)
+            time.sleep(_POLL_SECONDS)
+        # dvc first puts its lock files in order: they are not written in one piece.
+        deadline = time.monotonic() + TRAIL_SECONDS
+        while self.child.poll() is None and time.monotonic() < deadline:
+            self._kill_stages()
             time.sleep(_POLL_SECONDS)
         self.kill_rest()
 
@@ -77,6 +82,13 @@ class Supervisor:
                     process.send_signal(how if stages else signal.SIGINT)
         except psutil.NoSuchProcess:
             return  # it has just ended by itself
+
+    def _kill_stages(self) -> None:
+        try:
+            for process in psutil.Process(self.child.pid).children(recursive=True):
+                process.kill()
+        except psutil.NoSuchProcess:
+            return  # it has just ended
 
     def kill_rest(self) -> None:
         """Kill everything below this process, until nothing is left."""
