@@ -44,3 +44,5 @@ def test_the_sentence_over_all_models() -> None:
     assert summary({"a": clear}) == "The model beats every floor."
     assert summary({"a": clear, "b": clear}) == "All 2 models beat every floor."
     assert summary({"a": clear, "b": none, "c": unknown}) == "1 of 3 models beats every floor; b loses; c waits."
+    many = {"a": clear, "b": none, "c": none, "d": unknown}
+    assert summary(many) == "1 of 4 models beats every floor; 2 do not; 1 not measured."

@@ -89,7 +89,7 @@ def beside_floors(
 
 def _contender(one: Contender, y: float, scale: _Scale, is_model: bool, characters: int) -> Markup:
     low, high = one.ends
-    name = shortened(one.name, characters) if is_model else cut(plain(one.name), characters)
+    name = shortened(one.name, characters - characters // 6) if is_model else cut(plain(one.name), characters)
     return element(
         "g",
         element("title", f"{one.name}: {figure(one.value)}, interval {figure(low)} to {figure(high)}"),

@@ -1,7 +1,8 @@
 """Where the boxes of the DAG stand: a layered drawing (Sugiyama et al. 1981), columns by depth.
 
 Stages that share nothing but what gathers them all (the report) stand in bands one below the other. An edge that
-crosses columns gets a waypoint in each, so that it passes no box; edges to one gatherer share theirs.
+crosses columns gets a waypoint in each, so that it passes no box; edges from one stage share theirs, and so do those
+to one gatherer.
 """
 
 from __future__ import annotations
@@ -118,7 +119,9 @@ def _layered(graph: _Graph, band: Sequence[str], number: int) -> tuple[list[list
                 continue
             here: Node = before
             for between in range(graph.column[before] + 1, graph.column[name]):
-                point = Waypoint(name if name in graph.gatherers else before, number, between)
+                point = Waypoint(before, number, between)
+                if name in graph.gatherers and point not in nodes:  # along the stage's own line as far as there is one
+                    point = Waypoint(name, number, between)
                 nodes[point] = None
                 edges[here, point] = None
                 here = point

@@ -22,6 +22,7 @@ class Verdict:
         return {"clear": "✓", "within": "≈", "some": "◐", "none": "✕"}.get(self.state, "–")
 
 
+_NAMED = 2  # models that the summary names
 _NAMES = {
     "bleu": "BLEU",
     "chrf": "chrF",
@@ -79,6 +80,9 @@ def summary(verdicts: dict[str, Verdict]) -> str:
         return "The model beats every floor." if len(good) == 1 else f"All {len(good)} models beat every floor."
     first = f"{len(good)} of {len(verdicts)} models beat{'s' if len(good) == 1 else ''} every floor"
     rest = [f"{name} {verdict.words}" for name, verdict in verdicts.items() if name not in good]
+    if len(rest) > _NAMED:  # a headline, not a list; the cards below have each
+        rest = [f"{len(judged) - len(good)} do not"] if len(judged) > len(good) else []
+        rest += [f"{len(verdicts) - len(judged)} not measured"] if len(verdicts) > len(judged) else []
     return "; ".join([first, *rest]) + "."
 
 
