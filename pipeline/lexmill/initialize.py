@@ -197,7 +197,7 @@ def _typed(entry: dict[str, Any]) -> Corpus:
 
 
 def _located(corpus: Corpus, root: Path) -> dict[str, Path]:
-    from lexmill.corpora.files import locate
+    from lexmill.corpora.fetching.files import locate
 
     assert isinstance(corpus.source, FileSource)
     return locate(corpus.source, root)
@@ -209,9 +209,9 @@ def count(corpus: Corpus, root: Path) -> Counts:
     Raises:
         UserErrors: all their faults, with file and line.
     """
-    from lexmill.corpora.faults import Faults
-    from lexmill.corpora.readers import read
-    from lexmill.corpora.source_files import SourceFiles
+    from lexmill.corpora.preparing.faults import Faults
+    from lexmill.corpora.preparing.readers import read
+    from lexmill.corpora.preparing.source_files import SourceFiles
 
     located = _located(corpus, root)
     counts = Counts()
