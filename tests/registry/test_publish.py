@@ -11,6 +11,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 
+from lexmill import layout, storage
 from lexmill.errors import RetryableError, UserError
 from lexmill.execution import Execution
 from lexmill.params import Params
@@ -279,6 +280,15 @@ def test_a_champion_that_was_not_made_here_stays(params: Params, root: Path, exe
     (outcome,) = publish_model(params, root, "gpt", 0.5, seed=0)
     assert (outcome.version, outcome.champion) == ("2", False)
     assert "version 1 is no model of ours" in outcome.reason
+
+
+def test_a_model_without_samples_is_published_without_an_example(params: Params, root: Path) -> None:
+    make(params, root, "gpt")
+    storage.write_json(root / layout.samples("gpt"), {"samples": []})
+    package.write(params, "language_model", "gpt", root)
+    (outcome,) = publish_all(params, Execution(tracking_uri=URI), lambda _: None, root)
+    assert outcome.champion
+    assert "An example" not in (root / layout.package("gpt") / "card.md").read_text()
 
 
 def test_nothing_to_publish_and_a_package_changed_by_hand(params: Params, root: Path, execution: Execution) -> None:

@@ -67,10 +67,14 @@ def _use(kind: str, name: str, example: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield "```python"
     yield "import mlflow"
-    yield f'mlflow.pyfunc.load_model("models:/{name}@champion").predict({_text(example["input"][:1])})'
+    yield f'mlflow.pyfunc.load_model("models:/{name}@champion").predict({_text(example["input"][:1] or ["..."])})'
     yield "```"
     yield ""
-    yield f"or `lexmill {KINDS[kind].verb} --model {name}`. An example, from its evaluation:"
+    yield f"or `lexmill {KINDS[kind].verb} --model {name}`."
+    yield ""
+    if not example["input"]:
+        return
+    yield "An example, from its evaluation:"
     yield ""
     yield "```"
     yield f"in   {_text(example['input'][0])}"
