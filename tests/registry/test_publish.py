@@ -282,7 +282,7 @@ def test_a_champion_that_was_not_made_here_stays(params: Params, root: Path, exe
     assert "version 1 is no model of ours" in outcome.reason
 
 
-def test_a_model_without_samples_is_published_without_an_example(params: Params, root: Path) -> None:
+def test_a_model_without_samples_is_published_all_the_same(params: Params, root: Path) -> None:
     make(params, root, "gpt")
     storage.write_json(root / layout.samples("gpt"), {"samples": []})
     package.write(params, "language_model", "gpt", root)

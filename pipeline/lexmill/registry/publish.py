@@ -231,7 +231,7 @@ def _make_model(client: MlflowClient, run: Run, folder: Path, description: dict[
             data_path=str(folder),
             mlflow_model=about,
             signature=signature(description),
-            input_example=description["example"]["input"] or None,
+            input_example=description["example"]["input"] or [""],
             pip_requirements=requirements(),
         )
         client.log_model_artifacts(model.model_id, str(beside))
