@@ -222,3 +222,19 @@ def test_dropout_passes_the_gradient_of_what_it_kept() -> None:
     out = add_dropped(torch.zeros(7, 5), hidden, 0.5, training=True)
     out.sum().backward()
     torch.testing.assert_close(hidden.grad, torch.where(out == 0, 0.0, 2.0))
+
+
+def test_under_bf16_with_dropout_it_trains_near_float32() -> None:
+    module = make(dropout=0.2).train()
+    source, mask, target = pairs([(7, 5), (4, 6)])
+    gradients = []
+    for low in (False, True):
+        torch.manual_seed(0)
+        module.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+            loss = module(source, mask, target).float().pow(2).mean()
+        loss.backward()
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in module.parameters()]))
+    exact, near = gradients
+    assert near.dtype == torch.float32
+    assert float((near - exact).norm() / exact.norm()) < 0.05

@@ -25,7 +25,7 @@ class FeedForward(nn.Module):
         """Args: dropout: on the activations (Vaswani et al. have none there; GPT-2 neither)."""
         super().__init__()
         self.expand = nn.Linear(d_model, d_ffn)
-        self.activation = nn.ReLU() if activation == "relu" else nn.GELU(approximate="tanh")
+        self.activation = nn.ReLU(inplace=True) if activation == "relu" else nn.GELU(approximate="tanh")
         self.dropout = Dropout(dropout)
         self.output = nn.Linear(d_ffn, d_model)
 

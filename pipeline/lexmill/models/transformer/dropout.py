@@ -22,8 +22,7 @@ def _factors(like: Tensor, rate: float) -> Tensor:
     count = like.numel()
     words = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(1 << 63), None)
     bits = words.view(torch.int16)[:count].view(like.shape)
-    factors: Tensor = torch.where(bits >= dropped - _LEVELS // 2, _LEVELS / (_LEVELS - dropped), 0.0)
-    return factors.to(like.dtype)
+    return (bits >= dropped - _LEVELS // 2).float().mul_(_LEVELS / (_LEVELS - dropped))
 
 
 class _AddDropped(torch.autograd.Function):

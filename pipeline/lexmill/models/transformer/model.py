@@ -128,7 +128,8 @@ class Transformer(nn.Module):
         end = start + tokens.size(1)
         if end > self.max_positions:
             raise ValueError(f"{end} positions, but the model has {self.max_positions} (max_positions)")
-        hidden = self.embedding(tokens) * math.sqrt(self.shape.d_model) + self.positions[start:end]
+        scale = math.sqrt(self.shape.d_model)
+        hidden = torch.add(self.positions[start:end], self.embedding(tokens), alpha=scale)
         return drop(hidden, self.shape.dropout, self.training)
 
     def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
