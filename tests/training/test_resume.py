@@ -157,6 +157,19 @@ def test_what_is_damaged_is_passed_over(folder: CheckpointFolder, damage: str) -
     assert saved.step == 1
 
 
+def test_a_damaged_one_that_was_passed_over_goes_at_the_next_save(folder: CheckpointFolder) -> None:
+    save(folder, 1, 2, 9)
+    (folder.path / "step-00000009" / "COMPLETE").unlink()
+    save(folder, 4)
+    assert sorted(path.name for path in folder.path.glob("step-*")) == ["step-00000002", "step-00000004"]
+
+
+def test_a_root_that_is_no_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "root").write_text("a file", encoding="utf-8")
+    with pytest.raises(UserError, match=r"cannot be written here .* choose another checkpoint_root"):
+        train(ArithmeticTask(), tmp_path / "root")
+
+
 def test_nothing_there_is_nothing_to_resume(folder: CheckpointFolder) -> None:
     assert folder.latest() is None
     folder.path.mkdir()

@@ -63,8 +63,13 @@ class CheckpointFolder:
 
         Raises:
             RetryableError: when another process trains the same right now.
+            UserError: when the folder cannot be made.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except (PermissionError, NotADirectoryError, FileExistsError) as error:
+            problem = f"checkpoints cannot be written here ({error.strerror}); choose another checkpoint_root"
+            raise UserError(problem, self.path.parent) from None
         with open(self.path / "lock", "a", encoding="utf-8") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -86,8 +91,11 @@ class CheckpointFolder:
             write_json(folder / _STATE, {**state, "step": step, "identity": self.identity})
             hashes = {path.name: sha256_file(path) for path in sorted(folder.iterdir())}
         write_json(target / _MARK, {"step": step, "files": hashes})
-        for old in self._steps()[:-_KEPT]:
-            shutil.rmtree(old)
+        steps = self._steps()
+        now = steps.index(target)
+        # Later ones are damaged or were never marked: this training has passed over them.
+        for other in steps[: max(0, now + 1 - _KEPT)] + steps[now + 1 :]:
+            shutil.rmtree(other)
 
     def latest(self) -> Saved | None:
         """The newest complete checkpoint, or None; one that is unmarked or damaged is passed over.

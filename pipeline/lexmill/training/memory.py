@@ -1,7 +1,8 @@
 """Keeps freed memory for the next step.
 
 A step frees and allocates the same large tensors as the step before. glibc gives each back to the system at once and
-asks for it again, and the page faults cost up to a tenth of a small model's training time on a CPU.
+asks for it again, and the page faults cost up to a tenth of a small model's training time on a CPU. The price is that
+memory once used stays taken until the process ends.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Summed cross-entropy with its gradient made in the same pass over the logits.
 
-torch's own path walks the (N, V) logits about six times and holds three tensors of their size; this one works in
-blocks that stay in the processor's cache and holds one, the gradient. Equal to
-`torch.nn.functional.cross_entropy(..., reduction="sum")`, whose definition of label smoothing it takes over.
+torch's own path holds three tensors of the logits' size beside them; this one works in blocks and holds one, the
+gradient, in the same time. Equal to `torch.nn.functional.cross_entropy(..., reduction="sum")`, whose definition of label smoothing it takes over.
 
 Shape letters: N targets, V vocabulary.
 """
