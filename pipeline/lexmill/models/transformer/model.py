@@ -16,10 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from lexmill.models.common.attention import CrossAttention, KeyValueCache, SelfAttention
+from lexmill.models.common.dropout import Dropout
 from lexmill.models.common.feed_forward import FeedForward
 from lexmill.models.common.init import xavier_init
 from lexmill.models.transformer.cache import TransformerCache
-from lexmill.models.transformer.dropout import add_dropped, drop
+from lexmill.models.transformer.dropout import add_dropped
 from lexmill.params import TransformerShape
 
 
@@ -110,6 +111,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.shape, self.vocab_size = shape, vocab_size
         self.embedding = nn.Embedding(vocab_size, shape.d_model)
+        self.dropout = Dropout(shape.dropout)
         self.encoder = nn.ModuleList([EncoderLayer(shape) for _ in range(shape.encoder_layers)])
         self.decoder = nn.ModuleList([DecoderLayer(shape) for _ in range(shape.decoder_layers)])
         pre = shape.norm == "pre"  # in post-norm every layer ends with a norm already
@@ -130,7 +132,8 @@ class Transformer(nn.Module):
             raise ValueError(f"{end} positions, but the model has {self.max_positions} (max_positions)")
         scale = math.sqrt(self.shape.d_model)
         hidden = torch.add(self.positions[start:end], self.embedding(tokens), alpha=scale)
-        return drop(hidden, self.shape.dropout, self.training)
+        out: Tensor = self.dropout(hidden)
+        return out
 
     def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
         """(B, S) int64 and bool (true: a token, false: padding) -> memory (B, S, D)."""
