@@ -1,7 +1,8 @@
 """Summed cross-entropy with its gradient made in the same pass over the logits.
 
 torch's own path holds three tensors of the logits' size beside them; this one works in blocks and holds one, the
-gradient, in the same time. Equal to `torch.nn.functional.cross_entropy(..., reduction="sum")`, whose definition of label smoothing it takes over.
+gradient, in the same time. Equal to `torch.nn.functional.cross_entropy(..., reduction="sum")`, whose definition of
+label smoothing it takes over.
 
 Shape letters: N targets, V vocabulary.
 """

@@ -2,8 +2,9 @@
 
 Pre-norm blocks, learned positions, GELU (tanh form), output matrix tied to the embedding, residual projections
 scaled down at the start. Dropout acts on embeddings and residual branches, not on the attention weights: that would
-cost the fused attention kernel, and on a CPU nearly double a step's time. Cost: about 6 * parameters FLOPs a token of training plus
-the attention's 12 * n_layer * context * d_model; memory O(B * T * (n_layer * D + V)).
+cost the fused attention kernel, and on a CPU nearly double a step's time.
+Cost: about 6 * parameters FLOPs a token of training plus the attention's 12 * n_layer * context * d_model; memory
+O(B * T * (n_layer * D + V)).
 
 Shape letters: B batch, T time, D width, V vocabulary.
 """
