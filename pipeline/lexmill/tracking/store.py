@@ -155,7 +155,7 @@ def _revision(path: Path) -> str | None:
 def locked(path: Path) -> Iterator[None]:
     """Hold a lock file; the lock ends with the process, however that ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a") as stream:
+    with open(path, "ab") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield
 

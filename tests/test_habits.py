@@ -1,0 +1,107 @@
+"""Habits that a machine can hold: docstrings name arguments that exist, text is UTF-8 in any locale, no idle keys."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lexmill.execution import Execution
+from lexmill.params import Params
+
+ROOT = Path(__file__).parent.parent
+MODULES = sorted([*(ROOT / "pipeline").rglob("*.py"), *(ROOT / "flows").glob("*.py")])
+TREES = {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def arguments(function: Function) -> set[str]:
+    given = function.args
+    return {one.arg for one in [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg] if one}
+
+
+def fields(cls: ast.ClassDef) -> set[str]:
+    """What a class is made with: the arguments of `__init__`, or a dataclass's fields."""
+    made = {one.target.id for one in cls.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)}
+    inits = [one for one in cls.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
+    return made.union(*map(arguments, inits))
+
+
+def documented(docstring: str) -> set[str]:
+    """The names of an `Args:` section (`a, b: what`); lines that go on are indented deeper."""
+    section = re.search(r"^( *)Args:\n((?:\1 +.*\n?|\n)+)", docstring, re.MULTILINE)
+    if section is None:
+        return set()
+    lines = [line for line in section[2].split("\n") if line.strip()]
+    indent = min(len(line) - len(line.lstrip()) for line in lines)
+    heads = [line.strip().partition(":")[0] for line in lines if len(line) - len(line.lstrip()) == indent]
+    return {name.strip(" `*") for head in heads for name in head.split(",")}
+
+
+def idle_words(module: str, tree: ast.Module) -> Iterator[str]:
+    """What `Args:` sections name that is no argument."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            known = fields(node) if isinstance(node, ast.ClassDef) else arguments(node)
+            for name in sorted(documented(ast.get_docstring(node) or "") - known):
+                yield f"{module}:{node.lineno} {node.name}: {name}"
+
+
+def test_a_docstring_speaks_of_arguments_that_are_there() -> None:
+    nodes = [node for tree in TREES.values() for node in ast.walk(tree)]
+    told = [documented(ast.get_docstring(n) or "") for n in nodes if isinstance(n, ast.ClassDef | ast.FunctionDef)]
+    assert sum(map(len, told)) > 200, "the sections are not found"
+    assert [word for module, tree in TREES.items() for word in idle_words(module, tree)] == []
+    stale = 'def f(a, b):\n    """Do it.\n\n    Args:\n        a, c: two.\n            more: of c\n    """'
+    assert list(idle_words("m", ast.parse(stale))) == ["m:1 f: c"]
+
+
+def opens_text(call: ast.Call) -> bool:
+    """Whether a call opens, reads or writes a file as text."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if name in ("read_text", "write_text"):
+        # `storage.write_text` and the like are ours and always write UTF-8.
+        return isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "") != "storage"
+    if name != "open" or (isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "") == "tarfile"):
+        return False
+    modes = [one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    built_in = isinstance(call.func, ast.Name)
+    mode = next((text for text in modes if re.fullmatch(r"[rwaxbt+]{1,3}", text)), "r" if built_in else "b")
+    return "b" not in mode
+
+
+def test_text_is_utf8_whatever_the_locale() -> None:
+    calls = [
+        (f"{module}:{node.lineno}", any(word.arg == "encoding" for word in node.keywords))
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and opens_text(node)
+    ]
+    assert len(calls) > 10
+    assert [place for place, named in calls if not named] == []
+
+
+def keys(cls: Any) -> Iterator[tuple[str, str]]:
+    """(class, field) of a dataclass and of all dataclasses in it."""
+    for name, kind in typing.get_type_hints(cls).items():
+        yield cls.__name__, name
+        waiting = [kind]
+        while waiting:
+            one = waiting.pop()
+            if dataclasses.is_dataclass(one):
+                yield from keys(one)
+            waiting.extend(typing.get_args(one))
+
+
+@pytest.mark.parametrize("root", [Params, Execution])
+def test_no_key_is_accepted_and_unused(root: Any) -> None:
+    read = {node.attr for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    tags = {"kind", "format", "name"}  # they choose the dataclass
+    assert {f"{cls}.{name}" for cls, name in keys(root) if name not in read | tags} == set()
