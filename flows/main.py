@@ -17,7 +17,7 @@ from pathlib import Path
 from lexmill.commands import servers
 from lexmill.commands.run import preflight, run_nothing
 from lexmill.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, UserError
-from lexmill.progress import bar, say
+from lexmill.progress import bar, say, speak_utf8
 from lexmill.quiet import quieten
 from lexmill.stages.entry import outcome, terminate
 
@@ -36,6 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     if options.jobs < 1:
         parser.error(f"--jobs must be at least 1, got {options.jobs}")
     quieten()
+    speak_utf8()
     signal.signal(signal.SIGTERM, terminate)  # Prefect gives SIGTERM back to the handler it found
     code, message = outcome(lambda: _run(options) if options.command == "run" else _serve(options))
     if message and code not in (EXIT_INTERRUPTED, EXIT_TERMINATED):

@@ -86,6 +86,14 @@ def test_text_is_utf8_whatever_the_locale() -> None:
     ]
     assert len(calls) > 10
     assert [place for place, named in calls if not named] == []
+    # A child's output too: `text=True` alone decodes it as the locale says.
+    words = {
+        f"{module}:{node.lineno}": {word.arg for word in node.keywords}
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+    }
+    assert [place for place, given in words.items() if {"text", "capture_output"} <= given] == []
 
 
 def keys(cls: Any) -> Iterator[tuple[str, str]]:

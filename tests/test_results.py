@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ from lexmill import layout, results, storage
 from lexmill.errors import UserError
 from lexmill.params import Params, parse
 
+ROOT = Path(__file__).parent.parent
 MODEL: dict[str, Any] = {
     "family": "gpt",
     "corpus": "plays",
@@ -101,3 +105,24 @@ def test_a_tie_does_not_beat(params: Params, workspace: Path) -> None:
     write(workspace, "evaluate_language_model", "gpt", {"test": {"bits_per_byte": 2.9}})
     (row,) = results.collect(params, workspace)
     assert not row.beats_floor("byte_trigram")
+
+
+@pytest.mark.parametrize("door", ["from lexmill.cli import main", "from flows.main import main"])
+def test_they_are_shown_in_any_locale(door: str) -> None:
+    """Arrows and texts are no ASCII; a run of hours must not end in a traceback for that."""
+    code = f"""
+import sys
+from lexmill.commands import run, show
+from lexmill.results import Row
+row = Row("gpt", "plays", "language_model", "bits_per_byte", 2.0, None, None, False, {{"unigram": 4.0}})
+show.show_results = lambda as_json: run.show_results([row], "demo")
+run.run_nothing = lambda targets, jobs: run.show_results([row], "demo") or True
+run.preflight = lambda: None
+{door}
+sys.argv = ["x", "results" if "cli" in {door!r} else "run"]
+main()
+"""
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, env=environment, cwd=ROOT)
+    assert done.returncode == 0, done.stderr.decode()
+    assert "bits per byte ↓" in done.stdout.decode("utf-8")

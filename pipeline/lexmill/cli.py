@@ -211,9 +211,9 @@ def init_translate(
 
 def main() -> None:
     """The console script: faults as sentences on standard error, each with its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(encoding="utf-8", errors="replace")
+    from lexmill.progress import speak_utf8
+
+    speak_utf8()
     try:
         app()
     except Exception as error:

@@ -36,6 +36,13 @@ def shown_text(shown: dict[str, Any]) -> str:
     )
 
 
+def speak_utf8() -> None:
+    """Write UTF-8 to standard output and error, whatever the locale: figures and texts hold more than ASCII."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="replace")
+
+
 def _write(text: str) -> None:
     try:
         sys.stderr.write(text + "\n")

@@ -145,7 +145,12 @@ def git_state(root: Path) -> dict[str, str]:
 def _git(root: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=60
+            ["git", "-C", str(root), *arguments],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=True,
+            timeout=60,
         )
     except (OSError, subprocess.SubprocessError):
         return None  # no git here, or no repository

@@ -109,7 +109,8 @@ def _prepare_sqlite(path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "mlflow", "db", "upgrade", f"{_SQLITE}{path}"],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             check=False,
             env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"},
         )

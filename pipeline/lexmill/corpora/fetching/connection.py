@@ -85,7 +85,7 @@ def _pip_config() -> dict[str, str]:
     if os.environ.get("PIP_CONFIG_FILE") == os.devnull:  # pip's word for "no file"
         return _pip_variables()
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
-    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", errors="replace", check=False)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
     if done.returncode != 0:
         if "No module named pip" in done.stderr:
             return _pip_variables()

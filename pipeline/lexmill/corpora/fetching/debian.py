@@ -94,7 +94,7 @@ def _from_apt(source: PackageSource, sha256: str, cache: DownloadCache) -> Path:
             env={**os.environ, "LC_ALL": "C"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             check=False,
         )

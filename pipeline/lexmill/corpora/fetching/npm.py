@@ -96,7 +96,13 @@ def _registry(name: str, config: dict[str, str], workspace: Path) -> str:
         )
     for key in ([f"{scope}:registry"] if scope else []) + ["registry"]:
         done = subprocess.run(
-            [npm, "config", "get", key], capture_output=True, text=True, cwd=workspace, check=False, timeout=60
+            [npm, "config", "get", key],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            cwd=workspace,
+            check=False,
+            timeout=60,
         )
         address = done.stdout.strip()
         if done.returncode == 0 and address.startswith(("http://", "https://")):
