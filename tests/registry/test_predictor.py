@@ -10,11 +10,10 @@ import pytest
 from lexmill.errors import UserError, UserErrors
 from lexmill.params import Params
 from lexmill.registry import package
-from lexmill.registry.kinds import kind_of
 from lexmill.registry.loader import as_texts, load_package
 from lexmill.registry.predictor import Predictor
 
-from .conftest import make
+from .conftest import KINDS, make
 
 TEXTS = ["Good day", "", "a much longer line than the others, to be padded against", "Good day", " "]
 
@@ -22,7 +21,7 @@ TEXTS = ["Good day", "", "a much longer line than the others, to be padded again
 @pytest.fixture(params=["gpt", "tickets", "en_de"])
 def model(request: pytest.FixtureRequest, params: Params, tmp_path: Path) -> Predictor:
     make(params, tmp_path, request.param)
-    return load_package(package.write(params, kind_of(params, request.param).kind, request.param, tmp_path))
+    return load_package(package.write(params, KINDS[request.param], request.param, tmp_path))
 
 
 def _settings(model: Predictor) -> dict[str, Any]:
@@ -82,7 +81,7 @@ def test_wrong_settings_are_told_all_at_once(
     name: str, settings: dict[str, Any], faults: list[str], params: Params, tmp_path: Path
 ) -> None:
     make(params, tmp_path, name)
-    model = load_package(package.write(params, kind_of(params, name).kind, name, tmp_path))
+    model = load_package(package.write(params, KINDS[name], name, tmp_path))
     with pytest.raises(UserErrors) as caught:
         model.predict(["text"], settings)
     for fault in faults:

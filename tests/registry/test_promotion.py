@@ -8,15 +8,14 @@ import pytest
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.registry.promotion import Decision, decide
 
-from .conftest import rows_of
+from .conftest import KINDS, rows_of
 
-KINDS = {"gpt": "language_model", "tickets": "classifier", "en_de": "translator"}
 Row = dict[str, Any]
 
 
 def _decide(name: str, challenger: list[Row], champion: list[Row], significance: float = 0.05) -> Decision:
     return decide(
-        KINDS[name],  # type: ignore[arg-type]
+        KINDS[name],
         challenger,
         champion,
         champion_version="7",

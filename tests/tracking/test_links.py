@@ -3,7 +3,7 @@
 import json
 from urllib.parse import parse_qs
 
-from lexmill.tracking.links import base_url, compare_url, experiment_url, model_url
+from lexmill.tracking.links import base_url, compare_url, experiment_url
 
 
 def test_a_local_database_is_shown_where_make_ui_serves_it() -> None:
@@ -25,7 +25,3 @@ def test_runs_side_by_side() -> None:
         "runs": ["a", "b"],
         "experiments": ["3"],
     }
-
-
-def test_a_models_page() -> None:
-    assert model_url("http://h", "en_de", "2") == "http://h/#/models/en_de/versions/2"

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from lexmill.errors import UserError
 from lexmill.params import Params
-from lexmill.strict import nearest
 
 Kind = Literal["language_model", "classifier", "translator"]
 
@@ -45,11 +43,3 @@ KINDS: dict[str, KindOf] = {
     "classifier": KindOf("classifier", "classifiers", "finetune", "classifier", "classify"),
     "translator": KindOf("translator", "translators", "train_translator", "translator", "translate"),
 }
-
-
-def kind_of(params: Params, name: str) -> KindOf:
-    """The kind of the model with this name; raises `UserError` when params.yaml has none."""
-    for kind in KINDS.values():
-        if name in kind.models(params):
-            return kind
-    raise UserError(f"params.yaml has no model '{name}'{nearest(name, params.model_names)}")

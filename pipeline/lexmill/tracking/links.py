@@ -34,8 +34,3 @@ def compare_url(base: str, experiment_id: str, run_ids: Sequence[str]) -> str:
     """Runs beside each other: parallel coordinates, curves, params."""
     runs, experiments = (quote(json.dumps(list(ids), separators=(",", ":"))) for ids in (run_ids, [experiment_id]))
     return f"{base}/#/compare-runs?runs={runs}&experiments={experiments}"
-
-
-def model_url(base: str, name: str, version: str) -> str:
-    """The page of a registered model's version."""
-    return f"{base}/#/models/{quote(name, safe='')}/versions/{version}"
