@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup repro run test lint unit e2e torture bench ui lock clean
+.PHONY: help setup repro run test lint unit e2e ui lock clean
 
 PYTHON ?= python3
 # The CPU build is taken where pip is configured for it; elsewhere the same version may be a GPU build.
@@ -53,16 +53,10 @@ lint: $(STAMP)
 
 # One torch thread a worker: two workers on two cores would otherwise fight for them.
 unit: $(STAMP)
-	@OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist loadfile -m "not e2e and not torture"
+	@OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist loadfile -m "not e2e"
 
 e2e: $(STAMP)
-	@"$(BIN)/python" -m pytest -q -m "e2e and not torture"
-
-torture: $(STAMP) ## long proofs: kills at random moments
-	@"$(BIN)/python" -m pytest -q -m torture
-
-bench: $(STAMP) ## measure; the results belong into docs/experiments.md
-	@"$(BIN)/python" -m benchmarks
+	@"$(BIN)/python" -m pytest -q -m e2e
 
 ui: $(STAMP) ## the MLflow and Prefect pages on 127.0.0.1
 	@"$(BIN)/lexmill" ui
@@ -76,5 +70,5 @@ lock: $(STAMP) ## resolve requirements.lock anew from pyproject.toml
 	  p.write_text(re.sub(r"^(?:torch|triton|nvidia-[\w-]+|cuda-[\w-]+)==.*\n(?:    --hash.*\n)+", "", p.read_text(), flags=re.M))'
 	@grep -c == requirements.lock
 
-clean: ## remove .venv and what was not committed of the caches; artifacts stay
+clean: ## remove .venv and the checkers' caches; artifacts stay
 	@rm -rf "$(VENV)" .mypy_cache .ruff_cache .pytest_cache
