@@ -10,14 +10,12 @@ Wall time and speed go to .lexmill/metrics/finetune-<name>.json, which git ignor
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import layout, params, progress
+from lexmill import layout, params
 from lexmill.errors import UserError
-from lexmill.execution import load_execution
 from lexmill.stages.entry import run_stage
-from lexmill.storage import new_folder, sha256_file, sha256_folder, write_json
+from lexmill.storage import sha256_file, sha256_folder
 from lexmill.strict import nearest
 
 if TYPE_CHECKING:
@@ -38,15 +36,13 @@ def main(name: str) -> None:
     if name not in choices.classifiers:
         raise UserError(f"classifiers.{name} is not in params.yaml{nearest(name, choices.classifiers)}")
     chosen = choices.classifiers[name]
-    execution = load_execution()
 
     from lexmill.corpora.prepared import PreparedCorpus
-    from lexmill.models import folder as model_folder
     from lexmill.models.bert import model as bert
     from lexmill.models.bert import tokenizer as bert_tokenizer
-    from lexmill.training import engine, identity
+    from lexmill.training import identity
     from lexmill.training.classification import ClassificationTask
-    from lexmill.training.curve import write_csv
+    from lexmill.training.production import produce
     from lexmill.training.seeding import derive, seed_all
 
     corpus = PreparedCorpus(layout.corpus(chosen.corpus))
@@ -77,7 +73,6 @@ def main(name: str) -> None:
     train = _batches(corpus, "train", tokenizer, chosen, choices.data_seed)
     valid = _batches(corpus, "valid", tokenizer, chosen, choices.data_seed)
     task = ClassificationTask(module, train, valid)
-    settings = settings_of(chosen, train.steps_per_epoch, choices.training_seed)
     trajectory = {
         "config": config,
         "batch_size": chosen.batch_size,
@@ -88,16 +83,17 @@ def main(name: str) -> None:
         "code": identity.code(*CODE, "training"),
         "libraries": {**identity.libraries(), **_versions("transformers", "tokenizers")},
     }
-    result = engine.fit(task, settings, execution, name=f"finetune-{name}", identity=trajectory)
-    if not result.first_rank:
-        return
-    with new_folder(layout.model(name)) as folder:
-        model_folder.save(folder, config, module)
-        bert_tokenizer.copy(checkpoint, folder / model_folder.TOKENIZER)
-    write_csv(layout.curve(name), result.rows)
-    write_json(layout.metrics("finetune", name), metrics(result, task, chosen.max_tokens))
-    _report_speed(name, result)
-    engine.checkpoint_folder(settings, execution, f"finetune-{name}", trajectory).remove()
+    produce(
+        "finetune",
+        name,
+        task,
+        settings_of(chosen, train.steps_per_epoch, choices.training_seed),
+        config=config,
+        trajectory=trajectory,
+        add_tokenizer=lambda folder: bert_tokenizer.copy(checkpoint, folder),
+        metrics=lambda result: metrics(result, task, chosen.max_tokens),
+        speed=speed,
+    )
 
 
 def settings_of(chosen: params.Classifier, steps_per_epoch: int, seed: int) -> TrainingSettings:
@@ -167,14 +163,11 @@ def _versions(*names: str) -> dict[str, str]:
     return {name: version(name) for name in names}
 
 
-def _report_speed(name: str, result: FitResult) -> None:
-    per_second = result.tokens / result.step * result.steps_now / max(result.seconds, 1e-9)  # one target a text
-    speed = {"seconds": result.seconds, "steps": result.steps_now, "texts_per_second": per_second}
-    write_json(Path(".lexmill") / "metrics" / f"finetune-{name}.json", speed)
-    progress.say(
-        f"finetune {name}: valid accuracy {100 * result.metrics['valid_accuracy']:.1f}, loss"
-        f" {result.metrics['valid_loss']:.3f}, {per_second:.0f} texts/s"
-    )
+def speed(result: FitResult) -> tuple[dict[str, float], str]:
+    """Texts a second, as a figure and as a sentence."""
+    rate = result.tokens / result.step * result.steps_now / max(result.seconds, 1e-9)  # one target a text
+    accuracy, loss = 100 * result.metrics["valid_accuracy"], result.metrics["valid_loss"]
+    return {"texts_per_second": rate}, f"valid accuracy {accuracy:.1f}, loss {loss:.3f}, {rate:.0f} texts/s"
 
 
 if __name__ == "__main__":

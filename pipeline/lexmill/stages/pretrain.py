@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import layout, params, progress
+from lexmill import layout, params
 from lexmill.errors import UserError
-from lexmill.execution import load_execution
 from lexmill.stages.entry import run_stage
-from lexmill.storage import new_folder, sha256_file, write_json
+from lexmill.storage import sha256_file
 from lexmill.strict import nearest
 
 if TYPE_CHECKING:
@@ -34,16 +32,13 @@ def main(name: str) -> None:
     if name not in choices.language_models:
         raise UserError(f"language_models.{name} is not in params.yaml{nearest(name, choices.language_models)}")
     model = choices.language_models[name]
-    execution = load_execution()
 
     from lexmill import models, tokenizers
     from lexmill.data.shards import TokenShards
-    from lexmill.models import folder as model_folder
-    from lexmill.training import engine, identity
-    from lexmill.training.curve import write_csv
+    from lexmill.training import identity
     from lexmill.training.language_model import LanguageModelTask
+    from lexmill.training.production import produce, settings_of
     from lexmill.training.seeding import derive, seed_all
-    from lexmill.training.settings import TrainingSettings
 
     shards = layout.tokens(model.corpus, model.tokenizer)
     train, valid = TokenShards(shards, "train"), TokenShards(shards, "valid")
@@ -70,16 +65,6 @@ def main(name: str) -> None:
         batch_tokens=model.batch_tokens,
         data_seed=choices.data_seed,
     )
-    settings = TrainingSettings(
-        optimizer=model.optimizer,
-        schedule=model.schedule,
-        steps=model.steps,
-        seed=choices.training_seed,
-        precision=model.precision,
-        clip_norm=model.clip_norm,
-        evaluate_every=model.evaluate_every,
-        keep=model.keep,
-    )
     trajectory = {
         "config": config,
         "batch_tokens": model.batch_tokens,
@@ -88,17 +73,19 @@ def main(name: str) -> None:
         "code": identity.code(*CODE, f"models/{model.family}"),
         "libraries": identity.libraries(),
     }
-    result = engine.fit(task, settings, execution, name=f"pretrain-{name}", identity=trajectory)
-    if not result.first_rank:
-        return
-    with new_folder(layout.model(name)) as folder:
-        model_folder.save(folder, config, module)
-        shutil.copytree(tokenizer_folder, folder / model_folder.TOKENIZER)
-    write_csv(layout.curve(name), result.rows)
     parameters = sum(parameter.numel() for parameter in module.parameters())
-    write_json(layout.metrics("pretrain", name), metrics(result, parameters, task.epochs(result.step)))
-    _report_speed(name, result, getattr(module, "flops_per_token", lambda: 0)() * result.tokens // result.step)
-    engine.checkpoint_folder(settings, execution, f"pretrain-{name}", trajectory).remove()
+    flops = getattr(module, "flops_per_token", lambda: 0)()
+    produce(
+        "pretrain",
+        name,
+        task,
+        settings_of(model, choices.training_seed),
+        config=config,
+        trajectory=trajectory,
+        add_tokenizer=lambda folder: shutil.copytree(tokenizer_folder, folder),
+        metrics=lambda result: metrics(result, parameters, task.epochs(result.step)),
+        speed=lambda result: speed(result, flops),
+    )
 
 
 def metrics(result: FitResult, parameters: int, epochs: float) -> dict[str, float]:
@@ -114,19 +101,12 @@ def metrics(result: FitResult, parameters: int, epochs: float) -> dict[str, floa
     }
 
 
-def _report_speed(name: str, result: FitResult, flops_per_step: int) -> None:
-    seconds = max(result.seconds, 1e-9)
-    speed = {
-        "seconds": result.seconds,
-        "steps": result.steps_now,
-        "tokens_per_second": result.tokens / result.step * result.steps_now / seconds,
-        "gflop_per_second": flops_per_step * result.steps_now / seconds / 1e9,
-    }
-    write_json(Path(".lexmill") / "metrics" / f"pretrain-{name}.json", speed)
-    progress.say(
-        f"pretrain {name}: valid loss {result.metrics['valid_loss']:.3f} nats a token,"
-        f" {speed['tokens_per_second']:,.0f} tokens/s, {speed['gflop_per_second']:.0f} GFLOP/s"
-    )
+def speed(result: FitResult, flops_per_token: int) -> tuple[dict[str, float], str]:
+    """Tokens and GFLOP a second, as figures and as a sentence."""
+    tokens = result.tokens / result.step * result.steps_now / max(result.seconds, 1e-9)
+    gflops = flops_per_token * tokens / 1e9
+    told = f"valid loss {result.metrics['valid_loss']:.3f} nats a token, {tokens:,.0f} tokens/s, {gflops:.0f} GFLOP/s"
+    return {"tokens_per_second": tokens, "gflop_per_second": gflops}, told
 
 
 if __name__ == "__main__":

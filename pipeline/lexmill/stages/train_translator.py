@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from lexmill import layout, params, progress
 from lexmill.errors import UserError
-from lexmill.execution import load_execution
 from lexmill.stages.entry import run_stage
-from lexmill.storage import new_folder, sha256_file, write_json
+from lexmill.storage import sha256_file
 from lexmill.strict import nearest
 
 if TYPE_CHECKING:
@@ -37,14 +36,11 @@ def main(name: str) -> None:
     if name not in choices.translators:
         raise UserError(f"translators.{name} is not in params.yaml{nearest(name, choices.translators)}")
     model = choices.translators[name]
-    execution = load_execution()
 
     from lexmill import models, tokenizers
-    from lexmill.models import folder as model_folder
-    from lexmill.training import engine, identity
-    from lexmill.training.curve import write_csv
+    from lexmill.training import identity
+    from lexmill.training.production import produce, settings_of
     from lexmill.training.seeding import derive, seed_all
-    from lexmill.training.settings import TrainingSettings
     from lexmill.training.translation import TranslationTask
 
     shards = layout.tokens(model.corpus, model.tokenizer)
@@ -66,17 +62,6 @@ def main(name: str) -> None:
     seed_all(derive(choices.training_seed, "weights"))
     module: Any = models.build(config)
     task = TranslationTask(module, train, valid, model.label_smoothing)
-    settings = TrainingSettings(
-        optimizer=model.optimizer,
-        schedule=model.schedule,
-        steps=model.steps,
-        seed=choices.training_seed,
-        precision=model.precision,
-        clip_norm=model.clip_norm,
-        evaluate_every=model.evaluate_every,
-        keep=model.keep,
-        average_last=model.average_last,
-    )
     trajectory = {
         "config": config,
         "batch_tokens": model.batch_tokens,
@@ -86,16 +71,17 @@ def main(name: str) -> None:
         "code": identity.code(*CODE, f"models/{model.family}"),
         "libraries": identity.libraries(),
     }
-    result = engine.fit(task, settings, execution, name=f"train_translator-{name}", identity=trajectory)
-    if not result.first_rank:
-        return
-    with new_folder(layout.model(name)) as folder:
-        model_folder.save(folder, config, module)
-        shutil.copytree(tokenizer_folder, folder / model_folder.TOKENIZER)
-    write_csv(layout.curve(name), result.rows)
-    write_json(layout.metrics("train_translator", name), metrics(result, task))
-    _report_speed(name, result, module)
-    engine.checkpoint_folder(settings, execution, f"train_translator-{name}", trajectory).remove()
+    produce(
+        "train_translator",
+        name,
+        task,
+        settings_of(model, choices.training_seed),
+        config=config,
+        trajectory=trajectory,
+        add_tokenizer=lambda folder: shutil.copytree(tokenizer_folder, folder),
+        metrics=lambda result: metrics(result, task),
+        speed=lambda result: speed(result, module),
+    )
 
 
 def _batches(shards: Path, split: str, model: params.Translator, seed: int) -> Any:
@@ -131,20 +117,13 @@ def metrics(result: FitResult, task: TranslationTask) -> dict[str, float]:
     }
 
 
-def _report_speed(name: str, result: FitResult, module: Transformer) -> None:
+def speed(result: FitResult, module: Transformer) -> tuple[dict[str, float], str]:
+    """Targets and GFLOP a second, as figures and as a sentence; padding and looks at valid are not counted."""
     seconds, targets = max(result.seconds, 1e-9), result.tokens * result.steps_now // result.step
-    speed = {
-        "seconds": result.seconds,
-        "steps": result.steps_now,
-        "tokens_per_second": targets / seconds,
-        # Sources are about as long as targets; padding and validation are not counted.
-        "gflop_per_second": module.training_flops(targets, targets) / seconds / 1e9,
-    }
-    write_json(Path(".lexmill") / "metrics" / f"train_translator-{name}.json", speed)
-    progress.say(
-        f"train_translator {name}: valid loss {result.metrics['valid_loss']:.3f} nats a token,"
-        f" {speed['tokens_per_second']:,.0f} targets/s, {speed['gflop_per_second']:.0f} GFLOP/s"
-    )
+    rate = targets / seconds
+    gflops = module.training_flops(targets, targets) / seconds / 1e9  # sources are about as long as targets
+    told = f"valid loss {result.metrics['valid_loss']:.3f} nats a token, {rate:,.0f} targets/s, {gflops:.0f} GFLOP/s"
+    return {"tokens_per_second": rate, "gflop_per_second": gflops}, told
 
 
 if __name__ == "__main__":

@@ -1,0 +1,77 @@
+"""What every training stage does once its task stands: train or go on, then put the results in place.
+
+The order matters for a kill: outputs first, each whole or not at all, and the resumable checkpoint goes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lexmill import layout, progress
+from lexmill.execution import load_execution
+from lexmill.models import folder as model_folder
+from lexmill.params import LanguageModel, Translator
+from lexmill.storage import new_folder, write_json
+from lexmill.training import engine
+from lexmill.training.curve import write_csv
+from lexmill.training.engine import FitResult
+from lexmill.training.settings import TrainingSettings
+from lexmill.training.task import Task
+
+
+def settings_of(model: LanguageModel | Translator, seed: int) -> TrainingSettings:
+    """The engine's settings, as an entry of params.yaml has them."""
+    average = {"average_last": model.average_last} if isinstance(model, Translator) else {}
+    return TrainingSettings(
+        optimizer=model.optimizer,
+        schedule=model.schedule,
+        steps=model.steps,
+        seed=seed,
+        precision=model.precision,
+        clip_norm=model.clip_norm,
+        evaluate_every=model.evaluate_every,
+        keep=model.keep,
+        **average,
+    )
+
+
+def produce(
+    stage: str,
+    name: str,
+    task: Task,
+    settings: TrainingSettings,
+    *,
+    config: dict[str, Any],
+    trajectory: dict[str, Any],
+    add_tokenizer: Callable[[Path], object],
+    metrics: Callable[[FitResult], dict[str, float]],
+    speed: Callable[[FitResult], tuple[dict[str, float], str]],
+) -> None:
+    """Train the task's network and write the model folder, the curve, the metrics and the speed.
+
+    Args:
+        stage, name: the stage and the model's name.
+        config: the model folder's config.json.
+        trajectory: all that shapes the training beside its settings: a checkpoint of another is never gone on from.
+        add_tokenizer: copies the tokenizer into the folder it is given.
+        metrics: the stage's metrics; they hold no times.
+        speed: figures of the speed, for .lexmill/metrics/ alone, and how they are told.
+    """
+    execution, run = load_execution(), f"{stage}-{name}"
+    result = engine.fit(task, settings, execution, name=run, identity=trajectory)
+    if not result.first_rank:
+        return
+    with new_folder(layout.model(name)) as folder:
+        model_folder.save(folder, config, task.module)
+        add_tokenizer(folder / model_folder.TOKENIZER)
+    write_csv(layout.curve(name), result.rows)
+    write_json(layout.metrics(stage, name), metrics(result))
+    figures, told = speed(result)
+    write_json(
+        Path(".lexmill") / "metrics" / f"{run}.json",
+        {"seconds": result.seconds, "steps": result.steps_now, **figures},
+    )
+    progress.say(f"{stage} {name}: {told}")
+    engine.checkpoint_folder(settings, execution, run, trajectory).remove()
