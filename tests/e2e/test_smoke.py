@@ -12,6 +12,7 @@ from tests.e2e.conftest import Project
 
 pytestmark = pytest.mark.e2e
 
+DATA_STAGES = ("fetch", "checkpoint", "prepare", "tokenizer", "encode")
 MODELS = ("gpt", "sentiment", "en_de")
 
 PREDICT = """
@@ -137,7 +138,8 @@ def test_data_stages_give_the_same_bytes_in_another_workspace(
     other = new_project(
         tmp_path, {key: project.environment[key] for key in project.environment if "PIP" in key}, package_index[1]
     )
-    other.run("-m", "dvc", "repro", "encode", "checkpoint", PYTHONHASHSEED="7")
+    other.run("-m", "dvc", "repro", *DATA_STAGES, PYTHONHASHSEED="7")
     locks = [yaml.safe_load((p.root / "dvc.lock").read_text())["stages"] for p in (project, other)]
     for name, stage in locks[1].items():
-        assert stage["outs"] == locks[0][name]["outs"], name
+        if name.split("@")[0] in DATA_STAGES:
+            assert stage["outs"] == locks[0][name]["outs"], name
