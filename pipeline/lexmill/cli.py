@@ -29,7 +29,7 @@ ModelName = Annotated[str | None, typer.Option("--model", "-m", help="Which mode
 Prompts = Annotated[list[str] | None, typer.Argument(metavar="[PROMPT]...", help="Default: the lines of stdin.")]
 Texts = Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Default: the lines of stdin.")]
 Sentences = Annotated[list[str] | None, typer.Argument(metavar="[SENTENCE]...", help="Default: the lines of stdin.")]
-Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help=".txt .jsonl .csv .tsv .parquet, also .gz .zst")]
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help=".txt .jsonl .csv .tsv, also .gz .zst; .parquet")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier `lexmill init`; a backup is kept.")]
 CorpusName = Annotated[str | None, typer.Option("--name", help="The corpus's name; default from the file's.")]
 GroupColumn = Annotated[

@@ -12,6 +12,7 @@ from typing import Any
 from lexmill.strict import nearest
 
 _MODELS = ("language_models", "classifiers", "translators")
+_FLOORS = [("floors", "language_model"), ("floors", "classifier"), ("floors", "translator")]
 _NAMED = ("corpora", "tokenizers", "encodings", "checkpoints", *_MODELS)
 
 
@@ -38,19 +39,19 @@ def _entries(data: Mapping[str, Any], *path: str) -> dict[str, Mapping[str, Any]
 
 
 def _bad_names(data: Mapping[str, Any]) -> Iterator[str]:
-    for group in _NAMED:
-        for name in _entries(data, group):
+    for group in [*((one,) for one in _NAMED), *_FLOORS]:
+        for name in _entries(data, *group):
             if not name or not all(c.isascii() and (c.isalnum() or c in "_-") for c in name):
-                yield f"{group}.{name}: a name has letters, digits, '_' and '-' only"
+                yield f"{'.'.join(group)}.{name}: a name has letters, digits, '_' and '-' only"
 
 
 def _shared_names(data: Mapping[str, Any]) -> Iterator[str]:
-    """Models share one folder and one registry, corpora and checkpoints one folder of fetched files."""
-    for groups in (_MODELS, ("corpora", "checkpoints")):
+    """Models share one folder and one registry, corpora and checkpoints a folder of fetched files, floors one of rows."""
+    for groups in ([(one,) for one in _MODELS], [("corpora",), ("checkpoints",)], _FLOORS):
         for i, first in enumerate(groups):
             for second in groups[i + 1 :]:
-                for name in sorted(_entries(data, first).keys() & _entries(data, second).keys()):
-                    yield f"{second}.{name}: {first} has an entry of that name; choose another"
+                for name in sorted(_entries(data, *first).keys() & _entries(data, *second).keys()):
+                    yield f"{'.'.join(second)}.{name}: {'.'.join(first)} has an entry of that name; choose another"
 
 
 def _corpus_faults(data: Mapping[str, Any]) -> Iterator[str]:

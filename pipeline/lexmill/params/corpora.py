@@ -49,7 +49,7 @@ class UrlSource:
 
 @dataclass(frozen=True)
 class FileSource:
-    """The user's own files: paths or globs (.txt .jsonl .csv .tsv .parquet, also .gz and .zst)."""
+    """The user's own files: paths or globs (.txt .jsonl .csv .tsv, also .gz and .zst; .parquet)."""
 
     kind: Literal["file"]
     paths: tuple[str, ...] = spec("paths or globs, relative to the workspace")
