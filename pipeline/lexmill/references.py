@@ -46,7 +46,7 @@ def _bad_names(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shared_names(data: Mapping[str, Any]) -> Iterator[str]:
-    """Models share one folder and one registry, corpora and checkpoints a folder of fetched files, floors one of rows."""
+    """Models share one folder and one registry, corpora and checkpoints a folder of files, floors one of rows."""
     for groups in ([(one,) for one in _MODELS], [("corpora",), ("checkpoints",)], _FLOORS):
         for i, first in enumerate(groups):
             for second in groups[i + 1 :]:
