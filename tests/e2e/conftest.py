@@ -25,6 +25,9 @@ class Project:
         self.root = root
         home = root.parent / "home"
         home.mkdir(exist_ok=True)
+        # One thread: two would fight with whatever else the machine does, and be many times slower than one.
+        execution = root.parent / "one-thread.yaml"
+        execution.write_text("accelerator: cpu\nthreads: 1\n")
         kept = {key: value for key, value in os.environ.items() if not key.startswith(OURS)}
         self.environment = {
             **kept,
@@ -32,6 +35,7 @@ class Project:
             "HOME": str(home),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": f"{root / 'pipeline'}{os.pathsep}{root}",
+            "LEXMILL_EXECUTION": str(execution),
             "DVC_NO_ANALYTICS": "1",
             "DVC_SITE_CACHE_DIR": str(root.parent / "dvc-site"),
             "GIT_AUTHOR_NAME": "test",

@@ -27,7 +27,8 @@ def training(project: Project, tmp_path: Path) -> Project:
     root = tmp_path / "a project"
     shutil.copytree(project.root, root, symlinks=True)
     copy = Project(root, {})
-    (root / "conf" / "execution" / "local.yaml").write_text(EVERY_STEP)
+    (tmp_path / "every-step.yaml").write_text(EVERY_STEP)
+    copy.environment["LEXMILL_EXECUTION"] = str(tmp_path / "every-step.yaml")
     params = (root / "params.yaml").read_text()
     assert "dropout: 0.1" in params
     (root / "params.yaml").write_text(

@@ -143,3 +143,28 @@ def test_data_stages_give_the_same_bytes_in_another_workspace(
     for name, stage in locks[1].items():
         if name.split("@")[0] in DATA_STAGES:
             assert stage["outs"] == locks[0][name]["outs"], name
+
+
+def test_an_experiment_run_composes_and_runs_only_what_is_new(
+    project: Project, tmp_path: Path, package_index: tuple[object, list[str]]
+) -> None:
+    """`dvc exp run -S group@key=choice`: DVC's own Hydra support composes params.yaml as `lexmill compose` does."""
+    import shutil
+
+    root = tmp_path / "a project"
+    shutil.copytree(project.root, root, symlinks=True)
+    copy = Project(root, {})
+    choices = [
+        *("experiment=smoke", *package_index[1]),
+        *("+tokenizer@tokenizers.second=bpe_2k", "tokenizers.second.vocab_size=290"),
+    ]
+    before = yaml.safe_load((root / "dvc.lock").read_text())["stages"]
+    said = copy.run("-m", "dvc", "exp", "run", *(f"--set-param={choice}" for choice in choices)).stdout
+    ran = {line.split("'")[1] for line in said.splitlines() if line.startswith("Running stage")}
+    assert ran == {"tokenizer@second", "report"}
+    after = yaml.safe_load((root / "dvc.lock").read_text())["stages"]
+    assert all(after[name] == stage for name, stage in before.items() if name != "report")
+
+    by_dvc = (root / "params.yaml").read_bytes()
+    copy.lexmill("compose", *choices)
+    assert (root / "params.yaml").read_bytes() == by_dvc
