@@ -66,3 +66,19 @@ def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
     with storage.new_folder(target) as folder:
         (folder / "whole").write_text("x")
     assert os.listdir(tmp_path) == ["out"]
+
+
+def test_what_a_killed_writer_of_a_file_left_is_removed_and_nobody_elses(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    names = {"dead": f".a.json.{ended.pid}.tmp", "alive": f".a.json.{os.getppid()}.tmp", "other": ".a.json.b.1.tmp"}
+    for name in names.values():
+        (tmp_path / name).write_text("half")
+    storage.write_text(tmp_path / "a.json", "whole")
+    assert set(os.listdir(tmp_path)) == {"a.json", names["alive"], names["other"]}
+
+
+def test_a_folder_being_written_is_left_alone_by_the_writer_of_one_whose_name_begins_the_same(tmp_path: Path) -> None:
+    with storage.new_folder(tmp_path / "gpt.two") as first, storage.new_folder(tmp_path / "gpt"):
+        assert first.is_dir()
+    assert set(os.listdir(tmp_path)) == {"gpt", "gpt.two"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -61,9 +62,12 @@ def flush_folder(folder: Path) -> None:
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file whole or not at all. What a killed writer left beside it is removed."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    for stale, writer in _beside(path):
+        if not _lives(writer):
+            stale.unlink(missing_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(beside, "wb") as stream:
@@ -96,7 +100,7 @@ def new_folder(target: str | Path) -> Iterator[Path]:
     """
     target = Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    for stale in target.parent.glob(f".{target.name}.*.tmp"):
+    for stale, _ in _beside(target):
         shutil.rmtree(stale, ignore_errors=True)
     beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     old = target.with_name(f".{target.name}.{os.getpid()}.old.tmp")
@@ -114,6 +118,24 @@ def new_folder(target: str | Path) -> Iterator[Path]:
         for folder in (beside, old):
             if folder.exists():
                 shutil.rmtree(folder)
+
+
+def _beside(target: Path) -> Iterator[tuple[Path, int]]:
+    """What writers of `target` have beside it, each with the writer's process id."""
+    name = re.compile(rf"\.{re.escape(target.name)}\.(\d+)(\.old)?\.tmp")
+    for path in list(target.parent.iterdir()):
+        if found := name.fullmatch(path.name):
+            yield path, int(found[1])
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _flush_file(path: Path) -> None:

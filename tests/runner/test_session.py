@@ -121,10 +121,3 @@ def test_one_job_at_a_time_and_trainings_alone(project: Any) -> None:
         project.stage(name, f"{note % 'start'}; import time; time.sleep(0.3); {note % 'end'}; write('x')")
     assert project.run(jobs=1).code == 0
     assert [line.split()[0] for line in notes.read_text().splitlines()] == ["start", "end"] * 4
-
-
-def test_a_lock_file_that_a_killed_dvc_left_half_written_is_mended(project: Any) -> None:
-    project.stage("one", "write('1')")
-    (project.root / ".dvc" / "tmp").mkdir(exist_ok=True)
-    (project.root / ".dvc" / "tmp" / "rwlock").write_text('{"write": {"/a')
-    assert project.run().code == 0

@@ -7,7 +7,6 @@ run one stage twice.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from lexmill.errors import RetryableError, UserError
 from lexmill.quiet import quieten
+from lexmill.runner.mending import mend_lock_file, mend_rwlock
 from lexmill.strict import nearest
 
 
@@ -79,9 +79,10 @@ def read(root: str | Path = ".", targets: Sequence[str] = (), also: Mapping[str,
 
     root = Path(root).resolve()
     try:
-        with Repo(str(root)) as repo:
+        with Repo(str(root)) as repo, repo.lock:
             if repo.tmp_dir:
-                _mend_locks(Path(repo.tmp_dir))
+                mend_rwlock(Path(repo.tmp_dir))
+            mend_lock_file(root / "dvc.lock")
             graph = repo.index.graph
             nodes = {stage_name(node, root): node for node in graph.nodes if getattr(node, "cmd", None)}
             needs = {
@@ -91,8 +92,7 @@ def read(root: str | Path = ".", targets: Sequence[str] = (), also: Mapping[str,
                 for name, node in nodes.items()
             }
             wanted = _closure(_select(nodes, targets), needs)
-            with repo.lock:
-                changed = {name: _changes(nodes[name].status()) for name in wanted}
+            changed = {name: _changes(nodes[name].status()) for name in wanted}
     except NotDvcRepoError:
         raise UserError("no DVC project here; run this in the project's folder", root) from None
     except LockError as error:
@@ -105,31 +105,6 @@ def read(root: str | Path = ".", targets: Sequence[str] = (), also: Mapping[str,
             for name in _order(wanted, needs)
         )
     )
-
-
-def _mend_locks(folder: Path) -> None:
-    """Remove DVC's file of held paths when a killed dvc left half of it: no later dvc can read it.
-
-    It is looked at under DVC's own guard, so nobody is writing it just now.
-    """
-    from dvc.lock import make_lock
-
-    held = folder / "rwlock"
-    if _is_json(held):
-        return
-    with make_lock(str(folder / "rwlock.lock"), tmp_dir=str(folder)):
-        if not _is_json(held):
-            held.unlink(missing_ok=True)
-
-
-def _is_json(path: Path) -> bool:
-    try:
-        json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return True
-    except ValueError:
-        return False
-    return True
 
 
 def stage_name(stage: Any, root: Path) -> str:
