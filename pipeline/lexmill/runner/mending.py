@@ -13,7 +13,7 @@ import yaml
 
 from lexmill import storage
 
-_ENTRY = re.compile(r"^  \S.*:$", re.MULTILINE)  # a stage's name, as DVC indents it
+_ENTRY = re.compile(r"^  \S", re.MULTILINE)  # where a stage begins, as DVC indents it
 _CONFLICT = re.compile(r"^(<<<<<<<|=======|>>>>>>>)", re.MULTILINE)
 
 
