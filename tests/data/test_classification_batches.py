@@ -1,5 +1,7 @@
 """Batches of labelled texts: every text once an epoch, padded to the longest, no hidden state."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -47,6 +49,16 @@ def test_a_batch_is_a_pure_function_of_seed_and_step():
     assert all(same(again.batch(step), forwards[step]) for step in reversed(range(30)))
     assert not same(made(seed=1).batch(0), forwards[0])
     assert again.batch(0).index.tolist() != again.batch(again.steps_per_epoch).index.tolist()
+
+
+def test_batches_of_an_epoch_are_visited_in_no_order_of_length():
+    """Short texts first would be a curriculum that nobody asked for."""
+    batches = made(400)
+    for epoch in range(2):
+        steps = range(epoch * batches.steps_per_epoch, (epoch + 1) * batches.steps_per_epoch)
+        widths = [batches.batch(step).tokens.shape[1] for step in steps]
+        assert abs(np.corrcoef(np.arange(len(widths)), widths)[0, 1]) < 0.5
+        assert sum(a <= b for a, b in pairwise(widths)) < 0.75 * len(widths)
 
 
 def test_ranks_share_the_global_batch():

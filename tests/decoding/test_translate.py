@@ -44,6 +44,16 @@ def test_nothing_to_translate() -> None:
     assert [one.text for one in translate_lines(tiny(), Letters(), ["", ""], BEAM, 100)] == ["", ""]
 
 
+def test_a_line_of_blanks_is_empty_though_the_tokenizer_knows_blanks() -> None:
+    class Blanks(Letters):
+        def encode_batch(self, lines: list[str]) -> list[list[int]]:
+            return super().encode_batch([line.replace(" ", "a") for line in lines])
+
+    blank, word = translate_lines(tiny(5), Blanks(), ["   ", "aa"], BEAM, 100)
+    assert (blank.text, blank.score) == ("", 0.0)
+    assert word.score < 0
+
+
 def test_a_line_beyond_the_positions_is_cut_and_says_so() -> None:
     module = tiny(5, positions=8)
     cut, whole = translate_lines(module, Letters(), ["abcdefabcdef", "abcdefa"], BEAM, 100)

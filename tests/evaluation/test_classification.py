@@ -12,7 +12,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, log_loss
 from lexmill.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.classification import classifier_row, confusion, confusion_counts, row_loss, summarise, worst
-from lexmill.evaluation.floors.classifier import majority, tfidf_logistic_regression
+from lexmill.evaluation.floors.classifier import STRENGTHS, majority, tfidf_logistic_regression
 
 HOW = Resampling(samples=200, confidence=0.95, seed=1)
 LABELS = ["bad", "good", "so-so"]
@@ -90,6 +90,23 @@ def test_the_bag_of_words_learns_words() -> None:
     assert [row["predicted"] for row in rows] == ["b", "g", "b"]
     assert sum(rows[0]["probabilities"].values()) == pytest.approx(1)
     assert tfidf_logistic_regression(texts("gb"), [], []) == []
+
+
+def test_the_penalty_is_the_best_one_on_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A floor that was not tuned would be too easy to beat."""
+    train, test = texts("gbgbgbgbn"), texts("bgb")
+    for labels in ("gbgb", "bgbg"):  # valid agrees with train: a weak penalty is best; or it does not
+        valid = [{**record, "label": label} for record, label in zip(texts("gbgb"), labels, strict=True)]
+        chosen = tfidf_logistic_regression(train, valid, test)
+        alone = {}
+        for strength in STRENGTHS:
+            with monkeypatch.context() as patched:
+                patched.setattr("lexmill.evaluation.floors.classifier.STRENGTHS", (strength,))
+                loss = sum(map(row_loss, tfidf_logistic_regression(train, [], valid)))
+                alone[loss] = strength, tfidf_logistic_regression(train, [], test)
+        strength, rows = alone[min(alone)]
+        assert strength == (STRENGTHS[-1] if labels == "gbgb" else STRENGTHS[0])
+        assert chosen == rows
 
 
 def test_floors_say_what_they_lack() -> None:
