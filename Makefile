@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup repro run test lint unit e2e ui lock clean
+.PHONY: help setup repro run test lint unit e2e torture bench ui lock clean
 
 PYTHON ?= python3
 # The CPU build is taken where pip is configured for it; elsewhere the same version may be a GPU build.
@@ -53,10 +53,16 @@ lint: $(STAMP)
 
 # One torch thread a worker: two workers on two cores would otherwise fight for them.
 unit: $(STAMP)
-	@OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist loadfile -m "not e2e"
+	@OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist loadfile -m "not e2e and not torture"
 
 e2e: $(STAMP)
-	@"$(BIN)/python" -m pytest -q -m e2e
+	@"$(BIN)/python" -m pytest -q -m "e2e and not torture"
+
+torture: $(STAMP) ## long proofs: kills at random moments
+	@"$(BIN)/python" -m pytest -q -m torture
+
+bench: $(STAMP) ## measure; the results belong into docs/experiments.md
+	@"$(BIN)/python" -m benchmarks
 
 ui: $(STAMP) ## the MLflow and Prefect pages on 127.0.0.1
 	@"$(BIN)/lexmill" ui
