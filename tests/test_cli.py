@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -269,3 +270,29 @@ def test_a_closed_reader_is_no_traceback(tmp_path: Path) -> None:
     done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
     assert done.stdout.startswith("experiment")
+
+
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_a_closed_standard_stream_is_no_fault(project: Path, closed: int) -> None:
+    command = f"'{sys.executable}' -m lexmill.cli params {closed}>&-; echo code $? >code"
+    done = subprocess.run(["sh", "-c", command], cwd=project, capture_output=True, check=False)
+    assert (project / "code").read_text() == "code 0\n", done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_arguments_beyond_ascii_arrive_in_any_locale(project: Path) -> None:
+    (project / "größe.txt").write_text("ein Satz über Größe\n\n" * 5, encoding="utf-8")
+    command = [sys.executable, "-m", "lexmill.cli", "init", "lm", "größe.txt"]
+    old = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}
+    done = subprocess.run(command, cwd=project, capture_output=True, check=False, env=old)
+    assert done.stderr.decode("utf-8").startswith("größe.txt: 10 records"), done.stderr
+    assert done.returncode == 2
+
+
+def test_a_file_out_of_reach_is_a_sentence(project: Path) -> None:
+    (project / "params.yaml").mkdir()
+    for command in (("check",), ("compose",), ("results",), ("run", "--why")):
+        done = lexmill(*command, cwd=project)
+        assert done.returncode == 2, done.stderr
+        assert "Traceback" not in done.stderr
+        assert "params.yaml: cannot be read" in done.stderr

@@ -1,6 +1,7 @@
 """params.yaml: the committed file, its faults, and conf/ that composes it."""
 
 import dataclasses
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import yaml
 
 from lexmill.compose import compose, difference, write_params
 from lexmill.errors import UserError, UserErrors
+from lexmill.execution import load_execution
 from lexmill.params import load, parse, read_yaml
 
 ROOT = Path(__file__).parent.parent
@@ -126,23 +128,88 @@ def test_a_yaml_fault_names_file_and_line(tmp_path: Path) -> None:
     path.write_bytes(b"a: \xff\n")
     with pytest.raises(UserError, match="not UTF-8"):
         read_yaml(path)
+    path.write_text("a:\n\tb: 1\n")
+    with pytest.raises(UserError, match=r":2: not valid YAML: .*; indent with spaces"):
+        read_yaml(path)
+    path.write_text("a: \0\n")
+    with pytest.raises(UserError, match="not valid YAML: unacceptable character #x0000"):
+        read_yaml(path)
+    with pytest.raises(UserError, match="cannot be read: Is a directory"):
+        read_yaml(tmp_path)
+
+
+def test_keys_that_are_given_twice_are_all_told(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text("a: &x {k: 1, k: 2}\nb:\n  - c: 1\n    c: 1\nd: {<<: *x, k: 3}\n1: 0\n'1': 0\na: 3\n")
+    with pytest.raises(UserErrors) as caught:
+        read_yaml(path)
+    assert caught.value.faults == [
+        f"{path}:{line}: '{key}' is given twice; remove one" for key, line in (("k", 1), ("c", 4), ("a", 8))
+    ]
+    path.write_text("a: &x {k: 1, l: 2}\nb: {<<: *x, k: 3}\nc: &c [*c]\n")
+    data = read_yaml(path)
+    assert data["b"] == {"k": 3, "l": 2}
+    assert data["c"][0] is data["c"]
+
+
+def test_what_yaml_makes_of_a_value_is_told_in_plain_words() -> None:
+    data = plain()
+    data["experiment"] = yaml.safe_load("2026-01-31")
+    data["tokenizers"] = None
+    with pytest.raises(UserErrors) as caught:
+        parse(data)
+    assert "params.yaml: experiment: expected text, got the date 2026-01-31; put it in quotes to make it text" in (
+        caught.value.faults
+    )
+    assert "params.yaml: tokenizers: expected a mapping, got nothing; write {} for none" in caught.value.faults
+
+
+def test_a_folder_that_is_no_project_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="run this in the project's folder"):
+        load(tmp_path / "params.yaml")
+    with pytest.raises(UserError, match="run this in the project's folder"):
+        load_execution(tmp_path)
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    with pytest.raises(UserError, match="`lexmill compose` writes it"):
+        load(tmp_path / "params.yaml")
+    monkeypatch.setenv("LEXMILL_EXECUTION", "locl")
+    with pytest.raises(UserError, match=r"locl\.yaml: .*LEXMILL_EXECUTION names it, did you mean 'local'"):
+        load_execution(tmp_path)
 
 
 def test_compose_refuses_what_hydra_cannot_apply_and_writes_nothing(tmp_path: Path) -> None:
-    import shutil
-
     shutil.copytree(ROOT / "conf", tmp_path / "conf")
-    for wrong in ("language_models.gpt.stepz=3", "experiment=none", "nonsense"):
-        with pytest.raises(UserError, match="conf/ cannot be composed"):
+    shutil.copy(ROOT / "params.yaml", tmp_path / "params.yaml.here")
+    for wrong, hint in (
+        ("language_models.gpt.stepz=3", "`lexmill params` lists the keys"),
+        ("experiment=ful", "did you mean 'full'"),
+        ("experiment=none", "known: demo"),
+        ("nonsense", "give it as nonsense=VALUE"),
+    ):
+        with pytest.raises(UserError, match=f"conf/ cannot be composed.*{hint}"):
             write_params([wrong], tmp_path)
     with pytest.raises(UserErrors, match="multiple of n_head"):
         write_params(["language_models.gpt.shape.n_head=5"], tmp_path)
     assert not (tmp_path / "params.yaml").exists()
+    shutil.move(tmp_path / "params.yaml.here", tmp_path / "params.yaml")
+    with pytest.raises(UserError, match=r"did you mean 'language_models\.gpt\.steps'"):
+        write_params(["language_models.gpt.stepz=3"], tmp_path)
+
+
+def test_compose_names_each_file_of_conf_that_is_no_yaml(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    (tmp_path / "conf/corpus/shakespeare.yaml").write_text("kind: [\n")
+    (tmp_path / "conf/schedule/linear.yaml").write_bytes(b"name: \xff\n")
+    (tmp_path / "conf/tokenizer/bpe_2k.yaml").write_text("kind: bpe\nkind: bpe\n")
+    with pytest.raises(UserErrors) as caught:
+        write_params((), tmp_path)
+    told = "\n".join(caught.value.faults)
+    assert "shakespeare.yaml:2: not valid YAML" in told
+    assert "linear.yaml: not UTF-8" in told
+    assert "bpe_2k.yaml:2: 'kind' is given twice" in told
 
 
 def test_difference_tells_what_an_experiment_run_would_undo(tmp_path: Path) -> None:
-    import shutil
-
     shutil.copytree(ROOT / "conf", tmp_path / "conf")
     write_params(["language_models.gpt.steps=77", "language_models.gpt.optimizer.lr=0.5"], tmp_path)
     assert [line.split(":")[0] for line in difference(tmp_path)] == [

@@ -80,7 +80,7 @@ def test_a_number_that_yaml_reads_as_text_is_a_number(text: object) -> None:
         ({"title": "a", "by_name": {"b": {"shape": "circle"}}}, "by_name.b.radius: missing: its radius"),
         ({"title": "a", "bold": True, "copies": 2}, "copies: bold drawings come alone"),
         ([1], "the file: expected a mapping, got [1]"),
-        (None, "the file: expected a mapping, got None"),
+        (None, "the file is empty"),
     ],
 )
 def test_each_fault_names_its_key(data: object, fault: str) -> None:

@@ -5,6 +5,7 @@ Everything but Typer is imported when a command needs it, so `lexmill --help` is
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -211,18 +212,23 @@ def init_translate(
 
 def main() -> None:
     """The console script: faults as sentences on standard error, each with its exit code."""
-    from lexmill.progress import speak_utf8
+    from lexmill.progress import fill_standard_streams, speak_utf8
 
+    fill_standard_streams()
+    if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
+        # In an old locale, paths and arguments beyond ASCII arrive broken: once more, in Python's UTF-8 mode.
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {"PYTHONUTF8": "1"})
     speak_utf8()
     try:
         app()
     except Exception as error:
-        from lexmill.errors import LexmillError
+        from lexmill.errors import LexmillError, machine_fault
 
-        if not isinstance(error, LexmillError):
+        fault = machine_fault(error) if isinstance(error, OSError) else error
+        if not isinstance(fault, LexmillError):
             raise
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)
+        print(fault, file=sys.stderr)
+        sys.exit(fault.exit_code)
 
 
 if __name__ == "__main__":

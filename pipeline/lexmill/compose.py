@@ -6,13 +6,15 @@ choices again before it runs, and so undoes what was edited by hand. `difference
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lexmill.errors import UserError
+from lexmill.errors import UserError, UserErrors
 from lexmill.params import parse, read_yaml
 from lexmill.storage import write_text
+from lexmill.strict import nearest
 
 
 def compose(overrides: Sequence[str] = (), workspace: str | Path = ".") -> str:
@@ -24,9 +26,10 @@ def compose(overrides: Sequence[str] = (), workspace: str | Path = ".") -> str:
         workspace: the folder that holds conf/.
 
     Raises:
-        UserError: an override that Hydra cannot apply.
-        UserErrors: the composed params have faults.
+        UserError: an override that Hydra cannot apply, with the nearest that it can.
+        UserErrors: files of conf/ that are no YAML, or faults of the composed params.
     """
+    import yaml
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.errors import HydraException
@@ -42,10 +45,42 @@ def compose(overrides: Sequence[str] = (), workspace: str | Path = ".") -> str:
         OmegaConf.resolve(config)
         text = OmegaConf.to_yaml(config)
     except (HydraException, OmegaConfBaseException) as error:
-        cause = str(error).strip().split("\n")[0]
-        raise UserError(f"conf/ cannot be composed with {' '.join(overrides) or 'its defaults'}: {cause}") from None
+        cause = str(error).strip().split("\n")[0].rstrip(".")
+        hint = _hint(cause, overrides, folder)
+        raise UserError(
+            f"conf/ cannot be composed with {' '.join(overrides) or 'its defaults'}: {cause}{hint}"
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        faults = list(_file_faults(folder))
+        if not faults:
+            raise
+        raise UserErrors(faults) from None
     parse(OmegaConf.to_container(config), "the composed params")
     return text
+
+
+def _file_faults(folder: Path) -> Iterator[UserError]:
+    for file in sorted(folder.rglob("*.yaml")):
+        try:
+            read_yaml(file)
+        except UserError as fault:
+            yield fault
+
+
+def _hint(cause: str, overrides: Sequence[str], folder: Path) -> str:
+    """What was probably meant, after Hydra's `Could not find 'group/choice'` or `Could not override 'a.b.c'`."""
+    bare = [override for override in overrides if "=" not in override and not override.startswith("~")]
+    if bare:
+        return f"; give it as {bare[0]}=VALUE"
+    if found := re.search(r"Could not find '(.+)/(.+?)'", cause):
+        group, choice = found.groups()
+        return nearest(choice, [file.stem for file in (folder / group).glob("*.yaml")])
+    if found := re.search(r"Could not override '(.+?)'", cause):
+        known = _flat(read_yaml(folder.parent / "params.yaml")) if (folder.parent / "params.yaml").is_file() else {}
+        paths = {key.rsplit(".", up)[0] for key in known for up in range(key.count(".") + 1)}
+        hint = nearest(found[1], paths)
+        return hint if hint.startswith(", did") else "; `lexmill params` lists the keys"
+    return ""
 
 
 def write_params(overrides: Sequence[str] = (), workspace: str | Path = ".") -> Path:

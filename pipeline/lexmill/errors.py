@@ -7,6 +7,7 @@ trying again (EX_TEMPFAIL of sysexits.h); 130 interrupted (128 + SIGINT); 143 te
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,6 +54,29 @@ class RetryableError(LexmillError):
     """A fault outside of us that may pass: no network, a busy server, a lock held by another run."""
 
     exit_code = EXIT_RETRY
+
+
+def machine_fault(error: OSError) -> LexmillError | None:
+    """The fault of the user's machine that an `OSError` tells of: a full or silent disk, a file that is out of reach.
+
+    Returns:
+        None where it may well be our bug.
+    """
+    file = error.filename2 or error.filename
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return RetryableError(f"the disk is full{f' (writing {file})' if file else ''}; make room and run again")
+    if error.errno in (errno.EIO, errno.ESTALE):
+        place = f" (at {file})" if file else ""
+        return RetryableError(f"the disk does not answer{place}: {error.strerror}; run again when it does")
+    if error.errno in _OUT_OF_REACH and file:
+        return UserError(f"cannot be read or written: {error.strerror}; check the path and its permissions", str(file))
+    return None
+
+
+_OUT_OF_REACH = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS),
+    *(errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG),
+)
 
 
 class Interrupted(LexmillError):

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lexmill.errors import UserErrors
+from lexmill.errors import UserError, UserErrors
 from lexmill.params import read_yaml
-from lexmill.strict import build, spec
+from lexmill.strict import build, nearest, spec
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,13 @@ class Execution:
 def load_execution(workspace: str | Path = ".") -> Execution:
     """The execution settings in force; raises `UserErrors` with all faults of the file."""
     name = os.environ.get("LEXMILL_EXECUTION", "local")
-    path = Path(name) if name.endswith((".yaml", ".yml")) else Path(workspace) / "conf" / "execution" / f"{name}.yaml"
+    folder = Path(workspace) / "conf" / "execution"
+    path = Path(name) if name.endswith((".yaml", ".yml")) else folder / f"{name}.yaml"
+    if not path.exists():
+        known = [file.stem for file in folder.glob("*.yaml")]
+        named = "LEXMILL_EXECUTION" in os.environ
+        why = f"LEXMILL_EXECUTION names it{nearest(name, known)}" if named else "run this in the project's folder"
+        raise UserError(f"the file does not exist; {why}", path)
     faults: list[str] = []
     execution = build(Execution, read_yaml(path) or {}, faults)
     if faults or execution is None:

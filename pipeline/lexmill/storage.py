@@ -122,7 +122,7 @@ def new_folder(target: str | Path) -> Iterator[Path]:
 
 def _beside(target: Path) -> Iterator[tuple[Path, int]]:
     """What writers of `target` have beside it, each with the writer's process id."""
-    name = re.compile(rf"\.{re.escape(target.name)}\.(\d+)(\.old)?\.tmp")
+    name = re.compile(rf"\.{re.escape(target.name)}\.(\d+)(\.[a-z]+)?\.tmp")
     for path in list(target.parent.iterdir()):
         if found := name.fullmatch(path.name):
             yield path, int(found[1])

@@ -8,6 +8,7 @@ the nearest known one. `1e-5`, which YAML reads as text, is accepted as a number
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import difflib
 import math
 import types
@@ -84,6 +85,10 @@ def _hints(cls: type) -> dict[str, Any]:
 
 
 def _show(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, datetime.date):  # YAML makes one of 2026-01-31
+        return f"the date {value}; put it in quotes to make it text"
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -145,7 +150,8 @@ def _convert_tuple(item: Any, data: Any, path: str, faults: list[str]) -> Any:
 
 def _convert_mapping(item: Any, data: Any, path: str, faults: list[str]) -> Any:
     if not isinstance(data, Mapping):
-        faults.append(f"{path}: expected a mapping, got {_show(data)}")
+        hint = "; write {} for none" if data is None else ""
+        faults.append(f"{path}: expected a mapping, got {_show(data)}{hint}")
         return _INVALID
     for key in data:
         if not isinstance(key, str):
@@ -156,7 +162,8 @@ def _convert_mapping(item: Any, data: Any, path: str, faults: list[str]) -> Any:
 
 def _convert_dataclass(cls: Any, data: Any, path: str, faults: list[str]) -> Any:
     if not isinstance(data, Mapping):
-        faults.append(f"{path or 'the file'}: expected a mapping, got {_show(data)}")
+        empty = data is None and not path
+        faults.append("the file is empty" if empty else f"{path or 'the file'}: expected a mapping, got {_show(data)}")
         return _INVALID
     before = len(faults)
     fields = {field.name: field for field in dataclasses.fields(cls)}

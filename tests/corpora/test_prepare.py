@@ -213,9 +213,23 @@ def test_all_faults_of_all_files_are_told_and_nothing_is_left(tmp_path):
 
 def test_faults_are_capped(tmp_path):
     with pytest.raises(UserErrors) as caught:
-        run(tmp_path, pair_corpus(), {"a.jsonl": "wrong\n" * 1500})
+        run(tmp_path, pair_corpus(), {"a.jsonl": "".join(f'{{"s{i}": ""}}\n' for i in range(1500))})
     assert len(caught.value.faults) == 21
     assert caught.value.faults[-1] == "and 1,480 more"
+
+
+def test_equal_faults_of_one_file_do_not_hide_those_of_another(tmp_path):
+    files = {"a.jsonl": "wrong\n" * 1500, "b.jsonl": '{"s": "x"}\n' * 4}
+    with pytest.raises(UserErrors) as caught:
+        run(tmp_path, pair_corpus(), files)
+    told = [fault.removeprefix(f"{tmp_path}/source/") for fault in caught.value.faults]
+    assert [fault.split(": ")[0] for fault in told[:6]] == [
+        *("a.jsonl:1", "a.jsonl:2", "a.jsonl:3"),
+        *("b.jsonl:1", "b.jsonl:2", "b.jsonl:3"),
+    ]
+    assert told[6] == "a.jsonl: not valid JSON: Expecting value (column 1): the same in 1,497 more places"
+    assert told[7].endswith("the same in 1 more places")
+    assert len(told) == 8
 
 
 @pytest.mark.parametrize(
@@ -258,7 +272,7 @@ def test_a_pinned_group_that_is_not_there(tmp_path):
 
 
 def test_what_a_killed_run_left_is_cleared_and_an_old_corpus_is_replaced(tmp_path):
-    left = tmp_path / ".made.scratch-1.tmp"
+    left = tmp_path / ".made.1.scratch.tmp"
     left.mkdir()
     (left / "train.jsonl").write_text("half")
     (tmp_path / "made").mkdir()

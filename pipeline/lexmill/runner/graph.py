@@ -7,6 +7,7 @@ run one stage twice.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,7 +99,7 @@ def read(root: str | Path = ".", targets: Sequence[str] = (), also: Mapping[str,
     except LockError as error:
         raise RetryableError(f"another DVC process is at work here; try again ({_text(error)})") from None
     except DvcException as error:
-        raise UserError(f"DVC cannot read the pipeline: {_text(error)}", root / "dvc.yaml") from None
+        raise UserError(f"DVC cannot read the pipeline: {_text(error)}{_remedy(error)}", root / "dvc.yaml") from None
     return Plan(
         tuple(
             Stage(name, needs[name], (*changed[name], *([also[name]] if name in also else [])), name in also)
@@ -125,6 +126,13 @@ def _text(error: BaseException) -> str:
     return " ".join(" ".join(texts).split())
 
 
+def _remedy(error: BaseException) -> str:
+    text = _text(error)
+    if absent := re.search(r"'stages\..*\.foreach'.*Could not find '([\w.]+)'", text):
+        return f"; params.yaml needs it: `{absent[1]}: {{}}` where there is none"
+    return "; `git init` makes it one" if text.endswith("is not a git repository") else ""
+
+
 def _select(nodes: dict[str, Any], targets: Sequence[str]) -> list[str]:
     if not targets:
         return list(nodes)
@@ -133,7 +141,9 @@ def _select(nodes: dict[str, Any], targets: Sequence[str]) -> list[str]:
     for target in targets:
         found = [name for name in nodes if target in (name, name.partition("@")[0])]
         if not found:
-            raise UserError(f"there is no stage '{target}'{nearest(target, [*nodes, *groups])}")
+            hint = nearest(target, {*nodes, *groups})
+            hint = hint if hint.startswith(", did") else nearest(target, groups)
+            raise UserError(f"there is no stage '{target}'{hint}")
         chosen.extend(found)
     return chosen
 

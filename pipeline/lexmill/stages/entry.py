@@ -13,7 +13,6 @@ next `dvc repro` would start a second one beside it.
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import sys
@@ -30,12 +29,12 @@ from lexmill.errors import (
     EXIT_BUG,
     EXIT_DONE,
     EXIT_INTERRUPTED,
-    EXIT_RETRY,
     EXIT_TERMINATED,
     LexmillError,
     Terminated,
     UserError,
     UserErrors,
+    machine_fault,
 )
 from lexmill.quiet import quieten
 
@@ -86,10 +85,10 @@ def outcome(work: Callable[[], None]) -> tuple[int, str]:
     except SystemExit as error:
         return _system_exit(error)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            place = f" (writing {error.filename})" if error.filename else ""
-            return EXIT_RETRY, f"the disk is full{place}; make room and run again"
-        return EXIT_BUG, traceback.format_exc().rstrip()
+        fault = machine_fault(error)
+        if fault is None:
+            return EXIT_BUG, traceback.format_exc().rstrip()
+        return fault.exit_code, str(fault)
     except Exception:
         return EXIT_BUG, traceback.format_exc().rstrip()
     return EXIT_DONE, ""

@@ -73,7 +73,7 @@ def prepare(name: str, corpus: Corpus, source: str | Path, target: str | Path) -
 @contextmanager
 def _scratch(target: Path) -> Iterator[Path]:
     """A scratch folder beside the target; `new_folder` of a later run removes what a killed run left of it."""
-    scratch = target.with_name(f".{target.name}.scratch-{os.getpid()}.tmp")
+    scratch = target.with_name(f".{target.name}.{os.getpid()}.scratch.tmp")
     scratch.mkdir()
     try:
         yield scratch

@@ -108,11 +108,14 @@ def open_bytes(path: Path, advance: Advance = no_advance) -> Iterator[BinaryIO]:
         buffered = io.BufferedReader(_Counted(path, advance), 1 << 16)
     except FileNotFoundError:
         raise UserError("the file does not exist; fetch the corpus again", path) from None
-    except (IsADirectoryError, PermissionError) as error:
+    except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", path) from None
     with buffered:
         raw = cast(BinaryIO, buffered)
-        start = buffered.peek(4)[:4]
+        try:
+            start = buffered.peek(4)[:4]
+        except OSError as error:
+            raise UserError(f"cannot be read ({error.strerror})", path) from None
         if start.startswith(_GZIP_MAGIC):
             yield cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=raw), 1 << 16))
         elif start.startswith(_ZSTD_MAGIC):
@@ -139,6 +142,8 @@ def raw_lines(path: Path, advance: Advance = no_advance) -> Iterator[tuple[int, 
             try:
                 line = stream.readline(MAX_LINE_BYTES + 1)
             except Exception as error:
+                if isinstance(error, OSError) and error.errno is not None:
+                    raise UserError(f"cannot be read ({error.strerror})", path, number + 1) from None
                 if not _damaged(error):
                     raise
                 message = f"the compressed file is cut off or damaged ({error}); fetch or compress it again"

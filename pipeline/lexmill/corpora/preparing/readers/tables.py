@@ -23,6 +23,12 @@ from lexmill.strict import nearest
 
 _ROLES = {"text": ("text",), "labelled": ("text", "label"), "parallel": ("source", "target")}
 _PARQUET_BATCH = 1024
+_DELIMITERS = (
+    ("\t", "tabs", "call it .tsv"),
+    (";", "semicolons", "save it with commas (.csv) or tabs (.tsv)"),
+    ("|", "bars", "save it with commas (.csv) or tabs (.tsv)"),
+    (",", "commas", "call it .csv"),
+)
 
 Row = tuple[int, Mapping[str, Any]]
 """A row's place (a line, or the row's number in a parquet file, from 1) and its values by role."""
@@ -138,7 +144,16 @@ def _missing(columns: Iterable[str], known: Sequence[str], file: Path, line: int
         return None
     listed = ", ".join(known[:20]) + (" ..." if len(known) > 20 else "")
     hints = [f"there is no column '{column}'" + _near(column, known) for column in absent]
-    return UserError(f"{' '.join(hints)}; columns: {listed}", file, line)
+    return UserError(f"{'; '.join(hints)}; columns: {listed}{_other_delimiter(known)}", file, line)
+
+
+def _other_delimiter(known: Sequence[str]) -> str:
+    """A hint where the only column's name looks like several, with another delimiter between them."""
+    if len(known) == 1:
+        for mark, name, do in _DELIMITERS:
+            if mark in known[0]:
+                return f". The file seems to be separated by {name}: {do}"
+    return ""
 
 
 def _near(column: str, known: Sequence[str]) -> str:
