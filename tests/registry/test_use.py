@@ -124,3 +124,12 @@ def test_a_local_champion_is_used_without_importing_mlflow(here: Path) -> None:
     command = [sys.executable, "-c", _QUICK, str(here), str(Path(__file__).parents[2])]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_line_break_in_a_translation_shifts_no_later_line(monkeypatch: pytest.MonkeyPatch, params: Params) -> None:
+    class Talkative:
+        def predict(self, lines: list[str], _settings: object) -> list[str]:
+            return [f"{line}\nand more" for line in lines]
+
+    monkeypatch.setattr(use, "open_model", lambda *_: Talkative())
+    assert list(use.translate(["a", "b"], "en_de", params, Execution())) == ["a and more", "b and more"]
