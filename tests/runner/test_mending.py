@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +15,7 @@ import yaml
 from dvc.schema import COMPILED_LOCKFILE_SCHEMA
 
 from lexmill.errors import UserError
-from lexmill.runner.mending import mend_lock_file
+from lexmill.runner.mending import mend_lock_file, mend_rwlock
 
 ENTRY = """  {name}:
     cmd: python -m make é "{name}"
@@ -93,6 +98,28 @@ def test_a_broken_lock_file_is_told(project: Any) -> None:
     lock.write_text(lock.read_text().replace("outs:", "outs: [", 1))
     with pytest.raises(UserError, match=r"dvc\.lock"):
         project.run()
+
+
+def test_paths_held_by_what_is_gone_are_let_go(project: Any, spawn: Callable[..., subprocess.Popen[str]]) -> None:
+    """DVC would wait for a living process that has got the id of a killed dvc."""
+    project.stage("one", "write('1')")
+    project.run()
+    held, words = project.root / ".dvc" / "tmp" / "rwlock", ["-c", "import time; time.sleep(600)", "repro"]
+    alive = spawn([sys.executable, *words])
+    ended = spawn([sys.executable, "-c", ""])
+    ended.wait()
+    other = {"pid": os.getpid(), "cmd": "dvc repro -s one"}
+    dvc = {"pid": alive.pid, "cmd": "/some where/dvc repro"}
+    dead = {"pid": ended.pid, "cmd": "dvc repro"}
+    entries = {"write": {"/a": other, "/b": dvc, "/c": dead}, "read": {"/d": [dead, dvc], "/e": [other]}}
+    held.write_text(json.dumps(entries))
+    mend_rwlock(held.parent)
+    assert json.loads(held.read_text()) == {"write": {"/b": dvc}, "read": {"/d": [dvc]}}
+
+    held.write_text(json.dumps({"write": {str(project.root / "one.out"): other}, "read": {}}))
+    project.stage("one", "write('2')")
+    assert project.run().code == 0
+    assert project.text("one") == "2"
 
 
 def test_half_a_file_of_held_paths_is_removed(project: Any) -> None:

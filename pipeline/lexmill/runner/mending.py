@@ -1,4 +1,4 @@
-"""What a killed dvc leaves half-written, put right before the next one reads it.
+"""What a killed dvc leaves behind, put right before the next one reads it.
 
 DVC writes two files in place: `.dvc/tmp/rwlock`, the paths that its processes hold, and `dvc.lock`, what was run.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -18,28 +19,47 @@ _CONFLICT = re.compile(r"^(<<<<<<<|=======|>>>>>>>)", re.MULTILINE)
 
 
 def mend_rwlock(folder: Path) -> None:
-    """Remove the file of held paths in DVC's folder of temporary files when it is no JSON.
+    """Put DVC's file of held paths right: no half of a file, and nothing held by a process that is gone.
 
-    It is looked at under DVC's own guard, so nobody is writing it just now.
+    DVC itself looks only whether the process id lives. After a restart of the machine it may be another program's, and
+    dvc would wait for that one. The file is changed under DVC's own guard, so nobody else is writing it just now.
+
+    Args:
+        folder: DVC's folder of temporary files.
     """
     from dvc.lock import make_lock
 
     held = folder / "rwlock"
-    if _is_json(held):
+    if not held.exists():
         return
     with make_lock(str(folder / "rwlock.lock"), tmp_dir=str(folder)):
-        if not _is_json(held):
-            held.unlink(missing_ok=True)
+        try:
+            found = json.loads(held.read_text(encoding="utf-8"))
+            kept = {
+                "write": {path: one for path, one in found.get("write", {}).items() if _holds(one)},
+                "read": {path: [one for one in all_ if _holds(one)] for path, all_ in found.get("read", {}).items()},
+            }
+        except FileNotFoundError:
+            return
+        except (ValueError, AttributeError, TypeError, KeyError):
+            held.unlink()
+            return
+        kept["read"] = {path: all_ for path, all_ in kept["read"].items() if all_}
+        if kept != found:
+            storage.write_text(held, json.dumps(kept))
 
 
-def _is_json(path: Path) -> bool:
+def _holds(holder: dict[str, Any]) -> bool:
+    """Whether the dvc that wrote this entry still runs: its process lives, and with the command line it wrote."""
+    import psutil
+
     try:
-        json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return True
-    except ValueError:
+        words = psutil.Process(holder["pid"]).cmdline()
+    except psutil.NoSuchProcess:
         return False
-    return True
+    except psutil.AccessDenied:
+        return True
+    return bool(words) and str(holder["cmd"]).endswith(words[-1])
 
 
 def mend_lock_file(path: Path) -> bool:
