@@ -1,0 +1,54 @@
+"""Measure the project beside its peers.
+
+python -m benchmarks [NAME...] [--repetitions N] [--large] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks import beam, encode, engine, noop
+from benchmarks.measure import Comparison, machine, machine_text, table
+from lexmill.quiet import quieten
+from lexmill.storage import write_json
+
+BENCHMARKS: dict[str, Callable[[int], list[Comparison]]] = {
+    "noop": noop.compare,
+    "engine": engine.compare,
+    "encode": encode.compare,
+    "beam": beam.compare,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmarks named, or all; print the machine and a table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; default all")
+    parser.add_argument("--repetitions", type=int, default=5, help="of each side (default 5)")
+    parser.add_argument("--large", action="store_true", help="engine: also with 10 million parameters")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every value here")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.names) - set(BENCHMARKS):
+        parser.error(f"there is no benchmark {', '.join(sorted(unknown))}")
+    if options.repetitions < 1:
+        parser.error("--repetitions must be at least 1")
+    quieten(offline=True)
+    here = machine()
+    print(machine_text(here), file=sys.stderr)
+    comparisons: list[Comparison] = []
+    for name in options.names or BENCHMARKS:
+        print(f"{name} ...", file=sys.stderr)
+        comparisons += BENCHMARKS[name](options.repetitions)
+        if name == "engine" and options.large:
+            comparisons += engine.compare(options.repetitions, engine.LARGE)
+    print(f"{machine_text(here)}\nMedian (least to greatest) of {options.repetitions}, the sides in turn.\n")
+    print(table(comparisons))
+    if options.json:
+        write_json(options.json, {"machine": here, "comparisons": [one.as_json() for one in comparisons]})
+
+
+if __name__ == "__main__":
+    main()

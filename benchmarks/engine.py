@@ -1,0 +1,163 @@
+"""Training steps: `lexmill.training.engine.fit` beside a plain torch loop.
+
+Both sides: the same GPT from the same weights on the same batches in the same order, AdamW (fused) at the same constant
+rate, gradients clipped to norm 1, float32, no dropout, all cores this process may use; each repetition in a process of
+its own. The engine writes no checkpoint and looks at valid only after the last step, which is not timed. Its allocator
+setting (`training/memory.py`) is its own; the plain loop has none. Tokens a second over the steps after the first ones,
+from the moment that a step's batch is asked for. Both must end at the same loss.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import Comparison, child, cores, in_turn
+
+
+@dataclass(frozen=True)
+class Size:
+    """A GPT and how long it trains."""
+
+    n_layer: int
+    d_model: int
+    context: int
+    vocab_size: int
+    batch_tokens: int
+    steps: int
+
+    n_head: int = 4
+    untimed: int = 3  # steps before the clock starts: first touches of memory, kernel choice
+
+
+SMALL = Size(4, 128, 128, 2048, 4096, 25)  # 1.1 million parameters
+LARGE = Size(6, 320, 256, 8192, 4096, 11)  # 10 million
+LR = 1e-3
+
+
+def compare(repetitions: int, size: Size = SMALL) -> list[Comparison]:
+    """Measure both sides at a size."""
+    text = json.dumps(asdict(size))
+    losses: set[tuple[str, float]] = set()
+
+    def side(name: str) -> dict[str, float]:
+        found = child("engine", name, text)
+        losses.add((name, found.pop("loss")))
+        return found
+
+    ours, peer = in_turn(lambda: side("engine"), lambda: side("plain"), repetitions)
+    first = min(loss for _, loss in losses)
+    if not all(math.isclose(loss, first, rel_tol=1e-4) for _, loss in losses):
+        raise RuntimeError(f"the sides did not do the same work: {sorted(losses)}")
+    what = f"GPT of {ours['parameters'][0] / 1e6:.1f} M parameters, {size.batch_tokens} tokens a step"
+    sides = ("engine.fit", ours["rate"]), ("plain torch loop", peer["rate"])
+    return [Comparison("engine", what, "tokens/s", *sides)]
+
+
+def _task(size: Size, folder: Path) -> Any:
+    """The language-model task on made tokens, with a clock: `task.asked` is when each step's batch was asked for."""
+    import torch
+
+    from lexmill.data.shards import TokenShards
+    from lexmill.models.gpt import GPT
+    from lexmill.params import GPTShape
+    from lexmill.training.language_model import LanguageModelTask
+
+    class Clocked(LanguageModelTask):
+        asked: list[float]
+
+        def batch(self, step: int, rank: int, world: int) -> Mapping[str, np.ndarray]:
+            self.asked.append(time.perf_counter())
+            return super().batch(step, rank, world)
+
+    _write_tokens(size, folder)
+    torch.manual_seed(0)
+    module = GPT(GPTShape(size.n_layer, size.n_head, size.d_model, size.context), size.vocab_size)
+    splits = TokenShards(folder, "train"), TokenShards(folder, "valid")
+    task = Clocked(module, *splits, context=size.context, batch_tokens=size.batch_tokens, data_seed=0)
+    task.asked = []
+    return task
+
+
+def _write_tokens(size: Size, folder: Path) -> None:
+    from lexmill.data.shards import VERSION, ShardWriter
+    from lexmill.storage import write_json
+
+    tokenizer, corpus = "a" * 64, "b" * 64
+    manifest: dict[str, Any] = {
+        "version": VERSION,
+        "kind": "text",
+        "tokenizer_fingerprint": tokenizer,
+        "corpus_fingerprint": corpus,
+        "vocab_size": size.vocab_size,
+        "special": {"pad": 0, "unk": None, "bos": 2, "eos": 3},
+        "splits": {},
+    }
+    random = np.random.default_rng(0)
+    for split, count in (("train", 50 * size.batch_tokens), ("valid", size.context)):
+        writer = ShardWriter(folder, split, "text", vocab_size=size.vocab_size, tokenizer=tokenizer, corpus=corpus)
+        # Frequencies fall as in text, so that there is something to learn.
+        ids = 5 + (random.pareto(1.0, count) % (size.vocab_size - 5)).astype(np.int64)
+        writer.add(np.append(ids, 3))
+        manifest["splits"][split] = {"text": {**writer.close(), "bytes": count, "unknown": 0}}
+    write_json(folder / "manifest.json", manifest)
+
+
+def _run_engine(task: Any, size: Size, folder: Path) -> float:
+    from lexmill.execution import Execution
+    from lexmill.params import AdamW, LinearSchedule
+    from lexmill.training.engine import fit
+    from lexmill.training.settings import TrainingSettings
+
+    settings = TrainingSettings(
+        optimizer=AdamW("adamw", LR, weight_decay=0.0),
+        schedule=LinearSchedule("linear", 0, 1.0),
+        steps=size.steps + 1,
+        seed=0,
+        evaluate_every=size.steps + 1,
+        keep="last",
+    )
+    execution = Execution(checkpoint_root=str(folder / "checkpoints"), checkpoint_seconds=1e9)
+    return fit(task, settings, execution, name="benchmark", identity={}).train_loss
+
+
+def _run_plain(task: Any, size: Size) -> float:
+    import torch
+    from torch import nn
+
+    torch.set_num_threads(cores())
+    module, loss = task.module, torch.tensor(0.0)
+    optimizer = torch.optim.AdamW(module.parameters(), LR, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
+    for step in range(size.steps + 1):
+        batch = task.batch(step, 0, 1)
+        inputs, targets = torch.from_numpy(batch["inputs"]), torch.from_numpy(batch["targets"])
+        loss = nn.functional.cross_entropy(module(inputs).flatten(0, 1), targets.flatten())
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        optimizer.step()
+    return float(loss)
+
+
+def main(side: str, size: Size) -> dict[str, float]:
+    """One side, once: its tokens a second over the timed steps, its last loss, the number of parameters."""
+    with tempfile.TemporaryDirectory() as folder:
+        task = _task(size, Path(folder))
+        loss = _run_engine(task, size, Path(folder)) if side == "engine" else _run_plain(task, size)
+    # One step more than is timed was asked for: its start is the end of the last timed one.
+    took = task.asked[size.steps] - task.asked[size.untimed]
+    rate = (size.steps - size.untimed) * size.batch_tokens / took
+    return {"rate": rate, "loss": loss, "parameters": task.module.count_parameters()}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1], Size(**json.loads(sys.argv[2])))))

@@ -1,0 +1,79 @@
+"""Each benchmark runs, at tiny sizes, and its figures have the right shape. No figure is judged."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks import beam, encode, engine, noop
+from benchmarks.measure import Comparison, child, in_turn, machine, machine_text, table
+from lexmill.params import TransformerShape
+
+TINY: dict[str, Callable[[], list[Comparison]]] = {
+    "noop": lambda: noop.compare(1, stages=3),
+    "engine": lambda: engine.compare(1, engine.Size(1, 16, 16, 64, 64, steps=5)),
+    "encode": lambda: encode.compare(1, megabytes=0.1),
+    "beam": lambda: beam.compare(2, 3, 6, TransformerShape(1, 1, 2, 16, 32, dropout=0.0)),
+}
+
+
+def test_every_benchmark_is_tried() -> None:
+    assert list(TINY) == list(command.BENCHMARKS)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_a_benchmark_gives_both_sides(name: str) -> None:
+    comparisons = TINY[name]()
+    assert comparisons
+    for one in comparisons:
+        assert one.benchmark == name
+        assert len(one.ours[1]) == len(one.peer[1]) == (2 if name == "beam" else 1)
+        assert all(math.isfinite(value) and value > 0 for value in [*one.ours[1], *one.peer[1], one.ratio])
+        assert one.ours[0] != one.peer[0]
+    assert table(comparisons).count("\n") == len(comparisons) + 1
+
+
+def test_the_sides_take_turns() -> None:
+    order: list[str] = []
+
+    def side(name: str) -> Callable[[], dict[str, float]]:
+        return lambda: order.append(name) or {"x": float(len(order))}
+
+    assert in_turn(side("a"), side("b"), 2) == ({"x": [1.0, 3.0]}, {"x": [2.0, 4.0]})
+    assert order == ["a", "b", "a", "b"]
+
+
+def test_medians_and_the_ratio() -> None:
+    one = Comparison("name", "what", "s", ("we", [3.0, 1.0, 8.0]), ("they", [2.0, 1500.0, 1.0]))
+    assert one.ratio == 1.5
+    assert one.as_json()["peer"] == {"name": "they", "values": [2.0, 1500.0, 1.0], "median": 2.0}
+    assert "| name | what | we: 3 (1 to 8) s | they: 2 (1 to 1,500) s | 1.50 |" in table([one])
+
+
+def test_the_machine_is_named() -> None:
+    assert all(value not in ("", None) for value in machine().values())
+    assert str(machine()["torch"]) in machine_text(machine())
+
+
+def test_the_command_prints_and_writes_what_it_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Comparison("beam", "what", "s", ("we", [1.0]), ("they", [2.0]))
+    monkeypatch.setitem(command.BENCHMARKS, "beam", lambda repetitions: [made] * repetitions)
+    command.main(["beam", "--repetitions", "2", "--json", str(tmp_path / "found.json")])
+    assert "| beam | what | we: 1 (1 to 1) s |" in capsys.readouterr().out
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert [one["ratio"] for one in found["comparisons"]] == [0.5, 0.5]
+    assert found["machine"]["cores"] >= 1
+    with pytest.raises(SystemExit):
+        command.main(["baem"])
+
+
+def test_a_child_that_fails_is_told() -> None:
+    with pytest.raises(RuntimeError, match=r"benchmarks\.engine"):
+        child("engine", "plain", "{}")
