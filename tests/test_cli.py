@@ -226,6 +226,12 @@ BAD: list[tuple[str, str, list[str], str]] = [
     ("a.csv", "text,label\n" + "x,y\n" * 30, ["classify"], "all records have the label 'y'"),
     ("a.csv", "text,label\n" + "".join(f"x{i},y{i}\n" for i in range(30)), ["classify"], "right column"),
     ("a.csv", "text,label\nx,y\n", ["classify"], "a.csv: 1 records; 20 are needed"),
+    ("a.csv", "text,label\n" + "x,y\nx,z\n" * 30, ["classify"], "60 records, of which only 1 are different texts"),
+    ("a.csv", "text,label\n" + "x,y\n" * 30, ["classify", "--text", "label"], "--text and --label name the column"),
+    ("a.csv", "text;label\n" + "x;y\n" * 30, ["classify"], "; there is no column 'label'"),
+    ("a.csv", "text;label\n" + "x;y\n" * 30, ["classify"], "seems to be separated by semicolons: save it with commas"),
+    ("a.csv", "text\tlabel\n" + "x\ty\n" * 30, ["classify"], "seems to be separated by tabs: call it .tsv"),
+    ("a.txt", "\n" * 100, ["lm"], "100 records, of which only 0 are different texts"),
     ("a.csv", "text,label\n" + "x,y\n" * 30, ["classify", "--label", "lable"], "did you mean 'label'?"),
     ("a.txt", "x\n" * 30, ["classify"], "plain text has no labels"),
     ("a.txt", "x\n" * 30, ["lm", "--text", "body"], "plain text has no columns"),
@@ -233,6 +239,7 @@ BAD: list[tuple[str, str, list[str], str]] = [
     ("a.pdf", "x\n" * 30, ["lm"], "the format '.pdf' is unknown"),
     ("a.txt", "", ["lm"], "a.txt: 0 records"),
     ("a.txt", "good\n\n" * 30 + "\udcff", ["lm"], "not UTF-8"),
+    ("a\udcff.txt", "good\n\n" * 30, ["lm"], "a\\xff.txt is not UTF-8; rename the file"),
 ]
 
 
@@ -248,8 +255,37 @@ def test_init_refuses_and_writes_nothing(name: str, text: str, command: list[str
     assert not (project / "params.yaml").exists()
 
 
+@pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_init_leaves_conf_as_it_was_when_it_ends_early(
+    failure: BaseException, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "a.txt").write_text("".join(f"text {i}\n\n" for i in range(30)))
+    before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
+
+    def fail(*_: Any) -> None:
+        raise failure
+
+    monkeypatch.setattr("lexmill.compose.write_params", fail)
+    with pytest.raises(type(failure)):
+        initialize.initialize("text", [project / "a.txt"], {"text": None}, root=project)
+    assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == before
+
+
+def test_init_reads_files_in_the_encoding_and_quoting_given(project: Path) -> None:
+    rows = "".join(f'gr\N{LATIN SMALL LETTER O WITH DIAERESIS}\xdfer "{i},{("it", "hr")[i % 2]}\n' for i in range(60))
+    (project / "t.csv").write_text(f"text,label\n{rows}", encoding="latin-1")
+    refused = lexmill("init", "classify", "t.csv", cwd=project)
+    assert refused.returncode == 2
+    assert "--encoding latin-1" in refused.stderr
+    done = lexmill("init", "classify", "t.csv", "--encoding", "latin-1", "--no-quoting", cwd=project)
+    assert done.returncode == 0, done.stderr
+    reader = params.load(project / "params.yaml").corpora["t"].reader
+    assert isinstance(reader, params.RecordsReader)
+    assert (reader.encoding, reader.quoting) == ("latin-1", False)
+
+
 def test_init_leaves_conf_as_it_was_when_it_does_not_compose(project: Path) -> None:
-    (project / "a.txt").write_text("x\n\n" * 30)
+    (project / "a.txt").write_text("".join(f"text {i}\n\n" for i in range(30)))
     (project / "conf" / "language_model" / "gpt_tiny.yaml").write_text("family: gpd\n")
     before = (project / "conf" / "config.yaml").read_bytes()
     with pytest.raises(UserError):
@@ -259,7 +295,8 @@ def test_init_leaves_conf_as_it_was_when_it_does_not_compose(project: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "name"), [("My Tickets-2024", "my_tickets_2024"), ("2024", "corpus_2024"), ("über", "ber"), ("", "corpus")]
+    ("text", "name"),
+    [("My Tickets-2024", "my_tickets_2024"), ("2024", "corpus_2024"), ("über Größe", "uber_gro_e"), ("", "corpus")],
 )
 def test_names_fit_params(text: str, name: str) -> None:
     assert initialize.corpus_name(text) == name

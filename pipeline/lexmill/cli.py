@@ -36,6 +36,10 @@ CorpusName = Annotated[str | None, typer.Option("--name", help="The corpus's nam
 GroupColumn = Annotated[
     str | None, typer.Option("--group", help="Column whose value keeps records in one split (author, thread, ...).")
 ]
+Encoding = Annotated[str | None, typer.Option("--encoding", help="The files' encoding, as latin-1; default utf-8.")]
+Quoting = Annotated[
+    bool | None, typer.Option("--quoting/--no-quoting", help="Whether quotes have a meaning in a .csv or .tsv.")
+]
 
 
 @app.command()
@@ -162,11 +166,14 @@ def init_lm(
     group: GroupColumn = None,
     name: CorpusName = None,
     force: Force = False,
+    encoding: Encoding = None,
+    quoting: Quoting = None,
 ) -> None:
     """A language model of your text."""
     from lexmill.initialize import initialize
 
-    initialize("text", files, {"text": text}, group=group, name=name, force=force)
+    reading = _reading(encoding, quoting)
+    initialize("text", files, {"text": text}, group=group, name=name, force=force, reading=reading)
 
 
 @init_app.command("classify")
@@ -178,11 +185,21 @@ def init_classify(
     group: GroupColumn = None,
     name: CorpusName = None,
     force: Force = False,
+    encoding: Encoding = None,
+    quoting: Quoting = None,
 ) -> None:
     """A classifier of your labelled texts."""
     from lexmill.initialize import initialize
 
-    initialize("labelled", files, {"text": text, "label": label}, group=group, name=name, force=force)
+    initialize(
+        "labelled",
+        files,
+        {"text": text, "label": label},
+        group=group,
+        name=name,
+        force=force,
+        reading=_reading(encoding, quoting),
+    )
 
 
 @init_app.command("translate")
@@ -195,6 +212,8 @@ def init_translate(
     group: GroupColumn = None,
     name: CorpusName = None,
     force: Force = False,
+    encoding: Encoding = None,
+    quoting: Quoting = None,
 ) -> None:
     """A translator of your sentence pairs: one table, or two text files of equal length (source first)."""
     from lexmill.initialize import initialize
@@ -207,7 +226,12 @@ def init_translate(
         name=name,
         force=force,
         languages=languages,
+        reading=_reading(encoding, quoting),
     )
+
+
+def _reading(encoding: str | None, quoting: bool | None) -> dict[str, str | bool]:
+    return {key: value for key, value in (("encoding", encoding), ("quoting", quoting)) if value is not None}
 
 
 def main() -> None:

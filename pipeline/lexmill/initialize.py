@@ -1,9 +1,7 @@
 """`lexmill init lm|classify|translate`: the configuration for a user's own files.
 
-    reads    the files, whole, as the prepare stage will (every fault with file and line, before anything is written)
-    writes   conf/corpus/<name>.yaml, conf/config.yaml (the old one kept as config.yaml.bak-N), params.yaml
-
-The sizes follow from the amount of data: they are a start for an evening on a CPU, to be changed in conf/config.yaml.
+reads    the files, whole, as the prepare stage will (every fault with file and line, before anything is written)
+writes   conf/corpus/<name>.yaml, conf/config.yaml (the old one kept as config.yaml.bak-N), params.yaml
 """
 
 from __future__ import annotations
@@ -12,11 +10,11 @@ import os
 import re
 import shlex
 import tempfile
-from collections import Counter
+import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any
 
 import yaml
 
@@ -24,24 +22,14 @@ from lexmill import compose, storage
 from lexmill.errors import UserError, UserErrors
 from lexmill.params import Corpus, FileSource
 from lexmill.progress import bar, say
+from lexmill.starting_sizes import Counts, Kind, configuration
 from lexmill.strict import build
 
-Kind = Literal["text", "labelled", "parallel"]
 COMMANDS = {"text": "lm", "labelled": "classify", "parallel": "translate"}
 MARK = "# Written by `lexmill init"
 LEAST_RECORDS = 20
 _TABLES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 _PLAIN = (".txt", ".text", "")
-
-
-@dataclass
-class Counts:
-    """What the files hold: records, characters, UTF-8 bytes, and how often each label comes."""
-
-    records: int = 0
-    characters: int = 0
-    bytes: int = 0
-    labels: Counter[str] = field(default_factory=Counter)
 
 
 def initialize(
@@ -53,6 +41,7 @@ def initialize(
     name: str | None = None,
     force: bool = False,
     languages: str | None = None,
+    reading: Mapping[str, Any] = MappingProxyType({}),
     root: Path = Path(),
 ) -> None:
     """Check the files, then write conf/ and params.yaml for them.
@@ -65,6 +54,7 @@ def initialize(
         name: the corpus's name; None: from the first file's name.
         force: replace what an earlier init wrote.
         languages: `en`, or `en-de` for pairs; None: from names such as train.en and train.de, else those.
+        reading: keys of the reader that are not the default: encoding, quoting.
         root: the project's folder.
 
     Raises:
@@ -77,11 +67,12 @@ def initialize(
     _refuse_replacing(name, root, force)
     paths = [_from_workspace(file, root) for file in files]
     entry = corpus_entry(kind, paths, columns, group, languages or _languages(kind, paths))
+    entry["reader"] |= reading
     plain = kind == "text" and entry["reader"]["format"] == "text"
     if plain and len(_located(_typed(entry), root)) >= LEAST_RECORDS:
         entry["reader"]["document"] = "file"
     counts = count(_typed(entry), root)
-    if plain and counts.records < LEAST_RECORDS:
+    if plain and len(counts.different) < LEAST_RECORDS:
         entry["reader"]["document"] = "line"  # too few paragraphs to split
         counts = count(_typed(entry), root)
     _enough(kind, counts, ", ".join(map(str, files)))
@@ -94,8 +85,9 @@ def initialize(
 
 
 def corpus_name(text: str) -> str:
-    """A name of letters, digits and `_` that begins with a letter."""
-    name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower()
+    """A name of letters without accents, digits and `_` that begins with a letter."""
+    bare = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    name = re.sub(r"[^A-Za-z0-9]+", "_", bare).strip("_").lower()
     return name if name[:1].isalpha() else f"corpus_{name}".rstrip("_")
 
 
@@ -168,7 +160,11 @@ def _reader(kind: Kind, paths: Sequence[str], columns: Mapping[str, str | None],
     if suffix in _TABLES:
         defaults = {"text": "text", "label": "label", "source": "source", "target": "target"}
         reader: dict[str, Any] = {"format": _TABLES[suffix]}
-        reader |= {role: column or defaults[role] for role, column in columns.items()}
+        named = {role: column or defaults[role] for role, column in columns.items()}
+        if len(set(named.values())) < len(named):
+            both = " and ".join(f"--{role}" for role in named)
+            raise UserError(f"{both} name the column '{next(iter(named.values()))}'; give two of them")
+        reader |= named
         return reader | ({"group": group} if group else {})
     if suffix not in _PLAIN:
         known = ", ".join([*_TABLES, ".txt"])
@@ -211,6 +207,7 @@ def count(corpus: Corpus, root: Path) -> Counts:
     """
     from lexmill.corpora.preparing.faults import Faults
     from lexmill.corpora.preparing.readers import read
+    from lexmill.corpora.preparing.record import text_key
     from lexmill.corpora.preparing.source_files import SourceFiles
 
     located = _located(corpus, root)
@@ -228,6 +225,8 @@ def count(corpus: Corpus, root: Path) -> Counts:
         with bar("read the files", files.bytes) as shown:
             for record in read(corpus, files, faults, shown.update):
                 counts.records += 1
+                if len(counts.different) < LEAST_RECORDS and all(side.strip() for side in record.sides):
+                    counts.different.add(text_key(*record.sides))
                 counts.characters += sum(map(len, record.sides))
                 counts.bytes += sum(len(side.encode("utf-8", "replace")) for side in record.sides)
                 if record.label is not None:
@@ -246,109 +245,19 @@ def _real_paths(fault: str, folder: Path, located: Mapping[str, Path]) -> str:
 
 
 def _enough(kind: Kind, counts: Counts, files: str) -> None:
+    faults: list[str] = []
     if counts.records < LEAST_RECORDS:
-        raise UserError(
-            f"{files}: {counts.records} records; {LEAST_RECORDS} are needed at least, to have some in each split"
-        )
-    if kind == "labelled" and len(counts.labels) < 2:
-        raise UserError(
-            f"{files}: all records have the label {next(iter(counts.labels), 'none')!r}; two labels are needed"
-        )
-    if kind == "labelled" and len(counts.labels) > counts.records // 2:
-        raise UserError(
-            f"{files}: {len(counts.labels):,} different labels in {counts.records:,} records;"
-            " is --label the right column?"
-        )
-
-
-def _clamp(value: float, low: int, high: int) -> int:
-    return int(min(max(value, low), high))
-
-
-def configuration(kind: Kind, name: str, counts: Counts) -> dict[str, Any]:
-    """conf/config.yaml for one corpus, one model and its floor; sizes by the amount of data."""
-    parts = {"text": _language_model, "labelled": _classifier, "parallel": _translator}[kind](name, counts)
-    config: dict[str, Any] = {
-        "defaults": [{f"corpus@corpora.{name}": name}, *parts.pop("defaults"), "_self_"],
-        "experiment": name,
-        "data_seed": 1337,
-        "training_seed": 1337,
-    }
-    for group in ("tokenizers", "encodings", "checkpoints", "language_models", "classifiers", "translators"):
-        config[group] = parts.get(group, {})
-    config["floors"] = {"language_model": {}, "classifier": {}, "translator": {}} | parts["floors"]
-    config["evaluation"] = {"bootstrap_samples": 1000, "confidence": 0.95, "batch_tokens": 16384}
-    config["promotion"] = {"significance": 0.05}
-    return config
-
-
-def _vocabulary(size: int) -> int:
-    """Entries of a BPE for so many bytes: a small corpus cannot fill a large one."""
-    return 512 if size < 200_000 else 1024 if size < 1_000_000 else 2048 if size < 20_000_000 else 8192
-
-
-def _language_model(name: str, counts: Counts) -> dict[str, Any]:
-    large = counts.bytes >= 20_000_000
-    batch_tokens = 8192 if large else 4096
-    tokens = counts.bytes / 3  # about three bytes a token
-    steps = _clamp(8 * tokens / batch_tokens, 200, 2000 if large else 1000)
-    model = f"{name}_gpt"
-    tokenizer = f"{name}_bpe"
-    return {
-        "defaults": [
-            {f"tokenizer@tokenizers.{tokenizer}": "bpe_2k"},
-            {f"language_model@language_models.{model}": "gpt_small" if large else "gpt_tiny"},
-        ],
-        "tokenizers": {tokenizer: {"corpus": name, "vocab_size": _vocabulary(counts.bytes)}},
-        "encodings": {name: {"corpus": name, "tokenizer": tokenizer}},
-        "language_models": {
-            model: {
-                "corpus": name,
-                "tokenizer": tokenizer,
-                "steps": steps,
-                "batch_tokens": batch_tokens,
-                "evaluate_every": max(1, steps // 5),
-                "schedule": {"warmup_steps": steps // 12},
-                "prompts": [""],
-            }
-        },
-        "floors": {"language_model": {name: {"corpus": name, "tokenizer": tokenizer, "order": 3}}},
-    }
-
-
-def _classifier(name: str, counts: Counts) -> dict[str, Any]:
-    epochs = 4 if counts.records < 5_000 else 2 if counts.records < 50_000 else 1
-    mean = counts.characters / counts.records
-    return {
-        "defaults": [{"checkpoint@checkpoints.minilm": "minilm"}, {f"classifier@classifiers.{name}": "minilm"}],
-        "classifiers": {name: {"corpus": name, "epochs": epochs, "max_tokens": 256 if mean > 400 else 128}},
-        "floors": {"classifier": {name: {"corpus": name}}},
-    }
-
-
-def _translator(name: str, counts: Counts) -> dict[str, Any]:
-    tokens = counts.bytes / 2 / 3  # the target side
-    steps = _clamp(8 * tokens / 2048, 400, 6000)
-    tokenizer = f"{name}_bpe"
-    vocabulary = min(2 * _vocabulary(counts.bytes), 8192)
-    return {
-        "defaults": [
-            {f"tokenizer@tokenizers.{tokenizer}": "joint_bpe_4k"},
-            {f"translator@translators.{name}": "transformer_tiny"},
-        ],
-        "tokenizers": {tokenizer: {"corpus": name, "vocab_size": vocabulary}},
-        "encodings": {name: {"corpus": name, "tokenizer": tokenizer}},
-        "translators": {
-            name: {
-                "corpus": name,
-                "tokenizer": tokenizer,
-                "steps": steps,
-                "evaluate_every": max(1, steps // 6),
-                "schedule": {"warmup_steps": steps // 4},
-            }
-        },
-        "floors": {"translator": {name: {"corpus": name}}},
-    }
+        faults.append(f"{counts.records} records; {LEAST_RECORDS} are needed at least, to have some in each split")
+    elif len(counts.different) < LEAST_RECORDS:
+        only = f"of which only {len(counts.different)} are different texts"
+        faults.append(f"{counts.records:,} records, {only}; {LEAST_RECORDS} are needed at least")
+    if kind == "labelled" and len(counts.labels) == 1:
+        faults.append(f"all records have the label {next(iter(counts.labels))!r}; two labels are needed")
+    if kind == "labelled" and len(counts.labels) > max(2, counts.records // 2):
+        found = f"{len(counts.labels):,} different labels in {counts.records:,} records"
+        faults.append(f"{found}; is --label the right column?")
+    if faults:
+        raise UserErrors([f"{files}: {fault}" for fault in faults])
 
 
 def _header(kind: Kind, files: Sequence[Path], counts: Counts) -> str:
@@ -364,26 +273,34 @@ def _yaml(value: Any) -> str:
 
 
 def _write(name: str, entry: dict[str, Any], config: str, root: Path) -> None:
-    """Write the three files; when they do not compose, put back what was there."""
+    """Write the three files, copies of the old ones first; when anything fails, all is as it was."""
     conf = root / "conf"
-    targets = {conf / "corpus" / f"{name}.yaml": f"# Your files.\n{_yaml(entry)}", conf / "config.yaml": config}
-    before = {path: path.read_bytes() if path.exists() else None for path in targets}
-    for path, text in targets.items():
-        storage.write_text(path, text)
+    texts = {conf / "corpus" / f"{name}.yaml": f"# Your files.\n{_yaml(entry)}", conf / "config.yaml": config}
+    before = {path: path.read_bytes() if path.exists() else None for path in texts}
+    copies = {
+        path: _backup(path) for path, data in before.items() if data is not None and data != texts[path].encode("utf-8")
+    }
     try:
+        for path, copy in copies.items():
+            storage.write_bytes(copy, before[path] or b"")
+        for path, text in texts.items():
+            storage.write_text(path, text)
         compose.write_params((), root)
-    except UserError:
-        for path, data in before.items():
-            if data is None:
-                path.unlink()
-            else:
-                storage.write_bytes(path, data)
+    except BaseException:  # also Ctrl-C
+        _restore(before)
+        for copy in copies.values():
+            copy.unlink(missing_ok=True)
         raise
+    for path, copy in copies.items():
+        say(f"kept: the old {path.name} as {copy.relative_to(root)}")
+
+
+def _restore(before: Mapping[Path, bytes | None]) -> None:
     for path, data in before.items():
-        if data is not None and data != path.read_bytes():
-            backup = _backup(path)
-            storage.write_bytes(backup, data)
-            say(f"kept: the old {path.name} as {backup.relative_to(root)}")
+        if data is None:
+            path.unlink(missing_ok=True)
+        elif path.read_bytes() != data:
+            storage.write_bytes(path, data)
 
 
 def _backup(path: Path) -> Path:

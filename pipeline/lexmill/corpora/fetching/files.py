@@ -69,9 +69,20 @@ def _one(pattern: str, workspace: Path) -> list[tuple[str, Path]]:
     for path in paths:
         if not path.is_file():
             raise UserError(f"{path} is no regular file")
+        if not _is_utf8(str(path)):
+            shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+            raise UserError(f"the name {shown} is not UTF-8; rename the file")
         if not os.access(path, os.R_OK):
             raise UserError(f"{path} cannot be read; check its permissions")
     return [(Path(os.path.relpath(path, fixed)).as_posix(), path) for path in sorted(paths)]
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _fixed_folder(pattern: Path) -> Path:

@@ -191,7 +191,11 @@ def decode(data: bytes, encoding: str, path: Path, line: int) -> str:
     except UnicodeDecodeError as error:
         start = data.rfind(b"\n", 0, error.start) + 1
         line += data.count(b"\n", 0, error.start)
-        hint = "; if the file is latin-1, set reader.encoding: latin-1" if encoding == "utf-8" else ""
+        hint = (
+            "; if the file is latin-1, set reader.encoding: latin-1 (init: --encoding latin-1)"
+            if encoding == "utf-8"
+            else ""
+        )
         wrong = f"byte {error.start - start + 1} of the line, 0x{data[error.start]:02x}"
         raise UserError(f"not {encoding.upper()} ({wrong}){hint}", path, line) from None
 

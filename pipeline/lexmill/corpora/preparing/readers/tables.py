@@ -180,7 +180,8 @@ def _quoted_fields(
             if "new-line" in str(error):
                 message = "a carriage return inside a field; put the field in quotes or remove it"
             else:
-                message = f"wrong quoting ({error}); if quotes have no meaning in this file, set reader.quoting: false"
+                do = "if quotes have no meaning in this file, set reader.quoting: false (init: --no-quoting)"
+                message = f"wrong quoting ({error}); {do}"
             faults.add(UserError(message, file, begins))
             continue
         if fields:
