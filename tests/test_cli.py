@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +106,41 @@ def test_check_gathers_each_fault_once() -> None:
         raise UserError("b")
 
     assert check.gather([two, one]) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("tracking_uri: ftp://x", "tracking_uri: 'ftp://x' is not a store that MLflow knows ('ftp')"),
+        ("tracking_uri: mlruns", "tracking_uri: 'mlruns' is a folder"),
+        ("accelerator: cuda", "torch finds no 'cuda' on this machine"),
+    ],
+)
+def test_check_looks_at_the_machine_and_the_store_before_anything_runs(
+    setting: str, told: str, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.chdir(project)
+    monkeypatch.delenv("LEXMILL_EXECUTION", raising=False)
+    (project / "conf/execution/local.yaml").write_text(f"{setting}\n")
+    with pytest.raises(UserErrors, match=re.escape(told)):
+        check.check()
+
+
+def test_a_schedule_ends_when_it_alone_is_signalled(project: Path) -> None:
+    (project / "flows").mkdir()
+    (project / "flows/__init__.py").write_text("")
+    child = "import sys, time\ntry: print('up', flush=True); time.sleep(60)\nexcept KeyboardInterrupt: sys.exit(130)\n"
+    (project / "flows/pipeline.py").write_text(child)
+    command = [sys.executable, "-m", "lexmill.cli", "schedule", "--cron", "0 2 * * *"]
+    path = {**os.environ, "PYTHONPATH": str(project)}
+    with subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, env=path, start_new_session=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
 
 
 def test_params_documents_every_key() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import pytest
 
 from lexmill import workspace
-from lexmill.errors import RetryableError, UserError
+from lexmill.errors import EXIT_BUG, EXIT_RETRY, EXIT_USER, RetryableError, UserError
+from lexmill.runner import supervised
 from lexmill.runner.graph import read
 from lexmill.runner.session import open_session, run_all
 
@@ -65,6 +67,43 @@ def test_targets_are_stages_or_groups_and_bring_what_they_need(project: Any) -> 
     assert [stage.name for stage in read(project.root, ["two"]).stages] == ["one", "two"]
     with pytest.raises(UserError, match="no stage 'tow', did you mean 'two'"):
         read(project.root, ["tow"])
+
+
+def test_an_unknown_stage_like_no_other_gets_the_groups_alone(project: Any) -> None:
+    project.stages["make"] = {"foreach": ["a", "b"], "do": {"cmd": "echo ${item} > ${item}", "outs": ["${item}"]}}
+    project.save()
+    with pytest.raises(UserError, match=r"no stage 'xyz'; known: make$"):
+        project.run("xyz")
+
+
+def test_a_missing_group_of_params_is_told_with_what_to_write(project: Any) -> None:
+    (project.root / "params.yaml").write_text("other: 1\n")
+    project.stages["make"] = {"foreach": "${things}", "do": {"cmd": "echo ${item}"}}
+    project.save()
+    with pytest.raises(UserError, match=r"params.yaml needs it: `things: {}`"):
+        project.run()
+
+
+def test_a_folder_without_git_is_told_what_to_do(project: Any) -> None:
+    shutil.rmtree(project.root / ".git")
+    project.stage("one", "write('1')")
+    with pytest.raises(UserError, match="`git init` makes it one"):
+        project.run()
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("ERROR: failed to reproduce 'x': [Errno 13] Permission denied: '/a/b'", EXIT_USER),
+        ("ERROR: failed to reproduce 'x': [Errno 28] No space left on device: '/a/b'", EXIT_RETRY),
+        ("ERROR: failed to reproduce 'x': [Errno 2] No such file or directory: '/a/b'", EXIT_BUG),
+        ("ERROR: Unable to acquire lock", EXIT_RETRY),
+    ],
+)
+def test_dvc_failing_by_itself_gets_the_code_of_its_cause(text: str, code: int) -> None:
+    outcome = supervised._outcome("x", 255, tail=[text], status=None, seconds=1.0, stop=supervised.Stop())
+    assert outcome.code == code
+    assert outcome.message == text.removeprefix("ERROR: ")
 
 
 def test_groups_of_foreach_stages(project: Any) -> None:

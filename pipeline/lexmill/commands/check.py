@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lexmill import params
 from lexmill.errors import LexmillError, RetryableError, UserError, UserErrors
+from lexmill.execution import Execution, load_execution
 from lexmill.params import FileSource, Params
 
 LEAST_FREE = 2 << 30  # bytes
@@ -27,7 +28,7 @@ def check() -> None:
     """
     from lexmill.stages.entry import preflight
 
-    faults = gather([preflight, _dag, _disk, *_file_checks()])
+    faults = gather([preflight, _dag, _disk, _tracker, _device, *_file_checks()])
     if faults:
         raise UserErrors(faults)
     choices = params.load()
@@ -68,6 +69,35 @@ def _disk() -> None:
         raise UserError(
             f"only {free / 2**30:.1f} GiB are free on this disk; {LEAST_FREE >> 30} GiB are needed at least"
         )
+
+
+def _tracker() -> None:
+    from lexmill.tracking.store import check_address
+
+    if (settings := _settings()) is not None:
+        check_address(settings.tracking_uri)
+
+
+def _device() -> None:
+    settings = _settings()
+    if settings is None or settings.accelerator == "cpu":
+        return
+    import torch
+
+    there = torch.cuda.is_available() if settings.accelerator == "cuda" else torch.backends.mps.is_available()
+    if not there:
+        raise UserError(f"accelerator: torch finds no '{settings.accelerator}' on this machine", "conf/execution")
+    if settings.accelerator == "cuda" and settings.devices > torch.cuda.device_count():
+        raise UserError(
+            f"devices: {settings.devices}, but this machine has {torch.cuda.device_count()}", "conf/execution"
+        )
+
+
+def _settings() -> Execution | None:
+    try:
+        return load_execution()
+    except UserError:
+        return None  # told already
 
 
 def _file_checks() -> list[Callable[[], None]]:
@@ -138,8 +168,6 @@ def bf16_speed() -> float:
     import time
 
     import torch
-
-    from lexmill.execution import load_execution
 
     device = load_execution().accelerator
 

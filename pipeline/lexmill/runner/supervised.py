@@ -28,6 +28,7 @@ from lexmill.errors import (
     EXIT_RETRY,
     EXIT_TERMINATED,
     EXIT_USER,
+    machine_fault,
 )
 from lexmill.progress import RECORD_MARK
 from lexmill.quiet import quieten
@@ -37,6 +38,7 @@ _TAIL = 40
 _SKIPPED = re.compile(r"(^|\s)Stage '.*' didn't change, skipping")
 _RESTORED = re.compile(r"(^|\s)Stage '.*' is cached - skipping run, checking out outputs")
 _EXITED = re.compile(r"exited with (-?\d+)")
+_OS_ERROR = re.compile(r"\[Errno (\d+)\] [^:]*(?:: '(.*?)')?")
 _DVC_ERROR = re.compile(r"^ERROR: ")
 
 
@@ -216,6 +218,9 @@ def _from_text(dvc_code: int, tail: list[str]) -> tuple[int, str]:
     exited = _EXITED.search(text)
     if exited is None:
         retry = "is busy, it is being blocked by" in "\n".join(tail) or "Unable to acquire lock" in text
+        if found := _OS_ERROR.search(text):
+            fault = machine_fault(OSError(int(found[1]), os.strerror(int(found[1])), found[2]))
+            return (EXIT_BUG if fault is None else fault.exit_code), text
         return (EXIT_RETRY if retry else EXIT_BUG), text
     code = int(exited.group(1))
     if code in (-signal.SIGINT, EXIT_INTERRUPTED):

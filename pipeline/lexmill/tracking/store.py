@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _ANSWER_SECONDS = 5.0
 _SQLITE = "sqlite:///"
+_STORES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
 _MAGIC = b"SQLite format 3\0"
 # MLflow's own patience is seven tries with growing pauses, four minutes in all; it shows links and bars of its own.
 _MANNERS = {
@@ -72,11 +73,18 @@ def prepare(uri: str, workspace: str | Path = ".") -> None:
         _prepare_sqlite(path)
     elif uri.startswith(("http://", "https://")):
         _ask(uri)
-    elif "://" not in uri or uri.startswith("file:"):
-        raise UserError(
-            f"tracking_uri: '{uri}' is a folder, which MLflow no longer writes to;"
-            " use sqlite:///mlflow.db or the address of a server"
-        )
+    else:
+        check_address(uri)
+
+
+def check_address(uri: str) -> None:
+    """Raise `UserError` where an address is of no kind that MLflow serves."""
+    kind = uri.partition(":")[0].partition("+")[0]
+    if kind in _STORES and "://" in uri:
+        return
+    folder = "://" not in uri or kind == "file"
+    what = "a folder, which MLflow no longer writes to" if folder else f"not a store that MLflow knows ('{kind}')"
+    raise UserError(f"tracking_uri: '{uri}' is {what}; use sqlite:///mlflow.db or the address of a server")
 
 
 def _ask(uri: str) -> None:
