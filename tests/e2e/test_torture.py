@@ -10,6 +10,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -172,16 +173,20 @@ def test_killed_at_random_moments_it_ends_as_if_nothing_had_happened(project: Pr
     victims = dice.sample(VICTIMS, len(VICTIMS))
     for turn in range(ROUNDS):
         kind, wait = victims[turn % len(victims)], dice.uniform(0, LONGEST_WAIT)
-        # Somewhere in this sixth of the DAG.
-        done = int((turn + dice.random()) / ROUNDS * len(outputs(project.root)))
+        done = recorded(root) + dice.randrange(len(outputs(project.root)) // ROUNDS + 1)
         run = Victim(emptied)
         while run.runner.poll() is None and recorded(root) < done:
             time.sleep(0.05)
         time.sleep(wait)
         killed = run.kill(kind)
         print(f"round {turn + 1}: {recorded(root)} stages done, kill -9 {kind}: {killed}", flush=True)
-        # Where the runner lives on, it first finishes what does not need the killed stage.
-        run.wait_until_gone(15 if kind in ("everything", "runner") else 900)
+        if kind in ("everything", "runner"):
+            run.wait_until_gone(15)
+        else:  # the runner goes on with what does not need the killed stage, until it is interrupted
+            time.sleep(wait)
+            if run.runner.poll() is None:
+                run.runner.send_signal(signal.SIGINT)
+            run.wait_until_gone(120)
         with workspace.run_lock(root=root, wait_seconds=0):
             pass
 
@@ -193,6 +198,6 @@ def test_killed_at_random_moments_it_ends_as_if_nothing_had_happened(project: Pr
     assert registry(emptied) == registry(project)
     assert len(registry(emptied)["versions"]) == 3
     assert left_behind(root) == []
-    assert json.loads((root / ".dvc" / "tmp" / "rwlock").read_text()) == {"read": {}, "write": {}}  # DVC's held paths
+    assert not any(json.loads((root / ".dvc" / "tmp" / "rwlock").read_text()).values())  # DVC's held paths
     assert "unchanged, nothing to run" in emptied.run("-m", "lexmill.cli", "run").stderr
     assert json.loads(emptied.run("-m", "dvc", "status", "--json").stdout) == {}

@@ -35,17 +35,15 @@ def mend_rwlock(folder: Path) -> None:
     with make_lock(str(folder / "rwlock.lock"), tmp_dir=str(folder)):
         try:
             found = json.loads(held.read_text(encoding="utf-8"))
-            kept = {
-                "write": {path: one for path, one in found.get("write", {}).items() if _holds(one)},
-                "read": {path: [one for one in all_ if _holds(one)] for path, all_ in found.get("read", {}).items()},
-            }
+            write = {path: one for path, one in found.get("write", {}).items() if _holds(one)}
+            read = {path: [one for one in all_ if _holds(one)] for path, all_ in found.get("read", {}).items()}
         except FileNotFoundError:
             return
         except (ValueError, AttributeError, TypeError, KeyError):
             held.unlink()
             return
-        kept["read"] = {path: all_ for path, all_ in kept["read"].items() if all_}
-        if kept != found:
+        kept = {"write": write, "read": {path: all_ for path, all_ in read.items() if all_}}
+        if kept != {"write": {}, "read": {}, **found}:
             storage.write_text(held, json.dumps(kept))
 
 
