@@ -112,8 +112,9 @@ def _datasets(folder: Path, target: Path) -> Callable[[], int]:
 def main(side: str, folder: Path) -> dict[str, float]:
     """One side, once: seconds, ids without end tokens, and memory in MiB."""
     if side == "lexmill":
-        import lexmill.data.encoding  # noqa: F401
         import tokenizers  # noqa: F401
+
+        import lexmill.data.encoding  # noqa: F401
     else:
         import datasets
         from transformers import AutoTokenizer  # noqa: F401

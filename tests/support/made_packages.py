@@ -127,9 +127,8 @@ def _encoder() -> dict[str, bytes]:
     """A BERT of one layer with numpy's weights and a word-piece vocabulary of letters."""
     import numpy as np
     import torch
-    from transformers import BertConfig, BertModel
-
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import BertConfig, BertModel
 
     letters = "abcdefghijklmnopqrstuvwxyz0123456789.,()"
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]

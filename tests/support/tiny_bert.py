@@ -10,9 +10,8 @@ SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 def make_tiny_bert(folder: Path, words: Sequence[str], **shape: Any) -> None:
     """Write config.json, model.safetensors and tokenizer.json (with fixed padding, as some published ones have)."""
     import torch
-    from transformers import BertConfig, BertModel
-
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import BertConfig, BertModel
 
     vocabulary = {word: i for i, word in enumerate([*SPECIALS, *dict.fromkeys(words)])}
     sizes = {

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tokenizers import Regex, pre_tokenizers
 
 from lexmill.errors import UserError
 from lexmill.tokenizers.bulk import WHITE_SPACE, BulkEncoder, chunks, pieces
 from tests.tokenizers.made_tokenizers import KINDS, TEXTS, trained
-from tokenizers import Regex, pre_tokenizers
 
 # Letters, marks, digits, punctuation, apostrophes, every kind of white space and what only looks like it.
 ALPHABET = "aBéß\u0301東٣1.,:;!?'’-#_&ĳ \t\n\r\x0b\x85\xa0\u2003\u2028\u3000\u180e\u200b\x1c\x1f\ufeff😀"

@@ -1,11 +1,11 @@
 """What is measured of a tokenizer: counts by an obvious way, and a broken tokenizer is found out."""
 
 import pytest
+from tokenizers import decoders
 
 from lexmill.tokenizers import Tokenizer
 from lexmill.tokenizers.measure import Fit, fit
 from tests.tokenizers.made_tokenizers import KINDS, TEXTS, trained
-from tokenizers import decoders
 
 NEW = ["Unseen wörds, Ωmega & 東京;\n\n  the mill", "", "the mill"]
 

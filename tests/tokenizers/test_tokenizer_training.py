@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer as Backend
 
 from lexmill.errors import UserError
 from lexmill.tokenizers import Tokenizer, kinds
 from lexmill.tokenizers.training import train
 from lexmill.tokenizers.unigram import _maximise, _prune, _without, count_words
 from tests.tokenizers.made_tokenizers import KINDS, TEXTS, size, trained
-from tokenizers import Tokenizer as Backend
 
 _IN_A_PROCESS = """
 import hashlib, sys

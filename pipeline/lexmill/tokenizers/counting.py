@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 import tokenizers
+
 from lexmill.tokenizers.tokenizer import SPECIAL_TOKENS
 
 Texts = Callable[[], Iterable[str]]  # a fresh pass over the texts at each call

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 import tokenizers
+from tokenizers import models, pre_tokenizers, trainers
+
 from lexmill.errors import UserError
 from lexmill.tokenizers import kinds
 from lexmill.tokenizers.bulk import pieces
@@ -19,7 +21,6 @@ from lexmill.tokenizers.counting import Texts, alphabet, by_frequency, count_cha
 from lexmill.tokenizers.kinds import CONTINUES, Kind
 from lexmill.tokenizers.tokenizer import SPECIAL_TOKENS, UNK
 from lexmill.tokenizers.unigram import train_unigram
-from tokenizers import models, pre_tokenizers, trainers
 
 # Characters without a break are cut here in training: BPE takes the square of a run's length (2 million: for ever).
 _LONGEST_RUN = 4000

@@ -17,13 +17,13 @@ from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
-
 import tokenizers
+from tokenizers import models, trainers
+
 from lexmill.tokenizers import kinds
 from lexmill.tokenizers.bulk import chunks
 from lexmill.tokenizers.counting import Texts, alphabet, ordinary_tokens, within
 from lexmill.tokenizers.tokenizer import SPECIAL_TOKENS
-from tokenizers import models, trainers
 
 _SEEDS = 4  # times the wanted vocabulary
 _LONGEST = 16  # characters of a piece
