@@ -72,3 +72,13 @@ def test_wrong_files_end_with_2_file_and_line_and_no_traceback(workspace):
 def test_an_unknown_corpus(workspace):
     with pytest.raises(UserError, match="no corpus 'ticket', did you mean 'tickets'"):
         prepare.main("ticket")
+
+
+def test_a_fault_in_a_copy_sends_the_user_to_the_own_file(workspace):
+    fetched("".join(f"text {i},a\n" for i in range(30)) + "broken\n")
+    done = run("tickets")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "artifacts/sources/tickets/tickets.csv:32: 1 fields where 2 were expected\n"
+        "artifacts/sources/tickets/ holds copies: mend your own files, then `lexmill run`\n"
+    )

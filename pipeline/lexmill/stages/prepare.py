@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from lexmill import layout, params, progress, storage
 from lexmill.corpora.preparing.prepare import prepare
-from lexmill.errors import UserError
+from lexmill.errors import UserError, UserErrors
 from lexmill.stages.entry import run_stage
 from lexmill.strict import nearest
 
@@ -22,7 +22,13 @@ def main(name: str) -> None:
     corpora = params.load().corpora
     if name not in corpora:
         raise UserError(f"corpora: there is no corpus '{name}'{nearest(name, corpora)}")
-    report = prepare(name, corpora[name], layout.source(name), layout.corpus(name))
+    try:
+        report = prepare(name, corpora[name], layout.source(name), layout.corpus(name))
+    except UserError as error:
+        copies = f"{layout.source(name)}/"
+        if isinstance(corpora[name].source, params.FileSource) and copies in str(error):
+            raise UserErrors([str(error), f"{copies} holds copies: mend your own files, then `lexmill run`"]) from None
+        raise
     storage.write_json(layout.metrics("prepare", name), report.metrics)
     storage.write_json(layout.samples(f"prepare-{name}"), report.samples)
     progress.say(f"prepare {name}: {_summary(report.metrics)}")
