@@ -29,9 +29,7 @@ def test_every_quoted_message_is_one_that_the_code_says() -> None:
         for path in sorted((ROOT / folder).rglob("*.py"))
     )
     code += (ROOT / "Makefile").read_text(encoding="utf-8")
-    code += (
-        "is invalid Unable to acquire lock is busy, it is being blocked by database is locked"  # DVC's and Prefect's
-    )
+    code += "is invalid Unable to acquire lock is busy, it is being blocked by database is locked JSON structure is corrupted"  # DVC's and Prefect's
     said = " ".join(re.sub(r'"\s*f?"', "", code).split())
     page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
     messages = [
