@@ -29,7 +29,9 @@ def test_every_quoted_message_is_one_that_the_code_says() -> None:
         for path in sorted((ROOT / folder).rglob("*.py"))
     )
     code += (ROOT / "Makefile").read_text(encoding="utf-8")
-    code += "is invalid Unable to acquire lock is busy, it is being blocked by database is locked JSON structure is corrupted"  # DVC's and Prefect's
+    # DVC's and Prefect's words
+    code += "is invalid Unable to acquire lock is busy, it is being blocked by database is locked"
+    code += "JSON structure is corrupted"
     said = " ".join(re.sub(r'"\s*f?"', "", code).split())
     page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
     messages = [
