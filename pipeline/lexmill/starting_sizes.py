@@ -40,7 +40,8 @@ def configuration(kind: Kind, name: str, counts: Counts) -> dict[str, Any]:
         "data_seed": 1337,
         "training_seed": 1337,
     }
-    for group in ("tokenizers", "encodings", "checkpoints", "language_models", "classifiers", "translators"):
+    groups = ("tokenizers", "imported_tokenizers", "mixtures", "encodings", "checkpoints")
+    for group in (*groups, "language_models", "classifiers", "translators"):
         config[group] = parts.get(group, {})
     config["floors"] = {"language_model": {}, "classifier": {}, "translator": {}} | parts["floors"]
     config["evaluation"] = {"bootstrap_samples": 1000, "confidence": 0.95, "batch_tokens": 16384}
@@ -70,11 +71,12 @@ def _language_model(name: str, counts: Counts) -> dict[str, Any]:
         "language_models": {
             model: {
                 "corpus": name,
+                "train": name,
                 "tokenizer": tokenizer,
-                "steps": steps,
+                "length": f"{steps} steps",
                 "batch_tokens": batch_tokens,
                 "evaluate_every": max(1, steps // 5),
-                "schedule": {"warmup_steps": steps // 12},
+                "schedule": {"warmup": f"{steps // 12} steps"},
                 "prompts": [""],
             }
         },
@@ -108,9 +110,9 @@ def _translator(name: str, counts: Counts) -> dict[str, Any]:
             name: {
                 "corpus": name,
                 "tokenizer": tokenizer,
-                "steps": steps,
+                "length": f"{steps} steps",
                 "evaluate_every": max(1, steps // 6),
-                "schedule": {"warmup_steps": steps // 4},
+                "schedule": {"warmup": f"{steps // 4} steps"},
             }
         },
         "floors": {"translator": {name: {"corpus": name}}},

@@ -114,6 +114,8 @@ def _convert(kind: Any, data: Any, path: str, faults: list[str]) -> Any:
         return _convert_tuple(get_args(kind)[0], data, path, faults)
     if origin in (dict, Mapping) or (isinstance(origin, type) and issubclass(origin, Mapping)):
         return _convert_mapping(get_args(kind)[1], data, path, faults)
+    if hasattr(kind, "parse"):
+        return _convert_parsed(kind, data, path, faults)
     if dataclasses.is_dataclass(kind):
         return _convert_dataclass(kind, data, path, faults)
     return _convert_scalar(kind, data, path, faults)
@@ -204,6 +206,15 @@ def _check_bounds(field: dataclasses.Field[Any], value: Any, path: str, faults: 
             faults.append(f"{path}: {number} is too small; it must be above {bounds['above']}")
         if bounds.get("below") is not None and number >= bounds["below"]:
             faults.append(f"{path}: {number} is too large; it must be below {bounds['below']}")
+
+
+def _convert_parsed(kind: Any, data: Any, path: str, faults: list[str]) -> Any:
+    """A type that reads its own notation: `parse(value)`, which raises ValueError."""
+    try:
+        return kind.parse(data)
+    except ValueError as error:
+        faults.append(f"{path}: {error}")
+        return _INVALID
 
 
 def _convert_scalar(kind: Any, data: Any, path: str, faults: list[str]) -> Any:

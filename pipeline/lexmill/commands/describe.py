@@ -28,7 +28,7 @@ def _lines(cls: type, prefix: str) -> Iterator[str]:
 def _nested(kind: Any, path: str) -> Iterator[str]:
     if get_origin(kind) is dict:
         yield from _nested(get_args(kind)[1], f"{path}.NAME")
-    elif dataclasses.is_dataclass(kind):
+    elif dataclasses.is_dataclass(kind) and not hasattr(kind, "parse"):
         yield from _lines(typing.cast(type, kind), f"{path}.")
     elif get_origin(kind) in (Union, types.UnionType):
         options = [option for option in get_args(kind) if dataclasses.is_dataclass(option)]
@@ -54,6 +54,7 @@ def _meaning(field: dataclasses.Field[Any]) -> str:
         parts.append(" and ".join(bounds))
     if field.default is not dataclasses.MISSING:
         default = list(field.default) if isinstance(field.default, tuple) else field.default
+        default = str(default) if hasattr(default, "parse") else default
         parts.append("default none" if default is None else f"default {default!r}")
     return "; ".join(parts)
 
@@ -63,6 +64,8 @@ def type_text(kind: Any) -> str:
     plain = {int: "whole number", float: "number", str: "text", bool: "true or false", type(None): "none"}
     if kind in plain:
         return plain[kind]
+    if hasattr(kind, "parse"):
+        return str(kind.__name__).lower()
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Literal:
         return f"one of {', '.join(map(str, arguments))}"

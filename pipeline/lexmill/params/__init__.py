@@ -22,6 +22,8 @@ from lexmill.params.corpora import (
     FileSource,
     Filters,
     HubSource,
+    ImportedTokenizer,
+    Mixture,
     PackageSource,
     ParallelTextReader,
     Reader,
@@ -33,31 +35,57 @@ from lexmill.params.corpora import (
     TranslationTreeReader,
     UrlSource,
 )
+from lexmill.params.length import Length
 from lexmill.params.models import (
-    AdamW,
+    AnyLanguageModel,
     BeamSearch,
     Checkpoint,
     Classifier,
-    CosineSchedule,
+    GPTLanguageModel,
     GPTShape,
-    InverseSquareRootSchedule,
+    Keep,
     LanguageModel,
-    LinearSchedule,
-    Optimizer,
+    LlamaLanguageModel,
+    LlamaShape,
+    LSTMLanguageModel,
+    LSTMShape,
     Precision,
-    Schedule,
     TransformerShape,
     Translator,
+)
+from lexmill.params.optimizers import (
+    LBFGS,
+    SGD,
+    AdaDelta,
+    AdaGrad,
+    Adam,
+    AdamW,
+    ConstantSchedule,
+    CosineSchedule,
+    InverseSquareRootSchedule,
+    LinearSchedule,
+    Muon,
+    Optimizer,
+    RMSprop,
+    Schedule,
+    WarmupStableDecaySchedule,
 )
 from lexmill.references import reference_faults
 from lexmill.strict import build, spec
 
 __all__ = [
+    "LBFGS",
+    "SGD",
+    "AdaDelta",
+    "AdaGrad",
+    "Adam",
     "AdamW",
+    "AnyLanguageModel",
     "BeamSearch",
     "Checkpoint",
     "Classifier",
     "ClassifierFloor",
+    "ConstantSchedule",
     "Corpus",
     "CosineSchedule",
     "Deduplicate",
@@ -66,18 +94,29 @@ __all__ = [
     "FileSource",
     "Filters",
     "Floors",
+    "GPTLanguageModel",
     "GPTShape",
     "HubSource",
+    "ImportedTokenizer",
     "InverseSquareRootSchedule",
+    "Keep",
+    "LSTMLanguageModel",
+    "LSTMShape",
     "LanguageModel",
     "LanguageModelFloor",
+    "Length",
     "LinearSchedule",
+    "LlamaLanguageModel",
+    "LlamaShape",
+    "Mixture",
+    "Muon",
     "Optimizer",
     "PackageSource",
     "ParallelTextReader",
     "Params",
     "Precision",
     "Promotion",
+    "RMSprop",
     "Reader",
     "RecordsReader",
     "Schedule",
@@ -90,6 +129,7 @@ __all__ = [
     "Translator",
     "TranslatorFloor",
     "UrlSource",
+    "WarmupStableDecaySchedule",
     "load",
     "parse",
     "read_yaml",
@@ -152,8 +192,10 @@ class Params:
     corpora: dict[str, Corpus] = spec("corpora by name", factory=dict)
     tokenizers: dict[str, Tokenizer] = spec("tokenizers by name", factory=dict)
     encodings: dict[str, Encoding] = spec("token shards by name", factory=dict)
+    imported_tokenizers: dict[str, ImportedTokenizer] = spec("tokenizers of pretrained models by name", factory=dict)
+    mixtures: dict[str, Mixture] = spec("mixtures of encoded corpora by name", factory=dict)
     checkpoints: dict[str, Checkpoint] = spec("fetched pretrained models by name", factory=dict)
-    language_models: dict[str, LanguageModel] = spec("language models by name", factory=dict)
+    language_models: dict[str, AnyLanguageModel] = spec("language models by name", factory=dict)
     classifiers: dict[str, Classifier] = spec("classifiers by name", factory=dict)
     translators: dict[str, Translator] = spec("translators by name", factory=dict)
     floors: Floors = spec("what a model must beat", factory=Floors)

@@ -213,6 +213,25 @@ class Tokenizer:
 
 
 @dataclass(frozen=True)
+class ImportedTokenizer:
+    """The tokenizer of a fetched pretrained model."""
+
+    checkpoint: str = spec("the pretrained model")
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Several encoded corpora from which a training draws by weight."""
+
+    tokenizer: str = spec("the tokenizer of all of them")
+    members: dict[str, float] = spec("the share of the training's tokens by corpus; the sum is taken as 1")
+
+    def faults(self) -> list[str]:
+        found = [f"members.{name}: {weight:g} must be above 0" for name, weight in self.members.items() if weight <= 0]
+        return found or ([] if len(self.members) > 1 else ["members: a mixture has two corpora or more"])
+
+
+@dataclass(frozen=True)
 class Encoding:
     """A corpus turned into token shards by a tokenizer."""
 

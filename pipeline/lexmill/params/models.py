@@ -3,102 +3,144 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from lexmill.params.corpora import Source
+from lexmill.params.length import Length
+from lexmill.params.optimizers import LBFGS, Optimizer, Schedule
 from lexmill.strict import spec
 
-
-@dataclass(frozen=True)
-class AdamW:
-    """AdamW (Loshchilov and Hutter 2019); decay only on matrices."""
-
-    name: Literal["adamw"]
-    lr: float = spec("peak learning rate", above=0, high=1)
-    beta1: float = spec("decay of the first moment", 0.9, low=0, below=1)
-    beta2: float = spec("decay of the second moment", 0.95, low=0, below=1)
-    eps: float = spec("added to the denominator", 1e-8, above=0)
-    weight_decay: float = spec("decoupled weight decay on matrices", 0.1, low=0)
-
-
-Optimizer = AdamW
-
-
-@dataclass(frozen=True)
-class CosineSchedule:
-    """Linear warm-up, then half a cosine down to a share of the peak."""
-
-    name: Literal["cosine"]
-    warmup_steps: int = spec("steps of linear warm-up", 0, unit="steps", low=0)
-    final_fraction: float = spec("last learning rate over the peak", 0.1, low=0, high=1)
-
-
-@dataclass(frozen=True)
-class InverseSquareRootSchedule:
-    """Linear warm-up, then peak * sqrt(warmup / step) (Vaswani et al. 2017)."""
-
-    name: Literal["inverse_square_root"]
-    warmup_steps: int = spec("steps of linear warm-up", 1000, unit="steps", low=1)
-
-
-@dataclass(frozen=True)
-class LinearSchedule:
-    """Linear warm-up, then a straight line down to a share of the peak."""
-
-    name: Literal["linear"]
-    warmup_steps: int = spec("steps of linear warm-up", 0, unit="steps", low=0)
-    final_fraction: float = spec("last learning rate over the peak", 0.0, low=0, high=1)
-
-
-Schedule = CosineSchedule | InverseSquareRootSchedule | LinearSchedule
 Precision = Literal["32-true", "bf16-mixed"]
+Keep = Literal["last", "best", "average", "ema"]
 
 
 @dataclass(frozen=True)
 class GPTShape:
-    """A decoder-only Transformer (Radford et al. 2019): pre-norm, learned positions, tied embeddings."""
+    """A decoder-only Transformer with learned positions, GELU and tied embeddings (Radford et al. 2018, 2019).
+
+    Pre-norm is GPT-2 and GPT-3; post-norm, without a norm at the end, is the first GPT.
+    """
 
     n_layer: int = spec("blocks", low=1)
     n_head: int = spec("attention heads", low=1)
     d_model: int = spec("width", low=8)
     context: int = spec("longest context", unit="tokens", low=2)
     dropout: float = spec("dropout on embeddings and residuals", 0.0, low=0, below=1)
+    d_head: int = spec("width of a head; 0: d_model / n_head", 0, low=0)
+    norm: Literal["pre", "post"] = spec("layer norm before each sub-layer or after it", "pre")
 
     def faults(self) -> list[str]:
-        if self.d_model % self.n_head:
-            return [f"d_model: {self.d_model} is not a multiple of n_head ({self.n_head})"]
-        return []
+        return _head_faults(self.d_model, self.n_head, self.d_head)
+
+
+@dataclass(frozen=True)
+class LlamaShape:
+    """A decoder-only Transformer with RMSNorm, rotary positions, SwiGLU and grouped queries (Touvron et al. 2023)."""
+
+    n_layer: int = spec("blocks", low=1)
+    n_head: int = spec("query heads", low=1)
+    n_kv_head: int = spec("key and value heads; each serves n_head / n_kv_head query heads", low=1)
+    d_model: int = spec("width", low=8)
+    d_ffn: int = spec("width of the feed-forward layers", low=8)
+    context: int = spec("longest context", unit="tokens", low=2)
+    dropout: float = spec("dropout on embeddings and residuals", 0.0, low=0, below=1)
+    d_head: int = spec("width of a head; 0: d_model / n_head", 0, low=0)
+    rope_theta: float = spec("base of the rotary wavelengths", 10000.0, above=0)
+    norm_eps: float = spec("added to the mean square", 1e-5, above=0)
+    tie_embeddings: bool = spec("the output matrix is the embedding", True)
+
+    def faults(self) -> list[str]:
+        found = _head_faults(self.d_model, self.n_head, self.d_head)
+        if self.n_head % self.n_kv_head:
+            found.append(f"n_kv_head: {self.n_kv_head} does not divide n_head ({self.n_head})")
+        if not found and (self.d_head or self.d_model // self.n_head) % 2:
+            found.append("d_head: rotary positions need an even head width")
+        return found
+
+
+@dataclass(frozen=True)
+class LSTMShape:
+    """A stack of long short-term memory layers (Hochreiter and Schmidhuber 1997; Zaremba et al. 2014)."""
+
+    n_layer: int = spec("layers", low=1)
+    d_model: int = spec("width of the embedding and of each layer's state", low=8)
+    context: int = spec("tokens through which a training step looks back", unit="tokens", low=2)
+    dropout: float = spec("dropout on embeddings and between layers", 0.0, low=0, below=1)
+    tie_embeddings: bool = spec("the output matrix is the embedding (Press and Wolf 2017)", True)
+
+
+def _head_faults(d_model: int, n_head: int, d_head: int) -> list[str]:
+    if d_head == 0 and d_model % n_head:
+        return [f"d_model: {d_model} is not a multiple of n_head ({n_head})"]
+    return []
 
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A causal language model and its training."""
+    """A causal language model and its training; a family of networks is a subclass with its sizes."""
 
-    family: Literal["gpt"] = spec("the architecture: a folder of models/")
-    corpus: str = spec("the corpus it learns from")
+    family: str = spec("the architecture: a folder of models/")
+    corpus: str = spec("the corpus it is validated and tested on")
+    train: str = spec("what it learns from: a corpus, or a mixture that has `corpus` in it")
     tokenizer: str = spec("its tokenizer")
-    shape: GPTShape = spec("the architecture's sizes")
+    shape: Any = spec("the architecture's sizes")
     optimizer: Optimizer = spec("the optimizer")
     schedule: Schedule = spec("the learning-rate schedule")
-    steps: int = spec("optimizer steps", unit="steps", low=1)
+    length: Length = spec("how long it learns: '700 steps', '1.5e6 tokens', '3 epochs'")
     batch_tokens: int = spec("targets in one optimizer step, over all devices", unit="tokens", low=1)
+    init_from: str = spec("where the weights start: a file of conf/initialization/, or a model's folder in artifacts/")
+    mask_documents: bool = spec("no token looks at another document of its window", False)
     precision: Precision = spec("arithmetic of the training", "32-true")
     clip_norm: float = spec("largest norm of the gradient; 0: no clipping", 1.0, low=0)
     evaluate_every: int = spec("steps between looks at the valid split", 100, unit="steps", low=1)
-    keep: Literal["last", "best"] = spec("which weights are the model: the last or the best on valid", "best")
+    patience: int = spec("looks at valid without gain before stopping; 0: never", 0, low=0)
+    keep: Keep = spec("which weights are the model", "best")
+    average_last: int = spec("how many of the last looks at valid are averaged, for keep: average", 5, low=1)
+    ema_decay: float = spec("decay a step of the running mean of the weights, for keep: ema", 0.999, low=0, below=1)
     prompts: tuple[str, ...] = spec("prompts of the sample generations", ("",))
 
     def faults(self) -> list[str]:
         found = []
         if self.batch_tokens % self.shape.context:
             found.append(f"batch_tokens: {self.batch_tokens} is not a multiple of shape.context ({self.shape.context})")
-        return found + _schedule_faults(self.schedule, self.steps)
+        return found + _schedule_faults(self.schedule, self.length)
 
 
-def _schedule_faults(schedule: Schedule, steps: int) -> list[str]:
-    if schedule.warmup_steps >= steps > 1:
-        return [f"schedule.warmup_steps: {schedule.warmup_steps} must be below steps ({steps})"]
-    return []
+@dataclass(frozen=True)
+class GPTLanguageModel(LanguageModel):
+    """The Transformer of GPT, GPT-2 and GPT-3."""
+
+    family: Literal["gpt"] = spec("the architecture: a folder of models/")
+    shape: GPTShape = spec("the architecture's sizes")
+
+
+@dataclass(frozen=True)
+class LlamaLanguageModel(LanguageModel):
+    """The modern Transformer of Llama and SmolLM2."""
+
+    family: Literal["llama"] = spec("the architecture: a folder of models/")
+    shape: LlamaShape = spec("the architecture's sizes")
+
+
+@dataclass(frozen=True)
+class LSTMLanguageModel(LanguageModel):
+    """The recurrent network."""
+
+    family: Literal["lstm"] = spec("the architecture: a folder of models/")
+    shape: LSTMShape = spec("the architecture's sizes")
+
+
+AnyLanguageModel = GPTLanguageModel | LlamaLanguageModel | LSTMLanguageModel
+
+
+def _schedule_faults(schedule: Schedule, length: Length) -> list[str]:
+    found = []
+    if length.amount <= 0:
+        found.append("length: it must be above 0")
+    warmup = schedule.warmup
+    if warmup.unit == length.unit and warmup.amount >= length.amount and length != Length(1, "steps"):
+        found.append(f"schedule.warmup: {warmup} must be below length ({length})")
+    return found
 
 
 @dataclass(frozen=True)
@@ -116,7 +158,7 @@ class Classifier:
 
     checkpoint: str = spec("the pretrained encoder")
     corpus: str = spec("the labelled corpus")
-    optimizer: Optimizer = spec("the optimizer")
+    optimizer: Optimizer | LBFGS = spec("the optimizer; lbfgs fits the head alone, on a frozen encoder")
     epochs: int = spec("most passes over train", low=1)
     batch_size: int = spec("texts in one optimizer step, over all devices", unit="texts", low=1)
     max_tokens: int = spec("longer texts are cut", 128, unit="tokens", low=4)
@@ -168,15 +210,17 @@ class Translator:
     shape: TransformerShape = spec("the architecture's sizes")
     optimizer: Optimizer = spec("the optimizer")
     schedule: Schedule = spec("the learning-rate schedule")
-    steps: int = spec("optimizer steps", unit="steps", low=1)
+    length: Length = spec("how long it learns: '700 steps', '1.5e6 tokens', '3 epochs'")
     batch_tokens: int = spec("target tokens in one optimizer step, padding included", unit="tokens", low=16)
     label_smoothing: float = spec("probability spread over the vocabulary", 0.1, low=0, below=1)
     precision: Precision = spec("arithmetic of the training", "32-true")
     clip_norm: float = spec("largest norm of the gradient; 0: no clipping", 1.0, low=0)
     evaluate_every: int = spec("steps between looks at the valid split", 200, unit="steps", low=1)
-    keep: Literal["last", "best", "average"] = spec("which weights are the model", "best")
+    patience: int = spec("looks at valid without gain before stopping; 0: never", 0, low=0)
+    keep: Keep = spec("which weights are the model", "best")
     average_last: int = spec("how many of the last looks at valid are averaged, for keep: average", 5, low=1)
+    ema_decay: float = spec("decay a step of the running mean of the weights, for keep: ema", 0.999, low=0, below=1)
     beam: BeamSearch = spec("the search", factory=BeamSearch)
 
     def faults(self) -> list[str]:
-        return _schedule_faults(self.schedule, self.steps)
+        return _schedule_faults(self.schedule, self.length)

@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from lexmill import layout
-from lexmill.params import Classifier, LanguageModel, Params, Translator
+from lexmill.params import LBFGS, Classifier, LanguageModel, Optimizer, Params, Translator
 from lexmill.report import read, verdicts
 from lexmill.report.charts import LARGE, SMALL, Contender, Size, beside_floors, learning_curve
 from lexmill.report.confusion import Confusion, confusion
@@ -170,12 +170,17 @@ def _curve_note(model: Model, trained: Mapping[str, Any], unit: str) -> str:
     return "; ".join(notes) + "."
 
 
+def _optimizer(optimizer: Optimizer | LBFGS) -> str:
+    """Its name, and the peak learning rate where it has one."""
+    return optimizer.name if isinstance(optimizer, LBFGS) else f"{optimizer.name}, learning rate {optimizer.lr:g}"
+
+
 def _choices(model: Model) -> list[tuple[str, str]]:
     """The choices that say most about a model."""
     facts: list[tuple[str, str]] = []
     if isinstance(model, Classifier):
         facts += [("checkpoint", model.checkpoint), ("batch", f"{model.batch_size:,} texts")]
-        return [*facts, ("learning rate", f"{model.optimizer.lr:g}"), ("precision", model.precision)]
+        return [*facts, ("optimizer", _optimizer(model.optimizer)), ("precision", model.precision)]
     shape = model.shape
     facts += [("family", model.family), ("tokenizer", model.tokenizer)]
     if isinstance(model, LanguageModel):

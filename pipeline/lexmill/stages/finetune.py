@@ -100,11 +100,13 @@ def settings_of(chosen: params.Classifier, steps_per_epoch: int, seed: int) -> T
     """The training's settings: a linear rise and fall of the learning rate over all epochs, the best weights kept."""
     from lexmill.training.settings import TrainingSettings
 
+    assert not isinstance(chosen.optimizer, params.LBFGS)
     steps = chosen.epochs * steps_per_epoch
     warmup = int(chosen.warmup_fraction * steps)
     return TrainingSettings(
         optimizer=chosen.optimizer,
-        schedule=params.LinearSchedule(name="linear", warmup_steps=warmup, final_fraction=0.0),
+        schedule=params.LinearSchedule(name="linear", warmup=params.Length(warmup, "steps"), final_fraction=0.0),
+        warmup_steps=warmup,
         steps=steps,
         seed=seed,
         precision=chosen.precision,

@@ -40,7 +40,7 @@ def main(name: str) -> None:
     from lexmill.training.production import produce, settings_of
     from lexmill.training.seeding import derive, seed_all
 
-    shards = layout.tokens(model.corpus, model.tokenizer)
+    shards = layout.tokens(model.train, model.tokenizer)
     train, valid = TokenShards(shards, "train"), TokenShards(shards, "valid")
     tokenizer_folder = layout.tokenizer(model.tokenizer)
     if tokenizers.load(tokenizer_folder).fingerprint != train.tokenizer_fingerprint:
@@ -79,7 +79,7 @@ def main(name: str) -> None:
         "pretrain",
         name,
         task,
-        settings_of(model, choices.training_seed),
+        settings_of(model, task.batches.steps_per_epoch, choices.training_seed),
         config=config,
         trajectory=trajectory,
         add_tokenizer=lambda folder: shutil.copytree(tokenizer_folder, folder),

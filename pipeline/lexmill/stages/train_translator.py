@@ -75,7 +75,7 @@ def main(name: str) -> None:
         "train_translator",
         name,
         task,
-        settings_of(model, choices.training_seed),
+        settings_of(model, train.steps_per_epoch, choices.training_seed),
         config=config,
         trajectory=trajectory,
         add_tokenizer=lambda folder: shutil.copytree(tokenizer_folder, folder),

@@ -19,7 +19,7 @@ class Keeper:
 
     metric: str
     higher_is_better: bool
-    keep: Literal["last", "best", "average"]
+    keep: Literal["last", "best", "average", "ema"]
     average_last: int = 5
     patience: int = 0
     best: float | None = None

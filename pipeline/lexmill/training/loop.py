@@ -110,7 +110,7 @@ class TrainingModule(LightningModule):
 
     def _update(self, step: int, total: float, count: int) -> None:
         total, count = self._over_ranks(total, count)
-        rate = self.settings.optimizer.lr * schedules.factor(self.settings.schedule, step, self.settings.steps)
+        rate = self.settings.optimizer.lr * self._factor(step)
         if not math.isfinite(total):
             raise self._not_finite("loss", step, rate)
         if count == 0:
@@ -130,6 +130,10 @@ class TrainingModule(LightningModule):
         self.step = step
         self.curve.add(total, count)
         self._row = {"lr": rate, "grad_norm": norm, "train_loss": total / count}
+
+    def _factor(self, step: int) -> float:
+        s = self.settings
+        return schedules.factor(s.schedule, step, steps=s.steps, warmup=s.warmup_steps, decay=s.decay_steps)
 
     def _over_ranks(self, total: float, count: int) -> tuple[float, int]:
         """Sum over ranks; a stop signal that any rank got is known to all at the same step."""

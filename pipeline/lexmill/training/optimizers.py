@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lexmill.errors import UserError
-from lexmill.params import Optimizer
+from lexmill.params import AdamW, Optimizer
 
 
 def build(module: nn.Module, settings: Optimizer) -> torch.optim.Optimizer:
@@ -16,6 +16,7 @@ def build(module: nn.Module, settings: Optimizer) -> torch.optim.Optimizer:
 
     The fused kernel is used where the parameters are float32: one pass over the weights.
     """
+    assert isinstance(settings, AdamW)
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": settings.weight_decay},

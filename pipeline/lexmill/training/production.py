@@ -12,7 +12,7 @@ from typing import Any
 from lexmill import layout, progress
 from lexmill.execution import load_execution
 from lexmill.models import folder as model_folder
-from lexmill.params import LanguageModel, Translator
+from lexmill.params import LanguageModel, Length, Translator
 from lexmill.storage import new_folder, write_json
 from lexmill.training import engine
 from lexmill.training.curve import write_csv
@@ -21,19 +21,27 @@ from lexmill.training.settings import TrainingSettings
 from lexmill.training.task import Task
 
 
-def settings_of(model: LanguageModel | Translator, seed: int) -> TrainingSettings:
-    """The engine's settings, as an entry of params.yaml has them."""
-    average = {"average_last": model.average_last} if isinstance(model, Translator) else {}
+def settings_of(model: LanguageModel | Translator, steps_per_epoch: int, seed: int) -> TrainingSettings:
+    """The engine's settings, as an entry of params.yaml has them, with its lengths counted in steps."""
+
+    def steps(length: Length) -> int:
+        return length.steps(model.batch_tokens, steps_per_epoch)
+
+    decay = getattr(model.schedule, "decay", None)
     return TrainingSettings(
         optimizer=model.optimizer,
         schedule=model.schedule,
-        steps=model.steps,
+        steps=steps(model.length),
+        warmup_steps=steps(model.schedule.warmup),
+        decay_steps=0 if decay is None else steps(decay),
         seed=seed,
         precision=model.precision,
         clip_norm=model.clip_norm,
         evaluate_every=model.evaluate_every,
         keep=model.keep,
-        **average,
+        average_last=model.average_last,
+        ema_decay=model.ema_decay,
+        patience=model.patience,
     )
 
 

@@ -4,25 +4,37 @@ from __future__ import annotations
 
 import math
 
-from lexmill.params import CosineSchedule, InverseSquareRootSchedule, LinearSchedule, Schedule
+from lexmill.params import (
+    ConstantSchedule,
+    CosineSchedule,
+    InverseSquareRootSchedule,
+    LinearSchedule,
+    Schedule,
+    WarmupStableDecaySchedule,
+)
 
 
-def factor(schedule: Schedule, step: int, steps: int) -> float:
+def factor(schedule: Schedule, step: int, *, steps: int, warmup: int, decay: int = 0) -> float:
     """The share of the peak learning rate that optimizer step `step` (from 1) of `steps` uses.
 
-    Warm-up rises linearly and reaches 1 at step `warmup_steps`. Past `steps` the last value holds.
+    Warm-up rises linearly and reaches 1 at step `warmup`. Past `steps` the last value holds.
+
+    Args:
+        schedule: the form; its lengths are given resolved to steps, as `warmup` and (warm-up, stable, decay) `decay`.
     """
     if step < 1:
         raise ValueError(f"optimizer steps count from 1, got {step}")
-    warmup = schedule.warmup_steps
     if step < warmup:
         return step / warmup
+    if isinstance(schedule, ConstantSchedule):
+        return 1.0
     if isinstance(schedule, InverseSquareRootSchedule):
         return math.sqrt(warmup / step)
-    progress = min(1.0, (step - warmup) / max(1, steps - warmup))
+    start = steps - decay if isinstance(schedule, WarmupStableDecaySchedule) else warmup
+    progress = min(1.0, max(0, step - start) / max(1, steps - start))
     if isinstance(schedule, CosineSchedule):
         share = 0.5 * (1 + math.cos(math.pi * progress))
     else:
-        assert isinstance(schedule, LinearSchedule)
+        assert isinstance(schedule, LinearSchedule | WarmupStableDecaySchedule)
         share = 1 - progress
     return schedule.final_fraction + (1 - schedule.final_fraction) * share

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from lexmill.params import Optimizer, Precision, Schedule
+from lexmill.params import Keep, Optimizer, Precision, Schedule
 
 
 @dataclass(frozen=True)
@@ -14,11 +13,12 @@ class TrainingSettings:
 
     Attributes:
         steps: optimizer steps.
+        warmup_steps, decay_steps: the schedule's lengths in optimizer steps.
         seed: of dropout (and whatever else the network draws); each micro-batch of each step has its own numbers.
         clip_norm: largest gradient norm; 0: no clipping.
         evaluate_every: steps between looks at valid; the last step is always followed by one.
-        keep: which weights are the result: the last, the best on the task's metric, or the mean of the last
-            `average_last` looked at.
+        keep: which weights are the result: the last, the best on the task's metric, the mean of the last
+            `average_last` looked at, or the running mean over all steps with decay `ema_decay`.
         patience: stop after so many looks without a new best; 0: never.
     """
 
@@ -26,9 +26,12 @@ class TrainingSettings:
     schedule: Schedule
     steps: int
     seed: int
+    warmup_steps: int = 0
+    decay_steps: int = 0
     precision: Precision = "32-true"
     clip_norm: float = 1.0
     evaluate_every: int = 100
-    keep: Literal["last", "best", "average"] = "best"
+    keep: Keep = "best"
     average_last: int = 5
+    ema_decay: float = 0.999
     patience: int = 0
