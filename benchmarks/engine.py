@@ -114,13 +114,13 @@ def _write_tokens(size: Size, folder: Path) -> None:
 
 def _run_engine(task: Any, size: Size, folder: Path) -> float:
     from lexmill.execution import Execution
-    from lexmill.params import AdamW, LinearSchedule
+    from lexmill.params import AdamW, ConstantSchedule
     from lexmill.training.engine import fit
     from lexmill.training.settings import TrainingSettings
 
     settings = TrainingSettings(
         optimizer=AdamW("adamw", LR, weight_decay=0.0),
-        schedule=LinearSchedule("linear", 0, 1.0),
+        schedule=ConstantSchedule("constant"),
         steps=size.steps + 1,
         seed=0,
         evaluate_every=size.steps + 1,

@@ -19,7 +19,7 @@ PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
     for path in [ROOT / "README.md", ROOT / "infra/README.md", *sorted((ROOT / "docs").glob("*.md"))]
 }
-EXAMPLES = {"corpora": params.Corpus, "language_models": params.LanguageModel, "classifiers": params.Classifier}
+EXAMPLES = {"corpora": params.Corpus, "language_models": params.AnyLanguageModel, "classifiers": params.Classifier}
 
 
 def typed(text: str) -> list[str]:

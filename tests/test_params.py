@@ -12,7 +12,7 @@ import yaml
 from lexmill.compose import compose, difference, write_params
 from lexmill.errors import UserError, UserErrors
 from lexmill.execution import load_execution
-from lexmill.params import load, parse, read_yaml
+from lexmill.params import Length, load, parse, read_yaml
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml"))
@@ -24,6 +24,8 @@ def plain() -> dict[str, Any]:
 
 def as_plain(value: Any) -> Any:
     """Dataclasses and tuples back to what YAML holds."""
+    if isinstance(value, Length):
+        return str(value)
     if dataclasses.is_dataclass(value):
         return {field.name: as_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -69,7 +71,7 @@ def test_one_more_entry_is_one_more_model() -> None:
 
 def test_a_misspelt_key_and_all_other_faults_come_at_once() -> None:
     data = plain()
-    data["language_models"]["gpt"]["stepz"] = 3
+    data["language_models"]["gpt"]["lenght"] = 3
     data["language_models"]["gpt"]["shape"]["n_head"] = 5
     data["translators"]["en_de"]["tokenizer"] = "home_assistant_bp"
     data["classifiers"]["sentiment"]["corpus"] = "shakespeare"
@@ -78,8 +80,8 @@ def test_a_misspelt_key_and_all_other_faults_come_at_once() -> None:
         parse(data)
     assert sorted(caught.value.faults) == [
         "params.yaml: classifiers.sentiment.corpus: 'shakespeare' is a text corpus, a labelled one is needed",
+        "params.yaml: language_models.gpt.lenght: unknown key, did you mean 'length'?",
         "params.yaml: language_models.gpt.shape.d_model: 192 is not a multiple of n_head (5)",
-        "params.yaml: language_models.gpt.stepz: unknown key, did you mean 'steps'?",
         "params.yaml: tokenizers.shakespeare_bpe.corpus: there is no corpus 'shakspere', did you mean 'shakespeare'?",
         "params.yaml: translators.en_de.tokenizer: there is no tokenizer 'home_assistant_bp',"
         " did you mean 'home_assistant_bpe'?",
@@ -90,7 +92,7 @@ def test_a_misspelt_key_and_all_other_faults_come_at_once() -> None:
     ("change", "fault"),
     [
         (lambda d: d["language_models"]["gpt"].update(batch_tokens=1000), "is not a multiple of shape.context"),
-        (lambda d: d["language_models"]["gpt"]["schedule"].update(warmup_steps=10**6), "must be below steps"),
+        (lambda d: d["language_models"]["gpt"]["schedule"].update(warmup="1000000 steps"), "must be below length"),
         (lambda d: d["encodings"].pop("shakespeare"), "is not encoded with tokenizer"),
         (lambda d: d["encodings"].update(again=d["encodings"]["shakespeare"]), "same corpus and tokenizer"),
         (lambda d: d["corpora"]["shakespeare"].update(kind="labelled"), "cannot give a labelled corpus"),
@@ -181,7 +183,7 @@ def test_compose_refuses_what_hydra_cannot_apply_and_writes_nothing(tmp_path: Pa
     shutil.copytree(ROOT / "conf", tmp_path / "conf")
     shutil.copy(ROOT / "params.yaml", tmp_path / "params.yaml.here")
     for wrong, hint in (
-        ("language_models.gpt.stepz=3", "`lexmill params` lists the keys"),
+        ("language_models.gpt.lenght=3", "`lexmill params` lists the keys"),
         ("experiment=ful", "did you mean 'full'"),
         ("experiment=none", "known: demo"),
         ("nonsense", "give it as nonsense=VALUE"),
@@ -192,8 +194,8 @@ def test_compose_refuses_what_hydra_cannot_apply_and_writes_nothing(tmp_path: Pa
         write_params(["language_models.gpt.shape.n_head=5"], tmp_path)
     assert not (tmp_path / "params.yaml").exists()
     shutil.move(tmp_path / "params.yaml.here", tmp_path / "params.yaml")
-    with pytest.raises(UserError, match=r"did you mean 'language_models\.gpt\.steps'"):
-        write_params(["language_models.gpt.stepz=3"], tmp_path)
+    with pytest.raises(UserError, match=r"did you mean 'language_models\.gpt\.length'"):
+        write_params(["language_models.gpt.lenght=3"], tmp_path)
 
 
 def test_compose_names_each_file_of_conf_that_is_no_yaml(tmp_path: Path) -> None:
@@ -211,8 +213,8 @@ def test_compose_names_each_file_of_conf_that_is_no_yaml(tmp_path: Path) -> None
 
 def test_difference_tells_what_an_experiment_run_would_undo(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "conf", tmp_path / "conf")
-    write_params(["language_models.gpt.steps=77", "language_models.gpt.optimizer.lr=0.5"], tmp_path)
+    write_params(["language_models.gpt.length=77 steps", "language_models.gpt.optimizer.lr=0.5"], tmp_path)
     assert [line.split(":")[0] for line in difference(tmp_path)] == [
+        "language_models.gpt.length",
         "language_models.gpt.optimizer.lr",
-        "language_models.gpt.steps",
     ]

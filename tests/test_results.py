@@ -19,11 +19,13 @@ ROOT = Path(__file__).parent.parent
 MODEL: dict[str, Any] = {
     "family": "gpt",
     "corpus": "plays",
+    "train": "plays",
+    "init_from": "conf/initialization/gpt2.yaml",
     "tokenizer": "bpe",
     "shape": {"n_layer": 1, "n_head": 1, "d_model": 8, "context": 8},
     "optimizer": {"name": "adamw", "lr": 0.1},
     "schedule": {"name": "cosine"},
-    "steps": 1,
+    "length": "1 steps",
     "batch_tokens": 8,
 }
 FILE = {"kind": "file", "paths": ["a.txt"]}

@@ -32,7 +32,7 @@ def training(project: Project, tmp_path: Path) -> Project:
     params = (root / "params.yaml").read_text()
     assert "dropout: 0.1" in params
     (root / "params.yaml").write_text(
-        params.replace("steps: 6\n    batch_tokens: 128", f"steps: {STEPS}\n    batch_tokens: 128")
+        params.replace("length: 6 steps\n    batch_tokens: 128", f"length: {STEPS} steps\n    batch_tokens: 128")
     )
     assert f"steps: {STEPS}" in (root / "params.yaml").read_text()
     return copy

@@ -34,7 +34,7 @@ PAIRS = [
 ]
 CORPUS = {"source": {"kind": "file", "paths": ["x"]}, "reader": {"format": "jsonl"}}
 ADAMW = {"name": "adamw", "lr": 0.001}
-TRAINED = {"optimizer": ADAMW, "schedule": {"name": "cosine"}, "steps": 2}
+TRAINED = {"optimizer": ADAMW, "schedule": {"name": "cosine"}, "length": "2 steps"}
 GPT = {"n_layer": 1, "n_head": 2, "d_model": 16, "context": 16}
 TRANSFORMER = {
     "encoder_layers": 1,
@@ -62,7 +62,8 @@ def params(**evaluation: Any) -> dict[str, Any]:
         "encodings": {c: {"corpus": c, "tokenizer": "bytes"} for c in ("verse", "phrases")},
         "language_models": {
             "gpt": {**TRAINED, "family": "gpt", "corpus": "verse", "tokenizer": "bytes", "shape": GPT}
-            | {"batch_tokens": 32, "prompts": ["Shall", ""]},
+            | {"batch_tokens": 32, "prompts": ["Shall", ""]}
+            | {"train": "verse", "init_from": "conf/initialization/gpt2.yaml"},
         },
         "translators": {
             "tr": {**TRAINED, "family": "transformer", "corpus": "phrases", "tokenizer": "bytes"}

@@ -8,7 +8,7 @@ _SOURCE = {"kind": "file", "paths": ["data.txt"]}
 
 def plain_params() -> dict[str, Any]:
     """params.yaml of a language model, a classifier and a translator."""
-    cosine = {"name": "cosine", "warmup_steps": 1}
+    cosine = {"name": "cosine", "warmup": "1 steps"}
     return {
         "experiment": "tiny",
         "data_seed": 1,
@@ -38,11 +38,13 @@ def plain_params() -> dict[str, Any]:
             "gpt": {
                 "family": "gpt",
                 "corpus": "plays",
+                "train": "plays",
+                "init_from": "conf/initialization/gpt2.yaml",
                 "tokenizer": "bytes",
                 "shape": {"n_layer": 1, "n_head": 2, "d_model": 16, "context": 32},
                 "optimizer": _ADAMW,
                 "schedule": cosine,
-                "steps": 10,
+                "length": "10 steps",
                 "batch_tokens": 64,
             }
         },
@@ -71,7 +73,7 @@ def plain_params() -> dict[str, Any]:
                 },
                 "optimizer": _ADAMW,
                 "schedule": cosine,
-                "steps": 10,
+                "length": "10 steps",
                 "batch_tokens": 64,
                 "beam": {"beam_size": 2, "max_length_ratio": 1.0, "max_length_extra": 4},
             }

@@ -37,7 +37,7 @@ def test_what_a_package_says(params: Params, tmp_path: Path) -> None:
     assert (description["kind"], description["name"], description["rows"]) == ("translator", "en_de", "rows.jsonl")
     assert description["example"] == {"input": ["Good day"], "output": ["Guten Tag"]}
     assert description["metrics"]["test"]["bleu"] == 20.5
-    assert description["params"]["model"]["steps"] == 10
+    assert description["params"]["model"]["length"] == "10 steps"
     assert description["params"]["tokenizer"]["kind"] == "byte"
     assert description["test_corpus"]["counts"]["test"]["records"] == 60
     assert {path.name for path in (tmp_path / layout.package("en_de")).iterdir()} == {

@@ -91,7 +91,12 @@ SOBER = AdamW("adamw", lr=1e-2, eps=1e-3)
 
 def settings(steps: int = 12, **changes: Any) -> TrainingSettings:
     base = TrainingSettings(
-        optimizer=AdamW("adamw", lr=1e-2), schedule=CosineSchedule("cosine", 3), steps=steps, seed=2, evaluate_every=4
+        optimizer=AdamW("adamw", lr=1e-2),
+        schedule=CosineSchedule("cosine"),
+        warmup_steps=3,
+        steps=steps,
+        seed=2,
+        evaluate_every=4,
     )
     return dataclasses.replace(base, **changes)
 

@@ -21,35 +21,35 @@ from lexmill.training.schedules import factor
 
 
 def test_cosine_warms_up_and_comes_down() -> None:
-    schedule = CosineSchedule("cosine", warmup_steps=10, final_fraction=0.1)
-    assert [factor(schedule, step, 110) for step in (1, 5, 10, 60, 110, 500)] == pytest.approx(
+    schedule = CosineSchedule("cosine", final_fraction=0.1)
+    assert [factor(schedule, step, steps=110, warmup=10) for step in (1, 5, 10, 60, 110, 500)] == pytest.approx(
         [0.1, 0.5, 1.0, 0.55, 0.1, 0.1]
     )
 
 
 def test_inverse_square_root_is_that_of_the_transformer_paper() -> None:
     """Vaswani et al. 2017, equation 3, over its peak."""
-    schedule = InverseSquareRootSchedule("inverse_square_root", warmup_steps=40)
+    schedule = InverseSquareRootSchedule("inverse_square_root")
     for step in (1, 17, 40, 41, 160, 4000):
         wanted = min(step**-0.5, step * 40**-1.5) / 40**-0.5
-        assert factor(schedule, step, 50) == pytest.approx(wanted)
+        assert factor(schedule, step, steps=50, warmup=40) == pytest.approx(wanted)
 
 
 def test_linear_comes_down_to_its_final_share() -> None:
-    schedule = LinearSchedule("linear", warmup_steps=0, final_fraction=0.2)
-    assert [factor(schedule, step, 10) for step in (5, 10, 11)] == pytest.approx([0.6, 0.2, 0.2])
+    schedule = LinearSchedule("linear", final_fraction=0.2)
+    assert [factor(schedule, step, steps=10, warmup=0) for step in (5, 10, 11)] == pytest.approx([0.6, 0.2, 0.2])
     with pytest.raises(ValueError, match="count from 1"):
-        factor(schedule, 0, 10)
+        factor(schedule, 0, steps=10, warmup=0)
 
 
 @given(warmup=st.integers(0, 20), steps=st.integers(1, 60), final=st.floats(0, 1), step=st.integers(1, 100))
 def test_no_schedule_leaves_its_range(warmup: int, steps: int, final: float, step: int) -> None:
     for schedule in (
-        CosineSchedule("cosine", warmup, final),
-        LinearSchedule("linear", warmup, final),
-        InverseSquareRootSchedule("inverse_square_root", max(1, warmup)),
+        CosineSchedule("cosine", final_fraction=final),
+        LinearSchedule("linear", final_fraction=final),
+        InverseSquareRootSchedule("inverse_square_root"),
     ):
-        assert 0 <= factor(schedule, step, steps) <= 1 + 1e-12
+        assert 0 <= factor(schedule, step, steps=steps, warmup=max(1, warmup)) <= 1 + 1e-12
 
 
 def test_only_matrices_decay_and_a_tied_one_once() -> None:

@@ -18,8 +18,7 @@ from lexmill.decoding.scoring import score
 from lexmill.decoding.translate import translate_lines
 from lexmill.execution import Execution
 from lexmill.models.transformer import Transformer
-from lexmill.params import BeamSearch, TransformerShape
-from lexmill.params.models import AdamW, LinearSchedule
+from lexmill.params import AdamW, BeamSearch, LinearSchedule, TransformerShape
 from lexmill.tokenizers import Tokenizer, kinds, load, saving
 from lexmill.training import label_smoothing
 from lexmill.training.engine import fit
@@ -178,7 +177,8 @@ def test_it_learns(rule: Callable[[str], str], most_perplexity: float, least_rig
     task = TranslationTask(module, batches(folder, "train"), batches(folder, "valid", 2048), 0.0)
     settings = TrainingSettings(
         optimizer=AdamW("adamw", lr=0.008, beta2=0.98, weight_decay=0.0),
-        schedule=LinearSchedule("linear", warmup_steps=40),
+        schedule=LinearSchedule("linear"),
+        warmup_steps=40,
         steps=400,
         seed=0,
         evaluate_every=200,

@@ -22,7 +22,7 @@ from typing import Any
 
 from lexmill import layout, storage
 from lexmill.errors import UserError
-from lexmill.params import Params
+from lexmill.params import Length, Params
 from lexmill.registry.card import card
 from lexmill.registry.kinds import KINDS, Kind, KindOf
 from lexmill.strict import nearest
@@ -140,6 +140,8 @@ def _read(path: Path, what: str) -> Any:
 
 def _plain(value: Any) -> Any:
     """Dataclasses and tuples as plain JSON data."""
+    if isinstance(value, Length):
+        return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, dict):

@@ -190,8 +190,11 @@ def _choices(model: Model) -> list[tuple[str, str]]:
             ("layers", f"{model.shape.encoder_layers} + {model.shape.decoder_layers}"),
             ("beam", f"{model.beam.beam_size}"),
         ]
-    facts += [("width", f"{shape.d_model}"), ("heads", f"{shape.n_head}"), ("batch", f"{model.batch_tokens:,} tokens")]
-    return [*facts, ("learning rate", f"{model.optimizer.lr:g}"), ("precision", model.precision)]
+    facts += [("width", f"{shape.d_model}")]
+    if hasattr(shape, "n_head"):  # a recurrent network has none
+        facts += [("heads", f"{shape.n_head}")]
+    facts += [("batch", f"{model.batch_tokens:,} tokens"), ("optimizer", _optimizer(model.optimizer))]
+    return [*facts, ("precision", model.precision)]
 
 
 _COUNTS = ("parameters", "steps", "tokens", "train_texts", "train_pairs")
