@@ -4,7 +4,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from lexmill.models.common.attention import CrossAttention, KeyValueCache, SelfAttention, attend
+from lexmill.models.common.attention import (
+    CrossAttention,
+    KeyValueCache,
+    SelfAttention,
+    attend,
+    fuse_projections,
+    split_projection,
+)
 
 
 def slow_attend(query: Tensor, keys: Tensor, values: Tensor, allowed: Tensor) -> Tensor:
@@ -38,14 +45,14 @@ def test_attend_is_its_definition(causal: bool, queries: int, keys: int, masked:
         allowed &= padding[:, None]
     if causal:
         allowed &= torch.tensor([[j <= keys - queries + i for j in range(keys)] for i in range(queries)])
-    out = attend(query, k, v, mask=mask, causal=causal, dropout=0.0)
+    out = attend(query, k, v, mask=mask, causal=causal)
     torch.testing.assert_close(out, slow_attend(query, k, v, allowed))
 
 
 def test_a_query_that_may_see_nothing_gets_zeros_and_finite_gradients() -> None:
     query = torch.randn(1, 1, 3, 4, requires_grad=True)
     mask = torch.tensor([[True, True, True], [False, False, False], [True, False, False]])
-    out = attend(query, query, query, mask=mask, causal=False, dropout=0.0)
+    out = attend(query, query, query, mask=mask, causal=False)
     assert (out[0, 1] == 0).all()
     out.sum().backward()
     assert query.grad is not None
@@ -76,11 +83,12 @@ def test_a_cache_can_be_reordered_with_repeats() -> None:
 def test_self_attention_is_torchs_multi_head_attention() -> None:
     torch.manual_seed(1)
     ours = SelfAttention(12, 3)
+    torch.nn.init.normal_(ours.query_key_value.bias)
     theirs = torch.nn.MultiheadAttention(12, 3, batch_first=True)
     theirs.load_state_dict(
         {
-            "in_proj_weight": ours.query_key_value.weight,
-            "in_proj_bias": ours.query_key_value.bias,
+            "in_proj_weight": torch.cat(split_projection(ours.query_key_value.weight, 3)),
+            "in_proj_bias": torch.cat(split_projection(ours.query_key_value.bias, 3)),
             "out_proj.weight": ours.output.weight,
             "out_proj.bias": ours.output.bias,
         }
@@ -91,6 +99,30 @@ def test_self_attention_is_torchs_multi_head_attention() -> None:
     out = ours(hidden, mask=padding[:, None, None], causal=True)
     wanted = theirs(hidden, hidden, hidden, key_padding_mask=~padding, attn_mask=triangle)[0]
     torch.testing.assert_close(out, wanted)
+
+
+def test_a_fused_projection_is_made_of_its_parts_head_by_head() -> None:
+    parts = tuple(torch.arange(8.0).reshape(4, 2) + 100 * i for i in range(3))  # 2 heads of width 2 over 2 inputs
+    fused = fuse_projections(*parts, n_head=2)
+    assert fused[:, 0].tolist() == [0, 2, 100, 102, 200, 202, 4, 6, 104, 106, 204, 206]
+    torch.testing.assert_close(split_projection(fused, 2), parts)
+    bias = torch.arange(12.0)
+    assert torch.equal(fuse_projections(*split_projection(bias, 2), n_head=2), bias)
+
+
+def test_heads_may_be_wider_together_than_the_model() -> None:
+    attention = SelfAttention(8, 3, d_head=6)
+    hidden = torch.randn(2, 4, 8)
+    query, keys, values = (
+        torch.nn.functional.linear(hidden, w, b).unflatten(-1, (3, 6)).transpose(1, 2)
+        for w, b in zip(
+            split_projection(attention.query_key_value.weight, 3),
+            split_projection(attention.query_key_value.bias, 3),
+            strict=True,
+        )
+    )
+    wanted = attention.output(slow_attend(query, keys, values, torch.ones(2, 4, 4, dtype=torch.bool)))
+    torch.testing.assert_close(attention(hidden), wanted)
 
 
 def test_cross_attention_over_a_projected_memory_is_the_same() -> None:

@@ -1,4 +1,4 @@
-"""Dropout, cross-entropy, feed-forward, initialisation, named weights."""
+"""Dropout, feed-forward, initialisation, named weights."""
 
 import math
 
@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from lexmill.errors import UserError
-from lexmill.models.common.cross_entropy import IGNORED, summed_cross_entropy
-from lexmill.models.common.dropout import Dropout, keep_mask
+from lexmill.models.common.dropout import Dropout, add_dropped, keep_mask
 from lexmill.models.common.feed_forward import FeedForward
 from lexmill.models.common.init import gpt2_init, xavier_init
 from lexmill.models.common.state import average, load_weights, snapshot, weights
@@ -47,43 +46,24 @@ def test_dropouts_gradient_is_its_mask(dtype: torch.dtype) -> None:
     assert out.dtype == dtype
 
 
+def test_a_dropped_update_on_a_residual_is_dropout_and_a_sum() -> None:
+    found = []
+    for fused in (True, False):
+        torch.manual_seed(4)
+        residual, update = torch.randn(3, 50, requires_grad=True), torch.randn(3, 50, requires_grad=True)
+        total = add_dropped(residual, update, 0.3, True) if fused else residual + Dropout(0.3)(update)
+        (total * torch.arange(50.0)).sum().backward()
+        found.append([total, residual.grad, update.grad])
+    torch.testing.assert_close(found[0], found[1])
+    assert torch.equal(add_dropped(residual, update, 0.3, False), residual + update)
+
+
 def test_dropout_does_nothing_in_eval_mode_or_at_zero() -> None:
     hidden = torch.randn(3, 3)
     assert Dropout(0.5).eval()(hidden) is hidden
     assert Dropout(0.0)(hidden) is hidden
     with pytest.raises(ValueError, match="below 1"):
         Dropout(1.0)
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("ignored", [False, True])
-@pytest.mark.parametrize("scale", [1.0, 60.0])
-def test_summed_cross_entropy_is_torchs(smoothing: float, ignored: bool, scale: float) -> None:
-    torch.manual_seed(0)
-    logits = (torch.randn(6, 50, 997) * scale).requires_grad_()  # several blocks
-    targets = torch.randint(997, (6, 50))
-    if ignored:
-        targets[:, ::3] = IGNORED
-    twin = logits.detach().double().requires_grad_()
-    loss = summed_cross_entropy(logits, targets, smoothing)
-    wanted = nn.functional.cross_entropy(
-        twin.flatten(0, 1), targets.flatten(), reduction="sum", label_smoothing=smoothing
-    )
-    (loss / 7).backward()
-    (wanted / 7).backward()
-    torch.testing.assert_close(loss.double(), wanted, rtol=1e-6, atol=1e-4)
-    assert logits.grad is not None
-    assert twin.grad is not None
-    torch.testing.assert_close(logits.grad.double(), twin.grad, rtol=1e-5, atol=1e-6)
-
-
-def test_summed_cross_entropy_keeps_the_logits_precision_in_the_gradient() -> None:
-    logits = torch.randn(8, 40).bfloat16().requires_grad_()
-    loss = summed_cross_entropy(logits, torch.arange(8))
-    loss.backward()
-    assert loss.dtype == torch.float32
-    assert logits.grad is not None
-    assert logits.grad.dtype == torch.bfloat16
 
 
 def test_feed_forward_is_two_layers_and_an_activation() -> None:

@@ -1,9 +1,12 @@
+import dataclasses
 import math
+from typing import Literal
 
 import pytest
 import torch
 
 from lexmill.models import build
+from lexmill.models.common.attention import fuse_projections
 from lexmill.models.gpt import GPT
 from lexmill.params import GPTShape
 
@@ -31,7 +34,10 @@ def test_logits_are_those_of_transformers_gpt2(model: GPT) -> None:
         pairs = [(model.norm, gpt2.ln_f)]
         for block, h in zip(model.blocks, gpt2.h, strict=True):
             pairs += [(block.attention_norm, h.ln_1), (block.feed_forward_norm, h.ln_2)]
-            pairs += [(block.attention.query_key_value, h.attn.c_attn), (block.attention.output, h.attn.c_proj)]
+            fused = block.attention.query_key_value
+            fused.weight.copy_(fuse_projections(*h.attn.c_attn.weight.t().chunk(3), n_head=4))
+            fused.bias.copy_(fuse_projections(*h.attn.c_attn.bias.chunk(3), n_head=4))
+            pairs += [(block.attention.output, h.attn.c_proj)]
             pairs += [(block.feed_forward.expand, h.mlp.c_fc), (block.feed_forward.output, h.mlp.c_proj)]
         for mine, other in pairs:
             # GPT-2's Conv1D holds its matrix transposed.
@@ -81,6 +87,62 @@ def test_positions_beyond_the_context_are_refused(model: GPT) -> None:
         model.new_cache(0)
 
 
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_the_loss_is_that_of_its_logits(norm: Literal["pre", "post"]) -> None:
+    torch.manual_seed(1)
+    model = GPT(dataclasses.replace(SHAPE, norm=norm, d_head=12), 61)
+    tokens, targets = torch.randint(61, (2, 3, 24))
+    targets[0, 3:9] = -100
+    loss = model.loss(tokens, targets)
+    wanted = torch.nn.functional.cross_entropy(model(tokens).flatten(0, 1), targets.flatten(), reduction="sum")
+    torch.testing.assert_close(loss, wanted)
+    found = torch.autograd.grad(loss, list(model.parameters()))
+    torch.testing.assert_close(found, torch.autograd.grad(wanted, list(model.parameters())), rtol=1e-4, atol=1e-4)
+
+
+def test_packed_documents_give_what_they_give_alone(model: GPT) -> None:
+    tokens = torch.randint(61, (2, 20))
+    documents = torch.tensor([[3] * 7 + [4] * 12 + [5], [0] * 1 + [1] * 2 + [8] * 17])
+    packed = model(tokens, documents=documents)
+    for row, lengths in enumerate([(7, 12, 1), (1, 2, 17)]):
+        alone = [model(part[None])[0] for part in tokens[row].split(lengths)]
+        torch.testing.assert_close(packed[row], torch.cat(alone), rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(packed, model(tokens))
+    loss = model.loss(tokens, tokens, documents)
+    wanted = torch.nn.functional.cross_entropy(packed.flatten(0, 1), tokens.flatten(), reduction="sum")
+    torch.testing.assert_close(loss, wanted)
+    with pytest.raises(ValueError, match="with a cache"):
+        model(tokens, model.new_cache(2), documents)
+
+
+def test_post_norm_is_the_first_gpt() -> None:
+    from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
+
+    theirs = OpenAIGPTLMHeadModel(
+        OpenAIGPTConfig(vocab_size=61, n_positions=24, n_embd=32, n_layer=3, n_head=4, afn="gelu")
+    ).eval()
+    model = GPT(dataclasses.replace(SHAPE, norm="post"), 61).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.normal_(std=0.2)
+        gpt = theirs.transformer
+        model.embedding.weight.copy_(gpt.tokens_embed.weight)
+        model.positions.weight.copy_(gpt.positions_embed.weight)
+        pairs = []
+        for block, h in zip(model.blocks, gpt.h, strict=True):
+            fused = block.attention.query_key_value
+            fused.weight.copy_(fuse_projections(*h.attn.c_attn.weight.t().chunk(3), n_head=4))
+            fused.bias.copy_(fuse_projections(*h.attn.c_attn.bias.chunk(3), n_head=4))
+            pairs += [(block.attention_norm, h.ln_1), (block.feed_forward_norm, h.ln_2)]
+            pairs += [(block.attention.output, h.attn.c_proj), (block.feed_forward.expand, h.mlp.c_fc)]
+            pairs += [(block.feed_forward.output, h.mlp.c_proj)]
+        for mine, other in pairs:
+            mine.weight.copy_(other.weight.t())
+            mine.bias.copy_(other.bias)
+    tokens = torch.randint(61, (3, 24))
+    torch.testing.assert_close(model(tokens), theirs(tokens).logits, rtol=1e-4, atol=1e-4)
+
+
 def test_initial_weights_have_gpt2s_variances() -> None:
     model = GPT(GPTShape(n_layer=2, n_head=4, d_model=256, context=128, dropout=0.0), 300)
     for name, parameter in model.named_parameters():
@@ -106,6 +168,13 @@ def test_parameters_and_flops_are_counted() -> None:
     assert model.count_parameters() == 124_439_808
     matrices = 12 * 12 * 768**2 + 50257 * 768
     assert model.flops_per_token() == 6 * matrices + 12 * 12 * 1024 * 768
+    # GPT-3's "2.7B" has 32 heads of width 80; here heads of another width than d_model / n_head.
+    with torch.device("meta"):
+        model = GPT(GPTShape(n_layer=2, n_head=3, d_model=32, context=16, d_head=20), 50)
+    assert (
+        model.count_parameters() == 50 * 32 + 16 * 32 + 2 * (4 * 32 * 60 + 180 + 32 + 8 * 32**2 + 5 * 32 + 64 + 64) + 64
+    )
+    assert model.flops_per_token() == 6 * (2 * (4 * 32 * 60 + 8 * 32**2) + 50 * 32) + 12 * 2 * 16 * 60
 
 
 def test_a_config_builds_the_model() -> None:

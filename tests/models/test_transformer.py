@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from lexmill.models import build
+from lexmill.models.common.attention import split_projection
+from lexmill.models.common.dropout import add_dropped
 from lexmill.models.transformer import Transformer
-from lexmill.models.transformer.dropout import add_dropped
 from lexmill.params import TransformerShape
 
 V = 23
@@ -72,8 +73,10 @@ def twin(module: Transformer) -> nn.Transformer:
 
 def copy_attention(theirs: nn.MultiheadAttention, *ours: nn.Linear) -> None:
     first, output, *rest = ours
-    theirs.in_proj_weight.copy_(torch.cat([first.weight, *(one.weight for one in rest)]))
-    theirs.in_proj_bias.copy_(torch.cat([first.bias, *(one.bias for one in rest)]))
+    weights = [one.weight for one in (first, *rest)] if rest else split_projection(first.weight, theirs.num_heads)
+    biases = [one.bias for one in (first, *rest)] if rest else split_projection(first.bias, theirs.num_heads)
+    theirs.in_proj_weight.copy_(torch.cat([*weights]))
+    theirs.in_proj_bias.copy_(torch.cat([*biases]))
     theirs.out_proj.load_state_dict(output.state_dict())
 
 

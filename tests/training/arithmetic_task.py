@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from lexmill.execution import Execution
-from lexmill.models.common.cross_entropy import IGNORED, summed_cross_entropy
+from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.models.gpt import GPT
 from lexmill.params import AdamW, CosineSchedule, GPTShape
 from lexmill.storage import write_json
@@ -53,8 +53,8 @@ class ArithmeticTask(Task):
                 targets[row, 1 + row % 6 :] = IGNORED
         return {"inputs": sequences[rank::world, :-1], "targets": targets[rank::world]}
 
-    def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | int]:
-        return summed_cross_entropy(module(batch["inputs"]), batch["targets"]), (batch["targets"] != IGNORED).sum()
+    def loss_sum(self, module: Any, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | int]:
+        return module.loss(batch["inputs"], batch["targets"]), (batch["targets"] != IGNORED).sum()
 
     def validation_batches(self, rank: int, world: int) -> Iterable[Arrays]:
         for index in range(rank, self.valid_batches, world):  # the last batch is smaller

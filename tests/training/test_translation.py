@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, linear
 
 from lexmill.data.encoding import encode_corpus
 from lexmill.data.parallel import ParallelBatches
@@ -20,9 +19,7 @@ from lexmill.execution import Execution
 from lexmill.models.transformer import Transformer
 from lexmill.params import AdamW, BeamSearch, LinearSchedule, TransformerShape
 from lexmill.tokenizers import Tokenizer, kinds, load, saving
-from lexmill.training import label_smoothing
 from lexmill.training.engine import fit
-from lexmill.training.label_smoothing import smoothed_cross_entropy
 from lexmill.training.settings import TrainingSettings
 from lexmill.training.task import micro_batches, tensors
 from lexmill.training.translation import TranslationTask
@@ -57,52 +54,6 @@ def batches(folder: Path, split: str, tokens: int = 512, positions: int = 32) ->
 def network(vocab_size: int, layers: int = 1, width: int = 48, dropout: float = 0.0) -> Transformer:
     torch.manual_seed(0)
     return Transformer(TransformerShape(layers, layers, 4, width, 2 * width, dropout, "pre", 32), vocab_size)
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
-@pytest.mark.parametrize("rows", [1, 64, 77])
-def test_the_fused_loss_is_torchs_with_its_gradients(
-    smoothing: float, rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(label_smoothing._SLICE, "cpu", 1)  # slices of 32 rows: one, whole ones, a broken one
-    torch.manual_seed(rows)
-    target = torch.randint(0, 31, (rows,))
-    found, expected = [], []
-    for loss_of, out in (
-        (lambda h, w: smoothed_cross_entropy(h, w, target, smoothing), found),
-        (lambda h, w: cross_entropy(linear(h, w), target, label_smoothing=smoothing, reduction="sum"), expected),
-    ):
-        torch.manual_seed(1)
-        hidden, weight = torch.randn(rows, 8, requires_grad=True), torch.randn(31, 8, requires_grad=True)
-        loss = loss_of(hidden, weight)
-        (loss / rows).backward()
-        out.extend([loss, hidden.grad, weight.grad])
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-
-
-def test_the_fused_loss_is_finite_for_great_logits_and_for_no_targets() -> None:
-    hidden, weight = torch.full((2, 4), 300.0, requires_grad=True), torch.randn(9, 4, requires_grad=True)
-    loss = smoothed_cross_entropy(hidden, weight, torch.tensor([0, 8]), 0.1)
-    loss.backward()
-    assert loss.isfinite()
-    assert hidden.grad.isfinite().all()
-    nothing = smoothed_cross_entropy(hidden[:0], weight, torch.zeros(0, dtype=torch.int64), 0.1)
-    assert nothing.item() == 0.0
-
-
-def test_under_bf16_the_loss_and_its_gradients_are_near_those_of_float32() -> None:
-    torch.manual_seed(0)
-    hidden, weight = torch.randn(40, 16, requires_grad=True), torch.randn(50, 16, requires_grad=True)
-    target = torch.randint(0, 50, (40,))
-    exact = smoothed_cross_entropy(hidden, weight, target, 0.1)
-    exact.backward()
-    wanted, hidden.grad = hidden.grad, None
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = smoothed_cross_entropy(hidden, weight, target, 0.1)
-    loss.backward()
-    assert loss.dtype == hidden.grad.dtype == torch.float32
-    assert loss.item() == pytest.approx(exact.item(), rel=0.01)
-    assert float((hidden.grad - wanted).norm() / wanted.norm()) < 0.02
 
 
 @pytest.fixture

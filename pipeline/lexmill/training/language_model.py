@@ -1,11 +1,12 @@
 """The task of a causal language model: predict each next token of packed text.
 
-Shape letters: B windows, T context, V vocabulary.
+Shape letters: B windows, T context.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from lexmill.data.language_model import LanguageModelBatches, evaluation_windows
 from lexmill.data.shards import TokenShards
 from lexmill.errors import UserError
-from lexmill.models.common.cross_entropy import IGNORED, summed_cross_entropy
+from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.training.task import Arrays, Task
 
 _VALID_TOKENS = 4096
@@ -23,7 +24,7 @@ class LanguageModelTask(Task):
     """Nats a token, the end tokens included.
 
     Args:
-        module: `forward((B, T) int64) -> (B, T, V)`.
+        module: `loss((B, T) int64, (B, T) int64, documents)` gives the summed nats.
         train, valid: the two splits.
         context: T.
         batch_tokens: targets in a global batch.
@@ -53,8 +54,12 @@ class LanguageModelTask(Task):
         return {"inputs": inputs, "targets": targets}
 
     def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, int]:
-        logits = module(batch["inputs"])  # (B, T, V)
-        return summed_cross_entropy(logits, batch["targets"]), batch["targets"].numel()
+        return self._nats(module, batch), batch["targets"].numel()
+
+    @staticmethod
+    def _nats(module: Any, batch: Mapping[str, Tensor]) -> Tensor:
+        nats: Tensor = module.loss(batch["inputs"], batch["targets"], batch.get("documents"))
+        return nats
 
     def validation_batches(self, rank: int, world: int) -> Iterable[Arrays]:
         rows = max(1, _VALID_TOKENS // self.context)
@@ -64,10 +69,7 @@ class LanguageModelTask(Task):
                 yield {"inputs": inputs, "targets": targets}
 
     def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Sequence[float] | Tensor:
-        nats = nn.functional.cross_entropy(
-            module(batch["inputs"]).float().flatten(0, 1), batch["targets"].flatten(), reduction="sum"
-        )
-        return torch.stack([nats.double(), (batch["targets"] != IGNORED).sum().double()])
+        return torch.stack([self._nats(module, batch).double(), (batch["targets"] != IGNORED).sum().double()])
 
     def validation_metrics(self, sums: Sequence[float]) -> dict[str, float]:
         nats, targets = sums

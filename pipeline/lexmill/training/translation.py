@@ -67,12 +67,12 @@ def smoothed_sum(module: Any, batch: Mapping[str, Tensor], smoothing: float) -> 
         module: a translator with `hidden`, whose output projection is its embedding.
         batch: source (B, S), source_mask, target_in (B, T), target_out, target_mask.
     """
-    from lexmill.training.label_smoothing import smoothed_cross_entropy
+    from lexmill.models.common.cross_entropy import fused_cross_entropy
 
     hidden = module.hidden(batch["source"], batch["source_mask"], batch["target_in"])  # (B, T, D)
     mask = batch["target_mask"]
     target = batch["target_out"][mask]  # (N,)
-    return smoothed_cross_entropy(hidden[mask], module.embedding.weight, target, smoothing), len(target)
+    return fused_cross_entropy(hidden[mask], module.embedding.weight, target, smoothing), len(target)
 
 
 def _arrays(batch: Batch) -> Arrays:

@@ -1,9 +1,10 @@
 """Multi-head attention (Vaswani et al. 2017) over torch's scaled_dot_product_attention, with a key-value cache.
 
 A mask is boolean and true where a query may look; a query that may look at nothing gets zeros, never NaN.
-Cost: 4 * D * D multiply-adds a token for the projections, 2 * S * D for the scores and the sums.
+There is no dropout on the weights: it would cost the fused kernel, and on a CPU nearly double a step's time.
+Cost: 4 * D * H * K multiply-adds a token for the projections, 2 * S * H * K for the scores and the sums.
 
-Shape letters: B batch, T queries, S keys, D width, H heads, K head width (D / H).
+Shape letters: B batch, T queries, S keys, D width, H heads, K head width.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class KeyValueCache:
             self._values = self._values.index_select(0, rows)
 
 
-def attend(query: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None, causal: bool, dropout: float) -> Tensor:
+def attend(query: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None, causal: bool) -> Tensor:
     """softmax(q k^T / sqrt(K)) v for (B, H, T, K) queries; returns (B, T, H * K).
 
     Args:
@@ -67,7 +68,7 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None, 
         else:
             triangle = torch.ones(t, s, dtype=torch.bool, device=query.device).tril(s - t)
             mask = triangle if mask is None else mask & triangle
-    out = scaled_dot_product_attention(query, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=plain_causal)
+    out = scaled_dot_product_attention(query, keys, values, attn_mask=mask, is_causal=plain_causal)
     return out.transpose(1, 2).flatten(2)
 
 
@@ -77,15 +78,25 @@ def split_heads(hidden: Tensor, n_head: int) -> Tensor:
 
 
 class SelfAttention(nn.Module):
-    """Attention of a sequence over itself; query, key and value come from one projection."""
+    """Attention of a sequence over itself; query, key and value come from one projection.
 
-    def __init__(self, d_model: int, n_head: int, dropout: float = 0.0) -> None:
+    The rows of that projection lie head by head, (H, 3, K), so that an equal share of consecutive rows is a share of
+    the heads: tensor parallelism cuts it there. `fuse_projections` and `split_projection` convert.
+
+    Args:
+        d_head: K; 0: d_model / n_head.
+
+    Raises:
+        ValueError: d_head is 0 and n_head does not divide d_model.
+    """
+
+    def __init__(self, d_model: int, n_head: int, d_head: int = 0) -> None:
         super().__init__()
-        if d_model % n_head:
+        if d_head == 0 and d_model % n_head:
             raise ValueError(f"d_model {d_model} is not a multiple of n_head {n_head}")
-        self.n_head, self.dropout = n_head, dropout
-        self.query_key_value = nn.Linear(d_model, 3 * d_model)
-        self.output = nn.Linear(d_model, d_model)
+        self.d_head = d_head or d_model // n_head
+        self.query_key_value = nn.Linear(d_model, 3 * n_head * self.d_head)
+        self.output = nn.Linear(n_head * self.d_head, d_model)
 
     def forward(
         self,
@@ -95,22 +106,35 @@ class SelfAttention(nn.Module):
         cache: KeyValueCache | None = None,
     ) -> Tensor:
         """(B, T, D) -> (B, T, D); with a cache the queries are the last T of the cache's length + T positions."""
-        query, keys, values = self.query_key_value(hidden).chunk(3, dim=-1)  # (B, T, D) each
-        query, keys, values = (split_heads(x, self.n_head) for x in (query, keys, values))  # (B, H, T, K)
+        # The number of heads is read off: under tensor parallelism a process holds some of them.
+        fused = self.query_key_value(hidden).unflatten(-1, (-1, 3, self.d_head))  # (B, T, H, 3, K)
+        query, keys, values = (x.transpose(1, 2) for x in fused.unbind(-2))  # (B, H, T, K)
         if cache is not None:
             keys, values = cache.append(keys, values)
-        dropout = self.dropout if self.training else 0.0
-        return self.output(attend(query, keys, values, mask=mask, causal=causal, dropout=dropout))
+        out: Tensor = self.output(attend(query, keys, values, mask=mask, causal=causal))
+        return out
+
+
+def fuse_projections(query: Tensor, key: Tensor, value: Tensor, n_head: int) -> Tensor:
+    """The weight (or bias) of `SelfAttention.query_key_value` from three: (H * K, ...) each -> (H * 3 * K, ...)."""
+    parts = [part.unflatten(0, (n_head, -1)) for part in (query, key, value)]  # (H, K, ...)
+    return torch.stack(parts, dim=1).flatten(0, 2)
+
+
+def split_projection(fused: Tensor, n_head: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value part of a weight (or bias) of `SelfAttention.query_key_value`: (H * K, ...) each."""
+    query, key, value = (part.flatten(0, 1) for part in fused.unflatten(0, (n_head, 3, -1)).unbind(1))
+    return query, key, value
 
 
 class CrossAttention(nn.Module):
     """Attention of a sequence over another one, the memory."""
 
-    def __init__(self, d_model: int, n_head: int, dropout: float = 0.0) -> None:
+    def __init__(self, d_model: int, n_head: int) -> None:
         super().__init__()
         if d_model % n_head:
             raise ValueError(f"d_model {d_model} is not a multiple of n_head {n_head}")
-        self.n_head, self.dropout = n_head, dropout
+        self.n_head = n_head
         self.query = nn.Linear(d_model, d_model)
         self.key_value = nn.Linear(d_model, 2 * d_model)
         self.output = nn.Linear(d_model, d_model)
@@ -137,5 +161,5 @@ class CrossAttention(nn.Module):
             projected = self.project(memory)
         keys, values = projected
         query = split_heads(self.query(hidden), self.n_head)  # (B, H, T, K)
-        dropout = self.dropout if self.training else 0.0
-        return self.output(attend(query, keys, values, mask=mask, causal=False, dropout=dropout))
+        out: Tensor = self.output(attend(query, keys, values, mask=mask, causal=False))
+        return out

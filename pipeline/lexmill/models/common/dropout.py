@@ -58,3 +58,28 @@ class Dropout(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.probability}"
+
+
+class _AddMasked(torch.autograd.Function):
+    """residual + mask * update in one pass each way."""
+
+    @staticmethod
+    def forward(ctx: Any, residual: Tensor, update: Tensor, mask: Tensor) -> Tensor:
+        ctx.save_for_backward(mask)
+        return torch.addcmul(residual, update, mask)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        (mask,) = ctx.saved_tensors
+        return gradients[0], gradients[0] * mask, None
+
+
+def add_dropped(residual: Tensor, update: Tensor, probability: float, training: bool) -> Tensor:
+    """`residual + dropout(update)`, of one shape, without a tensor between."""
+    if not training or probability == 0:
+        return residual + update
+    if update.device.type != "cpu":
+        return residual + nn.functional.dropout(update, probability)
+    # The residual's dtype: under bf16 the scale of what is kept would be rounded by up to 0.2 %.
+    out: Tensor = _AddMasked.apply(residual, update, keep_mask(residual, probability))
+    return out

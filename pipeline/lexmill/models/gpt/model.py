@@ -1,24 +1,30 @@
-"""GPT-2 (Radford et al. 2019): a decoder-only Transformer that gives the next token's logits at each position.
+"""GPT (Radford et al. 2018), GPT-2 (2019) and GPT-3 (Brown et al. 2020): a decoder-only Transformer.
 
-Pre-norm blocks, learned positions, GELU (tanh form), output matrix tied to the embedding, residual projections
-scaled down at the start. Dropout acts on embeddings and residual branches, not on the attention weights: that would
-cost the fused attention kernel, and on a CPU nearly double a step's time.
-Cost: about 6 * parameters FLOPs a token of training plus the attention's 12 * n_layer * context * d_model; memory
-O(B * T * (n_layer * D + V)).
+Learned positions, GELU (tanh form), output matrix tied to the embedding, residual projections scaled down at the
+start; layer norm before each sub-layer and at the end, or, as in the first GPT, after each sub-layer only. Dropout
+acts on embeddings and residual branches, not on the attention weights.
+Cost: about 6 * parameters FLOPs a token of training plus the attention's 12 * n_layer * context * H * K; memory
+O(B * T * n_layer * D), and V more a token where logits are asked for.
 
-Shape letters: B batch, T time, D width, V vocabulary.
+Shape letters: B batch, T time, D width, H heads, K head width, V vocabulary.
 """
 
 from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
+
 from torch import Tensor, nn
 
 from lexmill.models.common.attention import KeyValueCache, SelfAttention
-from lexmill.models.common.dropout import Dropout
+from lexmill.models.common.cross_entropy import fused_cross_entropy
+from lexmill.models.common.documents import document_mask, document_positions
+from lexmill.models.common.dropout import Dropout, add_dropped
 from lexmill.models.common.feed_forward import FeedForward
 from lexmill.models.common.init import gpt2_init
 from lexmill.params import GPTShape
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor.parallel import ParallelStyle
 
 
 class Cache:
@@ -39,22 +45,28 @@ class Cache:
 
 
 class Block(nn.Module):
-    """hidden + attention(norm(hidden)), then hidden + feed_forward(norm(hidden))."""
+    """Attention, then the feed-forward layer, each `x + drop(f(norm(x)))` or, in post-norm, `norm(x + drop(f(x)))`."""
 
     def __init__(self, shape: GPTShape) -> None:
         super().__init__()
+        self.pre, self.dropout = shape.norm == "pre", shape.dropout
         self.attention_norm = nn.LayerNorm(shape.d_model)
-        self.attention = SelfAttention(shape.d_model, shape.n_head)
+        self.attention = SelfAttention(shape.d_model, shape.n_head, shape.d_head)
         self.feed_forward_norm = nn.LayerNorm(shape.d_model)
         self.feed_forward = FeedForward(shape.d_model, 4 * shape.d_model, "gelu_tanh")
-        self.dropout = Dropout(shape.dropout)
 
-    def forward(self, hidden: Tensor, cache: KeyValueCache | None) -> Tensor:
-        """(B, T, D) -> (B, T, D)."""
-        attended = self.attention(self.attention_norm(hidden), causal=True, cache=cache)
-        hidden = hidden + self.dropout(attended)
-        out: Tensor = hidden + self.dropout(self.feed_forward(self.feed_forward_norm(hidden)))
+    def forward(self, hidden: Tensor, mask: Tensor | None = None, cache: KeyValueCache | None = None) -> Tensor:
+        """(B, T, D) -> (B, T, D); without a mask, (B, 1, T, T) of `document_mask`, attention is causal."""
+        causal = mask is None
+        if self.pre:
+            hidden = self._add(hidden, self.attention(self.attention_norm(hidden), mask, causal, cache))
+            return self._add(hidden, self.feed_forward(self.feed_forward_norm(hidden)))
+        hidden = self.attention_norm(self._add(hidden, self.attention(hidden, mask, causal, cache)))
+        out: Tensor = self.feed_forward_norm(self._add(hidden, self.feed_forward(hidden)))
         return out
+
+    def _add(self, hidden: Tensor, update: Tensor) -> Tensor:
+        return add_dropped(hidden, update, self.dropout, self.training)
 
 
 class GPT(nn.Module):
@@ -67,7 +79,8 @@ class GPT(nn.Module):
         self.positions = nn.Embedding(shape.context, shape.d_model)
         self.dropout = Dropout(shape.dropout)
         self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.n_layer))
-        self.norm = nn.LayerNorm(shape.d_model)
+        # In post-norm every block ends with a norm already.
+        self.norm = nn.LayerNorm(shape.d_model) if shape.norm == "pre" else nn.Identity()
         gpt2_init(self, shape.n_layer)
 
     @property
@@ -81,23 +94,54 @@ class GPT(nn.Module):
             raise ValueError(f"a cache needs at least one sequence, not {batch}")
         return Cache(self.shape.n_layer, min(64, self.context))
 
-    def forward(self, tokens: Tensor, cache: Cache | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, cache: Cache | None = None, documents: Tensor | None = None) -> Tensor:
         """Logits of the next token: (B, T) int64 -> (B, T, V).
 
-        With a cache, `tokens` are what follows the positions already in it.
+        Args:
+            tokens: with a cache, what follows the positions already in it.
+            cache: of `new_cache`.
+            documents: (B, T) int64, the document of each position: none sees another's tokens, and each has the
+                logits that it would have alone.
 
         Raises:
-            ValueError: when positions beyond the context are asked for.
+            ValueError: positions beyond the context are asked for, or documents together with a cache.
         """
+        return nn.functional.linear(self._hidden(tokens, cache, documents), self.embedding.weight)
+
+    def loss(self, tokens: Tensor, targets: Tensor, documents: Tensor | None = None) -> Tensor:
+        """The sum of nats over the targets (B, T) that are not -100, a float32 scalar; see `forward`."""
+        return fused_cross_entropy(self._hidden(tokens, None, documents), self.embedding.weight, targets)
+
+    def _hidden(self, tokens: Tensor, cache: Cache | None, documents: Tensor | None) -> Tensor:
+        """What the output projection reads: (B, T, D)."""
         start = 0 if cache is None else cache.length
         end = start + tokens.shape[1]
         if end > self.context:
             raise ValueError(f"{end} positions, but the model's context is {self.context}")
-        positions = torch.arange(start, end, device=tokens.device)
-        hidden = self.dropout(self.embedding(tokens) + self.positions(positions))  # (B, T, D)
+        mask: Tensor | None = None
+        if documents is None:
+            places = self.positions.weight[start:end]  # (T, D)
+        else:
+            if cache is not None:
+                raise ValueError("packed documents cannot be read with a cache")
+            mask, places = document_mask(documents), self.positions(document_positions(documents))  # (B, T, D)
+        hidden = self.dropout(self.embedding(tokens) + places)  # (B, T, D)
         for index, block in enumerate(self.blocks):
-            hidden = block(hidden, None if cache is None else cache.layers[index])
-        return nn.functional.linear(self.norm(hidden), self.embedding.weight)  # (B, T, V)
+            hidden = block(hidden, mask, None if cache is None else cache.layers[index])
+        out: Tensor = self.norm(hidden)
+        return out
+
+    def tensor_parallel_plan(self) -> dict[str, ParallelStyle]:
+        """How `parallelize_module` shares a block's matrices out: whole heads, and parts of the feed-forward width."""
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+
+        plan: dict[str, ParallelStyle] = {}
+        for index in range(len(self.blocks)):
+            plan[f"blocks.{index}.attention.query_key_value"] = ColwiseParallel()
+            plan[f"blocks.{index}.attention.output"] = RowwiseParallel()
+            plan[f"blocks.{index}.feed_forward.expand"] = ColwiseParallel()
+            plan[f"blocks.{index}.feed_forward.output"] = RowwiseParallel()
+        return plan
 
     def count_parameters(self) -> int:
         """All trained numbers, the tied matrix once."""
@@ -107,7 +151,8 @@ class GPT(nn.Module):
         """FLOPs of one training token at full context: 6 for each weight of a matrix product, and attention.
 
         The embedding counts once, as the output matrix; the look-ups count nothing. Causal attention is counted
-        whole (12 * T * D a layer), as is customary (Chowdhery et al. 2022, appendix B).
+        whole (12 * T * H * K a layer), as is customary (Chowdhery et al. 2022, appendix B).
         """
         matrices = sum(p.numel() for p in self.parameters() if p.ndim >= 2) - self.positions.weight.numel()
-        return 6 * matrices + 12 * self.shape.n_layer * self.context * self.shape.d_model
+        width = self.shape.n_head * (self.shape.d_head or self.shape.d_model // self.shape.n_head)
+        return 6 * matrices + 12 * self.shape.n_layer * self.context * width

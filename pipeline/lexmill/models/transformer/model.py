@@ -16,11 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from lexmill.models.common.attention import CrossAttention, KeyValueCache, SelfAttention
-from lexmill.models.common.dropout import Dropout
+from lexmill.models.common.dropout import Dropout, add_dropped
 from lexmill.models.common.feed_forward import FeedForward
 from lexmill.models.common.init import xavier_init
 from lexmill.models.transformer.cache import TransformerCache
-from lexmill.models.transformer.dropout import add_dropped
 from lexmill.params import TransformerShape
 
 
