@@ -54,7 +54,7 @@ def slow_training(task: ArithmeticTask, steps: int) -> list[float]:
         loss.backward()
         nn.utils.clip_grad_norm_(task.module.parameters(), 1.0)
         for group in optimizer.param_groups:
-            group["lr"] = 1e-2 * schedules.factor(chosen.schedule, step + 1, steps)
+            group["lr"] = 1e-2 * schedules.factor(chosen.schedule, step + 1, steps=steps, warmup=chosen.warmup_steps)
         optimizer.step()
         losses.append(loss.item())
     return losses

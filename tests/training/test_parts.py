@@ -1,4 +1,4 @@
-"""Schedules, optimizer groups and state, the keeper, the curve, seeds, the code's fingerprint."""
+"""Schedules, the keeper, the curve, seeds, the code's fingerprint."""
 
 import math
 import platform
@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from lexmill.errors import UserError
-from lexmill.models.gpt import GPT
-from lexmill.params import AdamW, CosineSchedule, GPTShape, InverseSquareRootSchedule, LinearSchedule
-from lexmill.training import identity, memory, optimizers, random_states, seeding
+from lexmill.params import CosineSchedule, InverseSquareRootSchedule, LinearSchedule
+from lexmill.training import identity, memory, random_states, seeding
 from lexmill.training.curve import COLUMNS, Curve, write_csv
 from lexmill.training.keeping import Keeper
 from lexmill.training.schedules import factor
@@ -50,41 +48,6 @@ def test_no_schedule_leaves_its_range(warmup: int, steps: int, final: float, ste
         InverseSquareRootSchedule("inverse_square_root"),
     ):
         assert 0 <= factor(schedule, step, steps=steps, warmup=max(1, warmup)) <= 1 + 1e-12
-
-
-def test_only_matrices_decay_and_a_tied_one_once() -> None:
-    model = GPT(GPTShape(n_layer=2, n_head=2, d_model=8, context=4, dropout=0.0), 11)
-    groups = optimizers.build(model, AdamW("adamw", lr=0.1, weight_decay=0.3)).param_groups
-    assert [group["weight_decay"] for group in groups] == [0.3, 0.0]
-    assert all(p.ndim >= 2 for p in groups[0]["params"])
-    assert all(p.ndim == 1 for p in groups[1]["params"])
-    assert sum(p.numel() for group in groups for p in group["params"]) == model.count_parameters()
-
-
-def stepped(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
-    torch.manual_seed(seed)
-    model = nn.Linear(3, 2)
-    optimizer = optimizers.build(model, AdamW("adamw", lr=0.1))
-    model(torch.ones(1, 3)).sum().backward()
-    optimizer.step()
-    return model, optimizer
-
-
-def test_an_optimizers_state_comes_back() -> None:
-    model, optimizer = stepped(0)
-    saved = optimizers.state_tensors(model, optimizer)
-    assert set(saved) == {f"{name}/{key}" for name in ("weight", "bias") for key in ("step", "exp_avg", "exp_avg_sq")}
-    other, fresh = stepped(1)
-    other.load_state_dict(model.state_dict())
-    optimizers.load_state_tensors(other, fresh, saved)
-    for one, opt in ((model, optimizer), (other, fresh)):
-        opt.zero_grad()
-        one(torch.full((1, 3), 2.0)).pow(2).sum().backward()
-        opt.step()
-    assert all(torch.equal(v, other.state_dict()[k]) for k, v in model.state_dict().items())
-    del saved["bias/step"], saved["bias/exp_avg"], saved["bias/exp_avg_sq"]
-    with pytest.raises(UserError, match="does not fit the model: bias"):
-        optimizers.load_state_tensors(other, fresh, saved)
 
 
 @pytest.mark.parametrize("higher", [False, True])

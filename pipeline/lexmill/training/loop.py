@@ -48,7 +48,7 @@ class TrainingModule(LightningModule):
         self.stopping = Stopping()
         self.step = 0  # optimizer steps done
         self._saved: Saved | None = None
-        self._optimizer: torch.optim.Optimizer
+        self._optimizers: optimizers.Optimizers
         self._stop_signal = 0
         self._next_checkpoint = 0.0
         self._row: dict[str, float] = {}
@@ -67,13 +67,13 @@ class TrainingModule(LightningModule):
             self._saved = saved
         return self.step
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        self._optimizer = optimizers.build(self.module, self.settings.optimizer)
+    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+        self._optimizers = optimizers.build(self.module, self.settings.optimizer)
         if self._saved is not None:
-            optimizers.load_state_tensors(self.module, self._optimizer, self._saved.tensors["optimizer"])
+            self._optimizers.load_state_tensors(self._saved.tensors["optimizer"])
             random_states.restore(self._saved.tensors["random"], self._saved.state["random"])
             self._saved = None  # frees its memory
-        return self._optimizer
+        return self._optimizers.parts
 
     def on_train_start(self) -> None:
         self.stopping.install()  # Lightning has just put its own handlers in place
@@ -110,12 +110,13 @@ class TrainingModule(LightningModule):
 
     def _update(self, step: int, total: float, count: int) -> None:
         total, count = self._over_ranks(total, count)
-        rate = self.settings.optimizer.lr * self._factor(step)
+        factor = self._factor(step)
+        rate = self.settings.optimizer.lr * factor
         if not math.isfinite(total):
             raise self._not_finite("loss", step, rate)
         if count == 0:
             raise UserError(f"the batch of step {step} holds no target; the train split may be empty")
-        gradients = [p.grad for group in self._optimizer.param_groups for p in group["params"] if p.grad is not None]
+        gradients = [p.grad for p in self._optimizers.parameters() if p.grad is not None]
         # Exchanged gradients are means over the ranks: world / count makes them the mean over all targets.
         scale = self.trainer.world_size / count
         norm = float(nn.utils.get_total_norm(gradients)) * scale
@@ -123,10 +124,9 @@ class TrainingModule(LightningModule):
             raise self._not_finite("gradient", step, rate)
         limit = self.settings.clip_norm
         torch._foreach_mul_(gradients, scale * min(1.0, limit / norm) if 0 < limit < norm else scale)
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
+        self._optimizers.set_learning_rates(factor)
+        self._optimizers.step()
+        self._optimizers.zero_grad()
         self.step = step
         self.curve.add(total, count)
         self._row = {"lr": rate, "grad_norm": norm, "train_loss": total / count}
@@ -216,7 +216,7 @@ class TrainingModule(LightningModule):
             {"curve": self.curve.state(), "keeper": self.keeper.state(), "random": random_states.plain()},
             {
                 "weights": snapshot(self.module),
-                "optimizer": optimizers.state_tensors(self.module, self._optimizer),
+                "optimizer": self._optimizers.state_tensors(),
                 "random": random_states.tensors(),
                 **self.keeper.tensors(),
             },

@@ -1,61 +1,173 @@
-"""Optimizers from params, and their state as named tensors."""
+"""Optimizers from params, and their state as named tensors.
+
+Weight decay acts on matrices (two or more axes, embeddings among them, as in GPT-2 and nanoGPT), never on biases and
+norms; a tied parameter is one parameter. Fused kernels are used where torch has them on every device: one pass over
+the weights.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from lexmill.errors import UserError
-from lexmill.params import AdamW, Optimizer
+from lexmill.models.common.init import fused_parts
+from lexmill.params import SGD, AdaDelta, AdaGrad, Adam, AdamW, Muon, Optimizer, RMSprop
+from lexmill.training.muon import MuonOptimizer
 
 
-def build(module: nn.Module, settings: Optimizer) -> torch.optim.Optimizer:
-    """AdamW; weight decay only on matrices (2 or more axes), a tied parameter once.
+class Optimizers:
+    """One or several torch optimizers that together update a module once a step.
 
-    The fused kernel is used where the parameters are float32: one pass over the weights.
+    Args:
+        module: the module whose trained parameters they hold, each once.
+        parts: the optimizers; the learning rates they are made with are their peaks.
     """
-    assert isinstance(settings, AdamW)
-    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    groups = [
+
+    def __init__(self, module: nn.Module, parts: list[torch.optim.Optimizer]) -> None:
+        self.parts = parts
+        self._names: dict[Tensor, str] = {parameter: name for name, parameter in module.named_parameters()}
+        self._groups = [group for part in parts for group in part.param_groups]
+        self._peaks: list[float] = [group["lr"] for group in self._groups]
+
+    def parameters(self) -> list[Tensor]:
+        """All that is trained."""
+        return [parameter for group in self._groups for parameter in group["params"]]
+
+    def set_learning_rates(self, factor: float) -> None:
+        """Set each learning rate to `factor` of its own peak."""
+        for group, peak in zip(self._groups, self._peaks, strict=True):
+            group["lr"] = peak * factor
+
+    def step(self) -> None:
+        """Update the parameters by their gradients."""
+        for part in self.parts:
+            part.step()
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for part in self.parts:
+            part.zero_grad(set_to_none=True)
+
+    def named_state(self) -> dict[str, Tensor]:
+        """The state as `<parameter>/<key>` -> tensor, not copied; sharded where the parameter is."""
+        return {
+            f"{self._names[parameter]}/{key}": value.detach()
+            for part in self.parts
+            for parameter, state in part.state.items()
+            for key, value in state.items()
+        }
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """`named_state` in main memory, copied and whole (of sharded parameters every rank must ask at once)."""
+        whole = {k: v.full_tensor() if isinstance(v, DTensor) else v for k, v in self.named_state().items()}
+        return {name: value.to("cpu", copy=True).contiguous() for name, value in whole.items()}
+
+    def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put back what `state_tensors` gave; none at all is the state before the first step.
+
+        Raises:
+            UserError: when it belongs to other parameters.
+        """
+        found: dict[str, dict[str, Tensor]] = {}
+        for path, value in tensors.items():
+            name, _, key = path.rpartition("/")
+            found.setdefault(name, {})[key] = value
+        wanted = {self._names[parameter] for parameter in self.parameters()}
+        odd = set(found) ^ wanted if found else set()
+        if odd:
+            raise UserError(f"the optimizer's state does not fit the model: {', '.join(sorted(odd)[:5])}")
+        for part in self.parts:
+            for group in part.param_groups:
+                for parameter in group["params"]:
+                    state = found.get(self._names[parameter])
+                    if state is not None:
+                        part.state[parameter] = {
+                            key: _placed(key, value, parameter, group) for key, value in state.items()
+                        }
+
+
+def _placed(key: str, value: Tensor, parameter: Tensor, group: Mapping[str, Any]) -> Tensor:
+    """A copy of a saved tensor where the optimizer wants it.
+
+    Only the fused kernels want the count of steps beside the parameter; the others want it in main memory.
+    """
+    if key == "step" and not group.get("fused"):
+        return value.to("cpu", copy=True)
+    value = value.to(parameter.device, copy=True)
+    if isinstance(parameter, DTensor) and value.shape == parameter.shape and not isinstance(value, DTensor):
+        return distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
+    return value
+
+
+def build(module: nn.Module, settings: Optimizer) -> Optimizers:
+    """The optimizers that `settings` asks for, over the module's trained parameters.
+
+    Raises:
+        UserError: Muon for a module that has no matrix in a stack of blocks.
+    """
+    named = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+    if not isinstance(settings, Muon):
+        return Optimizers(module, [_plain([parameter for _, parameter in named], settings)])
+    inside = _block_matrices(module)
+    if not inside:
+        raise UserError("optimizer muon: this model has no matrix in a stack of blocks; choose adamw")
+    muon = MuonOptimizer(
+        [(parameter, fused_parts(name)) for name, parameter in named if name in inside],
+        lr=settings.lr,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+    )
+    rest = AdamW(
+        "adamw",
+        lr=settings.adamw_lr,
+        beta1=settings.beta1,
+        beta2=settings.beta2,
+        eps=settings.eps,
+        weight_decay=settings.weight_decay,
+    )
+    others = [parameter for name, parameter in named if name not in inside]
+    return Optimizers(module, [muon, _plain(others, rest)] if others else [muon])
+
+
+def _plain(parameters: list[nn.Parameter], settings: Optimizer) -> torch.optim.Optimizer:
+    """A torch optimizer in two groups: matrices, which decay, and all else, which does not."""
+    groups: list[dict[str, Any]] = [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": settings.weight_decay},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(
-        [group for group in groups if group["params"]],
-        lr=settings.lr,
-        betas=(settings.beta1, settings.beta2),
-        eps=settings.eps,
-        fused=True,
-    )
+    groups = [group for group in groups if group["params"]]
+    if isinstance(settings, SGD):
+        return torch.optim.SGD(
+            groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov, fused=True
+        )
+    if isinstance(settings, AdaGrad):
+        return torch.optim.Adagrad(groups, lr=settings.lr, eps=settings.eps)
+    if isinstance(settings, AdaDelta):
+        return torch.optim.Adadelta(groups, lr=settings.lr, rho=settings.rho, eps=settings.eps)
+    if isinstance(settings, RMSprop):
+        return torch.optim.RMSprop(
+            groups, lr=settings.lr, alpha=settings.alpha, eps=settings.eps, momentum=settings.momentum
+        )
+    assert isinstance(settings, Adam | AdamW)
+    kind = torch.optim.Adam if isinstance(settings, Adam) else torch.optim.AdamW
+    return kind(groups, lr=settings.lr, betas=(settings.beta1, settings.beta2), eps=settings.eps, fused=True)
 
 
-def state_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimizer's state as `<parameter>/<key>` -> tensor in main memory, copied."""
-    names: dict[Tensor, str] = {parameter: name for name, parameter in module.named_parameters()}
-    return {
-        f"{names[parameter]}/{key}": value.detach().to("cpu", copy=True).contiguous()
-        for parameter, state in optimizer.state.items()
-        for key, value in state.items()
-    }
-
-
-def load_state_tensors(module: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Put back what `state_tensors` gave; raises `UserError` when it belongs to other parameters."""
-    parameters = dict(module.named_parameters())
-    wanted = {name for name, parameter in parameters.items() if parameter.requires_grad}
-    found: dict[str, dict[str, Tensor]] = {}
-    for path, value in tensors.items():
-        name, _, key = path.rpartition("/")
-        found.setdefault(name, {})[key] = value
-    if set(found) != wanted:
-        odd = sorted(set(found) ^ wanted)[:5]
-        raise UserError(f"the optimizer's state does not fit the model: {', '.join(odd)}")
-    for name, state in found.items():
-        parameter = parameters[name]
-        optimizer.state[parameter] = {
-            # The fused kernel wants its step count beside the parameter; moments have the parameter's shape.
-            key: value.to(parameter.device, copy=True)
-            for key, value in state.items()
-        }
+def _block_matrices(module: nn.Module) -> set[str]:
+    """The names of the trained matrices that lie in a stack of blocks (`nn.ModuleList`) and are no embedding."""
+    found = set()
+    for path, child in module.named_modules():
+        if isinstance(child, nn.ModuleList):
+            for inner, block in child.named_modules(prefix=path):
+                if not isinstance(block, nn.Embedding):
+                    found |= {
+                        f"{inner}.{name}"
+                        for name, parameter in block.named_parameters(recurse=False)
+                        if parameter.ndim == 2 and parameter.requires_grad
+                    }
+    return found
