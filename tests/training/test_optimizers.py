@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lexmill.errors import UserError
+from lexmill.models.common.attention import SelfAttention, fuse_projections, split_projection
 from lexmill.models.gpt import GPT
 from lexmill.models.transformer import Transformer
 from lexmill.params import (
@@ -104,6 +105,18 @@ CASES: list[tuple[Optimizer, Update]] = [
 NAMES = ["sgd", "momentum", "nesterov", "adagrad", "adadelta", "rmsprop", "adam", "adamw"]
 
 
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = SelfAttention(6, 2)
+        self.wide, self.narrow = nn.Linear(6, 9), nn.Linear(9, 6)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        hidden = hidden + self.attention(hidden)
+        out: Tensor = hidden + self.narrow(self.wide(hidden).tanh())
+        return out
+
+
 class Blocks(nn.Module):
     """Two blocks with a fused projection, a tied embedding and a norm."""
 
@@ -111,9 +124,7 @@ class Blocks(nn.Module):
         super().__init__()
         torch.manual_seed(3)
         self.embedding = nn.Embedding(7, 6)
-        self.blocks = nn.ModuleList(
-            nn.ModuleDict({"query_key_value": nn.Linear(6, 18), "narrow": nn.Linear(18, 6)}) for _ in range(2)
-        )
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
         self.norm = nn.LayerNorm(6)
         self.output = nn.Linear(6, 7, bias=False)
         self.output.weight = self.embedding.weight
@@ -121,8 +132,9 @@ class Blocks(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         hidden = self.embedding(tokens)
         for block in self.blocks:
-            hidden = hidden + block["narrow"](block["query_key_value"](hidden).tanh())  # type: ignore[index]
-        return self.output(self.norm(hidden))
+            hidden = block(hidden)
+        out: Tensor = self.output(self.norm(hidden))
+        return out
 
 
 def backward(module: nn.Module, step: int) -> None:
@@ -183,8 +195,10 @@ def test_muon_on_the_blocks_matrices_and_adamw_on_all_else() -> None:
             return adamw(w, g, memories[name], step, w.ndim >= 2)
         velocity = 0.9 * memories[name].get("v", torch.zeros_like(w)) + 0.1 * g
         memories[name]["v"] = velocity
-        parts = (0.9 * velocity + 0.1 * g).chunk(3 if "query_key_value" in name else 1)
-        change = torch.cat([slow_orthogonalize(part) * math.sqrt(max(1, len(part) / part.size(1))) for part in parts])
+        update = 0.9 * velocity + 0.1 * g
+        parts = split_projection(update, n_head=2) if "query_key_value" in name else (update,)
+        steps = [slow_orthogonalize(part) * math.sqrt(max(1, len(part) / part.size(1))) for part in parts]
+        change = fuse_projections(*steps, n_head=2) if len(steps) == 3 else steps[0]
         return w - 0.02 * DECAY * w - 0.02 * change
 
     for step in range(1, 6):
@@ -207,7 +221,7 @@ def test_muon_is_that_of_torch_where_torch_has_it() -> None:
     torch.manual_seed(0)
     ours = [nn.Parameter(torch.randn(shape)) for shape in [(8, 4), (4, 8), (6, 6), (4, 8)]]
     theirs = [nn.Parameter(p.detach().clone()) for p in ours]
-    one = MuonOptimizer([(p, 1) for p in ours], lr=0.02, momentum=0.95, weight_decay=0.1)
+    one = MuonOptimizer([(p, (1, 1)) for p in ours], lr=0.02, momentum=0.95, weight_decay=0.1)
     other = reference(theirs, lr=0.02, momentum=0.95, weight_decay=0.1)
     for _ in range(5):
         for a, b in zip(ours, theirs, strict=True):
@@ -234,10 +248,10 @@ def test_a_translators_blocks_go_by_muon_and_its_embedding_by_adamw() -> None:
     module = Transformer(shape, 11)
     muon, adamw_part = optimizers.build(module, Muon("muon", lr=0.02)).parts
     names = {p: name for name, p in module.named_parameters()}
-    by_muon = {names[p]: group["parts"] for group in muon.param_groups for p in group["params"]}
-    assert by_muon["encoder.0.attention.query_key_value.weight"] == 3
-    assert by_muon["decoder.0.cross.key_value.weight"] == 2
-    assert by_muon["decoder.0.feed_forward.output.weight"] == 1
+    by_muon = {names[p]: group["layout"] for group in muon.param_groups for p in group["params"]}
+    assert by_muon["encoder.0.attention.query_key_value.weight"] == (2, 3)
+    assert by_muon["decoder.0.cross.key_value.weight"] == (1, 2)
+    assert by_muon["decoder.0.feed_forward.output.weight"] == (1, 1)
     rest = {names[p] for group in adamw_part.param_groups for p in group["params"]}
     assert "embedding.weight" in rest
     assert set(by_muon) | rest == set(names.values())

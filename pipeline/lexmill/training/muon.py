@@ -27,6 +27,9 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 _A, _B, _C = 3.4445, -4.7750, 2.0315  # the quintic a x + b x^3 + c x^5, steepest at 0
 _STEPS = 5
 _TINY = 1e-7
+_AT_ONCE = 1 << 24  # numbers that go through the iteration together: they lie in memory five times
+
+Layout = tuple[int, int]
 
 
 @torch.no_grad()
@@ -53,19 +56,19 @@ class MuonOptimizer(torch.optim.Optimizer):
     """Muon on tensors of two axes.
 
     Args:
-        parameters: each with the number of matrices that lie in it one above the other.
+        parameters: each with how matrices lie in it, (groups, parts) as in `models.common.fused`; (1, 1): it is one.
         lr, momentum, weight_decay: see the module.
     """
 
     def __init__(
-        self, parameters: Iterable[tuple[Tensor, int]], *, lr: float, momentum: float, weight_decay: float
+        self, parameters: Iterable[tuple[Tensor, Layout]], *, lr: float, momentum: float, weight_decay: float
     ) -> None:
-        by_parts: dict[int, list[Tensor]] = {}
-        for parameter, parts in parameters:
-            if parameter.ndim != 2 or parameter.size(0) % parts:
-                raise ValueError(f"a tensor of shape {tuple(parameter.shape)} is not {parts} matrices")
-            by_parts.setdefault(parts, []).append(parameter)
-        groups: list[dict[str, Any]] = [{"params": found, "parts": parts} for parts, found in by_parts.items()]
+        by_layout: dict[Layout, list[Tensor]] = {}
+        for parameter, layout in parameters:
+            if parameter.ndim != 2 or parameter.size(0) % math.prod(layout):
+                raise ValueError(f"a tensor of shape {tuple(parameter.shape)} is not {layout[1]} matrices")
+            by_layout.setdefault(layout, []).append(parameter)
+        groups: list[dict[str, Any]] = [{"params": found, "layout": layout} for layout, found in by_layout.items()]
         super().__init__(groups, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
@@ -78,11 +81,13 @@ class MuonOptimizer(torch.optim.Optimizer):
                 if parameter.grad is not None:
                     by_shape.setdefault((*parameter.shape, parameter.device), []).append(parameter)
             for parameters in by_shape.values():
-                self._step(parameters, group)
+                size = max(1, _AT_ONCE // parameters[0].numel())
+                for start in range(0, len(parameters), size):
+                    self._step(parameters[start : start + size], group)
 
     def _step(self, parameters: list[Tensor], group: Mapping[str, Any]) -> None:
         """Update parameters of one shape."""
-        momentum, parts = group["momentum"], group["parts"]
+        momentum, (groups, parts) = group["momentum"], group["layout"]
         rows, columns = parameters[0].size(0) // parts, parameters[0].size(1)
         updates = []
         for parameter in parameters:
@@ -93,11 +98,13 @@ class MuonOptimizer(torch.optim.Optimizer):
             velocity = state["momentum_buffer"].lerp_(parameter.grad, 1 - momentum)
             update = parameter.grad.lerp(velocity, momentum)
             whole = update.full_tensor() if isinstance(update, DTensor) else update
-            updates.append(whole.view(parts, rows, columns))
+            # (groups, parts, rows of a part in a group, columns) -> (parts, rows, columns)
+            updates.append(whole.view(groups, parts, -1, columns).transpose(0, 1).reshape(parts, rows, columns))
         steps = orthogonalize(torch.cat(updates)).split(parts)
         scale = math.sqrt(max(1.0, rows / columns))
         for parameter, step in zip(parameters, steps, strict=True):
-            change = step.reshape(parameter.shape).to(parameter.dtype)
+            change = step.reshape(parts, groups, -1, columns).transpose(0, 1).reshape(parameter.shape)
+            change = change.to(parameter.dtype)
             if isinstance(parameter, DTensor):
                 # Every rank has the whole: each cuts its own share, and nothing is sent.
                 change = distribute_tensor(change, parameter.device_mesh, parameter.placements, src_data_rank=None)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from lexmill.errors import UserError
-from lexmill.models.common.init import fused_parts
+from lexmill.models.common.fused import fused_layouts
 from lexmill.params import SGD, AdaDelta, AdaGrad, Adam, AdamW, Muon, Optimizer, RMSprop
 from lexmill.training.muon import MuonOptimizer
 
@@ -116,8 +116,9 @@ def build(module: nn.Module, settings: Optimizer) -> Optimizers:
     inside = _block_matrices(module)
     if not inside:
         raise UserError("optimizer muon: this model has no matrix in a stack of blocks; choose adamw")
+    layouts = fused_layouts(module)
     muon = MuonOptimizer(
-        [(parameter, fused_parts(name)) for name, parameter in named if name in inside],
+        [(parameter, layouts.get(name, (1, 1))) for name, parameter in named if name in inside],
         lr=settings.lr,
         momentum=settings.momentum,
         weight_decay=settings.weight_decay,

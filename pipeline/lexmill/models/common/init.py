@@ -45,11 +45,3 @@ def xavier_init(module: nn.Module, embedding_std: float) -> None:
         elif isinstance(child, nn.LayerNorm):
             nn.init.ones_(child.weight)
             nn.init.zeros_(child.bias)
-
-
-def fused_parts(parameter: str) -> int:
-    """How many matrices lie one above the other in the parameter of this name, because they are applied at once."""
-    *_, owner, name = ["", *parameter.split(".")]
-    if name.startswith(("weight_ih_", "weight_hh_")):
-        return 4  # the gates of nn.LSTM
-    return {"query_key_value": 3, "key_value": 2}.get(owner, 1)
