@@ -90,7 +90,7 @@ def _floor_metrics(
         same_tokens = getattr(floor, "tokenizer", None) == tokenizer
         for label, metrics in _read(path).items():
             if isinstance(metrics, dict):
-                found[label] = (metrics, same_tokens and label != "byte_trigram")
+                found[label] = (metrics, same_tokens and not label.startswith("byte_"))
     return found
 
 

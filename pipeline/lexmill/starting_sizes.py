@@ -27,6 +27,9 @@ class Counts:
     different: set[builtins.bytes] = field(default_factory=set)
 
 
+_NGRAMS = {"order": 3, "byte_order": 3, "add_k": 0.01, "prompts": [""]}
+
+
 def _clamp(value: float, low: int, high: int) -> int:
     return int(min(max(value, low), high))
 
@@ -80,7 +83,7 @@ def _language_model(name: str, counts: Counts) -> dict[str, Any]:
                 "prompts": [""],
             }
         },
-        "floors": {"language_model": {name: {"corpus": name, "tokenizer": tokenizer, "order": 3}}},
+        "floors": {"language_model": {name: {"corpus": name, "tokenizer": tokenizer, **_NGRAMS}}},
     }
 
 

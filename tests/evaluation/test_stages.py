@@ -137,7 +137,11 @@ def same_bytes_twice(stage: Callable[[str], None], name: str) -> None:
 def test_floors_of_language_models() -> None:
     same_bytes_twice(floor_language_model.main, "verse")
     found = read(layout.metrics("floor_language_model", "verse"))
-    assert set(found) == {"unigram", "byte_trigram", "token_trigram"}
+    assert set(found) == {"unigram", "byte_trigram", "token_trigram", "add_k_trigram", "backoff_trigram"}
+    assert found["token_trigram"]["bits_per_byte"] < found["add_k_trigram"]["bits_per_byte"]
+    (sample,) = read(layout.samples("floor-verse"))["samples"]
+    assert sample["prompt"] == ""
+    assert set(sample["text"].split()) & set(VERSE.split())
     assert found["byte_trigram"]["bits_per_byte"] < 1 < found["unigram"]["bits_per_byte"]
     for kind, figures in found.items():
         rows = read_rows(layout.predictions("floor-verse") / f"{kind}.jsonl")

@@ -97,6 +97,9 @@ class Project:
             layout.samples("gpt"),
             {"samples": [{"prompt": prompt, "text": text} for prompt in ("ROMEO.\n", "To be,")], "temperature": 0.8},
         )
+        self.json(
+            layout.samples("floor-shakespeare"), {"samples": [{"prompt": "To be,", "text": " or the king of gentle"}]}
+        )
 
     def classifier(self) -> None:
         self._figures(

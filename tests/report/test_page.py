@@ -86,6 +86,7 @@ def test_it_shows_every_part_of_the_demo(demo: Project) -> None:
         "evaluate language model",
         "Learning curve",
         "Good morrow, gentle cousin.",
+        "or the king of gentle",
         "Verbindung mit dem Gerät 0 fehlgeschlagen.",
         "right ↓ predicted →",
         "63,034 records read, 24,022 are used (38.1%).",

@@ -138,11 +138,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class LanguageModelFloor:
-    """Unigram, byte trigram and the tokenizer's trigram (interpolated Kneser-Ney)."""
+    """N-grams over a tokenizer's tokens (Kneser-Ney, add-k, stupid back-off) and over bytes (Kneser-Ney)."""
 
     corpus: str = spec("the corpus")
-    tokenizer: str = spec("the tokenizer of the unigram and the trigram")
-    order: int = spec("order of the n-grams", 3, low=1, high=6)
+    tokenizer: str = spec("the tokenizer of the token n-grams")
+    order: int = spec("order of the token n-grams", 3, low=1, high=6)
+    byte_order: int = spec("order of the byte n-gram", 3, low=1, high=6)
+    add_k: float = spec("what add-k adds to each count", 0.01, above=0)
+    prompts: tuple[str, ...] = spec("prompts of the texts that the token n-gram writes", ("",))
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ class ModelPart:
     interval_unit: str
     confusion: Confusion | None
     samples: list[dict[str, Any]]
+    floor_samples: list[dict[str, Any]]
     worst: list[dict[str, Any]]
     temperature: float | None
     pictures: list[Picture]
@@ -114,6 +115,7 @@ def _part(kind: str, name: str, choices: Params, rows: Sequence[Row], root: Path
         interval_unit=str(test.get("interval_unit", "")),
         confusion=confusion(measured.get("confusion")),
         samples=_objects(samples.get("samples")),
+        floor_samples=_floor_samples(model, getattr(choices.floors, kind), root),
         worst=_objects(samples.get("worst")),
         temperature=read.number(samples.get("temperature")),
         pictures=[
@@ -122,6 +124,14 @@ def _part(kind: str, name: str, choices: Params, rows: Sequence[Row], root: Path
             if path.stem not in _DRAWN
         ],
     )
+
+
+def _floor_samples(model: Model, floors: Mapping[str, Any], root: Path) -> list[dict[str, Any]]:
+    """What the n-gram over the model's own tokens writes, where there is one."""
+    for name, floor in floors.items():
+        if isinstance(model, LanguageModel) and (floor.corpus, floor.tokenizer) == (model.corpus, model.tokenizer):
+            return _objects((read.json_object(root / layout.samples(f"floor-{name}")) or {}).get("samples"))
+    return []
 
 
 def _floor_metrics(stage: str, corpus: str, floors: Mapping[str, Any], root: Path) -> list[tuple[str, dict[str, Any]]]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lexmill.evaluation.floors.additive import AddK
 from lexmill.evaluation.floors.kneser_ney import KneserNey
+from lexmill.evaluation.floors.ngram import NGram
+from lexmill.evaluation.floors.stupid_backoff import StupidBackoff
 from lexmill.evaluation.language_model import TextEncoder, cuts
 
 if TYPE_CHECKING:
@@ -42,7 +45,7 @@ class ByteEncoder:
         return self.tokenizer.normalize(text)
 
 
-def byte_ngram(order: int, train: Iterable[str], encoder: ByteEncoder) -> KneserNey:
+def byte_ngram(order: int, train: Iterable[str], encoder: ByteEncoder) -> NGram:
     """An n-gram over the bytes of the texts of train, as `encoder` gives them."""
     documents = (encoder.normalize(text).encode("utf-8") for text in train)
     return KneserNey(order, _BYTES + 1, _BYTES).fit(
@@ -62,9 +65,35 @@ def token_documents(train: Iterable[str], tokenizer: Tokenizer) -> list[NDArray[
     return documents
 
 
-def token_ngram(order: int, documents: list[NDArray[np.int64]], tokenizer: Tokenizer) -> KneserNey:
-    """An n-gram over a tokenizer's tokens; order 1 is the unigram."""
-    return KneserNey(order, tokenizer.vocab_size, tokenizer.eos_id).fit(documents)
+def token_ngrams(order: int, add_k: float, tokenizer: Tokenizer) -> dict[str, NGram]:
+    """The n-grams over a tokenizer's tokens, still to be fitted, by name; the plain name is Kneser-Ney's."""
+    sizes = (tokenizer.vocab_size, tokenizer.eos_id)
+    word = order_name(order)
+    found: dict[str, NGram] = {"unigram": KneserNey(1, *sizes)}
+    if order > 1:
+        found[f"token_{word}"] = KneserNey(order, *sizes)
+    found[f"add_k_{word}"] = AddK(order, *sizes, add_k)
+    found[f"backoff_{word}"] = StupidBackoff(order, *sizes)
+    return found
+
+
+def order_name(order: int) -> str:
+    """`trigram` for 3, `5_gram` for 5."""
+    return {1: "unigram", 2: "bigram", 3: "trigram"}.get(order, f"{order}_gram")
+
+
+def write_texts(
+    model: NGram, tokenizer: Tokenizer, prompts: Sequence[str], length: int, seed: int
+) -> list[dict[str, str]]:
+    """What the model writes after each prompt: `prompt` and `text`, at most `length` tokens each."""
+    never = [i for i in (tokenizer.pad_id, tokenizer.bos_id, tokenizer.mask_id, tokenizer.unk_id) if i is not None]
+    found = []
+    for prompt in prompts:
+        ids = tokenizer.encode(prompt)
+        new = model.sample(ids, length, seed, [i for i in never if i != tokenizer.eos_id])
+        whole = tokenizer.decode([*ids, *new])
+        found.append({"prompt": prompt, "text": whole[len(tokenizer.decode(ids)) :]})
+    return found
 
 
 def batched(items: Iterable[str], size: int) -> Iterator[list[str]]:
