@@ -1,11 +1,13 @@
 """Packed batches: every token a target, the same global batch for any number of ranks, every target evaluated once."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lexmill.data.language_model import LanguageModelBatches, evaluation_windows
+from lexmill.data.language_model import LanguageModelBatches, evaluation_documents, evaluation_windows
 from lexmill.errors import UserError
 from tests.data.made_shards import EOS, random_documents, text_shards
 
@@ -122,3 +124,59 @@ def test_every_target_is_evaluated_exactly_once(tmp_path_factory, count, context
 
 def test_an_empty_split_has_no_evaluation_windows(tmp_path):
     assert list(evaluation_windows(text_shards(tmp_path / "empty", []), 8)) == []
+
+
+def slow_documents(shards, start, width):
+    """The document of each token from `start` on round the ring, one token at a time; a new lap is a new document."""
+    owner = [i for i in range(len(shards)) for _ in range(len(shards.document(i)))]
+    found = [(position // len(owner), owner[position % len(owner)]) for position in range(start, start + width)]
+    numbers = [0]
+    for before, here in itertools.pairwise(found):
+        numbers.append(numbers[-1] + (before != here))
+    return numbers
+
+
+@given(
+    lengths=st.lists(st.integers(0, 9), min_size=1, max_size=8),
+    context=st.integers(1, 30),
+    rows=st.integers(1, 4),
+    seed=st.integers(0, 9),
+)
+@settings(max_examples=60, deadline=None)
+def test_each_target_is_numbered_by_its_document(tmp_path_factory, lengths, context, rows, seed):
+    ids = iter(range(5, 1000))
+    documents = [[next(ids) for _ in range(length)] for length in lengths]
+    shards = text_shards(tmp_path_factory.mktemp("d") / "t", documents, vocab_size=100_000)
+    batches = LanguageModelBatches(shards, context, context * rows, seed)
+    for step in range(3):
+        starts = batches._starts(step * rows + np.arange(rows))
+        expected = [slow_documents(shards, int(start) + 1, context) for start in starts]
+        assert batches.documents(step, 0, 1).tolist() == expected
+        for rank in range(rows):
+            assert batches.documents(step, rank, rows).tolist() == expected[rank::rows]
+
+
+def test_the_documents_of_a_window_by_hand(tmp_path):
+    # The ring: 5 6 7 </s> 8 </s> 9 10 </s>, one window round it and on.
+    shards = text_shards(tmp_path / "t", [[5, 6, 7], [8], [9, 10]])
+    batches = LanguageModelBatches(shards, 9, 9, seed=0)
+    (targets,), (documents,) = batches.batch(0)[1], batches.documents(0, 0, 1)
+    pieces = [targets[documents == number].tolist() for number in range(documents[-1] + 1)]
+    whole = [[5, 6, 7, EOS], [8, EOS], [9, 10, EOS]]
+    assert all(piece in whole for piece in pieces[1:-1])
+    assert pieces[0] in [document[i:] for document in whole for i in range(len(document))]
+    assert pieces[-1] in [document[:i] for document in whole for i in range(1, len(document) + 1)]
+
+
+@given(lengths=st.lists(st.integers(0, 9), max_size=8), context=st.integers(1, 9), rows=st.integers(1, 4))
+@settings(max_examples=40, deadline=None)
+def test_evaluated_targets_are_numbered_by_their_document(tmp_path_factory, lengths, context, rows):
+    shards = text_shards(tmp_path_factory.mktemp("d") / "t", [[5] * length for length in lengths])
+    windows = list(evaluation_windows(shards, context, rows))
+    numbers = list(evaluation_documents(shards, context, rows))
+    assert len(windows) == len(numbers)
+    for batch, ((_, _, mask), found) in enumerate(zip(windows, numbers, strict=True)):
+        for row in range(rows):
+            start, count = (batch * rows + row) * context, int(mask[row].sum())
+            if count:
+                assert found[row][mask[row]].tolist() == slow_documents(shards, start, count)

@@ -5,6 +5,9 @@ last document comes the first. Epoch e cuts the ring into N // context windows o
 drawn from (seed, e), and visits them in an order drawn from (seed, e). The N % context tokens that no window of an
 epoch predicts lie elsewhere in each epoch. A ring shorter than a window or a batch is simply read round again.
 
+Where documents are kept apart (`mask_documents`), a position is numbered by the document of its target: what predicts
+a document is the end token before it and the document itself, as when the document is scored alone.
+
 Letters: B windows in the global batch, T context.
 """
 
@@ -64,13 +67,22 @@ class LanguageModelBatches:
         Raises:
             UserError: there are more ranks than rows, so that one would have no work.
         """
-        if self.size < world:
-            raise UserError(f"{world} devices share a batch of {self.size} windows; raise batch_tokens")
-        position = step * self.size + np.arange(rank, self.size, world, dtype=np.int64)
+        return self.windows_at(positions(step, self.size, rank, world))
+
+    def documents(self, step: int, rank: int, world: int) -> Ids:
+        """(B, T): which document each target of `rows` belongs to, numbered from 0 within its row."""
+        return self.documents_at(positions(step, self.size, rank, world))
+
+    def windows_at(self, position: Ids) -> tuple[Ids, Ids]:
+        """Inputs and targets of the windows at these positions of the endless order."""
         block = np.empty((len(position), self.context + 1), dtype=np.int64)
         for row, start in enumerate(self._starts(position)):
             block[row] = self._ring(int(start))
         return block[:, :-1].copy(), block[:, 1:].copy()
+
+    def documents_at(self, position: Ids) -> Ids:
+        """The documents of the targets of the windows at these positions."""
+        return _documents(self.shards, self._starts(position) + 1, self.context)
 
     def _starts(self, position: Ids) -> Ids:
         """Where in the ring the windows at these positions of the endless order start."""
@@ -95,6 +107,28 @@ class LanguageModelBatches:
             pieces.append(tokens[:wanted])
             wanted -= len(pieces[-1])
         return np.concatenate(pieces).astype(np.int64)
+
+
+def positions(step: int, size: int, rank: int, world: int) -> Ids:
+    """Where in the endless order of windows the rows rank, rank + world, ... of a step's batch of `size` stand.
+
+    Raises:
+        UserError: there are more ranks than rows, so that one would have no work.
+    """
+    if size < world:
+        raise UserError(f"{world} devices share a batch of {size} windows; raise batch_tokens")
+    return step * size + np.arange(rank, size, world, dtype=np.int64)
+
+
+def _documents(shards: TokenShards, starts: Ids, width: int) -> Ids:
+    """(B, width): the documents of the tokens from each start on, round the ring, numbered from 0 in each row."""
+    total = len(shards.tokens)
+    begins = np.zeros((len(starts), width), dtype=np.int64)  # 1 where a document begins
+    for row, start in zip(begins, starts.tolist(), strict=True):
+        for lap in range(start // total, -(-(start + width) // total)):
+            first, last = np.searchsorted(shards.offsets, [start + 1 - lap * total, start + width - lap * total])
+            row[shards.offsets[first:last] + (lap * total - start)] = 1
+    return np.cumsum(begins, axis=1)
 
 
 def evaluation_windows(shards: TokenShards, context: int, rows: int = 16) -> Iterator[tuple[Ids, Ids, Mask]]:
@@ -123,3 +157,9 @@ def evaluation_windows(shards: TokenShards, context: int, rows: int = 16) -> Ite
         inputs[1 : stop - start] = targets[: stop - start - 1]
         mask = np.arange(block) < stop - start
         yield inputs.reshape(rows, context), targets.reshape(rows, context), mask.reshape(rows, context)
+
+
+def evaluation_documents(shards: TokenShards, context: int, rows: int = 16) -> Iterator[Ids]:
+    """For each batch of `evaluation_windows`, which document each target belongs to, (B, T), from 0 in each row."""
+    for start in range(0, len(shards.tokens), rows * context):
+        yield _documents(shards, start + context * np.arange(rows, dtype=np.int64), context)

@@ -222,6 +222,8 @@ class TokenShards:
     def __init__(self, folder: str | Path, split: str, side: Side = "text") -> None:
         self.folder, self.split, self.side = Path(folder), split, side
         manifest = read_manifest(self.folder)
+        if "splits" not in manifest:
+            raise UserError("a mixture of corpora, whose members are read one by one", self.folder)
         sides = manifest["splits"].get(split)
         if sides is None:
             raise UserError(

@@ -6,12 +6,14 @@ Shape letters: B windows, T context.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lexmill.data.language_model import LanguageModelBatches, evaluation_windows
+from lexmill.data.language_model import evaluation_documents, evaluation_windows
+from lexmill.data.mixture import MixedShards, training_batches
 from lexmill.data.shards import TokenShards
 from lexmill.errors import UserError
 from lexmill.models.common.cross_entropy import IGNORED
@@ -25,10 +27,11 @@ class LanguageModelTask(Task):
 
     Args:
         module: `loss((B, T) int64, (B, T) int64, documents)` gives the summed nats.
-        train, valid: the two splits.
+        train, valid: the two splits; train may be a mixture.
         context: T.
         batch_tokens: targets in a global batch.
         data_seed: seed of the order of the windows.
+        mask_documents: no position sees another document than its target's.
 
     Raises:
         UserError: when train or valid is empty.
@@ -37,21 +40,25 @@ class LanguageModelTask(Task):
     def __init__(
         self,
         module: nn.Module,
-        train: TokenShards,
+        train: TokenShards | MixedShards,
         valid: TokenShards,
         *,
         context: int,
         batch_tokens: int,
         data_seed: int,
+        mask_documents: bool = False,
     ) -> None:
         if len(valid.tokens) == 0:
             raise UserError("the valid split holds no tokens; give splits.valid a larger share", valid.folder)
-        self.module, self.valid, self.context = module, valid, context
-        self.batches = LanguageModelBatches(train, context, batch_tokens, data_seed)
+        self.module, self.valid, self.context, self.mask_documents = module, valid, context, mask_documents
+        self.batches = training_batches(train, context, batch_tokens, data_seed)
 
     def batch(self, step: int, rank: int, world: int) -> Arrays:
         inputs, targets = self.batches.rows(step, rank, world)
-        return {"inputs": inputs, "targets": targets}
+        batch = {"inputs": inputs, "targets": targets}
+        if self.mask_documents:
+            batch["documents"] = self.batches.documents(step, rank, world)
+        return batch
 
     def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, int]:
         return self._nats(module, batch), batch["targets"].numel()
@@ -63,10 +70,13 @@ class LanguageModelTask(Task):
 
     def validation_batches(self, rank: int, world: int) -> Iterable[Arrays]:
         rows = max(1, _VALID_TOKENS // self.context)
-        for index, (inputs, targets, mask) in enumerate(evaluation_windows(self.valid, self.context, rows)):
+        windows = evaluation_windows(self.valid, self.context, rows)
+        documents = evaluation_documents(self.valid, self.context, rows) if self.mask_documents else repeat(None)
+        for index, ((inputs, targets, mask), numbers) in enumerate(zip(windows, documents, strict=False)):
             if index % world == rank:
                 targets[~mask] = IGNORED
-                yield {"inputs": inputs, "targets": targets}
+                batch = {"inputs": inputs, "targets": targets}
+                yield batch if numbers is None else {**batch, "documents": numbers}
 
     def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Sequence[float] | Tensor:
         return torch.stack([self._nats(module, batch).double(), (batch["targets"] != IGNORED).sum().double()])
