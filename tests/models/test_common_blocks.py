@@ -9,7 +9,6 @@ from torch import nn
 from lexmill.errors import UserError
 from lexmill.models.common.dropout import Dropout, add_dropped, keep_mask
 from lexmill.models.common.feed_forward import FeedForward
-from lexmill.models.common.init import gpt2_init, xavier_init
 from lexmill.models.common.state import average, load_weights, snapshot, weights
 
 
@@ -71,21 +70,6 @@ def test_feed_forward_is_two_layers_and_an_activation() -> None:
     hidden = torch.randn(2, 3, 4)
     wanted = block.output(torch.clamp(block.expand(hidden), min=0))
     torch.testing.assert_close(block(hidden), wanted)
-
-
-def test_gpt2_init_scales_what_ends_a_residual_branch() -> None:
-    block = nn.ModuleDict({"expand": nn.Linear(400, 400), "output": nn.Linear(400, 400), "norm": nn.LayerNorm(4)})
-    gpt2_init(block, n_layer=8)
-    assert block["expand"].weight.std().item() == pytest.approx(0.02, rel=0.02)
-    assert block["output"].weight.std().item() == pytest.approx(0.02 / 4, rel=0.02)
-    assert not block["expand"].bias.any()
-
-
-def test_xavier_init_treats_a_fused_projection_as_its_parts() -> None:
-    fused = nn.ModuleDict({"query_key_value": nn.Linear(64, 192), "expand": nn.Linear(64, 128)})
-    xavier_init(fused, embedding_std=0.1)
-    assert fused["query_key_value"].weight.abs().max().item() == pytest.approx(math.sqrt(6 / 128), rel=0.01)
-    assert fused["expand"].weight.abs().max().item() == pytest.approx(math.sqrt(6 / 192), rel=0.01)
 
 
 class Tied(nn.Module):

@@ -1,47 +1,154 @@
-"""Initial weights: one function for a whole model."""
+"""Initial weights: a recipe of conf/initialization/, applied to a whole network of any family.
+
+A recipe sets linear layers, embeddings, norms and LSTMs; other parameters keep what their constructor gave them. Biases
+are 0, norms 1 and 0. Matrices that are fused (`query_key_value`, `key_value`, the gates of an LSTM) are drawn part by
+part, so that their range is that of separate ones. The forget gate of an LSTM starts with a bias of 1, so that it
+remembers before it has learned to (Jozefowicz et al. 2015).
+"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+
+from lexmill.errors import UserErrors
+from lexmill.models.common.feed_forward import FeedForward
+from lexmill.models.common.gated_feed_forward import GatedFeedForward
+from lexmill.models.common.norms import RMSNorm
+from lexmill.params import read_yaml
+from lexmill.strict import build, spec
+
+_PARTS = {"query_key_value": 3, "key_value": 2}
 
 
-def gpt2_init(module: nn.Module, n_layer: int, std: float = 0.02) -> None:
-    """GPT-2's initialisation (Radford et al. 2019), in place.
+@dataclass(frozen=True)
+class GPT2:
+    """Radford et al. 2019: normal matrices and embeddings of one deviation.
 
-    Matrices and embeddings are normal with `std`; the projections that end a residual branch (named `output`)
-    are normal with std / sqrt(2 * n_layer), so that the sum of 2 * n_layer branches keeps its variance; biases
-    are 0, layer norms 1 and 0.
+    The projections that end a residual branch (named `output`) have it over the root of the number of branches in
+    their stack of blocks, so that the sum of all branches keeps its variance.
     """
-    for name, child in module.named_modules():
-        if isinstance(child, nn.Linear | nn.Embedding):
-            residual = name.rsplit(".", 1)[-1] == "output"
-            nn.init.normal_(child.weight, std=std / math.sqrt(2 * n_layer) if residual else std)
-            if isinstance(child, nn.Linear) and child.bias is not None:
-                nn.init.zeros_(child.bias)
-        elif isinstance(child, nn.LayerNorm):
-            nn.init.ones_(child.weight)
-            nn.init.zeros_(child.bias)
+
+    name: Literal["gpt2"] = "gpt2"
+    std: float = spec("standard deviation of matrices and embeddings", 0.02, above=0)
 
 
-def xavier_init(module: nn.Module, embedding_std: float) -> None:
-    """Xavier-uniform matrices (Glorot and Bengio 2010), normal embeddings, zero biases, in place.
+@dataclass(frozen=True)
+class Xavier:
+    """Glorot and Bengio 2010: uniform matrices of variance 2 / (inputs + outputs), normal embeddings."""
 
-    A fused projection (`query_key_value`, `key_value`) is initialised part by part, so that its range is that of
-    separate matrices. Used by encoder-decoder models; `embedding_std` is usually D ** -0.5.
+    name: Literal["xavier"] = "xavier"
+    embedding_std: float = spec("standard deviation of embeddings", 0.02, above=0)
+
+
+@dataclass(frozen=True)
+class Kaiming:
+    """He et al. 2015: normal matrices of variance gain^2 / inputs, normal embeddings.
+
+    The gain makes up for the activation that a layer reads: it is that of the activation for the projection that ends
+    a feed-forward layer (2 ** 0.5 for ReLU), and 1 elsewhere.
     """
+
+    name: Literal["kaiming"] = "kaiming"
+    embedding_std: float = spec("standard deviation of embeddings", 0.02, above=0)
+
+
+Recipe = GPT2 | Xavier | Kaiming
+
+
+def load_recipe(path: str | Path) -> Recipe:
+    """Read a recipe.
+
+    Raises:
+        UserError, UserErrors: it does not exist, is no YAML or no recipe; all faults at once.
+    """
+    faults: list[str] = []
+    recipe: Recipe | None = build(Recipe, read_yaml(path), faults, "recipe")  # type: ignore[arg-type]
+    if recipe is None:
+        raise UserErrors([f"{path}: {fault}" for fault in faults])
+    return recipe
+
+
+@torch.no_grad()
+def initialize(module: nn.Module, recipe: Recipe) -> None:
+    """Draw the module's weights by the recipe, in place, from torch's random state.
+
+    A tied matrix is the embedding's: the linear layer that shares it leaves it alone.
+    """
+    embeddings = {child.weight for child in module.modules() if isinstance(child, nn.Embedding)}
+    branches, gains = _branches(module), _gains(module) if isinstance(recipe, Kaiming) else {}
     for name, child in module.named_modules():
         if isinstance(child, nn.Linear):
-            parts = {"query_key_value": 3, "key_value": 2}.get(name.rsplit(".", 1)[-1], 1)
-            for part in child.weight.chunk(parts):
-                nn.init.xavier_uniform_(part)
+            if child.weight not in embeddings:
+                for part in child.weight.chunk(_PARTS.get(name.rsplit(".", 1)[-1], 1)):
+                    _matrix(part, recipe, branches.get(name, 1), gains.get(name, 1.0))
             if child.bias is not None:
                 nn.init.zeros_(child.bias)
         elif isinstance(child, nn.Embedding):
-            nn.init.normal_(child.weight, std=embedding_std)
+            nn.init.normal_(child.weight, std=recipe.std if isinstance(recipe, GPT2) else recipe.embedding_std)
             if child.padding_idx is not None:
-                nn.init.zeros_(child.weight.data[child.padding_idx])
-        elif isinstance(child, nn.LayerNorm):
+                nn.init.zeros_(child.weight[child.padding_idx])
+        elif isinstance(child, nn.LayerNorm | RMSNorm):
             nn.init.ones_(child.weight)
-            nn.init.zeros_(child.bias)
+            if getattr(child, "bias", None) is not None:
+                nn.init.zeros_(child.bias)  # type: ignore[arg-type]
+        elif isinstance(child, nn.LSTM):
+            for parameter, value in child.named_parameters(recurse=False):
+                _lstm(parameter, value, recipe)
+
+
+def _matrix(weight: Tensor, recipe: Recipe, branches: int, gain: float) -> None:
+    if isinstance(recipe, GPT2):
+        nn.init.normal_(weight, std=recipe.std / math.sqrt(branches))
+    elif isinstance(recipe, Xavier):
+        nn.init.xavier_uniform_(weight)
+    else:
+        nn.init.normal_(weight, std=gain / math.sqrt(weight.size(1)))
+
+
+def _lstm(name: str, value: Tensor, recipe: Recipe) -> None:
+    """A parameter of nn.LSTM; its rows are those of the input, forget, cell and output gate."""
+    if value.ndim == 2:
+        for gate in value.chunk(4):
+            _matrix(gate, recipe, 1, 1.0)
+        return
+    nn.init.zeros_(value)
+    if name.startswith("bias_ih"):  # nn.LSTM adds two biases: one of them is enough
+        nn.init.ones_(value.chunk(4)[1])
+
+
+def _branches(module: nn.Module) -> dict[str, int]:
+    """Of each projection named `output` in a stack of blocks: how many there are in that stack."""
+    stack: dict[str, str] = {}
+    lists = [name for name, child in module.named_modules() if isinstance(child, nn.ModuleList)]
+    for name, child in module.named_modules():
+        outer = next((one for one in lists if name.startswith(f"{one}.")), None)  # the outermost comes first
+        if outer is not None and isinstance(child, nn.Linear) and name.endswith(".output"):
+            stack[name] = outer
+    count = Counter(stack.values())
+    return {name: count[outer] for name, outer in stack.items()}
+
+
+def _gains(module: nn.Module) -> dict[str, float]:
+    """The gain of each projection that reads the activation of a feed-forward layer."""
+    found = {}
+    for name, child in module.named_modules():
+        if isinstance(child, FeedForward):
+            found[f"{name}.output" if name else "output"] = gain(child.activation)
+        elif isinstance(child, GatedFeedForward):
+            found[f"{name}.output" if name else "output"] = gain(nn.functional.silu)
+    return found
+
+
+def gain(activation: Callable[[Tensor], Tensor]) -> float:
+    """1 / sqrt(E[f(z)^2]) of a standard normal z: what keeps the mean square behind an activation f."""
+    z = torch.linspace(-10, 10, 20001, dtype=torch.float64, device="cpu")
+    density = torch.exp(-(z**2) / 2)
+    return float((density.sum() / (activation(z.clone()) ** 2 * density).sum()).sqrt())

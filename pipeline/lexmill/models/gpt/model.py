@@ -20,7 +20,7 @@ from lexmill.models.common.cross_entropy import fused_cross_entropy
 from lexmill.models.common.documents import document_mask, document_positions
 from lexmill.models.common.dropout import Dropout, add_dropped
 from lexmill.models.common.feed_forward import FeedForward
-from lexmill.models.common.init import gpt2_init
+from lexmill.models.common.init import GPT2, initialize
 from lexmill.params import GPTShape
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class GPT(nn.Module):
         self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.n_layer))
         # In post-norm every block ends with a norm already.
         self.norm = nn.LayerNorm(shape.d_model) if shape.norm == "pre" else nn.Identity()
-        gpt2_init(self, shape.n_layer)
+        initialize(self, GPT2())
 
     @property
     def context(self) -> int:

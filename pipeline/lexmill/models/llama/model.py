@@ -31,7 +31,7 @@ from lexmill.models.common.documents import document_mask, document_positions
 from lexmill.models.common.dropout import Dropout, add_dropped
 from lexmill.models.common.gated_feed_forward import GatedFeedForward
 from lexmill.models.common.grouped_attention import GroupedAttention
-from lexmill.models.common.init import gpt2_init
+from lexmill.models.common.init import GPT2, initialize
 from lexmill.models.common.norms import RMSNorm
 from lexmill.models.common.rotary import Rotation, rotation
 from lexmill.params import LlamaShape
@@ -92,7 +92,7 @@ class Llama(nn.Module):
         self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.n_layer))
         self.norm = RMSNorm(shape.d_model, shape.norm_eps)
         self.head = None if shape.tie_embeddings else nn.Linear(shape.d_model, vocab_size, bias=False)
-        gpt2_init(self, shape.n_layer)
+        initialize(self, GPT2())
 
     @property
     def context(self) -> int:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from lexmill.models.common.attention import CrossAttention, KeyValueCache, SelfAttention
 from lexmill.models.common.dropout import Dropout, add_dropped
 from lexmill.models.common.feed_forward import FeedForward
-from lexmill.models.common.init import xavier_init
+from lexmill.models.common.init import Xavier, initialize
 from lexmill.models.transformer.cache import TransformerCache
 from lexmill.params import TransformerShape
 
@@ -117,7 +117,7 @@ class Transformer(nn.Module):
         self.encoder_norm = nn.LayerNorm(shape.d_model) if pre else nn.Identity()
         self.decoder_norm = nn.LayerNorm(shape.d_model) if pre else nn.Identity()
         self.register_buffer("positions", sinusoids(shape.max_positions, shape.d_model), persistent=False)
-        xavier_init(self, embedding_std=shape.d_model**-0.5)
+        initialize(self, Xavier(embedding_std=shape.d_model**-0.5))
 
     @property
     def max_positions(self) -> int:
