@@ -24,11 +24,14 @@ from lexmill.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import read_rows
 from lexmill.execution import Execution
+from lexmill.models.folder import WEIGHTS
 from lexmill.params import Params
 from lexmill.registry import lookup, package, record
+from lexmill.registry.kinds import KINDS
 from lexmill.registry.lookup import CHAMPION, DECISION, FINGERPRINT, KIND, Found
 from lexmill.registry.predictor import defaults
 from lexmill.registry.promotion import Decision, decide
+from lexmill.tracking import points, store
 from lexmill.tracking.links import base_url, compare_url, experiment_url
 from lexmill.tracking.store import locked, opened, sqlite_path
 
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import LoggedModel, Run
     from mlflow.models import ModelSignature
+    from mlflow.types import ParamSpec
 
 LOADER = "lexmill.registry.loader"
 _RUNS_ON = ("torch", "tokenizers", "safetensors", "numpy", "transformers", "pyyaml")
@@ -95,7 +99,7 @@ def publish_all(
                 say(outcome.sentence)
             return done
     with _only_one(uri, root), opened(uri, root) as client:
-        experiment_id = _experiment(client, params.experiment, sqlite_path(uri, root))
+        experiment_id = store.experiment_id(client, params.experiment, sqlite_path(uri, root))
         outcomes = {}
         published = []
         for name in packages:
@@ -117,9 +121,19 @@ def _only_one(uri: str, root: Path) -> Any:
 def _already(uri: str, description: dict[str, Any], root: Path) -> Outcome | None:
     """The outcome for a package that a local store holds complete."""
     found = lookup.published(uri, description["name"], description["fingerprint"], root)
-    if found is None or not found.decision:
+    if found is None or not found.decision or _unsent(description, root) is not None:
         return None
     return _outcome_of(found, lookup.champion(uri, description["name"], root), description["kind"])
+
+
+def _unsent(description: dict[str, Any], root: Path) -> Path | None:
+    """The points of the packaged model's training, where they are in this workspace and not all sent."""
+    path = points.file_of(KINDS[description["kind"]].trained_by, description["name"], root)
+    made = points.weights_of(path)
+    if made is None or points.complete(path):
+        return None
+    weights = root / layout.package(description["name"]) / package.MODEL / WEIGHTS
+    return path if made == storage.sha256_file(weights) else None
 
 
 def _outcome_of(found: Found, champion: Found | None, kind: str) -> Outcome:
@@ -134,37 +148,18 @@ def _outcome_of(found: Found, champion: Found | None, kind: str) -> Outcome:
     )
 
 
-def _experiment(client: MlflowClient, name: str, database: Path | None) -> str:
-    """The experiment of this name, made if need be; that of a local database keeps its files beside it."""
-    from mlflow.exceptions import MlflowException
-
-    found = client.get_experiment_by_name(name)
-    if found is None:
-        # MLflow's own choice is below the current directory, wherever that is.
-        plain = all(c.isalnum() or c in "-_" for c in name)
-        place = name if plain else storage.sha256_bytes(name.encode())[:16]
-        files = None if database is None else (database.parent / "mlruns" / place).as_uri()
-        try:
-            return str(client.create_experiment(name, artifact_location=files))
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_ALREADY_EXISTS":
-                raise
-            found = client.get_experiment_by_name(name)  # another machine was faster
-            if found is None:
-                raise
-    if found.lifecycle_stage == "deleted":
-        client.restore_experiment(found.experiment_id)
-    return str(found.experiment_id)
-
-
 def _publish(client: MlflowClient, params: Params, folder: Path, experiment_id: str, root: Path) -> Outcome:
     description = package.verify(folder)
     name, kind = description["name"], description["kind"]
     found = lookup.client_published(client, name, description["fingerprint"])
+    if (unsent := _unsent(description, root)) is not None:
+        with locked(points.lock_of(unsent)):
+            points.Delivery(client, experiment_id, unsent, name, into=found.run_id if found else "").send()
     if found is not None and found.decision:
         return _outcome_of(found, lookup.client_champion(client, name), kind)
     if found is None:
-        run = record.find_or_start(client, experiment_id, description)
+        weights = storage.sha256_file(folder / package.MODEL / WEIGHTS)
+        run = record.find_or_start(client, experiment_id, description, weights)
         record.fill(client, run, folder, description, root)
         model = _log_model(client, run, folder, description, root)
         found = _register(client, run, model, description)
@@ -243,11 +238,24 @@ def _make_model(client: MlflowClient, run: Run, folder: Path, description: dict[
 def signature(description: dict[str, Any]) -> ModelSignature:
     """Texts in; texts, or labels with their scores, out; and the params that `predict` takes, with their defaults."""
     from mlflow.models import infer_signature
+    from mlflow.types import ParamSchema
 
     outputs: list[Any] = [""]
     if description["kind"] == "classifier":
         outputs = [{"label": "", "score": 0.5, "scores": dict.fromkeys(description["config"]["labels"], 0.5)}]
-    return infer_signature([""], outputs, params=defaults(description) or None)
+    found = infer_signature([""], outputs)
+    params = [_param(name, value) for name, value in defaults(description).items()]
+    found.params = ParamSchema(params) if params else None
+    return found
+
+
+def _param(name: str, default: Any) -> ParamSpec:
+    """A param of `predict`, told explicitly: of an empty list MLflow cannot infer what it would hold."""
+    from mlflow.types import ParamSpec
+
+    if isinstance(default, list):
+        return ParamSpec(name, "string", default, shape=(-1,))
+    return ParamSpec(name, {int: "long", float: "double"}[type(default)], default)
 
 
 def requirements() -> list[str]:

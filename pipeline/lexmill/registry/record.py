@@ -21,28 +21,45 @@ from lexmill import layout, storage
 from lexmill.registry.card import flatten
 from lexmill.registry.kinds import KINDS
 from lexmill.registry.lookup import FINGERPRINT, KIND
+from lexmill.tracking import points
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Run
 
-_MOST_POINTS = 1000
 _MOST_PARAMS = 100
 _LONGEST_PARAM = 6000
 _LONGEST_NOTE = 5000
 _NOT_IN_A_NAME = re.compile(r"[^\w\-. :/]")
 
 
-def find_or_start(client: MlflowClient, experiment_id: str, description: Mapping[str, Any]) -> Run:
-    """The run of this package: the one that carries its fingerprint, or a new one named after the model."""
+def find_or_start(client: MlflowClient, experiment_id: str, description: Mapping[str, Any], weights: str) -> Run:
+    """The run of this package.
+
+    It is the one that carries its fingerprint; else that of the training that made its weights, if no other package
+    has it; else a new one, named after the model.
+
+    Args:
+        weights: the hash of the package's weights.
+    """
+    from mlflow.entities import RunTag
+
     fingerprint = description["fingerprint"]
-    runs = client.search_runs(
-        [experiment_id], f"tags.`{FINGERPRINT}` = '{fingerprint}'", order_by=["attributes.start_time ASC"]
-    )
-    if runs:
-        return client.get_run(runs[0].info.run_id)  # a search leaves out what went in and came out
-    tags = {FINGERPRINT: fingerprint, KIND: description["kind"]}
-    return client.create_run(experiment_id, tags=tags, run_name=description["name"])
+    ours = {FINGERPRINT: fingerprint, KIND: description["kind"]}
+    for run in _runs(client, experiment_id, FINGERPRINT, fingerprint):
+        return client.get_run(run.info.run_id)  # a search leaves out what went in and came out
+    for run in _runs(client, experiment_id, points.WEIGHTS, weights):
+        if FINGERPRINT not in run.data.tags:
+            client.log_batch(run.info.run_id, tags=[RunTag(key, value) for key, value in ours.items()])
+            return client.get_run(run.info.run_id)
+    return client.create_run(experiment_id, tags=ours, run_name=description["name"])
+
+
+def _runs(client: MlflowClient, experiment_id: str, tag: str, value: str) -> Sequence[Run]:
+    """The runs with a tag, the oldest first."""
+    oldest_first = ["attributes.start_time ASC"]
+    found: Sequence[Run] = client.search_runs([experiment_id], f"tags.`{tag}` = '{value}'", order_by=oldest_first)
+    return found
 
 
 def fill(client: MlflowClient, run: Run, folder: Path, description: Mapping[str, Any], root: Path) -> None:
@@ -60,9 +77,10 @@ def fill(client: MlflowClient, run: Run, folder: Path, description: Mapping[str,
     for part in _batches([Param(key, value) for key, value in shown], _MOST_PARAMS):
         client.log_batch(run_id, params=part)
     figures, words = _figures(description["metrics"])
-    points = [Metric(key, value, start, 0) for key, value in figures.items()]
-    points.extend(_curve(root / layout.curve(name), start))
-    for part in _batches(points, _MOST_POINTS):
+    measured = [Metric(key, value, start, 0) for key, value in figures.items()]
+    there = points.points_of(client, run)
+    measured.extend(one for one in _curve(root / layout.curve(name), start) if (one.key, one.step) not in there)
+    for part in _batches(measured, points.MOST_POINTS):
         client.log_batch(run_id, metrics=part)
     tags = {**_made_from(description, root), **words, "mlflow.note.content": _note(folder)}
     client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
@@ -98,7 +116,7 @@ def _figures(metrics: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, st
 def _curve(path: Path, start: int) -> Iterator[Metric]:
     """The points of a training curve (`curves/train_loss`, ...) at its steps; empty cells are no points.
 
-    All points bear the run's start time, so that the same points sent twice are one.
+    All points bear the run's start time. Those that were sent while the training ran are there already, and stay.
     """
     from mlflow.entities import Metric
 

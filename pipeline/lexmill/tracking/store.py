@@ -194,6 +194,29 @@ def opened(uri: str, workspace: str | Path = ".") -> Iterator[MlflowClient]:
         mlflow.set_tracking_uri(before)  # type: ignore[arg-type]  # None: as it was, not set
 
 
+def experiment_id(client: MlflowClient, name: str, database: Path | None) -> str:
+    """The experiment of this name, made if need be; that of a local database keeps its files beside it."""
+    from mlflow.exceptions import MlflowException
+
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        # MLflow's own choice is below the current directory, wherever that is.
+        plain = all(c.isalnum() or c in "-_" for c in name)
+        place = name if plain else storage.sha256_bytes(name.encode())[:16]
+        files = None if database is None else (database.parent / "mlruns" / place).as_uri()
+        try:
+            return str(client.create_experiment(name, artifact_location=files))
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+            found = client.get_experiment_by_name(name)  # another machine was faster
+            if found is None:
+                raise
+    if found.lifecycle_stage == "deleted":
+        client.restore_experiment(found.experiment_id)
+    return str(found.experiment_id)
+
+
 @contextmanager
 def told(uri: str) -> Iterator[None]:
     """Turn what MLflow raises when its store fails into a sentence that says what to do.

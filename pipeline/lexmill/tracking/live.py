@@ -1,0 +1,189 @@
+"""Points of a running training, sent to MLflow by a process of its own.
+
+A process and not a thread, and one that runs only when a core would be idle: MLflow takes seconds of a processor to
+import and tens of milliseconds a call, and torch's threads wait for the slowest of them. The file of points is the
+queue between the two, so whatever happens here (an outage, a refusal, a server that hangs, a kill) costs no step and
+loses no point: `lexmill publish` sends what is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from lexmill import progress
+from lexmill.execution import Execution
+from lexmill.tracking.points import Cursor, Delivery, lock_of, training_of
+from lexmill.tracking.store import experiment_id, locked, opened, sqlite_path
+
+_EVERY_SECONDS = 5.0
+_MOST_SECONDS = 60.0  # between tries while the store fails
+_PATIENCE_SECONDS = 10.0  # for what is under way when the training is over
+# One try that ends soon: the next comes by itself.
+_MANNERS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20", "OMP_NUM_THREADS": "1"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the sending process is told, in one line on its standard input: an address may hold a password."""
+
+    uri: str
+    experiment: str
+    name: str
+    points: str
+    every: float
+    root: str
+
+
+class LiveSender:
+    """Starts the sending process when there is something to send, and ends it.
+
+    Args:
+        uri: the store.
+        experiment: the name of the experiment.
+        name: of the model.
+        root: the workspace.
+        every: seconds between two calls.
+        patience: seconds to wait at the end.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        experiment: str,
+        name: str,
+        *,
+        root: Path = Path(),
+        every: float = _EVERY_SECONDS,
+        patience: float = _PATIENCE_SECONDS,
+    ) -> None:
+        self._uri, self._experiment, self._name, self._root = uri, experiment, name, root
+        self._every, self._patience = every, patience
+        self._points = Path()
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self, points: Path) -> None:
+        """Begin to send this file's lines; returns at once."""
+        self._points = points
+        where = str(points.absolute()), self._every, str(self._root.absolute())
+        request = Request(self._uri, self._experiment, self._name, *where)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "lexmill.tracking.live"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+            env={**_MANNERS, **os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        self._tell(json.dumps(asdict(request)))
+
+    def _tell(self, line: str) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended; its file says why
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+
+    def close(self) -> None:
+        """Let it send what is left, for some seconds at most, and say where that was not all."""
+        if self._process is None:
+            return
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        failure = ""
+        try:
+            self._process.wait(self._patience)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # what it was sending is looked up by whoever sends next
+            self._process.wait()
+            failure = "the tracking store is slow"
+        self._process = None
+        training = training_of(self._points)
+        failure = failure or (Cursor.read(self._points, training).failure if training else "")
+        if failure:
+            progress.say(f"{self._name}: not all points are in MLflow ({failure}); `lexmill publish` sends the rest")
+
+
+def sender_of(execution: Execution, experiment: str, name: str) -> LiveSender | None:
+    """Who sends a training's points; None where nothing is to be published, or MLflow is not installed."""
+    if not execution.publish or find_spec("mlflow") is None:
+        return None
+    return LiveSender(execution.tracking_uri, experiment, name)
+
+
+def main() -> None:
+    """The sending process: until its standard input ends, then once more."""
+    _stand_back()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the training, whose end is ours
+    request = Request(**json.loads(sys.stdin.readline()))
+    over = threading.Event()
+    threading.Thread(target=_wait_for_end, args=(over,), daemon=True).start()
+    with locked(lock_of(Path(request.points))):  # one that outlives its killed training may still be at it
+        serve(request, over)
+
+
+def _stand_back() -> None:
+    """Take only what no other process wants of the processor."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    except (AttributeError, OSError):
+        os.nice(19)  # no Linux
+
+
+def _wait_for_end(over: threading.Event) -> None:
+    sys.stdin.read()
+    over.set()
+
+
+def serve(request: Request, over: threading.Event) -> None:
+    """Send what comes until it is over; a failure is noted, and tried again with growing pauses."""
+    pause = request.every
+    while True:
+        ending = over.is_set()
+        try:
+            _deliver(request, over)
+            return
+        except Exception as error:
+            # Whatever it is (an outage, a refusal, an answer that makes no sense), the training must not feel it.
+            _note(Path(request.points), error)
+        if ending:
+            return
+        over.wait(pause)
+        pause = min(_MOST_SECONDS, 2 * pause)
+
+
+def _deliver(request: Request, over: threading.Event) -> None:
+    root = Path(request.root)
+    with opened(request.uri, root) as client:
+        experiment = experiment_id(client, request.experiment, sqlite_path(request.uri, root))
+        delivery = Delivery(client, experiment, Path(request.points), request.name)
+        client.update_run(delivery.run_id, status="RUNNING")
+        while True:
+            ending = over.is_set()
+            delivery.send()
+            if ending:
+                client.set_terminated(delivery.run_id, "FINISHED" if delivery.made else "KILLED")
+                return
+            over.wait(request.every)
+
+
+def _note(points: Path, error: Exception) -> None:
+    training = training_of(points)
+    if training is not None:
+        cursor = Cursor.read(points, training)
+        cursor.failure = " ".join(str(error).split())[:300] or type(error).__name__
+        cursor.write(points)
+
+
+if __name__ == "__main__":
+    main()

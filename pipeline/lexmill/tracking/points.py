@@ -1,0 +1,261 @@
+"""The points of a training, from its local file into its MLflow run: each once, whatever fails in between.
+
+    .lexmill/metrics/<run>.jsonl        what a training has seen of itself, line by line (`training.watching` writes it)
+    .lexmill/metrics/<run>.sent.json    how much of it is in the store, and in which run
+
+A training's run is found by the tag `lexmill.training`; when its weights are made they become a tag too, by which
+publishing finds it and completes it. A row of the curve becomes `curves/*`, a live point `live/*`, a sample a text file
+`samples/*`. Before a call the cursor says that it is under way. Where it did not come back from one (a kill, an outage
+in the middle), or the cursor belongs to another run, the store is asked for the points that it has.
+Cost: one call a thousand points, and the cursor written twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lexmill import storage
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+TRAINING = "lexmill.training"
+WEIGHTS = "lexmill.weights"
+PREFIXES = {"row": "curves", "live": "live"}
+MOST_POINTS = 1000
+
+Line = dict[str, Any]
+Place = tuple[str, int]  # metric, step
+
+
+def file_of(stage: str, name: str, root: Path = Path()) -> Path:
+    """The points of the training of a model by a stage."""
+    return root / ".lexmill" / "metrics" / f"{stage}-{name}.jsonl"
+
+
+def lock_of(points: Path) -> Path:
+    """Held by whoever sends them."""
+    return points.with_suffix(".sending.lock")
+
+
+@dataclass
+class Cursor:
+    """How far a file has been sent.
+
+    Attributes:
+        training: whose points they are.
+        run_id: the run that has them; empty before the first.
+        sent: the last step sent of each kind of line.
+        under_way: whether a call was made whose end is not known.
+        tagged: the weights that the run is tagged with.
+        failure: why the last try failed; empty where it did not.
+    """
+
+    training: str
+    run_id: str = ""
+    sent: dict[str, int] = field(default_factory=dict)
+    under_way: bool = False
+    tagged: str = ""
+    failure: str = ""
+
+    @staticmethod
+    def path(points: Path) -> Path:
+        return points.with_suffix(".sent.json")
+
+    @classmethod
+    def read(cls, points: Path, training: str) -> Cursor:
+        """The cursor of this training; a new one where there is none, or another training's."""
+        try:
+            found = cls(**storage.read_json(cls.path(points)))
+        except (OSError, ValueError, TypeError):
+            return cls(training)
+        return found if found.training == training else cls(training)
+
+    def write(self, points: Path) -> None:
+        storage.write_json(self.path(points), asdict(self))
+
+
+class Tail:
+    """The whole lines of a file that grows, each once; from its start again when another file took its place."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._place: tuple[int, int] = (0, 0)  # inode, bytes read
+
+    def lines(self) -> Iterator[Line]:
+        """What came since the last call; a line that is still being written is left for the next."""
+        try:
+            with open(self.path, "rb") as stream:
+                inode = _identity(stream.fileno())
+                start = self._place[1] if inode == self._place[0] else 0
+                stream.seek(start)
+                whole, newline, _ = stream.read().rpartition(b"\n")
+        except FileNotFoundError:
+            return
+        self._place = inode, start + len(whole) + len(newline)
+        for line in whole.split(b"\n"):
+            if line:
+                yield json.loads(line)
+
+
+def _identity(descriptor: int) -> int:
+    return os.fstat(descriptor).st_ino
+
+
+def training_of(points: Path) -> str | None:
+    """Which training a file of points belongs to; None where there is none."""
+    first = next(Tail(points).lines(), None)
+    return None if first is None else str(first["training"])
+
+
+def weights_of(points: Path) -> str | None:
+    """The hash of the weights that the training gave; None before it has, or without a file."""
+    return next((str(line["weights"]) for line in Tail(points).lines() if line["kind"] == "made"), None)
+
+
+def complete(points: Path) -> bool:
+    """Whether all of a finished training's points are sent."""
+    training, weights = training_of(points), weights_of(points)
+    if training is None or weights is None:
+        return False
+    cursor = Cursor.read(points, training)
+    newest: dict[str, int] = {}
+    for line in Tail(points).lines():
+        if "step" in line and line["kind"] != "made":
+            newest[line["kind"]] = line["step"]
+    sent = all(cursor.sent.get(kind, 0) >= step for kind, step in newest.items())
+    return sent and not cursor.under_way and cursor.tagged == weights
+
+
+class Delivery:
+    """Sends what is new in a file of points, again and again.
+
+    Args:
+        client: of a store that is ready.
+        experiment_id: where the run is made.
+        points: the file.
+        name: the model's, which a new run is named after.
+        into: the run to use where no run of this training exists; empty: a new one.
+    """
+
+    def __init__(self, client: MlflowClient, experiment_id: str, points: Path, name: str, into: str = "") -> None:
+        self._client, self._experiment_id, self._points, self._name = client, experiment_id, points, name
+        self._tail = Tail(points)
+        self._waiting: list[Line] = []
+        head = next(Tail(points).lines())
+        self._cursor = Cursor.read(points, head["training"])
+        self._there: set[Place] = set()
+        run = self._find(into) or self._create(head)
+        self.run_id: str = run.info.run_id
+        if self._cursor.run_id != self.run_id:
+            self._cursor = Cursor(head["training"], self.run_id, under_way=True)
+        if self._cursor.under_way:
+            self._there = points_of(client, run)
+
+    @property
+    def made(self) -> bool:
+        """Whether the training is finished: its run is tagged with its weights."""
+        return bool(self._cursor.tagged)
+
+    def send(self) -> None:
+        """Send all that the file holds now and the run does not have."""
+        self._waiting.extend(self._tail.lines())
+        self._send_metrics()
+        self._send_samples()
+        self._send_weights()
+        self._waiting = []
+        if self._cursor.failure:
+            self._cursor.failure = ""
+            self._cursor.write(self._points)
+
+    # ---------------------------------------------------------------- the run
+
+    def _find(self, into: str) -> Run | None:
+        from mlflow.exceptions import MlflowException
+
+        training = self._cursor.training
+        known = self._client.search_runs(
+            [self._experiment_id], f"tags.`{TRAINING}` = '{training}'", order_by=["attributes.start_time ASC"]
+        )
+        if known:
+            return self._client.get_run(known[0].info.run_id)
+        if not into:
+            return None
+        try:
+            return self._client.get_run(into)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            return None
+
+    def _create(self, head: Line) -> Run:
+        tags = {TRAINING: head["training"]}
+        return self._client.create_run(self._experiment_id, start_time=head["time"], tags=tags, run_name=self._name)
+
+    # ---------------------------------------------------------------- the lines
+
+    def _send_metrics(self) -> None:
+        from mlflow.entities import Metric
+
+        batch: list[Metric] = []
+        reached = dict(self._cursor.sent)
+        for line in self._new(*PREFIXES):
+            found = [
+                Metric(key, value, line["time"], line["step"])
+                for key, value in _values(line)
+                if (key, line["step"]) not in self._there
+            ]
+            if len(batch) + len(found) > MOST_POINTS:
+                self._call(batch, reached)
+                batch = []
+            batch.extend(found)
+            reached[line["kind"]] = line["step"]
+        self._call(batch, reached)
+        self._there = set()
+
+    def _call(self, batch: list[Any], reached: dict[str, int]) -> None:
+        if reached == self._cursor.sent:
+            return
+        if batch:
+            self._cursor.under_way = True
+            self._cursor.write(self._points)
+            self._client.log_batch(self.run_id, metrics=batch)
+        self._cursor.sent, self._cursor.under_way = dict(reached), False
+        self._cursor.write(self._points)
+
+    def _send_samples(self) -> None:
+        for line in self._new("sample"):
+            self._client.log_text(self.run_id, line["text"], f"samples/step-{line['step']:08d}.txt")
+            self._cursor.sent["sample"] = line["step"]
+            self._cursor.write(self._points)
+
+    def _send_weights(self) -> None:
+        for line in self._waiting:
+            if line["kind"] == "made" and line["weights"] != self._cursor.tagged:
+                self._client.set_tag(self.run_id, WEIGHTS, line["weights"])
+                self._cursor.tagged = line["weights"]
+                self._cursor.write(self._points)
+
+    def _new(self, *kinds: str) -> list[Line]:
+        """A resumed training writes the lines after its checkpoint again: those sent already are passed over."""
+        sent = self._cursor.sent
+        return [line for line in self._waiting if line["kind"] in kinds and line["step"] > sent.get(line["kind"], -1)]
+
+
+def _values(line: Line) -> Iterator[tuple[str, float]]:
+    """The metrics of a line; what is no number ("unknown") is none."""
+    for key, value in line.items():
+        if key not in ("kind", "time", "step") and isinstance(value, int | float):
+            yield f"{PREFIXES[line['kind']]}/{key}", float(value)
+
+
+def points_of(client: MlflowClient, run: Run) -> set[Place]:
+    """The points of curves that a run has."""
+    keys = [key for key in run.data.metrics if key.partition("/")[0] in PREFIXES.values()]
+    return {(key, point.step) for key in keys for point in client.get_metric_history(run.info.run_id, key)}
