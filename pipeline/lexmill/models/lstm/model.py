@@ -12,16 +12,15 @@ Every window of training starts from a zero state: windows are drawn in any orde
 What is learned reaches back `context` tokens; the state itself has no bound and is kept for as long as a text goes on.
 
 Cost: 6 * (8 * n_layer * D^2 + V * D) FLOPs a token of training, the steps of a window one after another; memory
-O(B * T * n_layer * D). Windows in which no document starts run whole through torch's kernel (oneDNN on a CPU). Otherwise
-all rows are cut wherever one of them has a start, and the kernel is called for each piece: on a CPU a step of 16 windows
-of 128 tokens takes 5 % longer with 2 pieces, 20 % with 8, twice as long with 36.
+O(B * T * n_layer * D). Windows in which no document starts run whole through torch's kernel (oneDNN on a CPU).
+Otherwise all rows are cut wherever one of them has a start, and the kernel is called for each piece: on a CPU a step of
+16 windows of 128 tokens takes 5 % longer with 2 pieces, 20 % with 8, and twice as long with 36.
 
 Shape letters: B batch, T time, D width, V vocabulary.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -30,6 +29,7 @@ from torch import Tensor, nn
 from lexmill.errors import UserError
 from lexmill.models.common.cross_entropy import fused_cross_entropy
 from lexmill.models.common.dropout import Dropout
+from lexmill.models.common.init import Xavier, initialize
 from lexmill.params import LSTMShape
 
 if TYPE_CHECKING:
@@ -85,19 +85,7 @@ class LSTM(nn.Module):
         self.dropout = Dropout(shape.dropout)
         self.blocks = nn.ModuleList(Layer(shape.d_model, shape.dropout) for _ in range(shape.n_layer))
         self.head = None if shape.tie_embeddings else nn.Linear(shape.d_model, vocab_size, bias=False)
-        self._start_weights()
-
-    @torch.no_grad()
-    def _start_weights(self) -> None:
-        """Uniform in +-1 / sqrt(D), forget gates open (bias 1: Jozefowicz et al. 2015), other biases 0."""
-        bound = 1 / math.sqrt(self.shape.d_model)
-        for name, parameter in self.named_parameters():
-            if parameter.ndim > 1:
-                parameter.uniform_(-bound, bound)
-            else:
-                parameter.zero_()
-                if name.endswith("bias_hh_l0"):
-                    parameter.chunk(4)[1].fill_(1.0)  # torch's order: input, forget, cell, output
+        initialize(self, Xavier(embedding_std=shape.d_model**-0.5))
 
     @property
     def context(self) -> int:
@@ -164,7 +152,9 @@ class LSTM(nn.Module):
         Raises:
             UserError: always.
         """
-        raise UserError("an lstm cannot be split by tensor parallelism; use strategy: ddp or fsdp")
+        raise UserError(
+            "an lstm cannot be split by tensor parallelism; set tensor_parallel to 1 and use strategy: ddp or fsdp"
+        )
 
 
 def cut(documents: Tensor) -> list[Piece]:
