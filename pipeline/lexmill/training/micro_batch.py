@@ -37,6 +37,7 @@ Trial = Callable[[Arrays], object]
 _WORTH = 0.97  # a size counts as faster when it needs less than this share of the time
 _TAKEN = 0.8  # the share of what is free that a size may need
 _REPETITIONS = 2
+_NO_ROOM = 1 << 50  # in place of microseconds
 
 
 def choose(
@@ -46,7 +47,7 @@ def choose(
     *,
     kept: Path,
     key: Mapping[str, Any],
-    agree: Callable[[float], float] = float,
+    agree: Callable[[int], int] = int,
 ) -> int:
     """The micro-batch of this training on this machine, in tokens: found before, or found now and written to `kept`.
 
@@ -56,37 +57,37 @@ def choose(
         module: the network, whose gradients and random states are put back.
         kept: where what is found is kept.
         key: what it depends on (training, devices, threads): plain JSON data.
-        agree: the largest of a number over all ranks, so that all try and take the same size.
+        agree: the largest of a whole number over all ranks, so that all try and take the same size.
     """
     where = {**key, "device": _device_name(module)}
     found = _read(kept, where)
-    if agree(0.0 if found else 1.0) > 0:
+    if agree(0 if found else 1):
         found = find(batch, trial, module, agree=agree)
         write_json(kept, {"key": where, "tokens": found})
     assert found is not None
     return found
 
 
-def find(batch: Arrays, trial: Trial, module: nn.Module, *, agree: Callable[[float], float] = float) -> int:
+def find(batch: Arrays, trial: Trial, module: nn.Module, *, agree: Callable[[int], int] = int) -> int:
     """The fastest micro-batch that fits, in tokens. Arguments as of `choose`.
 
     Raises:
         UserError: not even one row fits.
     """
     rows, width = count_rows(batch), _width(batch)
-    rows = int(agree(float(rows)))
+    rows = agree(rows)
     best: tuple[float, int] | None = None
     with _untouched(module), _room_for_optimizer(module):
         memory = _Memory(module)
         for size in _sizes(rows):
             part = {name: array[:size] for name, array in batch.items()}
-            if agree(0.0 if memory.has_room(size) else 1.0) > 0:
+            if agree(0 if memory.has_room(size) else 1):
                 break
-            seconds = agree(_timed(part, trial, module))
+            took = agree(_timed(part, trial, module))
             memory.saw(size)
-            if seconds == float("inf"):
+            if took == _NO_ROOM:
                 break
-            a_row = seconds / size
+            a_row = took / size
             if best is None or a_row < _WORTH * best[0]:
                 best = a_row, size
     if best is None:
@@ -135,24 +136,24 @@ def _sizes(rows: int) -> list[int]:
     return [1 << power for power in range(max(1, rows).bit_length()) if 1 << power < rows] + [max(1, rows)]
 
 
-def _timed(part: Arrays, trial: Trial, module: nn.Module) -> float:
-    """The least time of a few trials, in seconds; infinite when memory ended."""
+def _timed(part: Arrays, trial: Trial, module: nn.Module) -> int:
+    """The least time of a few trials, in microseconds; `_NO_ROOM` when memory ended."""
     import torch
 
     device = _device(module)
-    least = float("inf")
+    least = _NO_ROOM
     try:
         for _ in range(_REPETITIONS):
             begun = time.perf_counter()
             trial(part)
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
-            least = min(least, time.perf_counter() - begun)
+            least = min(least, int((time.perf_counter() - begun) * 1e6) + 1)
     except (RuntimeError, MemoryError) as error:
         if not _ran_out(error):
             raise
-        least = float("inf")
-    if least == float("inf"):  # outside of `except`: there the error still holds the tensors
+        least = _NO_ROOM
+    if least == _NO_ROOM:  # outside of `except`: there the error still holds the tensors
         module.zero_grad(set_to_none=True)
         gc.collect()
         if device.type == "cuda":
@@ -192,9 +193,8 @@ def _room_for_optimizer(module: nn.Module) -> Iterator[None]:
     held = []
     device = _device(module)
     if device.type == "cuda":
-        held = [
-            torch.empty(2 * p.numel(), dtype=p.dtype, device=device) for p in module.parameters() if p.requires_grad
-        ]
+        own = [getattr(p, "to_local", lambda p=p: p)() for p in module.parameters() if p.requires_grad]
+        held = [torch.empty(2 * p.numel(), dtype=p.dtype, device=device) for p in own]
     try:
         yield
     finally:
