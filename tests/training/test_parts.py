@@ -1,6 +1,5 @@
 """Schedules, the keeper, the curve, seeds, the code's fingerprint."""
 
-import math
 import platform
 from pathlib import Path
 from typing import Any
@@ -9,12 +8,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
 from lexmill.params import CosineSchedule, InverseSquareRootSchedule, LinearSchedule
 from lexmill.training import identity, memory, random_states, seeding
 from lexmill.training.curve import COLUMNS, Curve, write_csv
-from lexmill.training.keeping import Keeper
 from lexmill.training.schedules import factor
 
 
@@ -48,30 +45,6 @@ def test_no_schedule_leaves_its_range(warmup: int, steps: int, final: float, ste
         InverseSquareRootSchedule("inverse_square_root"),
     ):
         assert 0 <= factor(schedule, step, steps=steps, warmup=max(1, warmup)) <= 1 + 1e-12
-
-
-@pytest.mark.parametrize("higher", [False, True])
-def test_a_metric_that_is_not_a_number_is_never_best(higher: bool) -> None:
-    keeper = Keeper("m", higher, "best", patience=3)
-    module = nn.Linear(1, 1)
-    for step, value in enumerate([math.nan, 1.0, math.nan, math.inf, -math.inf], start=1):
-        keeper.look(step, {"m": value}, module)
-    assert (keeper.best, keeper.best_step, keeper.exhausted) == (1.0, 2, True)
-    restored = Keeper("m", higher, "best", patience=3)
-    restored.restore(keeper.state(), keeper.tensors())
-    assert restored.state() == keeper.state()
-    assert restored.best_weights is keeper.best_weights
-
-
-def test_the_last_weights_are_kept_as_they_are() -> None:
-    keeper = Keeper("m", False, "last")
-    module = nn.Linear(1, 1)
-    keeper.look(1, {"m": 1.0}, module)
-    keeper.look(2, {"m": 2.0}, module)
-    before = module.weight.clone()
-    assert not keeper.apply(module)
-    assert torch.equal(module.weight, before)
-    assert (keeper.metrics, keeper.best_step) == ({"m": 2.0}, 1)
 
 
 def test_a_curves_loss_is_that_of_all_targets_since_the_row_before(tmp_path: Path) -> None:

@@ -1,14 +1,24 @@
-"""Which weights a training keeps, and when it stops early."""
+"""Which weights a training keeps, and when it stops early.
+
+`ema` keeps the running mean of the weights after each step, with Adam's bias correction: after t steps of decay d, step
+i weighs d^(t - i) (1 - d) / (1 - d^t). In that form the first mean is the first weights, and the random weights of the
+start have no part in it. The looks at valid are then at the mean. Its cost: one more copy of the weights, on the
+training's device, and one pass over it a step.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
-from lexmill.models.common.state import average, load_weights, snapshot
+from lexmill.models.common.state import average, load_weights, snapshot, weights
 
 Snapshot = dict[str, Tensor]
 
@@ -22,15 +32,55 @@ class Keeper:
     keep: Literal["last", "best", "average", "ema"]
     average_last: int = 5
     patience: int = 0
+    ema_decay: float = 0.999
     best: float | None = None
     best_step: int = 0
     looks_without_gain: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
     best_weights: Snapshot | None = None
     recent: list[Snapshot] = field(default_factory=list)
+    mean: Snapshot | None = None
+    updates: int = 0
+
+    @torch.no_grad()
+    def update(self, module: nn.Module) -> None:
+        """Take note of the weights after an optimizer step."""
+        if self.keep != "ema":
+            return
+        own = weights(module)  # tied weights come once
+        self.updates += 1
+        if self.mean is None:
+            self.mean = {name: value.clone() for name, value in own.items()}
+            return
+        share = (1 - self.ema_decay) / (1 - self.ema_decay**self.updates)
+        self.mean = {name: value.to(own[name].device) for name, value in self.mean.items()}
+        averaged = [name for name, value in own.items() if value.is_floating_point()]
+        torch._foreach_lerp_([_local(self.mean[n]) for n in averaged], [_local(own[n]) for n in averaged], share)
+        for name in own.keys() - set(averaged):  # counts and the like are those of now
+            _local(self.mean[name]).copy_(_local(own[name]))
+
+    @contextmanager
+    def shown(self, module: nn.Module) -> Iterator[None]:
+        """Within it the module has the weights that are looked at: the mean under `ema`, else its own."""
+        if self.mean is None:
+            yield
+            return
+        own = {name: _local(value) for name, value in weights(module).items()}
+        aside = {name: value.clone() for name, value in own.items()}
+        try:
+            self._copy(self.mean, own)
+            yield
+        finally:
+            self._copy(aside, own)
+
+    @staticmethod
+    @torch.no_grad()
+    def _copy(source: Snapshot, into: Snapshot) -> None:
+        for name, value in into.items():
+            value.copy_(_local(source[name]))
 
     def look(self, step: int, metrics: dict[str, float], module: nn.Module) -> None:
-        """Take note of the metrics of the weights as they are after `step` steps.
+        """Take note of the metrics of the weights as they are `shown` after `step` steps.
 
         Better means strictly better, so that of equals the first is kept; a metric that is not finite never is.
         """
@@ -61,6 +111,8 @@ class Keeper:
         elif self.keep == "average" and len(self.recent) > 1:
             load_weights(module, average(self.recent))
             return True
+        elif self.mean is not None:
+            self._copy(self.mean, {name: _local(value) for name, value in weights(module).items()})
         return False
 
     def state(self) -> dict[str, Any]:
@@ -71,12 +123,17 @@ class Keeper:
             "looks_without_gain": self.looks_without_gain,
             "metrics": {k: v if math.isfinite(v) else None for k, v in self.metrics.items()},
             "recent": len(self.recent),
+            "updates": self.updates,
         }
 
     def tensors(self) -> dict[str, Snapshot]:
         """Its weights, by file name."""
-        files = {f"recent-{index}": weights for index, weights in enumerate(self.recent)}
-        return files if self.best_weights is None else {**files, "best": self.best_weights}
+        files = {f"recent-{index}": one for index, one in enumerate(self.recent)}
+        if self.best_weights is not None:
+            files["best"] = self.best_weights
+        if self.mean is not None:
+            files["ema"] = self.mean
+        return files
 
     def restore(self, state: dict[str, Any], tensors: dict[str, Snapshot]) -> None:
         """Put back what `state` and `tensors` gave."""
@@ -85,3 +142,9 @@ class Keeper:
         self.metrics = {k: math.nan if v is None else v for k, v in state["metrics"].items()}
         self.best_weights = tensors.get("best")
         self.recent = [tensors[f"recent-{index}"] for index in range(state["recent"])]
+        self.mean, self.updates = tensors.get("ema"), state["updates"]
+
+
+def _local(value: Tensor) -> Tensor:
+    """This process's share of a tensor; its storage, not a copy."""
+    return value.to_local() if isinstance(value, DTensor) else value
