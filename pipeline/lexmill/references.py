@@ -13,7 +13,8 @@ from lexmill.strict import nearest
 
 _MODELS = ("language_models", "classifiers", "translators")
 _FLOORS = [("floors", "language_model"), ("floors", "classifier"), ("floors", "translator")]
-_NAMED = ("corpora", "tokenizers", "encodings", "checkpoints", *_MODELS)
+_TOKENIZERS = ("tokenizers", "imported_tokenizers")
+_NAMED = ("corpora", *_TOKENIZERS, "mixtures", "encodings", "checkpoints", *_MODELS)
 
 
 def reference_faults(data: Any) -> list[str]:
@@ -26,6 +27,9 @@ def reference_faults(data: Any) -> list[str]:
         *_corpus_faults(data),
         *_other_faults(data),
         *_encoding_faults(data),
+        *_mixture_faults(data),
+        *_train_faults(data),
+        *_start_faults(data),
     ]
 
 
@@ -46,8 +50,14 @@ def _bad_names(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shared_names(data: Mapping[str, Any]) -> Iterator[str]:
-    """Models share one folder and one registry, corpora and checkpoints a folder of files, floors one of rows."""
-    for groups in ([(one,) for one in _MODELS], [("corpora",), ("checkpoints",)], _FLOORS):
+    """Models share a folder and a registry, corpora and checkpoints a folder of files; tokenizers and floors one."""
+    for groups in (
+        [(one,) for one in _MODELS],
+        [("corpora",), ("checkpoints",)],
+        [("corpora",), ("mixtures",)],
+        [(one,) for one in _TOKENIZERS],
+        _FLOORS,
+    ):
         for i, first in enumerate(groups):
             for second in groups[i + 1 :]:
                 for name in sorted(_entries(data, *first).keys() & _entries(data, *second).keys()):
@@ -79,19 +89,56 @@ def _corpus_faults(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _other_faults(data: Mapping[str, Any]) -> Iterator[str]:
-    users: list[tuple[tuple[str, ...], str, str]] = [
-        (("encodings",), "tokenizer", "tokenizers"),
-        (("language_models",), "tokenizer", "tokenizers"),
-        (("translators",), "tokenizer", "tokenizers"),
-        (("floors", "language_model"), "tokenizer", "tokenizers"),
-        (("classifiers",), "checkpoint", "checkpoints"),
+    users: list[tuple[tuple[str, ...], str, tuple[str, ...]]] = [
+        (("encodings",), "tokenizer", _TOKENIZERS),
+        (("mixtures",), "tokenizer", _TOKENIZERS),
+        (("language_models",), "tokenizer", _TOKENIZERS),
+        (("translators",), "tokenizer", ("tokenizers",)),
+        (("floors", "language_model"), "tokenizer", _TOKENIZERS),
+        (("classifiers",), "checkpoint", ("checkpoints",)),
+        (("imported_tokenizers",), "checkpoint", ("checkpoints",)),
     ]
-    for path, key, group in users:
-        known = _entries(data, group)
+    for path, key, groups in users:
+        known = {name for group in groups for name in _entries(data, group)}
         for name, entry in _entries(data, *path).items():
             value = entry.get(key)
-            if isinstance(value, str) and value not in known:
-                yield f"{'.'.join((*path, name, key))}: there is no {key} '{value}'{nearest(value, known)}"
+            if not isinstance(value, str) or value in known:
+                continue
+            where = ".".join((*path, name, key))
+            if key == "tokenizer" and value in _entries(data, "imported_tokenizers"):
+                yield f"{where}: '{value}' is imported; a translator needs one of `tokenizers`, with all special tokens"
+            else:
+                yield f"{where}: there is no {key} '{value}'{nearest(value, known)}"
+
+
+def _start_faults(data: Mapping[str, Any]) -> Iterator[str]:
+    """`init_from`: a recipe, or a language model or checkpoint of this file, without going round in a circle."""
+    models = _entries(data, "language_models")
+    base: dict[str, str] = {}
+    for name, entry in models.items():
+        path = entry.get("init_from")
+        if not isinstance(path, str) or path.endswith((".yaml", ".yml")):
+            continue
+        where = f"language_models.{name}.init_from"
+        parts = path.rstrip("/").split("/")
+        folders = {"models": models, "checkpoints": _entries(data, "checkpoints")}
+        if len(parts) != 3 or parts[0] != "artifacts" or parts[1] not in folders:
+            yield (
+                f"{where}: '{path}' is neither a recipe (conf/initialization/gpt2.yaml), nor artifacts/models/<language"
+                " model>, nor artifacts/checkpoints/<checkpoint>"
+            )
+        elif parts[2] not in folders[parts[1]]:
+            what = "language model" if parts[1] == "models" else "checkpoint"
+            yield f"{where}: there is no {what} '{parts[2]}'{nearest(parts[2], folders[parts[1]])}"
+        elif parts[1] == "models":
+            base[name] = parts[2]
+    for name, first in base.items():
+        seen, here = [name], first
+        while here in base and here not in seen:
+            seen.append(here)
+            here = base[here]
+        if here == name:
+            yield f"language_models.{name}.init_from: it starts from itself: {' -> '.join([*seen, name])}"
 
 
 def _encoding_faults(data: Mapping[str, Any]) -> Iterator[str]:
@@ -105,9 +152,51 @@ def _encoding_faults(data: Mapping[str, Any]) -> Iterator[str]:
     for group in ("language_models", "translators"):
         for name, entry in _entries(data, group).items():
             corpus, tokenizer = entry.get("corpus"), entry.get("tokenizer")
-            known = corpus in _entries(data, "corpora") and tokenizer in _entries(data, "tokenizers")
+            tokenizers = {one for kind in _TOKENIZERS for one in _entries(data, kind)}
+            known = corpus in _entries(data, "corpora") and tokenizer in tokenizers
             if known and (corpus, tokenizer) not in encoded:
                 yield (
                     f"{group}.{name}: corpus '{corpus}' is not encoded with tokenizer '{tokenizer}'; add to encodings:"
                     f" {corpus}-{tokenizer}: {{corpus: {corpus}, tokenizer: {tokenizer}}}"
                 )
+
+
+def _mixture_faults(data: Mapping[str, Any]) -> Iterator[str]:
+    """A mixture's members are corpora of running text, each encoded with its tokenizer."""
+    corpora = _entries(data, "corpora")
+    encoded = {(entry.get("corpus"), entry.get("tokenizer")) for entry in _entries(data, "encodings").values()}
+    for name, mixture in _entries(data, "mixtures").items():
+        members, tokenizer = mixture.get("members"), mixture.get("tokenizer")
+        for member in members if isinstance(members, Mapping) else ():
+            where = f"mixtures.{name}.members.{member}"
+            if member not in corpora:
+                yield f"{where}: there is no corpus '{member}'{nearest(str(member), corpora)}"
+            elif corpora[member].get("kind") not in ("text", None):
+                yield f"{where}: a {corpora[member]['kind']} corpus, a text one is needed"
+            elif (member, tokenizer) not in encoded:
+                yield (
+                    f"{where}: it is not encoded with tokenizer '{tokenizer}'; add to encodings:"
+                    f" {member}-{tokenizer}: {{corpus: {member}, tokenizer: {tokenizer}}}"
+                )
+
+
+def _train_faults(data: Mapping[str, Any]) -> Iterator[str]:
+    """A language model learns from the corpus that it is tested on, or from a mixture that has it."""
+    corpora, mixtures = _entries(data, "corpora"), _entries(data, "mixtures")
+    for name, model in _entries(data, "language_models").items():
+        train, corpus, tokenizer = model.get("train"), model.get("corpus"), model.get("tokenizer")
+        where = f"language_models.{name}.train"
+        if not isinstance(train, str):
+            continue
+        if train not in mixtures:
+            if train not in corpora:
+                yield f"{where}: there is no corpus or mixture '{train}'{nearest(train, [*corpora, *mixtures])}"
+            elif train != corpus:
+                yield f"{where}: it is '{corpus}' (its corpus) or a mixture that has '{corpus}' in it, not '{train}'"
+            continue
+        members = mixtures[train].get("members")
+        if isinstance(members, Mapping) and corpus not in members:
+            yield f"{where}: the mixture '{train}' has no member '{corpus}', the model's corpus"
+        mixed_with = mixtures[train].get("tokenizer")
+        if mixed_with != tokenizer:
+            yield f"{where}: the mixture '{train}' is encoded with '{mixed_with}', not '{tokenizer}'"

@@ -1,8 +1,9 @@
 """Train a language model on token shards.
 
-Reads   artifacts/tokens/<corpus>-<tokenizer>/, artifacts/tokenizers/<tokenizer>/
+Reads   artifacts/tokens/<train>-<tokenizer>/, artifacts/tokenizers/<tokenizer>/, and what `init_from` names
 Writes  artifacts/models/<name>/, metrics/pretrain/<name>.json, reports/curves/<name>.csv
-Identity: params `language_models.<name>` (not its prompts), the two seeds, the shards' manifest, the code it imports.
+Identity: params `language_models.<name>` (not its prompts), the two seeds, the shards' manifest, the bytes of what
+`init_from` names, the code it imports.
 Cost: steps * batch_tokens tokens; memory O(parameters + micro_batch * (context * d_model * n_layer + vocabulary)).
 
 Wall time and speed go to .lexmill/metrics/pretrain-<name>.json, which git ignores.
@@ -18,30 +19,38 @@ from lexmill import layout, params
 from lexmill.errors import UserError
 from lexmill.stages.entry import run_stage
 from lexmill.storage import sha256_file
-from lexmill.strict import nearest
+from lexmill.strict import pick
 
 if TYPE_CHECKING:
     from lexmill.training.engine import FitResult
 
-CODE = ("data", "models/__init__.py", "models/common", "stages/pretrain.py", "tokenizers", "training")
+CODE = (
+    "data",
+    "models/__init__.py",
+    "models/common",
+    "models/pretrained.py",
+    "models/start.py",
+    "stages/pretrain.py",
+    "tokenizers",
+    "training",
+)
 
 
 def main(name: str) -> None:
     """Train `language_models.<name>`."""
     choices = params.load()
-    if name not in choices.language_models:
-        raise UserError(f"language_models.{name} is not in params.yaml{nearest(name, choices.language_models)}")
-    model = choices.language_models[name]
+    model = pick(choices.language_models, name, "language_models")
 
     from lexmill import models, tokenizers
-    from lexmill.data.shards import TokenShards
+    from lexmill.data.mixture import open_train, open_valid
+    from lexmill.models.start import digest, start
     from lexmill.training import identity
     from lexmill.training.language_model import LanguageModelTask
     from lexmill.training.production import produce, settings_of
     from lexmill.training.seeding import derive, seed_all
 
     shards = layout.tokens(model.train, model.tokenizer)
-    train, valid = TokenShards(shards, "train"), TokenShards(shards, "valid")
+    train, valid = open_train(shards), open_valid(shards, model.corpus)
     tokenizer_folder = layout.tokenizer(model.tokenizer)
     if tokenizers.load(tokenizer_folder).fingerprint != train.tokenizer_fingerprint:
         raise UserError(
@@ -57,6 +66,7 @@ def main(name: str) -> None:
     }
     seed_all(derive(choices.training_seed, "weights"))
     module = models.build(config)
+    start(module, config, model.init_from, tokenizer_folder)
     task = LanguageModelTask(
         module,
         train,
@@ -64,10 +74,13 @@ def main(name: str) -> None:
         context=model.shape.context,
         batch_tokens=model.batch_tokens,
         data_seed=choices.data_seed,
+        mask_documents=model.mask_documents,
     )
     trajectory = {
         "config": config,
+        "init_from": digest(model.init_from),
         "batch_tokens": model.batch_tokens,
+        "mask_documents": model.mask_documents,
         "data_seed": choices.data_seed,
         "tokens": sha256_file(shards / "manifest.json"),
         "code": identity.code(*CODE, f"models/{model.family}"),

@@ -1,11 +1,15 @@
-"""A trained tokenizer as the other rooms see it: text to ids and back, nothing added, nothing eaten."""
+"""A tokenizer as the other rooms see it: text to ids and back, nothing added, nothing eaten.
+
+One trained here has the five special tokens as its first ids. One that came with a pretrained model has its own: a
+file `special_tokens.json` beside its tokenizer.json says which (`lexmill.tokenizers.imported` writes it).
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lexmill import storage
 from lexmill.errors import UserError
@@ -15,7 +19,8 @@ if TYPE_CHECKING:
 
 PAD, UNK, BOS, EOS, MASK = range(5)
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")  # their ids are their places, in every kind
-_UNSEEN = frozenset({PAD, BOS, EOS, MASK})  # what decode leaves out; an unknown token is shown
+SPACE_MARK = "\u2581"  # SentencePiece's lower one eighth block
+SPECIAL = "special_tokens.json"  # beside the tokenizer.json of an imported tokenizer
 
 
 class Tokenizer:
@@ -25,22 +30,47 @@ class Tokenizer:
 
     Attributes:
         vocab_size: ids are 0 .. vocab_size - 1.
-        pad_id, bos_id, eos_id, mask_id: the special tokens.
+        eos_id: the end token, which ends each document and stands before the first.
+        pad_id, bos_id: the end token where an imported tokenizer has none of its own (padding is always masked).
+        mask_id: None where an imported tokenizer has none.
         unk_id: the unknown token; None where it cannot occur (bytes are the alphabet).
+        unseen: ids that `decode` leaves out; an unknown token is shown.
+        never_written: ids that no text continues with: padding, unknown, beginning, mask.
+        cuts_at_space: whether no token crosses from a visible character to white space (`bulk` rests on it).
+        imported: whether it came with a pretrained model.
         fingerprint: sha256 of tokenizer.json.
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer, fingerprint: str) -> None:
+    def __init__(
+        self, backend: tokenizers.Tokenizer, fingerprint: str, special: Mapping[str, Any] | None = None
+    ) -> None:
+        """Args: special: what `special_tokens.json` of an imported tokenizer holds; None: one trained here."""
         # Lost on save, so it is set at every load: "</s>" in a text is four characters, not the end token.
         backend.encode_special_tokens = True
         backend.no_padding()
         backend.no_truncation()
-        self.backend, self.fingerprint = backend, fingerprint
+        self.backend, self.fingerprint, self.imported = backend, fingerprint, special is not None
         self.vocab_size: int = backend.get_vocab_size()
-        self.pad_id, self.bos_id, self.eos_id, self.mask_id = PAD, BOS, EOS, MASK
-        model = json.loads(backend.to_str())["model"]
-        byte_alphabet = model["type"] == "BPE" and model["unk_token"] is None
-        self.unk_id: int | None = None if byte_alphabet else UNK
+        self.pad_id, self.bos_id, self.eos_id = PAD, BOS, EOS
+        self.mask_id: int | None = MASK
+        self.unk_id: int | None
+        self._normalizer = backend.normalizer
+        if special is None:
+            model = json.loads(backend.to_str())["model"]
+            byte_alphabet = model["type"] == "BPE" and model["unk_token"] is None
+            self.unk_id = None if byte_alphabet else UNK
+            self.unseen = frozenset({PAD, BOS, EOS, MASK})
+            self.cuts_at_space = True
+        else:
+            self.vocab_size = max(backend.get_vocab().values()) + 1  # ids may have holes
+            self.pad_id, self.bos_id, self.eos_id = special["pad"], special["bos"], special["eos"]
+            self.mask_id, self.unk_id = special["mask"], special["unk"]
+            self.unseen = frozenset(special["unseen"])
+            self.cuts_at_space = special["cuts_at_space"]
+            if special["space_mark"]:
+                self._normalizer = _without_space_marks(backend)
+        reserved = {PAD, UNK, BOS, MASK} if special is None else {self.pad_id, self.unk_id, self.bos_id, self.mask_id}
+        self.never_written = tuple(sorted(i for i in reserved if i is not None and i != self.eos_id))
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text; raises `UserError` for text that is not Unicode (a lone surrogate)."""
@@ -63,15 +93,15 @@ class Tokenizer:
         """
         kept = [int(i) for i in ids]
         if skip_special:
-            kept = [i for i in kept if i not in _UNSEEN]
+            kept = [i for i in kept if i not in self.unseen]
         return str(self.backend.decode(kept, skip_special_tokens=False))
 
     def normalize(self, text: str) -> str:
-        """The text as the tokenizer sees it; decoding gives this text back."""
-        if self.backend.normalizer is None:
+        """The text as the tokenizer sees it; decoding gives this text back. Marks put for spaces are no part of it."""
+        if self._normalizer is None:
             return text
         try:
-            return str(self.backend.normalizer.normalize_str(text))
+            return str(self._normalizer.normalize_str(text))
         except (UnicodeEncodeError, TypeError):
             raise UserError(_not_unicode([text])) from None
 
@@ -83,6 +113,26 @@ def _not_unicode(texts: Sequence[str]) -> str:
         except UnicodeEncodeError as error:
             return f"text {i} is not Unicode: a lone surrogate {text[error.start]!r} at character {error.start}"
     raise TypeError(f"texts must be str, got {sorted({type(text).__name__ for text in texts})}")
+
+
+def _without_space_marks(backend: tokenizers.Tokenizer) -> tokenizers.normalizers.Normalizer | None:
+    """The normalizer without the steps that write a mark for each space: decoding takes the marks out again."""
+    import tokenizers
+
+    state = json.loads(backend.to_str())
+    steps = state["normalizer"]["normalizers"] if state["normalizer"]["type"] == "Sequence" else [state["normalizer"]]
+    kept = [step for step in steps if not is_space_mark(step)]
+    if not kept:
+        return None
+    whole = {**state, "normalizer": {"type": "Sequence", "normalizers": kept}}
+    return tokenizers.Tokenizer.from_str(json.dumps(whole)).normalizer
+
+
+def is_space_mark(step: Mapping[str, Any]) -> bool:
+    """Whether a step of a normalizer (as in tokenizer.json) only writes a mark for spaces, as SentencePiece does."""
+    if step["type"] == "Prepend":
+        return str(step["prepend"]) == SPACE_MARK
+    return step["type"] == "Replace" and step["pattern"] == {"String": " "} and step["content"] == SPACE_MARK
 
 
 def load(folder: str | Path) -> Tokenizer:
@@ -97,6 +147,9 @@ def load(folder: str | Path) -> Tokenizer:
         backend = tokenizers.Tokenizer.from_str(data.decode("utf-8"))
     except Exception as error:  # the library raises a bare Exception for any fault of the file
         raise UserError(f"not a tokenizer file ({error}); run the tokenizer stage again", path) from None
+    special = Path(folder) / SPECIAL
+    if special.is_file():
+        return Tokenizer(backend, storage.sha256_bytes(data), storage.read_json(special))
     found = [backend.id_to_token(i) for i in range(len(SPECIAL_TOKENS))]
     if found != list(SPECIAL_TOKENS):
         raise UserError(f"its first tokens are {found}, they must be {list(SPECIAL_TOKENS)}", path)

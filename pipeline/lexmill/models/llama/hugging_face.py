@@ -1,0 +1,144 @@
+"""Llama-shaped models in Hugging Face format (LlamaForCausalLM) and the Llama here: the weights under other names.
+
+Mistral's files have the same shape; they are taken where no sliding window is set. What changes the function and is
+not computed here (stretched rotary positions, biases, other activations) is refused by the name of its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from lexmill.errors import UserError
+
+MODEL_TYPE = "llama"
+
+# Keys of config.json whose other values make another function than the one computed here.
+_ONLY: dict[str, tuple[Any, ...]] = {
+    "hidden_act": ("silu", "swish"),
+    "attention_bias": (False,),
+    "mlp_bias": (False,),
+    "sliding_window": (None,),
+}
+_BLOCK = {
+    "attention_norm.weight": "input_layernorm.weight",
+    "attention.query.weight": "self_attn.q_proj.weight",
+    "attention.key.weight": "self_attn.k_proj.weight",
+    "attention.value.weight": "self_attn.v_proj.weight",
+    "attention.output.weight": "self_attn.o_proj.weight",
+    "feed_forward_norm.weight": "post_attention_layernorm.weight",
+    "feed_forward.gate.weight": "mlp.gate_proj.weight",
+    "feed_forward.expand.weight": "mlp.up_proj.weight",
+    "feed_forward.output.weight": "mlp.down_proj.weight",
+}
+
+
+def _names(n_layer: int) -> dict[str, str]:
+    """Every weight here, the output matrix aside -> its name there without the prefix `model.`."""
+    found = {"embedding.weight": "embed_tokens.weight", "norm.weight": "norm.weight"}
+    for layer in range(n_layer):
+        for here, there in _BLOCK.items():
+            found[f"blocks.{layer}.{here}"] = f"layers.{layer}.{there}"
+    return found
+
+
+def _theta(config: Mapping[str, Any]) -> float:
+    """The base of the rotary wavelengths; older files have it at the top, newer ones in `rope_parameters`."""
+    parts = {}
+    for key in ("rope_scaling", "rope_parameters"):
+        parts = config.get(key) or {}
+        kind = parts.get("rope_type", parts.get("type", "default"))
+        if kind != "default":
+            raise UserError(f"config.json: {key} is of type {kind!r}; only plain rotary positions are computed here")
+    if float(parts.get("partial_rotary_factor", config.get("partial_rotary_factor") or 1.0)) != 1.0:
+        raise UserError("config.json: partial_rotary_factor is not 1; only whole heads are turned here")
+    return float(parts.get("rope_theta", config.get("rope_theta", 10000.0)))
+
+
+def read_shape(config: Mapping[str, Any]) -> dict[str, Any]:
+    """`LlamaShape`'s fields without dropout, from config.json.
+
+    Raises:
+        UserError: a key with a value that is not computed here, or that is missing.
+    """
+    for key, computed in _ONLY.items():
+        if config.get(key, computed[0]) not in computed:
+            raise UserError(f"config.json: {key} is {config[key]!r}; only {computed[0]!r} is computed here")
+    try:
+        n_head, d_model = int(config["num_attention_heads"]), int(config["hidden_size"])
+        d_head = int(config.get("head_dim") or d_model // n_head)
+        return {
+            "n_layer": int(config["num_hidden_layers"]),
+            "n_head": n_head,
+            "n_kv_head": int(config.get("num_key_value_heads") or n_head),
+            "d_model": d_model,
+            "d_ffn": int(config["intermediate_size"]),
+            "context": int(config["max_position_embeddings"]),
+            "d_head": 0 if d_head * n_head == d_model else d_head,
+            "rope_theta": _theta(config),
+            "norm_eps": float(config.get("rms_norm_eps", 1e-6)),
+            "tie_embeddings": bool(config.get("tie_word_embeddings", False)),
+        }
+    except KeyError as error:
+        raise UserError(f"config.json has no {error}") from None
+
+
+def read_state(shape: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights under the names here.
+
+    Raises:
+        UserError: one is missing or unknown, or a tied output matrix is not the embedding.
+    """
+    named = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
+    head = named.pop("lm_head.weight", None)
+    state, missing = {}, []
+    for here, there in _names(shape["n_layer"]).items():
+        if there not in named:
+            missing.append(there)
+        else:
+            state[here] = named.pop(there)
+    left = [name for name in named if not name.endswith("rotary_emb.inv_freq")]
+    if head is None and not shape["tie_embeddings"]:
+        missing.append("lm_head.weight")
+    if missing or left:
+        told = [f"'{name}' is missing" for name in missing] + [f"'{name}' is unknown" for name in left]
+        raise UserError(f"the weights are not those of a Llama: {'; '.join(told[:5])}")
+    if head is not None and not shape["tie_embeddings"]:
+        state["head.weight"] = head
+    elif head is not None and not head.equal(state["embedding.weight"]):
+        raise UserError("'lm_head.weight' is not the embedding, though config.json says tie_word_embeddings")
+    return state
+
+
+def write_config(shape: Mapping[str, Any], vocab_size: int) -> dict[str, Any]:
+    """The config.json of a LlamaForCausalLM that computes the same."""
+    theta = shape["rope_theta"]
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": MODEL_TYPE,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "num_hidden_layers": shape["n_layer"],
+        "num_attention_heads": shape["n_head"],
+        "num_key_value_heads": shape["n_kv_head"],
+        "hidden_size": shape["d_model"],
+        "head_dim": shape.get("d_head") or shape["d_model"] // shape["n_head"],
+        "intermediate_size": shape["d_ffn"],
+        "max_position_embeddings": shape["context"],
+        "rope_theta": theta,
+        "rope_parameters": {"rope_theta": theta, "rope_type": "default"},
+        "rms_norm_eps": shape["norm_eps"],
+        "tie_word_embeddings": shape["tie_embeddings"],
+        "vocab_size": vocab_size,
+    }
+
+
+def write_tensors(shape: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights under the names there."""
+    found = {f"model.{there}": state[here].contiguous() for here, there in _names(shape["n_layer"]).items()}
+    if not shape["tie_embeddings"]:
+        found["lm_head.weight"] = state["head.weight"].contiguous()
+    return found

@@ -1,0 +1,128 @@
+"""A language model's folder, ours or in Hugging Face format, as weights under the names here.
+
+Weights are read as safetensors only, in one file or several with an index; nothing is unpickled or run.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from lexmill.errors import UserError
+from lexmill.storage import read_json
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+# model_type of a config.json -> the family that computes it, whose folder has a module `hugging_face`.
+MODEL_TYPES = {"gpt2": "gpt", "llama": "llama", "mistral": "llama"}
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A language model as it was found.
+
+    Attributes:
+        family, shape: as in params.yaml; dropout is left to the user.
+        vocab_size: rows of the embedding, which may be more than the tokenizer has entries.
+        state: the weights.
+        ours: whether the folder is a model folder of lexmill.
+    """
+
+    family: str
+    shape: dict[str, Any]
+    vocab_size: int
+    state: dict[str, Tensor]
+    ours: bool
+
+
+def mapping(family: str) -> ModuleType:
+    """The module that knows a family's names in Hugging Face format.
+
+    Raises:
+        UserError: `transformers` has no such model.
+    """
+    if family not in MODEL_TYPES.values():
+        raise UserError(f"a model of family '{family}' has no counterpart in transformers")
+    return importlib.import_module(f"lexmill.models.{family}.hugging_face")
+
+
+def read(folder: str | Path) -> Pretrained:
+    """Read a folder.
+
+    Raises:
+        UserError: it holds no language model, or one that is not computed here; names the folder and the key.
+    """
+    folder = Path(folder)
+    config = _config(folder)
+    if "model_type" not in config:
+        if config.get("kind") != "language_model":
+            raise UserError(f"a {config.get('kind', 'folder without a kind')} is no language model", folder / CONFIG)
+        shape = {key: value for key, value in config["shape"].items() if key != "dropout"}
+        return Pretrained(config["family"], shape, int(config["vocab_size"]), tensors(folder), True)
+    family = MODEL_TYPES.get(config["model_type"])
+    if family is None:
+        known = ", ".join(MODEL_TYPES)
+        raise UserError(f"model_type {config['model_type']!r} cannot be read; one of: {known}", folder / CONFIG)
+    names = mapping(family)
+    try:
+        shape = names.read_shape(config)
+        state = names.read_state(shape, tensors(folder))
+    except UserError as error:
+        raise UserError(f"{error}", None if error.file else folder) from None
+    return Pretrained(family, shape, len(state["embedding.weight"]), state, False)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG
+    try:
+        config = read_json(path)
+    except FileNotFoundError:
+        raise UserError("there is no model here: the file does not exist", path) from None
+    except ValueError as error:
+        raise UserError(f"not a model's config: {error}", path) from None
+    if not isinstance(config, dict):
+        raise UserError("not a model's config", path)
+    return config
+
+
+def tensors(folder: Path) -> dict[str, Tensor]:
+    """All tensors of `model.safetensors`, or of the files that its index names.
+
+    Raises:
+        UserError: they are missing or damaged, or there are only pickled ones.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    names = [WEIGHTS]
+    if not (folder / WEIGHTS).is_file():
+        if not (folder / INDEX).is_file():
+            pickled = sorted(path.name for path in folder.glob("*.bin"))
+            why = "; {} is a pickle, which can run code and is never read: convert it once"
+            raise UserError(f"there are no safetensors weights here{why.format(pickled[0]) if pickled else ''}", folder)
+        names = sorted(set(_weight_map(folder / INDEX).values()))
+    found: dict[str, Tensor] = {}
+    for name in names:
+        try:
+            found |= load_file(folder / name)
+        except FileNotFoundError:
+            raise UserError(f"{name}, which the index of the weights names, is missing", folder) from None
+        except (SafetensorError, OSError) as error:
+            raise UserError(f"the weights cannot be read: {error}", folder / name) from None
+    return found
+
+
+def _weight_map(path: Path) -> Mapping[str, str]:
+    try:
+        found = read_json(path).get("weight_map")
+    except (ValueError, AttributeError) as error:
+        raise UserError(f"not an index of weights: {error}", path) from None
+    if not isinstance(found, dict) or not all(isinstance(name, str) and "/" not in name for name in found.values()):
+        raise UserError("not an index of weights: weight_map must give a file name for each tensor", path)
+    return found

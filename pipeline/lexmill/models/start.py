@@ -1,0 +1,102 @@
+"""Where a training's weights start: fresh by a recipe, or those of a model (continued pre-training)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lexmill.errors import UserError, UserErrors
+from lexmill.models.pretrained import Pretrained, read
+from lexmill.storage import sha256_file, sha256_folder
+from lexmill.tokenizers.imported import origin, origin_of
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+# Matrices with a row for each entry of the vocabulary, or for each position; a larger one gives its first rows.
+_BY_TOKEN = ("embedding.weight", "head.weight")
+_BY_POSITION = ("positions.weight",)
+
+
+def digest(path: str | Path) -> str:
+    """A hash of what `init_from` names, a recipe or a folder.
+
+    Raises:
+        UserError: it does not exist.
+    """
+    path = _existing(path)
+    return sha256_file(path) if path.is_file() else sha256_folder(path)
+
+
+def _existing(path: str | Path) -> Path:
+    if not Path(path).exists():
+        raise UserError("init_from: this does not exist; name a file of conf/initialization/ or a model's folder", path)
+    return Path(path)
+
+
+def start(module: nn.Module, config: Mapping[str, Any], path: str | Path, tokenizer: Path) -> None:
+    """Give the module its first weights.
+
+    Args:
+        module: built of `config`.
+        config: the model's config: family, shape, vocab_size.
+        path: a recipe (YAML), or a model's folder, ours or in Hugging Face format.
+        tokenizer: the folder of the tokenizer that made the shards.
+
+    Raises:
+        UserError, UserErrors: it does not exist; the model has another family, shape or tokenizer.
+    """
+    from lexmill.models.common.state import load_weights
+
+    path = _existing(path)
+    if path.is_file():
+        from lexmill.models.common.init import initialize, load_recipe
+
+        initialize(module, load_recipe(path))
+        return
+    found = read(path)
+    faults = _shape_faults(found, config)
+    if faults:
+        raise UserErrors([f"{path}: {fault}" for fault in faults])
+    _same_tokenizer(path, tokenizer)
+    if found.vocab_size < config["vocab_size"]:
+        raise UserError(
+            f"its embedding has {found.vocab_size} rows, but {tokenizer} {config['vocab_size']} entries",
+            path,
+        )
+    load_weights(module, _cut(found, config), str(path))
+
+
+def _shape_faults(found: Pretrained, config: Mapping[str, Any]) -> list[str]:
+    """What params.yaml must say otherwise, field by field."""
+    if found.family != config["family"]:
+        return [f"family is '{found.family}' there, '{config['family']}' in params.yaml; they must be equal"]
+    here, there = dict(config["shape"]), dict(found.shape)
+    here.pop("dropout", None)
+    for shape in (here, there):
+        if "n_head" in shape:
+            shape["d_head"] = shape.get("d_head") or shape["d_model"] // shape["n_head"]
+    faults = []
+    if here["context"] > there["context"]:
+        both = f"{there['context']} there, {here['context']} in params.yaml"
+        faults.append(f"shape.context is {both}; it may not be longer")
+    for key in sorted(here.keys() | there.keys()):
+        if key != "context" and here.get(key) != there.get(key):
+            faults.append(f"shape.{key} is {there.get(key)} there, {here.get(key)} in params.yaml; they must be equal")
+    return faults
+
+
+def _same_tokenizer(path: Path, tokenizer: Path) -> None:
+    if origin(path) != origin_of(tokenizer):
+        raise UserError(
+            f"this model has another tokenizer than {tokenizer}, which made the shards: name the model's own under"
+            " imported_tokenizers (or, for a model of this project, take its `tokenizer`) and encode with it",
+            path,
+        )
+
+
+def _cut(found: Pretrained, config: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The weights with as many rows as are asked for: padded vocabularies and longer contexts lose their last ones."""
+    rows = dict.fromkeys(_BY_TOKEN, int(config["vocab_size"])) | dict.fromkeys(_BY_POSITION, config["shape"]["context"])
+    return {name: tensor[: rows[name]] if name in rows else tensor for name, tensor in found.state.items()}

@@ -1,0 +1,231 @@
+"""The tokenizer of a pretrained model, made fit for lexmill: same vocabulary, same ids, nothing added by itself.
+
+    <folder>/
+        tokenizer.json           the model's, without padding, truncation and the tokens that a template adds
+        special_tokens.json      which ids end a document, pad, stand for what is unknown (see `Tokenizer`)
+        tokenizer_config.json, special_tokens_map.json    so that `transformers.AutoTokenizer` gives the same ids
+
+It is refused where decoding does not give the text back: loss by byte would mean nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lexmill import storage
+from lexmill.errors import UserError
+from lexmill.tokenizers.kinds import byte_alphabet
+from lexmill.tokenizers.tokenizer import SPECIAL, Tokenizer, is_space_mark, load
+
+if TYPE_CHECKING:
+    import tokenizers
+
+OWN = "tokenizer"  # the tokenizer's folder in a model folder of lexmill
+ROLES = ("pad", "unk", "bos", "eos", "mask")
+PROBES = (
+    "To be, or not to be: that is the question.",
+    "In 1999 she'd paid $3.50 for it -- 7% less!",
+    "Grüße, ça va? naïve café, Ωμέγα, 東京, Привет 🙂",
+    "  two spaces,\n\n\tnewlines and a tab \n",
+    'def f(x):\n    return {"a": x**2}\n',
+)
+# What a tokenizer.json is made from where a checkpoint has none.
+_RAW = ("vocab.json", "merges.txt", "tokenizer.model", "spiece.model", "vocab.txt", "added_tokens.json")
+
+
+def origin(checkpoint: Path) -> str:
+    """A hash of the tokenizer's own files in a checkpoint's folder; the same for a folder of lexmill and its export.
+
+    Raises:
+        UserError: the folder holds no tokenizer.
+    """
+    for folder in (checkpoint / OWN, checkpoint):
+        if (folder / "tokenizer.json").is_file():
+            return origin_of(folder)
+    raw = {name: storage.sha256_file(checkpoint / name) for name in _RAW if (checkpoint / name).is_file()}
+    if not raw:
+        raise UserError("there is no tokenizer here", checkpoint)
+    return storage.fingerprint(raw)
+
+
+def origin_of(folder: Path) -> str:
+    """The hash of the tokenizer's own files that a tokenizer folder was made of; of one trained here, its own."""
+    path = folder / SPECIAL
+    return str(_read(path)["origin"]) if path.is_file() else storage.sha256_file(folder / "tokenizer.json")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A JSON object; {} where there is no file."""
+    try:
+        data = storage.read_json(path) if path.is_file() else {}
+    except ValueError as error:
+        raise UserError(f"cannot be read as JSON: {error}", path) from None
+    if not isinstance(data, dict):
+        raise UserError("holds no JSON object", path)
+    return data
+
+
+def import_tokenizer(checkpoint: Path, folder: Path) -> Tokenizer:
+    """Make the tokenizer of a checkpoint's folder into a tokenizer folder.
+
+    Args:
+        checkpoint: a folder in Hugging Face format, or a model folder of lexmill.
+        folder: an empty folder.
+
+    Raises:
+        UserError: there is none, it has no end token, or it does not give texts back.
+    """
+    own = checkpoint / OWN
+    ours = own if (own / "tokenizer.json").is_file() else checkpoint
+    if _is_ours(ours):
+        for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", SPECIAL):
+            if (ours / name).is_file():
+                shutil.copyfile(ours / name, folder / name)
+        return load(folder)
+    backend = _backend(checkpoint)
+    state = _plain(json.loads(backend.to_str()), checkpoint)
+    special = _special(state, checkpoint)
+    storage.write_text(folder / "tokenizer.json", json.dumps(state, ensure_ascii=False, indent=2) + "\n")
+    storage.write_json(folder / SPECIAL, special)
+    names = _names(special, state)
+    config = {
+        **names,
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "split_special_tokens": True,
+        "clean_up_tokenization_spaces": False,
+    }
+    storage.write_json(folder / "tokenizer_config.json", config)
+    storage.write_json(folder / "special_tokens_map.json", names)
+    tokenizer = load(folder)
+    for text in PROBES:
+        back, expected = tokenizer.decode(tokenizer.encode(text)), tokenizer.normalize(text)
+        if back != expected:
+            raise UserError(
+                f"this tokenizer does not give a text back: {expected!r} becomes {back!r}; bits per byte would mean"
+                " nothing, so train a tokenizer of your own",
+                checkpoint,
+            )
+    return tokenizer
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether the files are a tokenizer of lexmill, trained or imported before, as a model folder or export has it."""
+    if (folder / SPECIAL).is_file():
+        return True
+    try:
+        load(folder)
+    except (UserError, KeyError):
+        return False
+    return True
+
+
+def _backend(checkpoint: Path) -> tokenizers.Tokenizer:
+    path = checkpoint / "tokenizer.json"
+    if path.is_file():
+        import tokenizers
+
+        try:
+            return tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+        except Exception as error:  # the library raises a bare Exception for any fault of the file
+            raise UserError(f"not a tokenizer file: {error}", path) from None
+    from transformers import AutoTokenizer  # only for old folders: it makes a tokenizer.json of them
+
+    try:
+        return AutoTokenizer.from_pretrained(checkpoint, local_files_only=True).backend_tokenizer
+    except (ValueError, OSError, AttributeError, ImportError) as error:
+        reason = str(error).strip().split("\n")[0]
+        told = f"no tokenizer.json, and transformers cannot make one of what is here: {reason}"
+        raise UserError(told, checkpoint) from None
+
+
+def _plain(state: dict[str, Any], checkpoint: Path) -> dict[str, Any]:
+    """The tokenizer.json without what adds or removes tokens by itself."""
+    model = state["model"]["type"]
+    if model == "WordPiece":
+        raise UserError("a WordPiece tokenizer does not keep white space; no causal language model has one", checkpoint)
+    return {**state, "truncation": None, "padding": None, "post_processor": None}
+
+
+def _special(state: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
+    """What `special_tokens.json` holds."""
+    ids = {token["content"]: token["id"] for token in state["added_tokens"]}
+    model, vocabulary = state["model"], state["model"].get("vocab", {})
+    if isinstance(vocabulary, list):  # Unigram: [piece, score] in the order of the ids
+        vocabulary = {piece: i for i, (piece, _) in enumerate(vocabulary)}
+    named = _declared(checkpoint)
+    found = {role: ids.get(named.get(role, ""), vocabulary.get(named.get(role, ""))) for role in ROLES}
+    eos = found["eos"] if found["eos"] is not None else _config_eos(checkpoint)
+    if eos is None:
+        raise UserError("this tokenizer names no end token (eos_token), which must end each document", checkpoint)
+    unseen = {token["id"] for token in state["added_tokens"] if token["special"]} | {eos}
+    unk = _unknown(model, vocabulary)
+    return {
+        "eos": eos,
+        "bos": eos if found["bos"] is None else found["bos"],
+        "pad": eos if found["pad"] is None else found["pad"],
+        "mask": found["mask"],
+        "unk": unk,
+        "unseen": sorted(unseen - {unk}),
+        "cuts_at_space": _cuts_at_space(state),
+        "space_mark": any(is_space_mark(step) for step in _steps(state.get("normalizer"), "normalizers")),
+        "origin": origin(checkpoint),
+    }
+
+
+def _declared(checkpoint: Path) -> dict[str, str]:
+    """The special tokens that tokenizer_config.json and special_tokens_map.json name: role -> token."""
+    found: dict[str, str] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        data = _read(checkpoint / name)
+        for role in ROLES:
+            token = data.get(f"{role}_token")
+            token = token.get("content") if isinstance(token, dict) else token
+            if isinstance(token, str):
+                found[role] = token
+    return found
+
+
+def _config_eos(checkpoint: Path) -> int | None:
+    value = _read(checkpoint / "config.json").get("eos_token_id")
+    value = value[0] if isinstance(value, list) and value else value
+    return value if isinstance(value, int) else None
+
+
+def _unknown(model: Mapping[str, Any], vocabulary: Mapping[str, int]) -> int | None:
+    """The id of what cannot be spelt; None where bytes are the alphabet."""
+    if model["type"] == "Unigram":
+        unknown = model.get("unk_id")
+        return None if model.get("byte_fallback") else unknown
+    token = model.get("unk_token")
+    if token is None or model.get("byte_fallback") or set(byte_alphabet()) <= vocabulary.keys():
+        return None
+    return vocabulary.get(token)
+
+
+def _steps(part: Any, key: str) -> list[dict[str, Any]]:
+    if part is None:
+        return []
+    return list(part[key]) if part["type"] == "Sequence" else [part]
+
+
+def _cuts_at_space(state: Mapping[str, Any]) -> bool:
+    """Whether the cutting of `bulk` gives the same ids: GPT-2's pattern, digits set apart or not, nothing else."""
+    steps = _steps(state.get("pre_tokenizer"), "pretokenizers")
+    last = steps[-1] if steps else {"type": ""}
+    gpt2 = last["type"] == "ByteLevel" and last.get("use_regex", True) and not last.get("add_prefix_space", True)
+    plain = all(step["type"] == "Digits" for step in steps[:-1])
+    added = any(not token["special"] for token in state["added_tokens"])
+    return bool(gpt2 and plain and not added and state.get("normalizer") is None and state["model"]["type"] == "BPE")
+
+
+def _names(special: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, str]:
+    """The special tokens as `transformers` names them."""
+    by_id = {token["id"]: token["content"] for token in state["added_tokens"]}
+    vocabulary = state["model"].get("vocab", {})
+    if isinstance(vocabulary, dict):
+        by_id = {i: token for token, i in vocabulary.items()} | by_id
+    return {f"{role}_token": by_id[special[role]] for role in ROLES if special[role] in by_id}
