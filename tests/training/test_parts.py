@@ -1,4 +1,4 @@
-"""Schedules, the keeper, the curve, seeds, the code's fingerprint."""
+"""The curve, seeds, the code's fingerprint."""
 
 import platform
 from pathlib import Path
@@ -6,45 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from lexmill.params import CosineSchedule, InverseSquareRootSchedule, LinearSchedule
 from lexmill.training import identity, memory, random_states, seeding
 from lexmill.training.curve import COLUMNS, Curve, write_csv
-from lexmill.training.schedules import factor
-
-
-def test_cosine_warms_up_and_comes_down() -> None:
-    schedule = CosineSchedule("cosine", final_fraction=0.1)
-    assert [factor(schedule, step, steps=110, warmup=10) for step in (1, 5, 10, 60, 110, 500)] == pytest.approx(
-        [0.1, 0.5, 1.0, 0.55, 0.1, 0.1]
-    )
-
-
-def test_inverse_square_root_is_that_of_the_transformer_paper() -> None:
-    """Vaswani et al. 2017, equation 3, over its peak."""
-    schedule = InverseSquareRootSchedule("inverse_square_root")
-    for step in (1, 17, 40, 41, 160, 4000):
-        wanted = min(step**-0.5, step * 40**-1.5) / 40**-0.5
-        assert factor(schedule, step, steps=50, warmup=40) == pytest.approx(wanted)
-
-
-def test_linear_comes_down_to_its_final_share() -> None:
-    schedule = LinearSchedule("linear", final_fraction=0.2)
-    assert [factor(schedule, step, steps=10, warmup=0) for step in (5, 10, 11)] == pytest.approx([0.6, 0.2, 0.2])
-    with pytest.raises(ValueError, match="count from 1"):
-        factor(schedule, 0, steps=10, warmup=0)
-
-
-@given(warmup=st.integers(0, 20), steps=st.integers(1, 60), final=st.floats(0, 1), step=st.integers(1, 100))
-def test_no_schedule_leaves_its_range(warmup: int, steps: int, final: float, step: int) -> None:
-    for schedule in (
-        CosineSchedule("cosine", final_fraction=final),
-        LinearSchedule("linear", final_fraction=final),
-        InverseSquareRootSchedule("inverse_square_root"),
-    ):
-        assert 0 <= factor(schedule, step, steps=steps, warmup=max(1, warmup)) <= 1 + 1e-12
 
 
 def test_a_curves_loss_is_that_of_all_targets_since_the_row_before(tmp_path: Path) -> None:

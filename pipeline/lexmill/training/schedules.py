@@ -1,4 +1,7 @@
-"""The learning rate as a pure function of the optimizer step: nothing to save, nothing to miscount."""
+"""The learning rate as a pure function of the optimizer step: nothing to save, nothing to miscount.
+
+A step is one update of the weights, however many micro-batches its batch was cut into.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ from lexmill.params import (
 def factor(schedule: Schedule, step: int, *, steps: int, warmup: int, decay: int = 0) -> float:
     """The share of the peak learning rate that optimizer step `step` (from 1) of `steps` uses.
 
-    Warm-up rises linearly and reaches 1 at step `warmup`. Past `steps` the last value holds.
+    Warm-up rises linearly and reaches 1 at step `warmup`. Past `steps` the last value holds (but inverse square root
+    has no end). It is never negative and never above 1.
 
     Args:
         schedule: the form; its lengths are given resolved to steps, as `warmup` and (warm-up, stable, decay) `decay`.
@@ -29,8 +33,8 @@ def factor(schedule: Schedule, step: int, *, steps: int, warmup: int, decay: int
     if isinstance(schedule, ConstantSchedule):
         return 1.0
     if isinstance(schedule, InverseSquareRootSchedule):
-        return math.sqrt(warmup / step)
-    start = steps - decay if isinstance(schedule, WarmupStableDecaySchedule) else warmup
+        return math.sqrt(max(1, warmup) / step)
+    start = max(warmup, steps - decay) if isinstance(schedule, WarmupStableDecaySchedule) else warmup
     progress = min(1.0, max(0, step - start) / max(1, steps - start))
     if isinstance(schedule, CosineSchedule):
         share = 0.5 * (1 + math.cos(math.pi * progress))
