@@ -48,7 +48,6 @@ def test_every_experiment_has_no_fault_and_leaves_nothing_to_a_default_in_code(e
 
 def group_choices() -> list[str]:
     slots = {
-        "language_model": "language_models.gpt",
         "translator": "translators.en_de",
         "classifier": "classifiers.sentiment",
     }

@@ -1,0 +1,148 @@
+"""The presets of conf/language_model: each composes as its comment says, and has its published size."""
+
+import dataclasses
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from torch import nn
+
+from lexmill.compose import compose
+from lexmill.models import build
+from lexmill.params import LanguageModel, Params, parse
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "conf" / "language_model"
+PRESETS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+COMMAND = re.compile(
+    r"^#   lexmill compose (language_model@language_models\.gpt=\S+)(.*\n(?:#     .*\n)*)", re.MULTILINE
+)
+
+
+def additions(preset: str) -> list[str]:
+    """What the preset's comment, or that of the preset it builds on, adds to the defaults."""
+    text = (FOLDER / f"{preset}.yaml").read_text(encoding="utf-8")
+    if found := COMMAND.search(text):
+        assert found[1] == f"language_model@language_models.gpt={preset}"
+        return shlex.split(found[2].replace("\n#     ", " "))
+    base = yaml.safe_load(text)["defaults"][0]
+    if not isinstance(base, str) or base == "_self_":
+        return []
+    assert not additions(base) or f"{base}.yaml" in text, "the comment says where its needs are told"
+    return additions(base)
+
+
+@cache
+def written(preset: str) -> Any:
+    """params.yaml as plain data."""
+    return yaml.safe_load(compose([f"language_model@language_models.gpt={preset}", *additions(preset)], ROOT))
+
+
+def composed(preset: str) -> Params:
+    return parse(written(preset))
+
+
+def network(preset: str, vocab_size: int = 0) -> tuple[LanguageModel, nn.Module]:
+    """The preset, and its network without memory, over its tokenizer's vocabulary."""
+    params = composed(preset)
+    model = params.language_models["gpt"]
+    size = vocab_size or params.tokenizers[model.tokenizer].vocab_size
+    with torch.device("meta"):
+        config = {"family": model.family, "shape": dataclasses.asdict(model.shape), "vocab_size": size}
+        return model, build(config)
+
+
+def count(preset: str, vocab_size: int = 0) -> int:
+    found = network(preset, vocab_size)[1].count_parameters()
+    assert isinstance(found, int)
+    return found
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_composes_as_its_comment_says(preset: str) -> None:
+    model = composed(preset).language_models["gpt"]
+    text = (FOLDER / f"{preset}.yaml").read_text(encoding="utf-8")
+    assert text.startswith("# ")
+    assert model.family in ("gpt", "llama", "lstm")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_leaves_nothing_to_a_default_in_code(preset: str) -> None:
+    """A default that only the code holds could change a result without DVC seeing it."""
+    plain = written(preset)["language_models"]["gpt"]
+    model = composed(preset).language_models["gpt"]
+    for part, whole in ((plain, model), (plain["shape"], model.shape), (plain["optimizer"], model.optimizer)):
+        assert set(part) == {field.name for field in dataclasses.fields(whole)}
+
+
+@pytest.mark.parametrize(
+    ("preset", "parameters"),
+    [
+        ("gpt_117m", 116_534_784),
+        ("gpt2_124m", 124_439_808),
+        ("gpt2_355m", 354_823_168),
+        ("gpt2_774m", 774_030_080),
+        ("gpt2_1558m", 1_557_611_200),
+    ],
+)
+def test_gpt_and_gpt2_have_their_published_parameters(preset: str, parameters: int) -> None:
+    assert count(preset) == parameters
+
+
+# Name, parameters, layers, d_model, heads, d_head, batch in tokens, learning rate: table 2.1 of Brown et al. 2020.
+GPT3 = [
+    ("gpt3_125m", 125e6, 12, 768, 12, 64, 0.5e6, 6e-4),
+    ("gpt3_350m", 350e6, 24, 1024, 16, 64, 0.5e6, 3e-4),
+    ("gpt3_760m", 760e6, 24, 1536, 16, 96, 0.5e6, 2.5e-4),
+    ("gpt3_1.3b", 1.3e9, 24, 2048, 24, 128, 1e6, 2e-4),
+    ("gpt3_2.7b", 2.7e9, 32, 2560, 32, 80, 1e6, 1.6e-4),
+    ("gpt3_6.7b", 6.7e9, 32, 4096, 32, 128, 2e6, 1.2e-4),
+    ("gpt3_13b", 13e9, 40, 5140, 40, 128, 2e6, 1e-4),
+    ("gpt3_175b", 175e9, 96, 12288, 96, 128, 3.2e6, 0.6e-4),
+]
+
+
+@pytest.mark.parametrize("row", GPT3, ids=[row[0] for row in GPT3])
+def test_the_gpt3_rows_are_the_papers(row: tuple[str, float, int, int, int, int, float, float]) -> None:
+    preset, parameters, n_layer, d_model, n_head, d_head, batch, lr = row
+    model, module = network(preset)
+    shape = model.shape
+    assert (shape.n_layer, shape.d_model, shape.n_head, shape.d_head) == (n_layer, d_model, n_head, d_head)
+    assert shape.context == 2048
+    assert model.optimizer.lr == pytest.approx(lr)  # type: ignore[union-attr]
+    assert model.batch_tokens == pytest.approx(batch, rel=0.05)
+    assert (model.length.amount, model.length.unit) == (300e9, "tokens")
+    if preset == "gpt3_1.3b":
+        # The row as printed has 1.52 billion parameters; 16 heads of 128 would have the 1.3 billion of its name.
+        assert module.count_parameters() == 1_517_123_584  # type: ignore[operator]
+        sixteen = {**dataclasses.asdict(shape), "n_head": 16}
+        with torch.device("meta"):
+            module = build({"family": "gpt", "shape": sixteen, "vocab_size": 50257})
+    found = module.count_parameters()  # type: ignore[operator]
+    assert found == pytest.approx(parameters, rel=0.02)
+
+
+def test_shakespeare_char_has_nanogpts_parameters() -> None:
+    """Counted as it does: 65 characters, without positions; and it has no biases."""
+    for preset, parameters in (("shakespeare_char", 10_646_784), ("shakespeare_char_small", 795_904)):
+        named = dict(network(preset, vocab_size=65)[1].named_parameters())
+        counted = {name: p.numel() for name, p in named.items() if name != "positions.weight"}
+        assert sum(n for name, n in counted.items() if not name.endswith("bias")) == parameters
+        model = composed(preset).language_models["gpt"]
+        assert composed(preset).tokenizers[model.tokenizer].kind == "character"
+    full, small = (composed(name).language_models["gpt"] for name in ("shakespeare_char", "shakespeare_char_small"))
+    assert full.batch_tokens * full.length.amount == 81_920_000
+    assert small.batch_tokens * small.length.amount == 1_536_000
+
+
+def test_the_tiny_presets_are_alike_in_size() -> None:
+    sizes = {name: count(name) for name in ("gpt_tiny", "llama_tiny", "lstm_tiny")}
+    flops = {name: network(name)[1].flops_per_token() for name in sizes}  # type: ignore[operator]
+    for found in (sizes, flops):
+        assert max(found.values()) < 1.3 * min(found.values()), found
+    assert count("llama_small") == pytest.approx(count("gpt_small"), rel=0.1)
