@@ -48,7 +48,7 @@ def configuration(kind: Kind, name: str, counts: Counts) -> dict[str, Any]:
         config[group] = parts.get(group, {})
     config["floors"] = {"language_model": {}, "classifier": {}, "translator": {}} | parts["floors"]
     config["evaluation"] = {"bootstrap_samples": 1000, "confidence": 0.95, "batch_tokens": 16384}
-    config["promotion"] = {"significance": 0.05}
+    config["promotion"] = {"significance": 0.05, "tests_per_year": 365, "fresher_margin": 0.0, "gain": 0.02}
     return config
 
 

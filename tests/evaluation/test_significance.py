@@ -1,5 +1,6 @@
 """Paired tests: better, worse, tie; the same test items or none at all."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from sacrebleu.significance import PairedTest
 from lexmill.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import write_rows
-from lexmill.evaluation.significance import compare
+from lexmill.evaluation.significance import Comparison, compare
 from lexmill.evaluation.translation import translator_rows
 
 HOW = Resampling(samples=400, confidence=0.95, seed=5)
@@ -149,3 +150,46 @@ def test_unknown_tokens_compare_only_with_their_own_tokenizer() -> None:
     assert compare("language_model", rows, lm(BASE + 1, unknown=1), HOW).metric == "nats_per_token"
     with pytest.raises(UserError, match="cannot be compared"):
         compare("language_model", rows, lm(BASE, targets=12), HOW)
+
+
+def test_a_small_level_gets_as_many_swaps_as_it_needs() -> None:
+    """With 400 swaps no p-value is below 1/401, and a level of 1e-4 could never be reached."""
+    level = 1e-4
+    clear = compare("language_model", lm(BASE - 1), lm(BASE), HOW, level=level)
+    assert clear.p_value == pytest.approx(1 / (20 / level + 1))
+    noise = np.random.default_rng(3).normal(0, 1, 60)
+    unclear = compare("language_model", lm(BASE + noise), lm(BASE), HOW, level=level)
+    plain = compare("language_model", lm(BASE + noise), lm(BASE), HOW)
+    assert unclear.p_value == pytest.approx(plain.p_value)  # decided after the first 400
+    middling = compare("language_model", lm(BASE + noise - 0.5), lm(BASE), HOW, level=level)
+    many = compare("language_model", lm(BASE + noise - 0.5), lm(BASE), Resampling(40_000, 0.95, 6))
+    assert middling.p_value == pytest.approx(many.p_value, rel=0.6)
+
+
+def test_the_standard_error_is_that_of_the_mean_difference() -> None:
+    noise = np.random.default_rng(4).normal(0, 3, 60)
+    found = compare("language_model", lm(BASE + noise), lm(BASE), Resampling(2000, 0.95, 1))
+    wanted = noise.std() / np.sqrt(60) / np.log(2) / 30  # bits a byte, 30 bytes a row
+    assert found.standard_error == pytest.approx(wanted, rel=0.1)
+
+
+def test_power_and_the_least_gain_by_hand() -> None:
+    comparison = Comparison("accuracy", 0.8, 0.8, 0.0, 0.0, 0.0, 0.01, 1.0, 500, "text")
+    # z of 0.975 is 1.960, of 0.8 0.842: a gain of 2.802 standard errors is found with a chance of 0.8.
+    assert comparison.least_gain(0.05) == pytest.approx(0.02802, abs=1e-5)
+    assert comparison.power(0.02802, 0.05) == pytest.approx(0.8, abs=1e-3)
+    assert comparison.power(0.0196, 0.05) == pytest.approx(0.5, abs=1e-3)
+    assert comparison.power(0.02802, 0.05 / 365) < 0.2
+    same = dataclasses.replace(comparison, standard_error=0.0)
+    assert (same.power(0.01, 0.05), same.power(0.0, 0.05)) == (1.0, 0.0)
+
+
+def test_not_worse_by_more_than_a_margin_by_hand() -> None:
+    worse = Comparison("accuracy", 0.790, 0.800, -0.010, 0.0, 0.0, 0.01, 1.0, 500, "text")
+    assert worse.loss == pytest.approx(0.010)
+    # The one-sided upper limit of the loss at 0.05: 0.010 + 1.645 * 0.01 = 0.02645.
+    assert worse.no_worse_than(0.0265, 0.05)
+    assert not worse.no_worse_than(0.0264, 0.05)
+    bits = dataclasses.replace(worse, metric="bits_per_byte", difference=0.010)
+    assert bits.loss == pytest.approx(0.010)
+    assert dataclasses.replace(worse, difference=0.02).no_worse_than(0.0, 0.05)  # surely better

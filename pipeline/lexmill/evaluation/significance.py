@@ -2,8 +2,10 @@
 
 The p-value is two-sided, by paired approximate randomisation (Riezler and Maxwell 2005): under the null hypothesis
 the two models' results for a unit could be swapped, so units are swapped at random and it is counted how often the
-difference is at least as large as the one seen; p = (count + 1) / (samples + 1). The interval of the difference is
-a paired bootstrap (Koehn 2004). Units are groups, or rows where there are too few groups (`bootstrap.MIN_GROUPS`).
+difference is at least as large as the one seen; p = (count + 1) / (samples + 1). Where a small level is to be decided,
+swaps go on until so many differences were as large that p is known well enough, or p is surely below the level
+(Besag and Clifford 1991). The interval of the difference is a paired bootstrap (Koehn 2004). Units are groups, or rows
+where there are too few groups (`bootstrap.MIN_GROUPS`).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
@@ -35,6 +38,8 @@ _METRICS = {
     "classifier": ("accuracy",),
     "translator": ("bleu", "chrf", "ter"),
 }
+_LARGE = 20  # differences as large as the one seen, after which p is known to about a fifth of itself
+_BLOCK = 100  # swaps drawn at once
 _LOWER_IS_BETTER = frozenset({"bits_per_byte", "nats_per_token", "ter"})
 
 
@@ -43,7 +48,8 @@ class Comparison:
     """A challenger beside a champion on one metric.
 
     `difference` is challenger - champion with its interval `low` to `high`; `better` and `worse` tell the direction
-    that is good for this metric, chance left aside: for that look at `p_value`.
+    that is good for this metric, chance left aside: for that look at `p_value`. `standard_error` is that of the
+    difference over the bootstrap.
     """
 
     metric: str
@@ -52,6 +58,7 @@ class Comparison:
     difference: float
     low: float
     high: float
+    standard_error: float
     p_value: float
     units: int
     unit: str
@@ -64,6 +71,33 @@ class Comparison:
     def worse(self) -> bool:
         return self.difference != 0 and not self.better
 
+    @property
+    def loss(self) -> float:
+        """By how much the challenger is worse; below 0: better. In the metric's unit."""
+        return self.difference if self.metric in _LOWER_IS_BETTER else -self.difference
+
+    def power(self, gain: float, level: float) -> float:
+        """The chance that a true gain of this size, in the metric's unit, is found at a two-sided level.
+
+        By the normal approximation: Phi(gain / standard error - z of 1 - level / 2).
+        """
+        if not self.standard_error > 0:
+            return 1.0 if gain > 0 else 0.0
+        normal = NormalDist()
+        return normal.cdf(gain / self.standard_error - normal.inv_cdf(1 - level / 2))
+
+    def least_gain(self, level: float, power: float = 0.8) -> float:
+        """The smallest true gain, in the metric's unit, that is found with this chance at a two-sided level."""
+        normal = NormalDist()
+        return self.standard_error * (normal.inv_cdf(1 - level / 2) + normal.inv_cdf(power))
+
+    def no_worse_than(self, margin: float, level: float) -> bool:
+        """Whether the challenger is worse by less than the margin, in the metric's unit, at a one-sided level.
+
+        A non-inferiority test by the normal approximation: the upper limit of the loss lies below the margin.
+        """
+        return self.loss + NormalDist().inv_cdf(1 - level) * self.standard_error < margin
+
 
 def compare(
     kind: Kind,
@@ -72,6 +106,7 @@ def compare(
     how: Resampling,
     *,
     metric: str | None = None,
+    level: float | None = None,
 ) -> Comparison:
     """Compare two models by their rows of the same test items.
 
@@ -81,6 +116,8 @@ def compare(
         how: random swaps and bootstrap samples, the interval's level, the seed (the same gives the same answer).
         metric: None for the kind's own: bits_per_byte (nats_per_token where a tokenizer that both share made
             unknown tokens), accuracy, bleu; else one of these, chrf or ter.
+        level: the two-sided level that p is to be compared with: swaps go on until that is decided. None: as many
+            swaps as `how` says.
 
     Raises:
         UserError: the rows are not of the same test items, or cannot be compared.
@@ -97,7 +134,7 @@ def compare(
     totals = [s.sum(axis=0) for s in sums]
     scores = [score(total) for total in totals]
     difference = scores[0] - scores[1]
-    low, high = _interval(score, sums, how)
+    low, high, standard_error = _interval(score, sums, how)
     return Comparison(
         metric=metric,
         challenger=scores[0],
@@ -105,7 +142,8 @@ def compare(
         difference=difference,
         low=low,
         high=high,
-        p_value=_randomisation(score, sums, abs(difference), how),
+        standard_error=standard_error,
+        p_value=_randomisation(score, sums, abs(difference), how, level),
         units=units.count,
         unit=units.name,
     )
@@ -181,8 +219,8 @@ def _unit_sums(values: NDArray[np.float64], of_row: NDArray[np.int64], count: in
 
 def _interval(
     score: Callable[[NDArray[Any]], float], sums: list[NDArray[np.float64]], how: Resampling
-) -> tuple[float, float]:
-    """The paired bootstrap interval of the difference: both models on the same drawn units."""
+) -> tuple[float, float, float]:
+    """The paired bootstrap of the difference, both models on the same drawn units: its interval and its spread."""
     generator = np.random.default_rng(how.seed)
     count = len(sums[0])
     found = []
@@ -192,12 +230,18 @@ def _interval(
         if math.isfinite(difference):
             found.append(difference)
     tail = (1 - how.confidence) / 2
-    low, high = np.quantile(found, [tail, 1 - tail]) if found else (math.nan, math.nan)
-    return float(low), float(high)
+    if not found:
+        return math.nan, math.nan, math.nan
+    low, high = np.quantile(found, [tail, 1 - tail])
+    return float(low), float(high), float(np.std(found))
 
 
 def _randomisation(
-    score: Callable[[NDArray[Any]], float], sums: list[NDArray[np.float64]], seen: float, how: Resampling
+    score: Callable[[NDArray[Any]], float],
+    sums: list[NDArray[np.float64]],
+    seen: float,
+    how: Resampling,
+    level: float | None,
 ) -> float:
     """The p-value: how often swapping units at random gives a difference of at least `seen`."""
     generator = np.random.default_rng([how.seed, 1])
@@ -205,9 +249,13 @@ def _randomisation(
     gap = sums[1] - sums[0]
     # Sums in another order differ in their last bits; a tie must not fall under `seen` for that.
     threshold = seen * (1 - 1e-9) - 1e-12
-    count = 0
-    for _ in range(how.samples):
-        moved = generator.integers(0, 2, len(gap)).astype(np.float64) @ gap
-        if not abs(score(totals[0] + moved) - score(totals[1] - moved)) < threshold:
-            count += 1
-    return (count + 1) / (how.samples + 1)
+    count, drawn, most = 0, 0, how.samples if level is None else max(how.samples, math.ceil(_LARGE / level))
+    while drawn < most:
+        block = min(_BLOCK, most - drawn)
+        moved = generator.integers(0, 2, (block, len(gap)), dtype=np.int8).astype(np.float64) @ gap  # (block, k)
+        for one in moved:
+            count += not abs(score(totals[0] + one) - score(totals[1] - one)) < threshold
+        drawn += block
+        if level is not None and count >= _LARGE and drawn >= how.samples:
+            break
+    return (count + 1) / (drawn + 1)

@@ -28,6 +28,7 @@ from lexmill.params.corpora import (
     ParallelTextReader,
     Reader,
     RecordsReader,
+    RegisteredSource,
     Source,
     Splits,
     TextReader,
@@ -119,6 +120,7 @@ __all__ = [
     "RMSprop",
     "Reader",
     "RecordsReader",
+    "RegisteredSource",
     "Schedule",
     "Source",
     "Splits",
@@ -182,7 +184,20 @@ class Evaluation:
 class Promotion:
     """When the champion's alias moves to a new version."""
 
-    significance: float = spec("largest p-value of the paired test", 0.05, above=0, below=1)
+    significance: float = spec("chance of a promotion without gain in a year", 0.05, above=0, below=1)
+    tests_per_year: int = spec("comparisons over which that chance is spent; 365: every night", 365, low=1)
+    fresher_margin: float = spec(
+        "share of the champion's figure that an equal model of fresher data may lose and still replace it; 0: none may",
+        0.0,
+        low=0,
+        below=1,
+    )
+    gain: float = spec("share of the champion's figure: the gain whose chance to be found is told", 0.02, above=0)
+
+    @property
+    def level(self) -> float:
+        """The level of one comparison: with it, at most `significance` false promotions a year (Bonferroni)."""
+        return self.significance / self.tests_per_year
 
 
 @dataclass(frozen=True)

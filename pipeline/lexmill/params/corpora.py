@@ -56,6 +56,16 @@ class FileSource:
     sha256: tuple[str, ...] = spec("the sha256 of each file in sorted order; empty: not checked", ())
 
 
+@dataclass(frozen=True)
+class RegisteredSource:
+    """A language model of the registry that the execution settings name; for checkpoints only."""
+
+    kind: Literal["registered"]
+    model: str = spec("the registered model's name")
+    version: str = spec("its version there, in quotes")
+    sha256: str = spec("its fingerprint, which the registry shows as lexmill.fingerprint")
+
+
 Source = PackageSource | HubSource | UrlSource | FileSource
 
 

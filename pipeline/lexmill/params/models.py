@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lexmill.params.corpora import Source
+from lexmill.params.corpora import RegisteredSource, Source
 from lexmill.params.length import Length
 from lexmill.params.optimizers import LBFGS, Optimizer, Schedule
 from lexmill.strict import spec
@@ -147,7 +147,7 @@ def _schedule_faults(schedule: Schedule, length: Length) -> list[str]:
 class Checkpoint:
     """A pretrained model in Hugging Face format, fetched as it is."""
 
-    source: Source = spec("where it comes from")
+    source: Source | RegisteredSource = spec("where it comes from")
     licence: str = spec("the weights' licence, for the model card", "")
     note: str = spec("what to know of its training data", "")
 

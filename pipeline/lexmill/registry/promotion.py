@@ -1,8 +1,13 @@
 """Whether a new version becomes the champion.
 
 The first version does. Later the alias moves only when the new version is better than the present champion on the
-same test items and the paired test's p-value is below `params.promotion.significance`; a worse one, a tie and a
-difference that chance explains leave it where it is, and the decision says why.
+same test items, beyond chance. Nightly comparisons add up: at a level of 0.05 each, a year of retraining without any
+gain would promote eighteen times. So `promotion.significance` is the chance of a false promotion in a year, spent in
+equal parts over `tests_per_year` comparisons; the price is power, so the chance to find a gain of the size
+`promotion.gain` is told with each decision.
+
+A model of fresher data may replace an equal one where `promotion.fresher_margin` is above 0: when it is worse by less
+than this share of the champion's figure, beyond chance (a non-inferiority test, one-sided, at the same level).
 
 The same test items: rows with the same id and the same contents. When the test split has grown or lost items since the
 champion was tested, the two are compared on the items they share, which is fair because splits are sticky: neither
@@ -22,6 +27,7 @@ from lexmill.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.significance import Comparison, Kind, compare, differing_key
+from lexmill.params import Promotion
 from lexmill.results import figure
 
 _LEAST_SHARED = 0.5
@@ -29,11 +35,20 @@ _LEAST_SHARED = 0.5
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether the alias moves, why in one sentence, and the comparison it rests on (None without one)."""
+    """Whether the alias moves, why in one sentence, and the comparison it rests on (None without one).
+
+    Attributes:
+        level: what p had to be below.
+        power: the chance that a true gain of `promotion.gain` is found.
+        least_gain: the true gain that is found with a chance of 0.8, in the metric's unit.
+    """
 
     promote: bool
     reason: str
     comparison: Comparison | None = None
+    level: float | None = None
+    power: float | None = None
+    least_gain: float | None = None
 
     @property
     def word(self) -> str:
@@ -42,7 +57,8 @@ class Decision:
     def plain(self) -> dict[str, Any]:
         """For a JSON file; a figure that is not finite becomes text."""
         comparison = None if self.comparison is None else _finite(dataclasses.asdict(self.comparison))
-        return {"promote": self.promote, "reason": self.reason, "comparison": comparison}
+        told = {"level": self.level, "power": self.power, "least_gain": self.least_gain}
+        return {"promote": self.promote, "reason": self.reason, "comparison": comparison, **_finite(told)}
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
@@ -58,8 +74,9 @@ def decide(
     champion: Sequence[Row],
     *,
     champion_version: str,
-    significance: float,
+    rule: Promotion,
     resampling: Resampling,
+    fresher: bool = False,
 ) -> Decision:
     """Compare a new version with the champion by their test rows.
 
@@ -67,8 +84,9 @@ def decide(
         kind: of both.
         challenger, champion: the test rows of each.
         champion_version: how to name it.
-        significance: the p-value must be below this.
+        rule: `promotion` of params.yaml.
         resampling: of the paired test.
+        fresher: whether the challenger has learned from newer data than the champion.
     """
     who = f"version {champion_version}"
     shared, theirs = _shared(kind, challenger, champion)
@@ -80,7 +98,7 @@ def decide(
             " too few to compare; set the alias by hand if you want the new one",
         )
     try:
-        found = compare(kind, shared, theirs, resampling)
+        found = compare(kind, shared, theirs, resampling, level=rule.level)
     except UserError as error:
         return Decision(False, f"it cannot be compared with {who}: {error}")
     on = "" if len(shared) == most else f" on the {len(shared):,} of {most:,} test items that both saw"
@@ -88,11 +106,20 @@ def decide(
         f"{found.metric.replace('_', ' ')} {figure(found.challenger)} against {figure(found.champion)} of {who}{on},"
         f" p = {found.p_value:.3g}"
     )
-    if found.better and found.p_value < significance:
-        return Decision(True, f"better: {beside}", found)
+    gain = rule.gain * abs(found.champion)
+    power, least = found.power(gain, rule.level), found.least_gain(rule.level)
+    told = f"a gain of {figure(gain)} is found with a chance of {power:.0%}"
+
+    def decided(promote: bool, reason: str) -> Decision:
+        return Decision(promote, f"{reason}; {told}", found, rule.level, power, least)
+
+    if found.better and found.p_value < rule.level:
+        return decided(True, f"better: {beside}")
+    if fresher and rule.fresher_margin and found.no_worse_than(rule.fresher_margin * abs(found.champion), rule.level):
+        return decided(True, f"its data are fresher and it is worse by less than {rule.fresher_margin:.1%}: {beside}")
     if found.better:
-        return Decision(False, f"better, but chance explains it (p must be below {significance:g}): {beside}", found)
-    return Decision(False, f"{'worse' if found.worse else 'no better'}: {beside}", found)
+        return decided(False, f"better, but chance explains it (p must be below {rule.level:.2g}): {beside}")
+    return decided(False, f"{'worse' if found.worse else 'no better'}: {beside}")
 
 
 def _shared(kind: Kind, challenger: Sequence[Row], champion: Sequence[Row]) -> tuple[list[Row], list[Row]]:

@@ -307,7 +307,7 @@ def _decide(client: MlflowClient, params: Params, folder: Path, description: dic
         read_rows(folder / package.ROWS),
         theirs,
         champion_version=champion.version,
-        significance=params.promotion.significance,
+        rule=params.promotion,
         resampling=Resampling(evaluation.bootstrap_samples, evaluation.confidence, params.data_seed),
     )
 
