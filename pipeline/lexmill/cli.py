@@ -70,11 +70,13 @@ def compose(
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[GROUP=CHOICE]...", help="Hydra overrides, as experiment=full.")
     ] = None,
+    *,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave params.yaml; only write its mixtures' stages.")] = False,
 ) -> None:
-    """Write params.yaml from conf/ and the choices given."""
-    from lexmill.compose import write_params
+    """Write params.yaml from conf/ and the choices given, and the stages of its mixtures into dvc.yaml."""
+    from lexmill.compose import write_params, write_stages
 
-    path = write_params(overrides or ())
+    path = write_stages(overrides or ()) if keep else write_params(overrides or ())
     print(f"{path} written", file=sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""conf/ composed into params.yaml, by Hydra: the same bytes that `dvc exp run` writes.
+"""conf/ composed into params.yaml, by Hydra: the same bytes that `dvc exp run` writes; and its mixtures into dvc.yaml.
 
 `dvc repro` reads params.yaml as it stands and never composes; `dvc exp run` composes the defaults and its `-S`
 choices again before it runs, and so undoes what was edited by hand. `difference` tells what it would undo.
@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from lexmill.errors import UserError, UserErrors
-from lexmill.params import parse, read_yaml
+from lexmill.mixed_stages import write_mixtures
+from lexmill.params import load, parse, read_yaml
 from lexmill.storage import write_text
 from lexmill.strict import nearest
 
@@ -84,10 +85,25 @@ def _hint(cause: str, overrides: Sequence[str], folder: Path) -> str:
 
 
 def write_params(overrides: Sequence[str] = (), workspace: str | Path = ".") -> Path:
-    """Compose and write params.yaml; it is written only when the choices have no fault."""
+    """Compose and write params.yaml, and the stages of its mixtures; only when the choices have no fault."""
     path = Path(workspace) / "params.yaml"
     write_text(path, compose(overrides, workspace))
+    write_mixtures(workspace)
     return path
+
+
+def write_stages(overrides: Sequence[str] = (), workspace: str | Path = ".") -> Path:
+    """Write the stages of the mixtures of params.yaml as it stands into dvc.yaml.
+
+    Raises:
+        UserError: overrides were given, which could change nothing.
+        UserErrors: params.yaml has faults.
+    """
+    if overrides:
+        raise UserError(f"--keep leaves params.yaml as it is, so {' '.join(overrides)} would change nothing")
+    load(Path(workspace) / "params.yaml")
+    write_mixtures(workspace)
+    return Path(workspace) / "dvc.yaml"
 
 
 def difference(workspace: str | Path = ".") -> list[str]:

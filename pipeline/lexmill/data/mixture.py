@@ -1,7 +1,7 @@
 """Several corpora from which a training draws by weight.
 
-    <folder>/manifest.json      version, kind "mixture", fingerprints, and of each member its weight, tokens and manifest
-    <folder>/<member>/          the member's token shards, as the stage encode wrote them
+    <folder>/manifest.json    version, kind "mixture", tokenizer, and of each member its weight, tokens and manifest
+    <folder>/<member>/        the member's token shards, as the stage encode wrote them
 
 The endless order of windows is dealt out to the members so that, after any number of windows, each has had its share
 to within two windows (within half a window where there are two members). Every member then goes through its own

@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lexmill.errors import RetryableError, UserError
+from lexmill.mixed_stages import check_mixtures
 from lexmill.quiet import quieten
 from lexmill.runner.mending import mend_lock_file, mend_rwlock
 from lexmill.strict import nearest
@@ -70,7 +71,7 @@ def read(root: str | Path = ".", targets: Sequence[str] = (), also: Mapping[str,
         also: stages that changed in a way that DVC does not see, and how.
 
     Raises:
-        UserError: no DVC project here, a fault in dvc.yaml, an unknown target.
+        UserError: no DVC project here, a fault in dvc.yaml, mixtures that differ from params.yaml, an unknown target.
         RetryableError: another DVC process holds its lock.
     """
     quieten()
@@ -79,6 +80,7 @@ def read(root: str | Path = ".", targets: Sequence[str] = (), also: Mapping[str,
     from dvc.repo import Repo
 
     root = Path(root).resolve()
+    check_mixtures(root)
     try:
         with Repo(str(root)) as repo, repo.lock:
             if repo.tmp_dir:

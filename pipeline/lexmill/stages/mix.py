@@ -1,0 +1,32 @@
+"""Put encoded corpora together into a mixture, from which trainings draw by weight.
+
+Reads   artifacts/tokens/<member>-<tokenizer>/ of each member
+Writes  artifacts/tokens/<name>-<tokenizer>/
+Identity: params `mixtures.<name>`, the members, the code it imports.
+Cost: a link a file; copies where the disk has no links. DVC's cache holds the members' bytes once.
+
+`lexmill compose` writes its entry of dvc.yaml, `mix-<name>`: DVC cannot make a list of dependencies from params.
+"""
+
+from __future__ import annotations
+
+from lexmill import layout, params, progress, storage
+from lexmill.data.mixture import write_mixture
+from lexmill.stages.entry import run_stage
+from lexmill.strict import pick
+
+
+def main(name: str) -> None:
+    """Make the mixture `name`."""
+    mixture = pick(params.load().mixtures, name, "mixtures")
+    members = {corpus: (layout.tokens(corpus, mixture.tokenizer), weight) for corpus, weight in mixture.members.items()}
+    with storage.new_folder(layout.tokens(name, mixture.tokenizer)) as folder:
+        manifest = write_mixture(folder, members)
+    total = sum(mixture.members.values())
+    for corpus, entry in manifest["members"].items():
+        share = entry["weight"] / total
+        progress.say(f"{corpus}: {100 * share:.3g} % of the training, {entry['train_tokens']:,} tokens to draw from")
+
+
+if __name__ == "__main__":
+    run_stage(main)
