@@ -11,6 +11,7 @@ from tokenizers import Regex, pre_tokenizers
 
 from lexmill.errors import UserError
 from lexmill.tokenizers.bulk import WHITE_SPACE, BulkEncoder, chunks, pieces
+from lexmill.tokenizers.tokenizer import Tokenizer
 from tests.tokenizers.made_tokenizers import KINDS, TEXTS, trained
 
 # Letters, marks, digits, punctuation, apostrophes, every kind of white space and what only looks like it.
@@ -34,6 +35,48 @@ def test_bulk_encoding_gives_the_ids_of_each_text(kind, texts):
     expected = [tokenizer.encode(text) for text in texts]
     assert lengths.tolist() == [len(row) for row in expected]
     assert ids.tolist() == [i for row in expected for i in row]
+
+
+def imported(pre_tokenizer, cuts_at_space):
+    """A byte-level BPE with the cutting of another project."""
+    from tokenizers import Tokenizer as Backend
+
+    backend = Backend.from_str(trained("bpe").backend.to_str())
+    backend.pre_tokenizer = pre_tokenizer
+    tokenizer = Tokenizer(backend, "f" * 64)
+    tokenizer.cuts_at_space = cuts_at_space
+    return tokenizer
+
+
+@given(texts=st.lists(TEXT, max_size=4))
+@example(texts=["a 5b\n c d", " 5", "x 5 y\n z"])
+@settings(max_examples=150, deadline=None)
+def test_digits_set_apart_change_no_id(texts):
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    tokenizer = imported(
+        pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)]), cuts_at_space=True
+    )
+    ids, lengths = BulkEncoder(tokenizer).encode(texts)
+    rows = np.split(ids, np.cumsum(lengths))[: len(texts)]
+    assert [row.tolist() for row in rows] == [tokenizer.encode(text) for text in texts]
+
+
+def test_a_pattern_that_crosses_the_cuts_sees_texts_whole():
+    pattern = pre_tokenizers.Split(Regex(r"[^\s]+[\n]*| "), behavior="isolated")
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer = imported(pre_tokenizers.Sequence([pattern, level]), cuts_at_space=False)
+    texts = ["a mill.\nThe mill", "the mill\n\nthe"]
+    ids, lengths = BulkEncoder(tokenizer).encode(texts)
+    assert lengths.tolist() == [len(tokenizer.encode(text)) for text in texts]
+    assert ids.tolist() == [i for text in texts for i in tokenizer.encode(text)]
+
+
+def test_a_refused_text_spoils_nothing_that_comes_after():
+    tokenizer = trained("bpe")
+    encoder = BulkEncoder(tokenizer)
+    with pytest.raises(UserError, match="lone surrogate"):
+        encoder.encode_normal(["the mill", "a\udfffb the mill"])
+    assert encoder.encode(["the mill"])[0].tolist() == tokenizer.encode("the mill")
 
 
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
