@@ -1,10 +1,11 @@
-"""Text from a language model: greedy, or drawn with temperature, top-k and top-p (Holtzman et al. 2020).
+"""Text from a language model, token by token: greedy or drawn (see `Sampling`), whole or as a stream.
 
 Prompts of unequal length share a batch without padding: the batch starts at the shortest prompt's end, and a longer
 prompt's tokens are given to it step by step in place of drawn ones. So each prompt gets what it would get alone: its
 random numbers depend on the seed (and on how often the same prompt came before), not on its neighbours.
 
-With a cache a token costs one position. When the context is full, the cache is made again from its second half.
+With a cache a token costs one position. A network with a window makes its cache again from the second half when the
+window is full; one whose state has no bound (`unlimited`) carries it on.
 
 Shape letters: B prompts still going, V vocabulary.
 """
@@ -12,63 +13,36 @@ Shape letters: B prompts still going, V vocabulary.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from lexmill import storage
-from lexmill.errors import UserError, UserErrors
+from lexmill.decoding.choosing import next_tokens, penalise
+from lexmill.decoding.settings import Sampling
+from lexmill.decoding.text import GrowingText, text_behind
 from lexmill.tokenizers import Tokenizer
 from lexmill.tokenizers.tokenizer import BOS, EOS, MASK, PAD, UNK
 
 NEVER_WRITTEN = (PAD, UNK, BOS, MASK)
+_BATCH = 16  # prompts that are written together
+_BLOCK = 256  # steps for which room and random numbers are made at once
 
 
 class LanguageModel(Protocol):
-    """What generation needs of a network; its cache has `reorder(rows)`."""
+    """What generation needs of a network; its cache has `reorder(rows)`.
+
+    It may have `unlimited` (true: no window bounds what it reads) and `next_logits(tokens, cache)`, the (B, V) logits
+    after the last token alone, where it has a faster way to them than a forward pass over all positions.
+    """
 
     @property
     def context(self) -> int: ...
     def new_cache(self, batch: int) -> Any: ...
     def __call__(self, tokens: Tensor, cache: Any = None) -> Tensor: ...
     def parameters(self) -> Any: ...
-
-
-def next_tokens(logits: Tensor, draws: Tensor, temperature: float, top_k: int, top_p: float) -> Tensor:
-    """Choose one token of each row: (B, V) float logits and (B,) numbers in [0, 1) -> (B,) int64.
-
-    The tokens are sorted by probability (equal ones by id), cut to the `top_k` first and to the fewest first
-    whose probabilities reach `top_p`, and the one is taken in whose share of what is left the number falls.
-    Temperature 0: the most probable one.
-    """
-    if temperature == 0:
-        return logits.argmax(dim=1)
-    ordered, index = logits.double().sort(dim=1, descending=True, stable=True)
-    if top_k:
-        ordered, index = ordered[:, :top_k], index[:, :top_k]
-    probability = (ordered / temperature).softmax(dim=1)
-    reached = probability.cumsum(dim=1)
-    before = reached - probability  # what the more probable ones have: below top_p, so the token is needed
-    probability = probability.masked_fill((before >= top_p) & (before > 0), 0.0)
-    reached = probability.cumsum(dim=1)
-    place = torch.searchsorted(reached, draws[:, None] * reached[:, -1:], right=True)
-    last = (probability > 0).sum(dim=1, keepdim=True) - 1
-    return index.gather(1, torch.minimum(place, last))[:, 0]
-
-
-def _faults(max_tokens: int, temperature: float, top_k: int, top_p: float) -> list[str]:
-    found = []
-    if max_tokens < 0:
-        found.append(f"max_tokens: {max_tokens} must be at least 0")
-    if not 0 <= temperature < float("inf"):
-        found.append(f"temperature: {temperature} must be a number from 0 (greedy) up")
-    if top_k < 0:
-        found.append(f"top_k: {top_k} must be at least 0 (0: no bound)")
-    if not 0 < top_p <= 1:
-        found.append(f"top_p: {top_p} must be above 0 and at most 1 (1: no bound)")
-    return found
 
 
 def window_start(length: int, context: int) -> int:
@@ -78,105 +52,228 @@ def window_start(length: int, context: int) -> int:
 
 
 @torch.inference_mode()
-def continue_tokens(
+def draw(
     module: LanguageModel,
     prompts: Sequence[Sequence[int]],
-    max_tokens: int,
+    sampling: Sampling,
     *,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    seed: int,
-) -> list[list[int]]:
-    """New tokens after each prompt (at least one token long): at most `max_tokens`, ending before the end token."""
+    eos: int = EOS,
+    never_written: Sequence[int] = NEVER_WRITTEN,
+    ended: set[int] | None = None,
+    repeats: Sequence[int] | None = None,
+) -> Iterator[list[tuple[int, int]]]:
+    """The new tokens of each step, as (prompt's place, token); a prompt ends before the end token.
+
+    Args:
+        prompts: at least one token each.
+        sampling: `stop` is not looked at: it is about text.
+        eos: the end token.
+        never_written: tokens that are never chosen.
+        ended: places of prompts that need no more tokens; the caller may add to it between steps.
+        repeats: how often each prompt came before; counted here by default.
+
+    Raises:
+        UserError: the model's output is not finite.
+    """
+    if sampling.max_tokens == 0 or not prompts:
+        return
     device = next(module.parameters()).device
-    made: list[list[int]] = [[] for _ in prompts]
-    if max_tokens == 0 or not prompts:
-        return made
-    sequences = [list(prompt) for prompt in prompts]
-    generators = _generators(prompts, seed)
-    going = list(range(len(prompts)))
-    length = min(len(prompt) for prompt in prompts)
-    start, cache, new = -1, None, 0
+    next_logits, unlimited = _next_logits(module), bool(getattr(module, "unlimited", False))
+    never = torch.tensor(never_written, dtype=torch.int64, device=device)
+    going = list(range(len(prompts)))  # (B,) places
+    lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+    length, longest = int(lengths.min()), int(lengths.max())
+    tokens = torch.zeros(len(prompts), longest + min(sampling.max_tokens, _BLOCK), dtype=torch.int64, device=device)
+    for row, prompt in enumerate(prompts):
+        tokens[row, : len(prompt)] = torch.tensor(prompt, device=device)
+    numbers = _Numbers(_repeats(prompts) if repeats is None else repeats, sampling, device)
+    start, cache = -1, None
     while going:
-        if cache is None or window_start(length, module.context) != start:
-            start = window_start(length, module.context)
-            cache, new = module.new_cache(len(going)), length - start
-        tail = torch.tensor([sequences[i][length - new : length] for i in going], device=device)
-        logits = module(tail, cache)[:, -1].float()  # (B, V)
-        if not bool(logits.isfinite().all()):
-            raise UserError("the model's output is not finite: its weights are broken; train it again")
-        logits[:, NEVER_WRITTEN] = -torch.inf
-        writers = [row for row, i in enumerate(going) if len(prompts[i]) <= length]
-        if writers:
-            draws = [torch.rand((), generator=generators[going[row]], dtype=torch.float64).item() for row in writers]
-            rows = torch.tensor(writers, device=device)
-            numbers = torch.tensor(draws, dtype=torch.float64, device=device)
-            chosen = next_tokens(logits[rows], numbers, temperature, top_k, top_p).tolist()
-            for row, token in zip(writers, chosen, strict=True):
-                sequences[going[row]].append(token)
-                if token != EOS:
-                    made[going[row]].append(token)
-        length, new = length + 1, 1
-        stays = [
-            row
-            for row, i in enumerate(going)
-            if len(prompts[i]) >= length or (sequences[i][-1] != EOS and len(made[i]) < max_tokens)
-        ]
-        if len(stays) < len(going):
-            cache.reorder(torch.tensor(stays, dtype=torch.int64, device=device))
+        window = 0 if unlimited else window_start(length, module.context)
+        if cache is None or window != start:
+            start, cache = window, module.new_cache(len(going))
+            new = tokens[:, start:length]
+        else:
+            new = tokens[:, length - 1 : length]
+        logits = next_logits(new, cache).float()  # (B, V)
+        if sampling.repetition_penalty != 1:
+            penalise(logits, tokens[:, :length], sampling.repetition_penalty, eos)
+        logits.index_fill_(1, never, -torch.inf)
+        chosen = next_tokens(logits, numbers.of(length - lengths), sampling)  # (B,)
+        if length == tokens.shape[1]:
+            tokens = torch.cat([tokens, torch.zeros_like(tokens[:, :1]).expand(-1, _BLOCK)], dim=1)
+        writes = None
+        if length < longest:
+            writes = lengths <= length
+            chosen = torch.where(writes, chosen, tokens[:, length])
+        tokens[:, length] = chosen
+        length += 1
+        found = chosen.tolist()
+        rows = range(len(going)) if writes is None else [row for row, own in enumerate(writes.tolist()) if own]
+        yield [(going[row], found[row]) for row in rows if found[row] != eos]
+        full = {row for row in rows if length - len(prompts[going[row]]) >= sampling.max_tokens}
+        done = full | {row for row in rows if found[row] == eos or (ended and going[row] in ended)}
+        if done:
+            stays = [row for row in range(len(going)) if row not in done]
             going = [going[row] for row in stays]
-    return made
+            if going:
+                kept = torch.tensor(stays, dtype=torch.int64, device=device)
+                cache.reorder(kept)
+                tokens, lengths = tokens[kept], lengths[kept]
+                numbers.keep(stays)
 
 
-def _generators(prompts: Sequence[Sequence[int]], seed: int) -> list[torch.Generator]:
-    """One stream of random numbers for each prompt; prompts that come twice get two."""
+def _next_logits(module: LanguageModel) -> Callable[[Tensor, Any], Tensor]:
+    """The network's own way to the logits after the last token, or the plain one.
+
+    Where a process holds a part of the weights only, calls of the network bring the others: the plain way.
+    """
+    own: Callable[[Tensor, Any], Tensor] | None = getattr(module, "next_logits", None)
+    whole = all(type(parameter) is nn.Parameter for parameter in module.parameters())
+    if own is not None and whole:
+        return own
+    return lambda tokens, cache: module(tokens, cache)[:, -1].clone()
+
+
+def _repeats(prompts: Sequence[Sequence[int]]) -> list[int]:
+    """How often the same prompt came before each."""
     seen: Counter[tuple[int, ...]] = Counter()
     found = []
     for prompt in map(tuple, prompts):
-        number = int(storage.sha256_bytes(f"{seed} {seen[prompt]}".encode())[:15], 16)
-        found.append(torch.Generator().manual_seed(number))
+        found.append(seen[prompt])
         seen[prompt] += 1
     return found
 
 
-def generate(
-    module: nn.Module,
-    tokenizer: Tokenizer,
-    prompts: Sequence[str],
-    max_tokens: int,
+class _Numbers:
+    """Numbers in [0, 1), a stream for each prompt: by the seed, and by how often it came before. None if greedy."""
+
+    def __init__(self, repeats: Sequence[int], sampling: Sampling, device: torch.device) -> None:
+        self.greedy, self.device = sampling.temperature == 0, device
+        self.generators: list[torch.Generator] = []
+        if self.greedy:
+            return
+        for repeat in repeats:
+            number = int(storage.sha256_bytes(f"{sampling.seed} {repeat}".encode())[:15], 16)
+            self.generators.append(torch.Generator().manual_seed(number))
+        self.drawn = self._block(min(sampling.max_tokens, _BLOCK))  # (B, steps)
+
+    def _block(self, steps: int) -> Tensor:
+        blocks = [torch.rand(steps, generator=generator, dtype=torch.float64) for generator in self.generators]
+        return torch.stack(blocks).to(self.device)
+
+    def of(self, steps: Tensor) -> Tensor | None:
+        """Each prompt's number of its step (B,); one below 0 is not needed, its prompt still goes on."""
+        if self.greedy:
+            return None
+        if int(steps.max()) >= self.drawn.shape[1]:
+            self.drawn = torch.cat([self.drawn, self._block(_BLOCK)], dim=1)
+        return self.drawn.gather(1, steps.clamp(min=0)[:, None])[:, 0]
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Only these prompts go on."""
+        if not self.greedy:
+            self.generators = [self.generators[row] for row in rows]
+            self.drawn = self.drawn[torch.tensor(rows, device=self.device)]
+
+
+def continue_tokens(
+    module: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    sampling: Sampling,
     *,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    seed: int = 0,
-) -> list[str]:
+    eos: int = EOS,
+    never_written: Sequence[int] = NEVER_WRITTEN,
+) -> list[list[int]]:
+    """New tokens after each prompt (at least one token long), without the end token; see `draw`."""
+    made: list[list[int]] = [[] for _ in prompts]
+    for step in draw(module, prompts, sampling, eos=eos, never_written=never_written):
+        for place, token in step:
+            made[place].append(token)
+    return made
+
+
+def generate(module: nn.Module, tokenizer: Tokenizer, prompts: Sequence[str], sampling: Sampling) -> list[str]:
     """What the model writes after each prompt, without the prompt.
 
-    A text starts after an end token, as each document of the training data does, and stops before the next one.
+    A text starts after an end token, as each document of the training data does, and stops before the next one, or
+    before the first of `sampling.stop`.
 
     Args:
         module: a language model in eval mode.
-        max_tokens: most new tokens.
-        temperature: divides the logits; 0: always the most probable token.
-        top_k: only the k most probable tokens; 0: all.
-        top_p: only the fewest tokens that reach this probability; 1: all.
-        seed: of the random numbers.
 
     Raises:
-        UserErrors: for numbers out of bounds.
-        UserError: for a prompt that is not Unicode.
+        UserErrors: for settings out of bounds.
+        UserError: for a prompt that is not Unicode, or a model whose output is not finite.
     """
-    if faults := _faults(max_tokens, temperature, top_k, top_p):
-        raise UserErrors(faults)
-    starts = [[EOS, *ids] for ids in tokenizer.encode_batch(prompts)] if prompts else []
-    language_model = cast(LanguageModel, module)
-    made = continue_tokens(
-        language_model, starts, max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
-    )
-    texts = []
-    for start, new in zip(starts, made, strict=True):
-        # Decoded behind its prompt: a token's text may depend on what stands before it.
-        before, whole = tokenizer.decode(start), tokenizer.decode([*start, *new])
-        texts.append(whole[len(before) :] if whole.startswith(before) else tokenizer.decode(new))
+    sampling.check()
+    starts = _starts(tokenizer, prompts)
+    repeats = _repeats(starts)
+    order = sorted(range(len(starts)), key=lambda i: len(starts[i]))  # a longer prompt goes on while others are written
+    texts = [""] * len(starts)
+    for first in range(0, len(order), _BATCH):
+        places = order[first : first + _BATCH]
+        group = [starts[i] for i in places]
+        for i, text in zip(
+            places, _texts(module, tokenizer, group, sampling, [repeats[i] for i in places]), strict=True
+        ):
+            texts[i] = text
     return texts
+
+
+def _texts(
+    module: nn.Module, tokenizer: Tokenizer, starts: list[list[int]], sampling: Sampling, repeats: list[int]
+) -> list[str]:
+    """One batch of `generate`."""
+    ended: set[int] = set()
+    steps = _tokens(module, tokenizer, starts, sampling, ended, repeats)
+    if sampling.stop:
+        growing = [GrowingText(tokenizer, start, sampling.stop) for start in starts]
+        pieces: list[list[str]] = [[] for _ in starts]
+        for step in steps:
+            for place, token in step:
+                pieces[place].append(growing[place].add(token))
+                if growing[place].stopped:
+                    ended.add(place)
+        return ["".join([*own, text.finish()]) for own, text in zip(pieces, growing, strict=True)]
+    made: list[list[int]] = [[] for _ in starts]
+    for step in steps:
+        for place, token in step:
+            made[place].append(token)
+    return [text_behind(tokenizer, start, new) for start, new in zip(starts, made, strict=True)]
+
+
+def stream(module: nn.Module, tokenizer: Tokenizer, prompt: str, sampling: Sampling) -> Iterator[str]:
+    """The same text for one prompt, piece by piece as it is written; see `generate`."""
+    sampling.check()
+    (start,) = _starts(tokenizer, [prompt])
+    return _streamed(module, tokenizer, start, sampling)
+
+
+def _streamed(module: nn.Module, tokenizer: Tokenizer, start: list[int], sampling: Sampling) -> Iterator[str]:
+    text = GrowingText(tokenizer, start, sampling.stop)
+    ended: set[int] = set()
+    for step in _tokens(module, tokenizer, [start], sampling, ended, [0]):
+        for place, token in step:
+            if piece := text.add(token):
+                yield piece
+            if text.stopped:
+                ended.add(place)
+    if piece := text.finish():
+        yield piece
+
+
+def _starts(tokenizer: Tokenizer, prompts: Sequence[str]) -> list[list[int]]:
+    return [[tokenizer.eos_id, *ids] for ids in tokenizer.encode_batch(prompts)] if prompts else []
+
+
+def _tokens(  # noqa: PLR0917
+    module: nn.Module,
+    tokenizer: Tokenizer,
+    starts: list[list[int]],
+    sampling: Sampling,
+    ended: set[int],
+    repeats: list[int],
+) -> Iterator[list[tuple[int, int]]]:
+    model, never = cast(LanguageModel, module), tokenizer.never_written
+    return draw(model, starts, sampling, eos=tokenizer.eos_id, never_written=never, ended=ended, repeats=repeats)

@@ -5,17 +5,19 @@ no answer depends on the other texts. torch is imported when a model is loaded, 
 
 | kind | answer | params |
 |---|---|---|
-| language_model | the text that follows | max_tokens, temperature, top_k, top_p, seed |
+| language_model | the text that follows | those of `Sampling` |
 | classifier | {"label", "score", "scores": {label: probability}} | none |
 | translator | the translation; "" for an empty line | beam_size |
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from lexmill.decoding import settings
+from lexmill.decoding.settings import Sampling
 from lexmill.errors import UserError, UserErrors
 from lexmill.params import BeamSearch
 from lexmill.strict import build, nearest
@@ -23,9 +25,7 @@ from lexmill.strict import build, nearest
 if TYPE_CHECKING:
     from torch import nn
 
-_SAMPLING = {"max_tokens": 100, "temperature": 0.8, "top_k": 0, "top_p": 1.0, "seed": 0}
 _BATCH_TOKENS = 8192
-_PROMPTS = 16  # prompts that share a batch
 
 
 def defaults(description: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def defaults(description: Mapping[str, Any]) -> dict[str, Any]:
         description: package.json.
     """
     if description["kind"] == "language_model":
-        return dict(_SAMPLING)
+        return settings.names()
     if description["kind"] == "translator":
         return {"beam_size": description["config"]["beam"]["beam_size"]}
     return {}
@@ -64,9 +64,7 @@ class Predictor:
             UserErrors: a param that this kind does not take, or out of bounds.
             UserError: something that is no text.
         """
-        for i, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise UserError(f"input {i} is no text but {type(text).__name__}: {text!r}")
+        _check_texts(texts)
         chosen = self._chosen(params or {})
         if not texts:
             return []
@@ -75,6 +73,17 @@ class Predictor:
         if self.kind == "classifier":
             return self._classify(texts)
         return self._translate(texts, chosen)
+
+    def stream(self, prompt: str, params: Mapping[str, Any] | None = None) -> Iterator[str]:
+        """A language model's answer to one prompt, in pieces as it is written; joined they are what `predict` gives.
+
+        Raises:
+            UserErrors, UserError: as `predict`; at once, not with the first piece.
+        """
+        from lexmill.decoding.sampling import stream
+
+        _check_texts([prompt])
+        return stream(self.module, self.tokenizer, prompt, self._sampling(self._chosen(params or {})))
 
     def _chosen(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The defaults with `params` over them, each of the default's type (MLflow gives numpy numbers)."""
@@ -85,6 +94,9 @@ class Predictor:
                 faults.append(f"{key}: a {self.kind.replace('_', ' ')} takes no such param{nearest(key, chosen)}")
                 continue
             wanted = type(chosen[key])
+            if wanted is list:
+                chosen[key] = value.tolist() if hasattr(value, "tolist") else value  # `Sampling` checks it
+                continue
             try:
                 chosen[key] = wanted(value)
             except (TypeError, ValueError):
@@ -99,9 +111,14 @@ class Predictor:
     def _generate(self, prompts: Sequence[str], chosen: dict[str, Any]) -> list[str]:
         from lexmill.decoding.sampling import generate
 
-        found: list[str] = []
-        for start in range(0, len(prompts), _PROMPTS):
-            found.extend(generate(self.module, self.tokenizer, prompts[start : start + _PROMPTS], **chosen))
+        return generate(self.module, self.tokenizer, prompts, self._sampling(chosen))
+
+    @staticmethod
+    def _sampling(chosen: Mapping[str, Any]) -> Sampling:
+        faults: list[str] = []
+        found = build(Sampling, chosen, faults)
+        if found is None:
+            raise UserErrors(faults)
         return found
 
     def _translate(self, lines: Sequence[str], chosen: dict[str, Any]) -> list[str]:
@@ -126,3 +143,9 @@ class Predictor:
             scores = {label: float(chance) for label, chance in zip(labels, row, strict=True)}
             found.append({"label": labels[best], "score": float(row[best]), "scores": scores})
         return found
+
+
+def _check_texts(texts: Sequence[str]) -> None:
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UserError(f"input {i} is no text but {type(text).__name__}: {text!r}")

@@ -12,17 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lexmill import layout, storage
+from lexmill import layout
 from lexmill.errors import UserError
 from lexmill.execution import Execution
 from lexmill.params import Params
-from lexmill.registry import lookup, package
+from lexmill.registry import lookup
+from lexmill.registry.download import champion_package
 from lexmill.registry.kinds import KINDS, Kind
 from lexmill.registry.loader import load_package
-from lexmill.registry.lookup import Found
 from lexmill.registry.predictor import Predictor
 from lexmill.strict import nearest
-from lexmill.tracking.store import opened
 
 _LINES = 64  # translated at once; a reader at a terminal waits for so many lines or for the end of the input
 
@@ -70,34 +69,7 @@ def open_model(name: str | None, kind: Kind, params: Params, execution: Executio
     if champion.kind != kind:
         has = champion.kind.replace("_", " ") or "model that was not made here"
         raise UserError(f"the champion of '{name}' (version {champion.version}) is a {has}, not a {KINDS[kind].words}")
-    return load_package(_files(champion, execution.tracking_uri, root))
-
-
-def _files(champion: Found, uri: str, root: Path) -> Path:
-    """The champion's package on this machine."""
-    copy = root / ".lexmill" / "champions" / champion.name
-    for folder in (root / layout.package(champion.name), copy):
-        if (folder / package.DESCRIPTION).is_file() and package.read(folder)["fingerprint"] == champion.fingerprint:
-            return folder
-    with opened(uri, root), storage.new_folder(copy) as folder:
-        from mlflow.artifacts import download_artifacts
-
-        address = f"models:/{champion.name}/{champion.version}/data/{champion.name}"
-        download_artifacts(artifact_uri=address, dst_path=str(folder))
-        _lift(folder, champion.name)
-        if package.verify(folder)["fingerprint"] != champion.fingerprint:
-            raise UserError(f"version {champion.version} of '{champion.name}' holds another model than its tag says")
-    return copy
-
-
-def _lift(folder: Path, name: str) -> None:
-    """Move what MLflow brought as <folder>/.../<name>/ up into the folder."""
-    found = next((path.parent for path in folder.rglob(package.DESCRIPTION)), None)
-    if found is None:
-        raise UserError(f"the registered version of '{name}' holds no package of ours")
-    if found != folder:
-        for path in list(found.iterdir()):
-            path.rename(folder / path.name)
+    return load_package(champion_package(champion, execution.tracking_uri, root))
 
 
 def generate(
@@ -112,9 +84,22 @@ def generate(
     """What the champion writes after each prompt, without the prompt.
 
     Args:
-        settings: of max_tokens, temperature, top_k, top_p, seed those that are not the default.
+        settings: of the fields of `Sampling` those that are not the default.
     """
     return open_model(name, "language_model", params, execution, root).predict(list(prompts), settings)
+
+
+def stream(
+    prompt: str,
+    name: str | None,
+    params: Params,
+    execution: Execution,
+    *,
+    root: str | Path = ".",
+    settings: Mapping[str, Any] | None = None,
+) -> Iterator[str]:
+    """The same for one prompt, in pieces as they are written. The model is opened at once."""
+    return open_model(name, "language_model", params, execution, root).stream(prompt, settings)
 
 
 def classify(

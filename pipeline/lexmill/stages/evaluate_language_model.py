@@ -14,6 +14,7 @@ from typing import Any
 from lexmill import layout, params, progress, storage, tokenizers
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.decoding.sampling import generate
+from lexmill.decoding.settings import Sampling
 from lexmill.evaluation import plots
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.device import evaluation_device
@@ -49,7 +50,8 @@ def main(name: str) -> None:
             bar.update(1)
     how = Resampling(evaluation.bootstrap_samples, evaluation.confidence, choices.data_seed)
     figures = summarise(rows, corpus.unit, how)
-    texts = generate(module, tokenizer, chosen.prompts, SAMPLE_TOKENS, temperature=TEMPERATURE, seed=choices.data_seed)
+    sampling = Sampling(SAMPLE_TOKENS, TEMPERATURE, seed=choices.data_seed)
+    texts = generate(module, tokenizer, chosen.prompts, sampling)
 
     with storage.new_folder(layout.predictions(name)) as predictions:
         write_rows(predictions / "rows.jsonl", rows)
