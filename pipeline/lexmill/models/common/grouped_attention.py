@@ -43,10 +43,11 @@ class GroupedAttention(nn.Module):
             mask: broadcastable to (B, H, T, S), true where a query may look; None: causal.
         """
         query, keys, values = (
-            linear(hidden).unflatten(-1, (-1, self.d_head)).transpose(1, 2)  # (B, H or G, T, K)
+            linear(hidden).unflatten(-1, (-1, self.d_head))  # (B, T, H or G, K)
             for linear in (self.query, self.key, self.value)
         )
         query, keys = rotate(query, rotation), rotate(keys, rotation)
+        query, keys, values = (part.transpose(1, 2) for part in (query, keys, values))  # (B, H or G, T, K)
         if cache is not None:
             keys, values = cache.append(keys, values)
         out: Tensor = self.output(_grouped(query, keys, values, mask))

@@ -43,11 +43,13 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(d_model))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(..., D) -> (..., D)."""
-        if hidden.device.type == "cpu" and hidden.dtype == self.weight.dtype and torch.is_grad_enabled():
+        """(..., D) -> (..., D); under autocast in its precision, so that the layers that read it share one cast."""
+        kind = hidden.device.type
+        if kind == "cpu" and hidden.dtype == self.weight.dtype and torch.is_grad_enabled():
             out: Tensor = _RMSNorm.apply(hidden, self.weight, self.eps)
-            return out
-        return nn.functional.rms_norm(hidden, self.weight.shape, self.weight.to(hidden.dtype), self.eps)
+        else:
+            out = nn.functional.rms_norm(hidden, self.weight.shape, self.weight.to(hidden.dtype), self.eps)
+        return out.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else out
 
     def extra_repr(self) -> str:
         return f"{len(self.weight)}, eps={self.eps}"

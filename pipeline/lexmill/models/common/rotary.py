@@ -17,15 +17,15 @@ Rotation = tuple[Tensor, Tensor]
 
 
 def rotation(positions: Tensor, d_head: int, theta: float) -> Rotation:
-    """Cosines and sines of all angles: (T,) or (B, T) int64 -> (1 or B, 1, T, K/2) float32 each."""
+    """Cosines and sines of all angles: (T,) or (B, T) int64 -> (1 or B, T, 1, K/2) float32 each."""
     exponents = torch.arange(0, d_head, 2, dtype=torch.float32, device=positions.device) / d_head  # (K/2,)
     angles = positions.float()[..., None] * theta**-exponents  # (..., T, K/2)
-    angles = angles.reshape(-1, 1, *angles.shape[-2:])
+    angles = angles.reshape(-1, positions.shape[-1], 1, d_head // 2)
     return angles.cos(), angles.sin()
 
 
 def rotate(heads: Tensor, by: Rotation) -> Tensor:
-    """Turn queries or keys: (B, H, T, K) -> (B, H, T, K), in their own precision."""
+    """Turn queries or keys: (B, T, H, K) -> (B, T, H, K), in their own precision."""
     cosine, sine = (part.to(heads.dtype) for part in by)
-    first, second = heads.chunk(2, dim=-1)  # (B, H, T, K/2) each
+    first, second = heads.chunk(2, dim=-1)  # (B, T, H, K/2) each
     return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
