@@ -8,6 +8,8 @@ model (to the bit on the same machine kind and thread count, see docs/design.md)
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,25 +20,102 @@ from lexmill.strict import build, nearest, spec
 
 
 @dataclass(frozen=True)
+class MicroBatch:
+    """How much of its share of a batch a device computes at once: `auto`, `whole`, or a number of tokens.
+
+    Attributes:
+        tokens: positions in one forward pass; 0: the whole share.
+        auto: find the largest that fits before the training starts.
+    """
+
+    tokens: int = 0
+    auto: bool = False
+
+    @classmethod
+    def parse(cls, value: object) -> MicroBatch:
+        """Read `auto`, `whole`, `8192` or `8192 tokens`.
+
+        Raises:
+            ValueError: anything else.
+        """
+        text = str(value).strip()
+        if isinstance(value, str) and text in ("auto", "whole"):
+            return cls(auto=text == "auto")
+        found = re.fullmatch(r"([0-9][0-9_]*)(\s*tokens?)?", text)
+        if isinstance(value, bool) or found is None or int(found[1]) == 0:
+            raise ValueError(f"{value!r} is no micro-batch; write 'auto', 'whole' or a number of tokens above 0")
+        return cls(tokens=int(found[1]))
+
+    def __str__(self) -> str:
+        return "auto" if self.auto else f"{self.tokens} tokens" if self.tokens else "whole"
+
+
+@dataclass(frozen=True)
 class Execution:
     """One conf/execution/*.yaml."""
 
     accelerator: Literal["cpu", "cuda", "mps"] = spec("the kind of device", "cpu")
     devices: int = spec("devices in this machine", 1, low=1)
     nodes: int = spec("machines", 1, low=1)
-    strategy: Literal["single", "ddp"] = spec("how devices share a training", "single")
+    strategy: Literal["single", "ddp", "fsdp"] = spec(
+        "how devices share a training: not, its data, its data and state", "single"
+    )
+    tensor_parallel: int = spec("devices that share each matrix product; 1: none", 1, low=1)
     threads: int = spec("torch threads of a training; 0: all cores", 0, low=0)
-    micro_batch_tokens: int = spec("tokens in one forward pass of a device; 0: the whole batch", 0, low=0)
+    micro_batch: MicroBatch = spec("tokens in one forward pass of a device, or 'auto', or 'whole'", MicroBatch())
+    activation_checkpointing: bool = spec(
+        "compute each block again on the way back instead of keeping its inside", False
+    )
+    compile: bool = spec("compile each block with torch.compile", False)
     checkpoint_root: str = spec(
         "where resumable checkpoints lie, absolute or from the workspace", ".lexmill/checkpoints"
     )
     checkpoint_seconds: float = spec("time between resumable checkpoints", 60.0, unit="seconds", low=0)
+    checkpoint_every_steps: int = spec(
+        "steps between checkpoints that are kept for good; 0: none", 0, unit="steps", low=0
+    )
     tracking_uri: str = spec("the MLflow store or server", "sqlite:///mlflow.db")
     publish: bool = spec("publish registered models to MLflow at the end of a run", True)
 
+    @property
+    def world(self) -> int:
+        """The devices of all machines."""
+        return self.devices * self.nodes
+
+    @property
+    def sharded(self) -> bool:
+        """Whether a device holds only a part of the model."""
+        return self.strategy == "fsdp" or self.tensor_parallel > 1
+
     def faults(self) -> list[str]:
-        if self.strategy == "single" and self.devices * self.nodes > 1:
-            return [f"strategy: 'single' uses one device, but devices x nodes is {self.devices * self.nodes}"]
+        found, world, parallel = [], self.world, self.tensor_parallel
+        if world % parallel:
+            found.append(f"tensor_parallel: {parallel} does not divide devices x nodes ({world})")
+        if self.strategy == "single" and world > 1 and parallel != world:
+            found.append(
+                f"strategy: 'single' uses one device, but devices x nodes is {world}; choose ddp or fsdp, or set"
+                f" tensor_parallel to {world}"
+            )
+        if self.strategy == "ddp" and parallel > 1:
+            found.append("tensor_parallel: ddp holds whole matrices; choose strategy fsdp, or single")
+        if self.accelerator == "mps" and (world > 1 or self.sharded):
+            found.append("accelerator: mps is one device; choose devices 1, strategy single, tensor_parallel 1")
+        if self.micro_batch.auto and self.sharded:
+            found.append(
+                "micro_batch: 'auto' cannot be found where devices share a model, for one without memory stops all;"
+                " give a number of tokens"
+            )
+        if self.compile:
+            found += self._compiler_faults()
+        return found
+
+    def _compiler_faults(self) -> list[str]:
+        if self.accelerator == "mps":
+            return ["compile: it works on cpu and cuda; set it to false"]
+        if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), "c++", "g++", "clang++") if name):
+            return [
+                "compile: torch.compile needs a C++ compiler, and none is installed; install g++ or set it to false"
+            ]
         return []
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lexmill.execution import Execution
+from lexmill.execution import Execution, MicroBatch
 from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.models.gpt import GPT
 from lexmill.params import AdamW, CosineSchedule, GPTShape
@@ -103,6 +103,7 @@ def settings(steps: int = 12, **changes: Any) -> TrainingSettings:
 
 def execution(root: Path, **changes: Any) -> Execution:
     """One thread, a checkpoint after each step."""
+    changes["micro_batch"] = MicroBatch.parse(changes.get("micro_batch", "whole"))
     return Execution(**{"threads": 1, "checkpoint_root": str(root), "checkpoint_seconds": 0.0, **changes})
 
 

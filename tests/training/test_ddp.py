@@ -43,7 +43,7 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
         "task": {"rows": 5, "ragged": True},
         "settings": {"steps": 8},
         "sober": True,
-        "execution": {"micro_batch_tokens": 7},
+        "execution": {"micro_batch": 7},
     }
     out = tmp_path / "out.safetensors"
     stopped = run_two(tmp_path / "a", out, **plan, die_at=4, signal=int(signal.SIGTERM))

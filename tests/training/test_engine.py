@@ -60,12 +60,10 @@ def slow_training(task: ArithmeticTask, steps: int) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("micro", [0, 1, 14, 28])
-def test_however_a_batch_is_cut_the_step_is_that_of_plain_torch(tmp_path: Path, micro: int) -> None:
+@pytest.mark.parametrize("micro", ["whole", 1, 14, 28])
+def test_however_a_batch_is_cut_the_step_is_that_of_plain_torch(tmp_path: Path, micro: str | int) -> None:
     ours, theirs = ArithmeticTask(rows=7, ragged=True), ArithmeticTask(rows=7, ragged=True)
-    result = train(
-        ours, tmp_path, settings(keep="last", optimizer=SOBER), micro_batch_tokens=micro, checkpoint_seconds=1e9
-    )
+    result = train(ours, tmp_path, settings(keep="last", optimizer=SOBER), micro_batch=micro, checkpoint_seconds=1e9)
     losses = slow_training(theirs, 12)
     np.testing.assert_allclose([row["train_loss"] for row in result.rows], losses, rtol=1e-5)
     assert_same_weights(ours.module, theirs.module, 1e-5)
@@ -125,28 +123,79 @@ def test_the_last_looks_are_averaged_and_looked_at(tmp_path: Path) -> None:
     assert result.metrics["accuracy"] == 0.0  # the fifth look's
 
 
-class Breaking(ArithmeticTask):
-    """Its loss becomes infinite at step 6, or only the gradient does."""
+class WeightsAt:
+    """The weights before each step, from `first` on."""
 
-    def __init__(self, gradient_only: bool) -> None:
+    def __init__(self, task: ArithmeticTask, first: int) -> None:
+        self.seen: dict[int, dict[str, Tensor]] = {}
+        batch = task.batch
+
+        def noting(step: int, rank: int, world: int) -> Arrays:
+            self.seen[step] = snapshot(task.module) if step >= first else {}
+            return batch(step, rank, world)
+
+        task.batch = noting  # type: ignore[method-assign]
+
+
+class Breaking(ArithmeticTask):
+    """Its loss is infinite at these steps (from 1), or only its gradient is."""
+
+    def __init__(self, at: set[int], gradient_only: bool = False) -> None:
         super().__init__()
-        self.gradient_only, self.seen = gradient_only, 0
+        self.at, self.gradient_only, self.seen = at, gradient_only, 0
 
     def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | int]:
         loss, count = super().loss_sum(module, batch)
         if module.training:
             self.seen += 1
-        if module.training and self.seen == 6:
+        if module.training and self.seen in self.at:
             loss = (loss - loss.detach()).sqrt() if self.gradient_only else loss * math.inf
         return loss, count
 
 
-@pytest.mark.parametrize(("gradient_only", "what"), [(False, "loss"), (True, "gradient")])
-def test_what_is_not_finite_ends_the_training_unsaved(tmp_path: Path, gradient_only: bool, what: str) -> None:
-    task = Breaking(gradient_only)
-    with pytest.raises(UserError, match=rf"the {what} is not finite at step 6 .*lower optimizer\.lr"):
-        train(task, tmp_path)
+@pytest.mark.parametrize("gradient_only", [False, True])
+def test_a_broken_step_is_not_taken_but_counted_and_told(
+    tmp_path: Path, gradient_only: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = Breaking({6}, gradient_only)
+    before = WeightsAt(task, 5)
+    result = train(task, tmp_path, settings(keep="last"))
+    assert (result.step, result.skipped, result.tokens) == (12, 1, 12 * 6 * 7)
+    assert [row["skipped"] for row in result.rows] == [0] * 5 + [1] * 7
+    assert [row["step"] for row in result.rows if "train_loss" not in row] == [6]
+    assert all(math.isfinite(value) for row in result.rows for value in row.values())
+    what = "the gradient's norm is" if gradient_only else "the loss is inf"
+    assert f"step 6 is skipped: {what}" in capsys.readouterr().err
+    assert all(torch.equal(value, before.seen[6][name]) for name, value in before.seen[5].items())
+    assert not all(torch.equal(value, before.seen[7][name]) for name, value in before.seen[6].items())
     assert all(value.isfinite().all() for value in snapshot(task.module).values())
+
+
+def test_too_many_broken_steps_end_the_training_with_a_sound_checkpoint(tmp_path: Path) -> None:
+    task = Breaking(set(range(4, 40)))
+    with pytest.raises(UserError, match="step 14 would be the 11th skipped"):
+        train(task, tmp_path, settings(steps=40))
+    assert all(value.isfinite().all() for value in snapshot(task.module).values())
+
+
+class Spoiled(ArithmeticTask):
+    """Its weights break between two steps, while loss and gradient are sound."""
+
+    def batch(self, step: int, rank: int, world: int) -> Arrays:
+        if step == 5:
+            with torch.no_grad():
+                self.module.norm.weight[0] = math.nan  # type: ignore[union-attr, operator, index]
+        return super().batch(step, rank, world)
+
+    def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | int]:
+        if module.training and not module.norm.weight.isfinite().all():
+            return sum((p * 0).nan_to_num().sum() for p in module.parameters()) + torch.tensor(1.0), 1
+        return super().loss_sum(module, batch)
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"'norm\.weight' of weights.safetensors is not finite any more"):
+        train(Spoiled(), tmp_path, settings(steps=40))
     (folder,) = tmp_path.iterdir()
     assert sorted(path.name for path in folder.glob("step-*")) == ["step-00000004", "step-00000005"]
 

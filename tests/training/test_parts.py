@@ -12,24 +12,44 @@ from lexmill.training.curve import COLUMNS, Curve, write_csv
 
 
 def test_a_curves_loss_is_that_of_all_targets_since_the_row_before(tmp_path: Path) -> None:
-    curve = Curve.of_length(1200)
-    assert (curve.every, curve.due(2), curve.due(3)) == (3, False, True)
+    curve = Curve(every=3)
+    assert (curve.due(2), curve.due(3)) == (False, True)
     for loss, count in [(10.0, 2), (30.0, 10), (2.0, 1)]:
         curve.add(loss, count)
+    curve.skip(4)
     curve.row(3, 0.5, 0.01, 1.5, None)
-    curve.row(3, 0.5, 0.01, 1.5, 2.25)
+    curve.row(3, 0.5, 0.01, None, 2.25)
     write_csv(tmp_path / "c.csv", curve.rows)
     assert (tmp_path / "c.csv").read_text(encoding="utf-8").split("\n") == [
         ",".join(COLUMNS),
-        "3,13,0.5,3.2307692,,0.01,1.5",
-        "3,13,0.5,,2.25,0.01,1.5",
+        "3,17,0.5,3.2307692,,0.01,1.5,1",
+        "3,17,0.5,,2.25,0.01,,1",
         "",
     ]
-    again = Curve.of_length(1200)
+    again = Curve()
     again.restore(curve.state())
     assert again == curve
     assert again.last("valid_loss") == 2.25
     assert again.last("train_loss") == pytest.approx(42 / 13)
+
+
+def test_a_long_curve_grows_thinner_and_loses_no_target() -> None:
+    """Step s has s targets of loss 1 / s each but for every tenth, which is skipped; a look every 700 steps."""
+    curve = Curve()
+    for step in range(1, 3001):
+        if step % 10:
+            curve.add(1.0, step)
+        else:
+            curve.skip(step)
+        if step % 700 == 0 or curve.due(step):
+            curve.row(step, 0.0, 0.1, 1.0, 2.0 if step % 700 == 0 else None)
+    assert curve.every == 4
+    assert 400 <= len(curve.rows) <= 804
+    steps = [int(row["step"]) for row in curve.rows]
+    assert steps == [step for step in range(1, 3001) if step % 4 == 0 or step % 700 == 0]
+    for before, row in zip([0, *steps], curve.rows, strict=False):
+        taken = [step for step in range(before + 1, int(row["step"]) + 1) if step % 10]
+        assert row["train_loss"] == pytest.approx(len(taken) / sum(taken))
 
 
 def test_seeds_are_unrelated_and_stable() -> None:

@@ -5,28 +5,35 @@
         identity.json            what the fingerprint was made of
         step-00000200/           written beside, flushed, renamed
             weights.safetensors  optimizer.safetensors  best.safetensors  recent-0.safetensors ...  random.safetensors
+            weights-00000-of-00002.safetensors ...      in place of one file, where ranks hold parts of a model
             state.json           step, curve, best so far, random states that are no tensors
             COMPLETE             JSON with the hash of every file, written last: readers trust nothing without it
 
-Only safetensors and JSON: nothing in a checkpoint is unpickled. The newest two are kept. The folder goes when the
-stage is done and its outputs are in place.
+Only safetensors and JSON: nothing in a checkpoint is unpickled. Each rank writes what it alone holds; the first waits
+for the others' hashes, which they leave as files, and marks the whole. The newest two are kept, and for good those
+that were asked for every so many steps and the last from which a longer training can go on.
 """
 
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
-from collections.abc import Iterator, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lexmill.errors import RetryableError, UserError
-from lexmill.storage import fingerprint, new_folder, read_json, sha256_file, write_json
+from lexmill.storage import fingerprint, flush_folder, read_json, sha256_file, write_json
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from lexmill.training.pieces import Piece, Reader
 
 _MARK = "COMPLETE"
 _STATE = "state.json"
@@ -34,14 +41,42 @@ _IDENTITY = "identity.json"
 _SUFFIX = ".safetensors"
 _KEPT = 2
 
+Stays = Literal["", "milestone", "fork"]
+"""Why a checkpoint outlives the newest two: asked for every so many steps, or a longer training can go on from it."""
+
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint as read: JSON state, and named tensors by file (`weights`, `optimizer`, ...)."""
+    """A checkpoint as found: JSON state, and tensors by file (`weights`, `optimizer`, ...), read when asked for."""
 
     step: int
     state: dict[str, Any]
-    tensors: dict[str, dict[str, Tensor]]
+    files: dict[str, Reader]
+
+    def read(self, name: str) -> dict[str, Tensor]:
+        """All tensors of one file, whole."""
+        return self.files[name].whole()
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which part of a checkpoint this process writes.
+
+    Attributes:
+        rank, world: among the processes that write.
+        attempt: a number that they have in common and no earlier run had.
+        given_up: set when the training has failed and nobody should be waited for.
+    """
+
+    rank: int = 0
+    world: int = 1
+    attempt: int = field(default_factory=os.getpid)
+    given_up: threading.Event = field(default_factory=threading.Event)
+
+    def file(self, name: str) -> str:
+        """The file of one group of tensors."""
+        part = f"-{self.rank:05d}-of-{self.world:05d}" if self.world > 1 else ""
+        return f"{name}{part}{_SUFFIX}"
 
 
 class CheckpointFolder:
@@ -55,6 +90,7 @@ class CheckpointFolder:
 
     def __init__(self, root: str | Path, name: str, identity: Mapping[str, Any]) -> None:
         self.identity = dict(identity)
+        self.name = name
         self.path = Path(root).absolute() / f"{name}-{fingerprint(self.identity)}"
 
     @contextmanager
@@ -75,42 +111,114 @@ class CheckpointFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RetryableError(f"another run trains this very model now ({self.path}); wait for it") from None
+            for stale in self.path.glob(".step-*.tmp"):  # of a writer that was killed
+                shutil.rmtree(stale)
             yield
 
-    def save(self, step: int, state: Mapping[str, Any], tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Write the checkpoint of `step`, mark it complete, and remove all but the newest two."""
-        from safetensors.torch import save_file
+    def save(
+        self,
+        step: int,
+        state: Mapping[str, Any],
+        tensors: Mapping[str, Mapping[str, Piece | Tensor]],
+        *,
+        stays: Stays = "",
+        share: Share | None = None,
+    ) -> None:
+        """Write this process's part of the checkpoint of `step`; the first marks it complete when all have written.
 
-        identity = self.path / _IDENTITY
+        All but the newest two are then removed, but for those that stay.
+
+        Raises:
+            UserError: a number is not finite: the checkpoint is not made.
+        """
+        share = share or Share()
+        beside = self.path / f".step-{step:08d}.{share.attempt}.tmp"
+        beside.mkdir(parents=True, exist_ok=True)
+        try:
+            hashes = {
+                share.file(name): _write(beside / share.file(name), named) for name, named in tensors.items() if named
+            }
+        except BaseException as error:
+            if share.rank:
+                write_json(beside / _part(share.rank), {"error": str(error)})
+            raise
+        if share.rank:
+            write_json(beside / _part(share.rank), {"files": hashes})
+            return
+        for rank in range(1, share.world):
+            hashes |= _part_of(beside / _part(rank), share.given_up)
+        write_json(beside / _STATE, {**state, "step": step, "identity": self.identity})
+        hashes[_STATE] = sha256_file(beside / _STATE)
+        self._place(beside, step, {"step": step, "files": hashes, "stays": stays})
+
+    def _place(self, beside: Path, step: int, mark: dict[str, Any]) -> None:
+        """Move a written checkpoint into place, mark it, and remove what it makes superfluous."""
+        identity, target = self.path / _IDENTITY, self.path / f"step-{step:08d}"
         if not identity.exists():
             write_json(identity, self.identity)
-        target = self.path / f"step-{step:08d}"
-        with new_folder(target) as folder:
-            for name, named in tensors.items():
-                save_file(dict(named), folder / f"{name}{_SUFFIX}")
-            write_json(folder / _STATE, {**state, "step": step, "identity": self.identity})
-            hashes = {path.name: sha256_file(path) for path in sorted(folder.iterdir())}
-        write_json(target / _MARK, {"step": step, "files": hashes})
+        flush_folder(beside)
+        if target.exists():
+            shutil.rmtree(target)
+        os.rename(beside, target)
+        flush_folder(self.path)
+        write_json(target / _MARK, mark)
         steps = self._steps()
         now = steps.index(target)
-        # Later ones are damaged or were never marked: this training has passed over them.
-        for other in steps[: max(0, now + 1 - _KEPT)] + steps[now + 1 :]:
+        # Later ones are damaged, were never marked, or belong to a training of another length: all were passed over.
+        earlier, later = ([one for one in part if not _stays(one)] for part in (steps[:now], steps[now + 1 :]))
+        for other in earlier[: max(0, len(earlier) + 1 - _KEPT)] + later:
             shutil.rmtree(other)
 
-    def latest(self) -> Saved | None:
-        """The newest complete checkpoint, or None; one that is unmarked or damaged is passed over.
+    def latest(self, usable: Callable[[dict[str, Any]], bool] = lambda _: True) -> int | None:
+        """The step of the newest complete checkpoint that is `usable` by its state; damaged ones are passed over.
 
         Raises:
             UserError: when it was made by another training, naming what differs.
         """
         for folder in reversed(self._steps()):
-            if self._sound(folder):
-                return self._read(folder)
+            if self._sound(folder) and usable(self._state(folder)):
+                return int(folder.name.removeprefix("step-"))
         return None
 
-    def remove(self) -> None:
-        """Remove all of it: the training is done and its outputs are in place."""
-        shutil.rmtree(self.path, ignore_errors=True)
+    def open(self, step: int) -> Saved:
+        """A checkpoint that `latest` found."""
+        from lexmill.training.pieces import Reader
+
+        folder = self.path / f"step-{step:08d}"
+        groups: dict[str, list[Path]] = {}
+        for path in sorted(folder.glob(f"*{_SUFFIX}")):
+            name, _, part = path.name.removesuffix(_SUFFIX).rpartition("-of-")
+            groups.setdefault(name.rpartition("-")[0] if name else part, []).append(path)
+        return Saved(step, self._state(folder), {name: Reader(paths) for name, paths in groups.items()})
+
+    def relatives(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> list[tuple[Path, dict[str, Any]]]:
+        """Folders of the same name whose identity is the same after `change`, with their identities; not this one."""
+        found = []
+        for folder in sorted(self.path.parent.glob(f"{self.name}-*")):
+            try:
+                identity = read_json(folder / _IDENTITY)
+                if (
+                    folder != self.path
+                    and any(folder.glob(f"step-*/{_MARK}"))
+                    and change(identity) == change(self.identity)
+                ):
+                    found.append((folder, identity))
+            except (OSError, ValueError, KeyError, TypeError, AttributeError):
+                continue
+        return found
+
+    def finish(self) -> None:
+        """The training is done and its outputs are in place: remove all but what is kept for good.
+
+        Those are the milestones, and the last checkpoint from which a longer training can go on.
+        """
+        kept = [folder for folder in self._steps() if _stays(folder) == "milestone"]
+        kept += [folder for folder in self._steps() if _stays(folder) == "fork"][-1:]
+        for folder in self._steps():
+            if folder not in kept:
+                shutil.rmtree(folder)
+        if not kept:
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def _steps(self) -> list[Path]:
         return sorted(self.path.glob("step-*"))
@@ -123,10 +231,8 @@ class CheckpointFolder:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return False
 
-    def _read(self, folder: Path) -> Saved:
-        from safetensors.torch import load_file
-
-        state = read_json(folder / _STATE)
+    def _state(self, folder: Path) -> dict[str, Any]:
+        state: dict[str, Any] = read_json(folder / _STATE)
         differing = [
             key
             for key in sorted({*self.identity, *state["identity"]})
@@ -137,5 +243,43 @@ class CheckpointFolder:
                 f"this checkpoint belongs to another training; what differs: {', '.join(differing)}. Remove the folder",
                 folder,
             )
-        tensors = {path.name.removesuffix(_SUFFIX): load_file(path) for path in sorted(folder.glob(f"*{_SUFFIX}"))}
-        return Saved(step=state["step"], state=state, tensors=tensors)
+        return state
+
+
+def _stays(folder: Path) -> str:
+    """Why a checkpoint is kept for good; empty where it is not."""
+    try:
+        return str(read_json(folder / _MARK).get("stays", ""))
+    except (OSError, ValueError, AttributeError):
+        return ""
+
+
+def _write(path: Path, named: Mapping[str, Piece | Tensor]) -> str:
+    from lexmill.training.pieces import Piece, write
+
+    pieces = {name: one if isinstance(one, Piece) else Piece.of(one) for name, one in named.items()}
+    for name, piece in pieces.items():
+        if piece.data.is_floating_point() and not piece.data.isfinite().all():
+            raise UserError(
+                f"'{name}' of {path.name} is not finite any more and was not saved: lower optimizer.lr, lengthen"
+                " schedule.warmup or set clip_norm; the same command goes on from the checkpoint before"
+            )
+    return write(path, pieces)
+
+
+def _part(rank: int) -> str:
+    return f"rank-{rank:05d}.json"
+
+
+def _part_of(path: Path, given_up: threading.Event) -> dict[str, str]:
+    """The hashes that another rank leaves when it has written, waited for and removed."""
+    while not path.exists():
+        if given_up.is_set():
+            raise RetryableError(f"another process of this training has ended before it wrote {path}; run again")
+        time.sleep(0.01)
+    part = read_json(path)
+    if "error" in part:
+        raise UserError(part["error"])
+    path.unlink()
+    files: dict[str, str] = part["files"]
+    return files

@@ -3,9 +3,9 @@
 Key properties:
 * The gradient of a step is that of (sum of losses) / (number of targets) over the whole global batch, however it was
   cut into micro-batches and ranks: sums are backpropagated, and divided once by the count of all.
-* Data, learning rate and dropout are functions of (seed, step, micro-batch, rank), so a resumed training makes the
-  same weights and optimizer state, to the bit, as one that was never stopped.
-* A loss or gradient that is not finite ends the training before it touches the weights.
+* Data, learning rate and dropout are functions of (seed, step, micro-batch, data rank), so a resumed training makes
+  the same weights and optimizer state, to the bit, as one that was never stopped.
+* A step whose loss or gradient is broken, or whose loss stands far out, is not taken (`guard`).
 Cost beside the network's own: under a millisecond a step.
 """
 
@@ -22,15 +22,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexmill import progress
+from lexmill.errors import UserError
 from lexmill.execution import Execution
+from lexmill.training import continuing
 from lexmill.training.checkpoints import CheckpointFolder
 from lexmill.training.memory import keep_freed_memory
+from lexmill.training.micro_batch import memory_told
 from lexmill.training.seeding import derive, seed_all
 from lexmill.training.settings import TrainingSettings
 from lexmill.training.task import Task
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
+
+    from lexmill.training.watching import Watch
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class FitResult:
         metrics: the valid metrics of the kept weights.
         rows: the curve, see `curve.COLUMNS`.
         stopped_early: whether patience ended it.
+        skipped: steps that the guard did not take.
         seconds, steps_now: wall time and steps of this process alone (after a resume the rest only).
         first_rank: whether this process is the one that writes the results.
     """
@@ -56,6 +62,7 @@ class FitResult:
     metrics: dict[str, float]
     rows: list[dict[str, float]]
     stopped_early: bool
+    skipped: int
     seconds: float
     steps_now: int
     first_rank: bool
@@ -84,45 +91,48 @@ def fit(
     *,
     name: str,
     identity: Mapping[str, Any],
+    watch: Watch | None = None,
 ) -> FitResult:
     """Train `task.module` from where the newest checkpoint of the same identity left it, or from the start.
 
-    Under `ddp` each device is a process that runs the caller's whole command: whoever writes results asks
+    With more than one device each is a process that runs the caller's whole command: whoever writes results asks
     `first_rank` first.
 
     Args:
         name: the model's name, for the bar and the checkpoint folder.
         identity: what, beside the settings, the trajectory is a function of (inputs, code, seeds): plain JSON data.
-            The checkpoints stay until `checkpoint_folder(...).remove()`, which the stage calls when its outputs are
+            The checkpoints stay until `checkpoint_folder(...).finish()`, which the stage calls when its outputs are
             in place.
+        watch: sees the training on its first rank; the caller closes it.
 
     Raises:
-        UserError: a loss that is not finite (naming the step), or a checkpoint that belongs to another training.
+        UserError: too many steps had to be skipped (naming the last), memory ended, a checkpoint belongs to another
+            training, or this machine or network cannot do what the execution settings ask for.
         Terminated, Interrupted: after SIGTERM or Ctrl-C, with a checkpoint written.
         RetryableError: when another process trains the same.
     """
     from contextlib import nullcontext
 
+    from lexmill.training import parallel
     from lexmill.training.loop import TrainingModule
 
+    _check_device(execution)
+    parallel.check(task.module, execution)
     set_threads(execution)
     keep_freed_memory()
     folder = checkpoint_folder(settings, execution, name, identity)
     first = all(int(os.environ.get(rank) or 0) == 0 for rank in ("LOCAL_RANK", "NODE_RANK", "RANK"))
-    with folder.locked() if first else nullcontext():
+    with folder.locked() if first else nullcontext(), progress.bar(name, settings.steps) as bar:
         seed_all(derive(settings.seed, "training"))  # for whatever draws outside of a step
-        loop = TrainingModule(task, settings, execution, folder)
-        start = loop.resume()
-        if start and first:
-            progress.say(f"{name}: goes on after step {start}")
+        loop = TrainingModule(task, settings, execution, folder, bar=bar, watch=watch)
         begun = time.monotonic()
         loop.stopping.install()
         try:
-            with progress.bar(name, settings.steps) as bar:
-                if start:
-                    bar.update(start)
-                loop.bar = bar
-                _trainer(settings, execution).fit(loop, train_dataloaders=_Steps(start, settings.steps))
+            with memory_told(execution.micro_batch.tokens):
+                _trainer(settings, execution).fit(loop)
+        except BaseException:
+            loop.give_up()
+            raise
         finally:
             loop.stopping.restore()
     train_loss = loop.curve.last("train_loss")
@@ -134,8 +144,9 @@ def fit(
         metrics=loop.keeper.metrics,
         rows=loop.curve.rows,
         stopped_early=loop.step < settings.steps,
+        skipped=loop.guard.skipped,
         seconds=time.monotonic() - begun,
-        steps_now=loop.step - start,
+        steps_now=loop.step - loop.started_at,
         first_rank=first,
     )
 
@@ -144,24 +155,20 @@ def checkpoint_folder(
     settings: TrainingSettings, execution: Execution, name: str, identity: Mapping[str, Any]
 ) -> CheckpointFolder:
     """Where `fit` with the same arguments keeps its resumable checkpoints."""
-    import dataclasses
-
     return CheckpointFolder(
-        Path(execution.checkpoint_root), name, {**identity, "settings": dataclasses.asdict(settings)}
+        Path(execution.checkpoint_root), name, {**identity, "settings": continuing.identity(settings)}
     )
 
 
-class _Steps:
-    """The optimizer steps still to do; what Lightning takes for a data loader."""
+def _check_device(execution: Execution) -> None:
+    import torch
 
-    def __init__(self, start: int, stop: int) -> None:
-        self._steps = range(start, stop)
-
-    def __len__(self) -> int:
-        return len(self._steps)
-
-    def __iter__(self) -> Any:
-        return iter(self._steps)
+    there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    found = there[execution.accelerator]
+    if found == 0:
+        raise UserError(f"accelerator: there is no {execution.accelerator} device here that torch can use; choose cpu")
+    if execution.accelerator == "cuda" and found < execution.devices:
+        raise UserError(f"devices: {execution.devices} are asked for, but this machine has {found}")
 
 
 def _trainer(settings: TrainingSettings, execution: Execution) -> Trainer:
@@ -170,12 +177,18 @@ def _trainer(settings: TrainingSettings, execution: Execution) -> Trainer:
         logging.getLogger(noisy).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="lightning")
     from lightning.pytorch import Trainer
-    from lightning.pytorch.strategies import DDPStrategy, Strategy
+    from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 
     strategy: str | Strategy = "auto"
+    backend = "nccl" if execution.accelerator == "cuda" else "gloo"
     if execution.strategy == "ddp":
-        backend = "nccl" if execution.accelerator == "cuda" else "gloo"
         strategy = DDPStrategy(process_group_backend=backend, broadcast_buffers=False)
+    elif execution.sharded:
+        strategy = ModelParallelStrategy(
+            data_parallel_size=execution.world // execution.tensor_parallel,
+            tensor_parallel_size=execution.tensor_parallel,
+            process_group_backend=backend,
+        )
     return Trainer(
         accelerator=execution.accelerator,
         devices=execution.devices,

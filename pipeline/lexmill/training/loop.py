@@ -1,228 +1,424 @@
 """The Lightning module behind `engine.fit`: one optimizer step per training_step, by manual optimisation.
 
-Lightning brings devices, precision, processes and the gradient exchange of data-parallel training; the order of the
-data, the accumulation, the looks at valid and the checkpoints are ours.
+Lightning brings devices, precision and processes; the order of the data, the accumulation, the looks at valid and the
+checkpoints are ours. A training is always in one of two states, and a checkpoint can hold either: `settled`, when the
+look and the row that belong to the newest step are done, and not yet settled, right after the update.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-import torch.distributed
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from lexmill import progress
 from lexmill.errors import UserError
 from lexmill.execution import Execution
-from lexmill.models.common.state import load_weights, snapshot
+from lexmill.models.common.state import load_weights, snapshot, weights
 from lexmill.progress import Bar
-from lexmill.training import optimizers, random_states, schedules
-from lexmill.training.checkpoints import CheckpointFolder, Saved
+from lexmill.training import continuing, gradients, micro_batch, optimizers, parallel, random_states, schedules
+from lexmill.training.checkpoints import CheckpointFolder, Saved, Stays
 from lexmill.training.curve import Curve
+from lexmill.training.guard import Guard
 from lexmill.training.keeping import Keeper
+from lexmill.training.looking import StoppedWhileLooking, blank, look
+from lexmill.training.ranks import Ranks, scalars
+from lexmill.training.saving import Saver
 from lexmill.training.seeding import derive, seed_step
 from lexmill.training.settings import TrainingSettings
 from lexmill.training.stopping import Stopping
-from lexmill.training.task import Task, micro_batches, tensors
+from lexmill.training.task import Arrays, Task, micro_batches, tensors
+from lexmill.training.watching import Watch
+
+NOTHING_LEFT = -1
+"""In place of a step, where a resumed training has made all of them: Lightning leaves out the end of an empty epoch."""
 
 
 class TrainingModule(LightningModule):
     """Runs a `Task` under a Lightning trainer."""
 
-    bar: Bar
-
-    def __init__(self, task: Task, settings: TrainingSettings, execution: Execution, folder: CheckpointFolder) -> None:
+    def __init__(
+        self,
+        task: Task,
+        settings: TrainingSettings,
+        execution: Execution,
+        folder: CheckpointFolder,
+        *,
+        bar: Bar,
+        watch: Watch | None,
+    ) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.module: nn.Module = task.module
         self.task, self.settings, self.execution, self.folder = task, settings, execution, folder
-        self.curve = Curve.of_length(settings.steps)
+        self.module: nn.Module = task.module
+        self.curve, self.guard = Curve(), Guard()
         self.keeper = Keeper(
-            task.metric, task.higher_is_better, settings.keep, settings.average_last, settings.patience
+            task.metric,
+            task.higher_is_better,
+            settings.keep,
+            settings.average_last,
+            settings.patience,
+            settings.ema_decay,
         )
         self.stopping = Stopping()
+        self.bar = bar
+        self.watch, self._watched = watch or Watch(folder.name), watch is not None  # one that is not started is idle
+        self.started_at = 0  # optimizer steps that an earlier process made
         self.step = 0  # optimizer steps done
-        self._saved: Saved | None = None
+        self.ranks: Ranks
+        self._saver: Saver
         self._optimizers: optimizers.Optimizers
+        self._saved: Saved | None = None
+        self._micro_batch = execution.micro_batch.tokens
+        self._settled = True
         self._stop_signal = 0
+        self._save_now = False
         self._next_checkpoint = 0.0
+        self._saved_step = -1
         self._row: dict[str, float] = {}
 
     # ---------------------------------------------------------------- start
 
-    def resume(self) -> int:
-        """Take up the newest checkpoint, if there is one; returns the steps already done."""
-        saved = self.folder.latest()
-        if saved is not None:
-            load_weights(self.module, saved.tensors["weights"], "the checkpoint's weights")
-            self.curve.restore(saved.state["curve"])
-            looked = {name: one for name, one in saved.tensors.items() if name == "best" or "recent-" in name}
-            self.keeper.restore(saved.state["keeper"], looked)
-            self.step = saved.step
-            self._saved = saved
-        return self.step
+    def setup(self, stage: str) -> None:
+        """All processes are there: the first one chooses the checkpoint to go on from."""
+        device = self.trainer.strategy.root_device
+        self.ranks = Ranks.of(self.global_rank, self.trainer.world_size, self.execution.tensor_parallel, device)
+        step = -1
+        if self.ranks.first:
+            newest = self.folder.latest(lambda state: continuing.usable(self.settings, state))
+            step = -1 if newest is None else newest
+            refusal = continuing.refusal(self.folder, self.settings) if newest is None else None
+            if refusal is not None:
+                progress.say(f"{self.folder.name}: {refusal}")
+        step = self.ranks.from_first(step)
+        if step >= 0:
+            self._saved = self.folder.open(step)
+            self.started_at = self.step = self._saved_step = step
+        self._saver = Saver(self.folder, self.ranks, self.execution.sharded)
+
+    def configure_model(self) -> None:
+        mesh = self.device_mesh if self.execution.sharded else None
+        module = parallel.prepare(self.task.module, self.execution, mesh)
+        if module is not self.module:
+            self.module = module
+            parallel.release(self.task.module)
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         self._optimizers = optimizers.build(self.module, self.settings.optimizer)
-        if self._saved is not None:
-            self._optimizers.load_state_tensors(self._saved.tensors["optimizer"])
-            random_states.restore(self._saved.tensors["random"], self._saved.state["random"])
-            self._saved = None  # frees its memory
         return self._optimizers.parts
+
+    def train_dataloader(self) -> Any:
+        return _Steps(self.step, self.settings.steps)
 
     def on_train_start(self) -> None:
         self.stopping.install()  # Lightning has just put its own handlers in place
+        if self._saved is not None:
+            self._resume(self._saved)
+            self._saved = None  # closes its files
         self._next_checkpoint = time.monotonic() + self.execution.checkpoint_seconds
+        if self.ranks.first:
+            if self.step:
+                progress.say(f"{self.folder.name}: goes on after step {self.step}")
+            if self._watched:
+                self.watch.start(self.step, self.folder.path.name)
+        if self.step:
+            self.bar.update(self.step if self._settled else self.step - 1)
+        if self.execution.micro_batch.auto:
+            self._micro_batch = self._found_micro_batch()
+        if not self._settled:
+            self._settle()
+
+    def _resume(self, saved: Saved) -> None:
+        """Take up a checkpoint: of what ranks share each reads its own part."""
+        own = weights(self.module)
+        read = {
+            name: {key: files.like(key, own[key]) for key in files.names()}
+            for name, files in saved.files.items()
+            if name not in ("optimizer", "random")
+        }
+        load_weights(self.module, read.pop("weights"), "the checkpoint's weights")
+        state = saved.state
+        self.keeper.restore(state["keeper"], read)
+        self.curve.restore(state["curve"])
+        self.guard.restore(state["guard"])
+        self._settled, self._row = state["settled"], state["row"]
+        if "optimizer" in saved.files:
+            self._optimizers.load_state_tensors(self._optimizer_state(saved, own))
+        random_states.restore(saved.read("random"), state["random"])
+
+    def _optimizer_state(self, saved: Saved, own: dict[str, Tensor]) -> dict[str, Tensor]:
+        files = saved.files["optimizer"]
+        found = {}
+        for path in files.names():
+            parameter = own.get(path.rpartition("/")[0])
+            shape = files.shape(path)
+            alike = parameter is not None and tuple(parameter.shape) == shape
+            template = parameter if alike and parameter is not None else torch.empty(shape, device="meta")
+            found[path] = files.like(path, template)
+        return found
+
+    def _found_micro_batch(self) -> int:
+        """What `micro_batch: auto` finds, by forward and backward without exchange."""
+
+        def trial(part: Arrays) -> None:
+            with self._no_exchange(), self.trainer.precision_plugin.train_step_context():
+                loss, _ = self.task.loss_sum(self.module, tensors(part, self.device))
+            loss.backward()
+
+        return micro_batch.choose(
+            self.task.batch(0, self.ranks.data_rank, self.ranks.data_world),
+            trial,
+            self.module,
+            kept=self.folder.path / "micro_batch.json",
+            key={"devices": self.ranks.world, "threads": torch.get_num_threads()},
+            agree=self.ranks.largest,
+        )
 
     # ---------------------------------------------------------------- a step
 
     def training_step(self, step: int, _batch_index: int) -> None:
         """Forward and backward over this rank's micro-batches of global batch `step`, then one update."""
-        rows = self.task.batch(step, self.global_rank, self.trainer.world_size)
-        parts = micro_batches(rows, self.execution.micro_batch_tokens)
-        total, count = 0.0, 0
-        for index, part in enumerate(parts):
-            seed_step(derive(self.settings.seed, "step", step, index, self.global_rank), self.device)
+        if step == NOTHING_LEFT or self.keeper.exhausted:
+            return
+        losses: list[Tensor] = []
+        counts: list[Tensor | int] = []
+        parts = list(self._parts(step))
+        for index, (part, weighs) in enumerate(parts):
+            seed_step(derive(self.settings.seed, "step", step, index, self.ranks.data_rank), self.device)
             with nullcontext() if index == len(parts) - 1 else self._no_exchange():
                 loss, targets = self.task.loss_sum(self.module, tensors(part, self.device))
-                self.manual_backward(loss)
-            total += float(loss.detach())
-            count += int(targets)
+                self.manual_backward(loss if weighs else loss * 0.0)
+            if weighs:
+                losses.append(loss)
+                counts.append(targets)
         if not parts:
             self._empty_share()
-        self._update(step + 1, total, count)
+        self._update(step + 1, losses, counts)
 
-    def _no_exchange(self) -> Any:
-        """Gradients are exchanged in the last micro-batch only."""
+    def _parts(self, step: int) -> Iterator[tuple[Arrays, bool]]:
+        """This rank's micro-batches; where a forward pass is an exchange, as many as the rank with most has.
+
+        Those that it only makes for the others weigh nothing.
+        """
+        ranks = self.ranks
+        parts = micro_batches(self.task.batch(step, ranks.data_rank, ranks.data_world), self._micro_batch)
+        yield from ((part, True) for part in parts)
+        if self._lockstep:
+            empty = blank(self.task, ranks)
+            yield from ((empty, False) for _ in range(ranks.largest(len(parts)) - len(parts)))
+
+    @property
+    def _lockstep(self) -> bool:
+        return self.execution.strategy == "fsdp" and self.ranks.data_world > 1
+
+    def _no_exchange(self) -> AbstractContextManager[None]:
+        """Under ddp, gradients are exchanged in the last micro-batch only."""
         wrapped = self.trainer.strategy.model
         return wrapped.no_sync() if isinstance(wrapped, DistributedDataParallel) else nullcontext()
 
     def _empty_share(self) -> None:
         """A rank without rows takes part in the exchange with zeros."""
-        if self.trainer.world_size > 1:
+        if self.ranks.data_world > 1:
             firsts = [p.reshape(-1)[0] for p in self.module.parameters() if p.requires_grad]
             self.manual_backward(torch.stack(firsts).sum() * 0.0)
 
-    def _update(self, step: int, total: float, count: int) -> None:
-        total, count = self._over_ranks(total, count)
-        factor = self._factor(step)
-        rate = self.settings.optimizer.lr * factor
-        if not math.isfinite(total):
-            raise self._not_finite("loss", step, rate)
+    def _update(self, step: int, losses: list[Tensor], counts: list[Tensor | int]) -> None:
+        grads = gradients.ready(self._optimizers.parameters())
+        total, count, norm = self._exchanged(losses, counts, gradients.norm(grads, self.ranks))
         if count == 0:
             raise UserError(f"the batch of step {step} holds no target; the train split may be empty")
-        gradients = [p.grad for p in self._optimizers.parameters() if p.grad is not None]
-        # Exchanged gradients are means over the ranks: world / count makes them the mean over all targets.
-        scale = self.trainer.world_size / count
-        norm = float(nn.utils.get_total_norm(gradients)) * scale
-        if not math.isfinite(norm):
-            raise self._not_finite("gradient", step, rate)
-        limit = self.settings.clip_norm
-        torch._foreach_mul_(gradients, scale * min(1.0, limit / norm) if 0 < limit < norm else scale)
-        self._optimizers.set_learning_rates(factor)
-        self._optimizers.step()
-        self._optimizers.zero_grad()
-        self.step = step
-        self.curve.add(total, count)
-        self._row = {"lr": rate, "grad_norm": norm, "train_loss": total / count}
-
-    def _factor(self, step: int) -> float:
+        # Exchanged gradients are means over the ranks: their number / count makes them the mean over all targets.
+        scale = self.ranks.data_world / count
+        loss, norm = total / count, norm * scale
         s = self.settings
-        return schedules.factor(s.schedule, step, steps=s.steps, warmup=s.warmup_steps, decay=s.decay_steps)
+        factor = schedules.factor(s.schedule, step, steps=s.steps, warmup=s.warmup_steps, decay=s.decay_steps)
+        rate = s.optimizer.lr * factor
+        reason = self.guard.judge(step, loss, norm)
+        if reason is None:
+            gradients.scale(grads, scale * min(1.0, s.clip_norm / norm) if 0 < s.clip_norm < norm else scale)
+            self._optimizers.set_learning_rates(factor)
+            self._optimizers.step()
+            self.keeper.update(self.module)
+            self.curve.add(total, count)
+        else:
+            self.curve.skip(count)
+            if self.ranks.first:
+                progress.say(f"{self.folder.name}: step {step} is skipped: {reason}")
+        self._optimizers.zero_grad()
+        self.step, self._settled = step, False
+        known = {"train_loss": loss, "grad_norm": norm}
+        self._row = {"lr": rate, **{name: value for name, value in known.items() if math.isfinite(value)}}
+        if self.ranks.first:
+            self.watch.step(step, count, loss=loss, lr=rate, grad_norm=norm, skipped=self.guard.skipped)
 
-    def _over_ranks(self, total: float, count: int) -> tuple[float, int]:
-        """Sum over ranks; a stop signal that any rank got is known to all at the same step."""
-        self._stop_signal = self.stopping.signal
-        if self.trainer.world_size == 1:
-            return total, count
-        sums = self._summed(torch.tensor([total, count, self._stop_signal], dtype=torch.float64))
-        self._stop_signal = self._stop_signal or int(sums[2] > 0) * 15
-        return float(sums[0]), int(sums[1])
+    def _exchanged(self, losses: list[Tensor], counts: list[Tensor | int], norm: Tensor) -> tuple[float, int, float]:
+        """The step's loss sum, targets and gradient norm (as exchanged) over all ranks.
 
-    def _summed(self, numbers: Tensor) -> Tensor:
-        if self.trainer.world_size > 1:
-            numbers = numbers.to(self.device)
-            torch.distributed.all_reduce(numbers)
-        return numbers.cpu()
-
-    def _not_finite(self, what: str, step: int, rate: float) -> UserError:
-        return UserError(
-            f"the {what} is not finite at step {step} (learning rate {rate:.3g}): lower optimizer.lr, lengthen"
-            " schedule.warmup_steps or set clip_norm; nothing of this step was saved"
+        All learn at the same step of a stop signal that any got, and that the first wants a checkpoint. The numbers are
+        fetched from the device at once: until then it need not be waited for.
+        """
+        on_device = [count for count in counts if isinstance(count, Tensor)]
+        numbers = scalars([*losses, *on_device, norm])
+        total = math.fsum(numbers[: len(losses)]) if all(map(math.isfinite, numbers)) else sum(numbers[: len(losses)])
+        count = sum(numbers[len(losses) : -1]) + sum(count for count in counts if isinstance(count, int))
+        if self.ranks.tensor_rank:  # one of those that learn from the same rows speaks for them
+            total, count = 0.0, 0
+        self._stop_signal, self._save_now = self.stopping.signal, self.ranks.first and self._checkpoint_due()
+        if self.ranks.world == 1:
+            return total, int(count), numbers[-1]
+        total, count, squares, signals, saves = self.ranks.summed(
+            [total, count, numbers[-1] ** 2, self._stop_signal, float(self._save_now)]
         )
+        self._stop_signal = self._stop_signal or int(signals > 0) * 15
+        self._save_now = saves > 0
+        return total, int(count), math.sqrt(squares) if squares >= 0 else math.nan
 
     # ---------------------------------------------------------------- between steps
 
-    def on_train_batch_end(self, *_: Any) -> None:
-        step, last = self.step, self.step == self.settings.steps
-        metrics: dict[str, float] | None = None
-        if last or step % self.settings.evaluate_every == 0:
-            metrics = self.look()
-            if not math.isfinite(metrics["valid_loss"]):
-                raise self._not_finite("valid loss", step, self._row["lr"])
-            self.keeper.look(step, metrics, self.module)
-        shown = {"loss": self._row["train_loss"], "lr": self._row["lr"]}
-        if metrics is not None or self.curve.due(step):
-            valid = None if metrics is None else metrics["valid_loss"]
-            self.curve.row(step, self.task.epochs(step), self._row["lr"], self._row["grad_norm"], valid)
-        newest = self.curve.last("valid_loss")
-        self.bar.update(1, **shown, **({} if newest is None else {"valid": newest}))
+    def on_train_batch_end(self, _outputs: Any, step: int, *_: Any) -> None:
+        if step == NOTHING_LEFT or self.keeper.exhausted:
+            self.trainer.should_stop = True
+            return
+        self._saver.check()
+        s = self.settings
+        every = self.execution.checkpoint_every_steps
+        stays: Stays = "milestone" if every and self.step % every == 0 else ""
+        if self.step == continuing.open_end(s):
+            stays = stays or "fork"
+        if stays:
+            self.save(stays)  # before the look, which a longer training may make at another step
+        self._settle()
+        self.watch.sample(self.step, self.module) if self.ranks.first and not self.execution.sharded else None
         if self.keeper.exhausted:
             self.trainer.should_stop = True
-        elif not last:
-            self._checkpoint_or_stop(step)
+        elif self.step < s.steps:  # a stop in the last step finds a finished training
+            if self._stop_signal or self._save_now:
+                self.save()
+            if self._stop_signal:
+                self._leave(self._stop_signal)
 
-    def _checkpoint_or_stop(self, step: int) -> None:
-        if self.global_rank == 0 and (self._stop_signal or time.monotonic() >= self._next_checkpoint):
+    def _settle(self) -> None:
+        """All that belongs to the step just made: the look at valid and the row of the curve, where they are due."""
+        step, metrics = self.step, None
+        if step == self.settings.steps or step % self.settings.evaluate_every == 0:
+            metrics = self._look_or_leave()
+            if not math.isfinite(metrics["valid_loss"]):
+                raise UserError(
+                    f"the valid loss is not finite after step {step} (learning rate {self._row['lr']:.3g}): lower"
+                    " optimizer.lr, lengthen schedule.warmup or set clip_norm; nothing of this step was saved"
+                )
+            self.keeper.look(step, metrics, self.module)
+        if metrics is not None or self.curve.due(step):
+            valid = None if metrics is None else metrics["valid_loss"]
+            self.curve.row(step, self.task.epochs(step), self._row["lr"], self._row.get("grad_norm"), valid)
+            if self.ranks.first:
+                self.watch.row({**self.curve.rows[-1], **(metrics or {})})
+        self._settled = True
+        shown = {name: self._row[key] for name, key in (("loss", "train_loss"), ("lr", "lr")) if key in self._row}
+        newest = self.curve.last("valid_loss")
+        self.bar.update(1, **shown, **({} if newest is None else {"valid": newest}), **self.watch.shown())
+
+    def _look_or_leave(self) -> dict[str, float]:
+        """A look; a stop signal on the way saves the step as it is, not yet settled, and ends the training."""
+        try:
+            return self._look()
+        except StoppedWhileLooking:
             self.save()
-            self._next_checkpoint = time.monotonic() + self.execution.checkpoint_seconds
-        if self._stop_signal:
-            raise self.stopping.error(step, self._stop_signal)
+            self._leave(self.stopping.signal or 15)
+            raise
 
-    @torch.no_grad()
-    def look(self) -> dict[str, float]:
-        """The metrics of the present weights on the whole valid split, over all ranks."""
-        self.module.eval()
-        with self.trainer.precision_plugin.val_step_context():
-            sums: Tensor | None = None
-            for rows in self.task.validation_batches(self.global_rank, self.trainer.world_size):
-                one = self.task.validation_sums(self.module, tensors(rows, self.device))
-                one = torch.as_tensor(one).to("cpu", torch.float64)
-                sums = one if sums is None else sums + one
-        self.module.train()
-        return self.task.validation_metrics(self._summed_or_zero(sums).tolist())
+    def _look(self) -> dict[str, float]:
+        """The metrics of the weights that are kept now, on the whole valid split, over all ranks."""
+        try:
+            with self.watch.aside(), self.keeper.shown(self.module):
+                return look(
+                    self.task,
+                    self.module,
+                    self.ranks,
+                    lockstep=self._lockstep,
+                    context=self.trainer.precision_plugin.val_step_context,
+                    stopped=lambda: self.stopping.signal,
+                )
+        finally:
+            parallel.reshard(self.module)
 
-    def _summed_or_zero(self, sums: Tensor | None) -> Tensor:
-        """The sum over ranks, where a rank without a batch does not know how many numbers there are."""
-        if self.trainer.world_size == 1:
-            if sums is None:
-                raise UserError("the valid split is empty; give splits.valid a larger share")
-            return sums
-        length = torch.tensor([0 if sums is None else len(sums)], dtype=torch.float64).to(self.device)
-        torch.distributed.all_reduce(length, op=torch.distributed.ReduceOp.MAX)
-        if int(length) == 0:
-            raise UserError("the valid split is empty; give splits.valid a larger share")
-        return self._summed(torch.zeros(int(length), dtype=torch.float64) if sums is None else sums)
+    def _leave(self, signal: int) -> None:
+        self._saver.wait()
+        raise self.stopping.error(self.step, signal)
 
-    def save(self) -> None:
-        """Write a checkpoint of the present state."""
-        self.folder.save(
-            self.step,
-            {"curve": self.curve.state(), "keeper": self.keeper.state(), "random": random_states.plain()},
-            {
-                "weights": snapshot(self.module),
-                "optimizer": self._optimizers.state_tensors(),
-                "random": random_states.tensors(),
-                **self.keeper.tensors(),
-            },
-        )
+    # ---------------------------------------------------------------- checkpoints
+
+    def _checkpoint_due(self) -> bool:
+        """Every `checkpoint_seconds`, but not while one is being written (with 0 after each step, and waited for)."""
+        due = time.monotonic() >= self._next_checkpoint
+        return due and (self.execution.checkpoint_seconds == 0 or not self._saver.busy)
+
+    def save(self, stays: Stays = "") -> None:
+        """Begin to write a checkpoint of the present state, if this step has none yet."""
+        if self.step == self._saved_step:
+            return
+        self._saved_step = self.step
+        with self.watch.aside():
+            self._saver.save(
+                self.step,
+                {
+                    "curve": self.curve.state(),
+                    "guard": self.guard.state(),
+                    "keeper": self.keeper.state(),
+                    "length": self.settings.steps,
+                    "open_end": continuing.open_end(self.settings),
+                    "random": random_states.plain(),
+                    "row": self._row,
+                    "settled": self._settled,
+                },
+                {
+                    "weights": weights(self.module),
+                    "optimizer": self._optimizers.named_state(),
+                    "random": random_states.tensors(),
+                    **self.keeper.tensors(),
+                },
+                stays,
+            )
+        self._next_checkpoint = time.monotonic() + self.execution.checkpoint_seconds
+
+    # ---------------------------------------------------------------- end
 
     def on_train_end(self) -> None:
         """Put the kept weights in place; averaged ones are new and are looked at once."""
+        self._saver.wait()
+        last = snapshot(self.module) if self.settings.keep == "average" else {}
         if self.keeper.apply(self.module):
-            self.keeper.metrics = self.look()
+            try:
+                self.keeper.metrics = self._look()
+            except StoppedWhileLooking:
+                load_weights(self.module, last)
+                self.save()
+                self._leave(self.stopping.signal or 15)
+        if self.module is not self.task.module:
+            parallel.gather(self.module, self.task.module, keep=self.ranks.first)
+        parallel.restore(self.task.module)
+
+    def give_up(self) -> None:
+        """The training has failed; what is being written is ended, and no other process waited for."""
+        if hasattr(self, "_saver"):
+            self._saver.give_up()
+
+
+class _Steps:
+    """The optimizer steps still to do; what Lightning takes for a data loader."""
+
+    def __init__(self, start: int, stop: int) -> None:
+        self._steps = range(start, stop) if start < stop else range(NOTHING_LEFT, NOTHING_LEFT + 1)
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def __iter__(self) -> Any:
+        return iter(self._steps)

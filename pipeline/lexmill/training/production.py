@@ -82,4 +82,4 @@ def produce(
         {"seconds": result.seconds, "steps": result.steps_now, **figures},
     )
     progress.say(f"{stage} {name}: {told}")
-    engine.checkpoint_folder(settings, execution, run, trajectory).remove()
+    engine.checkpoint_folder(settings, execution, run, trajectory).finish()

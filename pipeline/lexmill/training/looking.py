@@ -1,0 +1,90 @@
+"""A look at the valid split: sums over all its batches and all ranks, divided once.
+
+Ranks go from batch to batch in step: so a rank with fewer batches holds nobody up, a stop signal that one of them got
+is answered by all within a batch, and under a sharded strategy, where a forward pass is an exchange, all make as many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lexmill.errors import UserError
+from lexmill.training.ranks import Ranks
+from lexmill.training.task import Arrays, Task, tensors
+
+
+class StoppedWhileLooking(Exception):
+    """A stop signal came during the look; nothing of it was noted."""
+
+
+@torch.no_grad()
+def look(
+    task: Task,
+    module: nn.Module,
+    ranks: Ranks,
+    *,
+    lockstep: bool,
+    context: Callable[[], AbstractContextManager[None]],
+    stopped: Callable[[], int],
+) -> dict[str, float]:
+    """The metrics of the module's present weights on the whole valid split.
+
+    Args:
+        lockstep: a forward pass is an exchange, so that a rank whose batches are spent goes on with empty work.
+        context: the precision to compute in.
+        stopped: the stop signal of this process, or 0.
+
+    Raises:
+        StoppedWhileLooking: after a signal to any rank.
+        UserError: no rank has a batch.
+    """
+    sums: Tensor | None = None
+    last: Arrays | None = None
+    module.eval()
+    try:
+        with context():
+            for rows in _rounds(task.validation_batches(ranks.data_rank, ranks.data_world), ranks, stopped):
+                if rows is None and not lockstep:
+                    continue
+                last = rows if rows is not None else last if last is not None else blank(task, ranks)
+                one = task.validation_sums(module, tensors(last, ranks.device))
+                if rows is not None:
+                    one = torch.as_tensor(one).to("cpu", torch.float64)
+                    sums = one if sums is None else sums + one
+    finally:
+        module.train()
+    return task.validation_metrics(_over_ranks(sums, ranks))
+
+
+def _rounds(batches: Iterator[Arrays] | object, ranks: Ranks, stopped: Callable[[], int]) -> Iterator[Arrays | None]:
+    """The batches of this rank, then None as long as another rank has one."""
+    waiting = iter(batches)  # type: ignore[call-overload]
+    while True:
+        rows = next(waiting, None)
+        there, signals = ranks.summed([float(rows is not None), float(stopped() > 0)])
+        if signals:
+            raise StoppedWhileLooking
+        if not there:
+            return
+        yield rows
+
+
+def blank(task: Task, ranks: Ranks) -> Arrays:
+    """One row of zeros in the form of a training batch, for a rank that has none of its own."""
+    rows = task.batch(0, ranks.data_rank, ranks.data_world)
+    return {name: np.zeros((1, *array.shape[1:]), array.dtype) for name, array in rows.items()}
+
+
+def _over_ranks(sums: Tensor | None, ranks: Ranks) -> list[float]:
+    """The sum over ranks, where a rank without a batch does not know how many numbers there are."""
+    length = ranks.largest(0 if sums is None else len(sums))
+    if length == 0:
+        raise UserError("the valid split is empty; give splits.valid a larger share")
+    if sums is None or ranks.tensor_rank:  # one of those that looked at the same rows speaks for them
+        return ranks.summed([0.0] * length)
+    return ranks.summed(sums.tolist())

@@ -1,0 +1,131 @@
+"""Shares a network out over devices (FSDP2, tensor parallel), recomputes and compiles its blocks.
+
+All of it acts on `module.blocks`, a list of equal layers, and on an engine's own copy of the network. The order is that
+of torchtitan: matrix products are shared first, then each block is compiled, recomputed, and at last sharded.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import parallelize_module
+from torch.utils.checkpoint import checkpoint
+
+from lexmill.errors import UserError
+from lexmill.execution import Execution
+from lexmill.models.common.state import weights
+
+
+def check(module: nn.Module, execution: Execution) -> None:
+    """Refuse what this network cannot do, before anything runs.
+
+    Raises:
+        UserError: naming the setting.
+    """
+    asked = {
+        "strategy: fsdp": execution.strategy == "fsdp",
+        "tensor_parallel": execution.tensor_parallel > 1,
+        "activation_checkpointing": execution.activation_checkpointing,
+        "compile": execution.compile,
+    }
+    faults = [name for name, wanted in asked.items() if wanted]
+    if faults and not isinstance(getattr(module, "blocks", None), nn.ModuleList):
+        raise UserError(
+            f"{', '.join(faults)}: this model is no stack of blocks; train it with strategy single or ddp,"
+            " tensor_parallel 1, and without activation_checkpointing and compile"
+        )
+    if execution.tensor_parallel > 1 and not hasattr(module, "tensor_parallel_plan"):
+        raise UserError("tensor_parallel: this model has no plan for it; use strategy fsdp or ddp")
+
+
+def prepare(module: nn.Module, execution: Execution, mesh: DeviceMesh | None) -> nn.Module:
+    """The network as it is trained: itself, or a copy of it that is shared out.
+
+    Args:
+        mesh: `data_parallel` x `tensor_parallel` processes, under a sharded strategy.
+    """
+    if mesh is not None:
+        module = copy.deepcopy(module)
+        if execution.tensor_parallel > 1:
+            module = parallelize_module(module, mesh["tensor_parallel"], module.tensor_parallel_plan())  # type: ignore[operator]
+    for block in getattr(module, "blocks", ()):
+        if execution.compile:
+            block.forward = _compiled(block.forward)
+        if execution.activation_checkpointing:
+            block.forward = _recomputed(block.forward)
+    if mesh is not None and execution.strategy == "fsdp":
+        data = mesh["data_parallel"]
+        for block in module.blocks:  # type: ignore[union-attr]
+            fully_shard(block, mesh=data)
+        fully_shard(module, mesh=data)
+        if hasattr(module, "loss"):
+            register_fsdp_forward_method(module, "loss")
+    return module
+
+
+def _compiled(forward: Any) -> Any:
+    """Compiled for training, one graph a shape; a look at valid, whose batches have other shapes, runs as it is."""
+    compiled = torch.compile(forward, dynamic=False)
+
+    @functools.wraps(forward)
+    def either(*arguments: Any, **options: Any) -> Any:
+        return (compiled if torch.is_grad_enabled() else forward)(*arguments, **options)
+
+    return either
+
+
+def _recomputed(forward: Any) -> Any:
+    """Keeps only its input, and is computed again, with the same dropout, when the gradient comes back."""
+
+    @functools.wraps(forward)
+    def again(*arguments: Any, **options: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*arguments, **options)
+        return checkpoint(forward, *arguments, use_reentrant=False, **options)
+
+    return again
+
+
+def restore(module: nn.Module) -> None:
+    """Take compilation and recomputation off again."""
+    for block in getattr(module, "blocks", ()):
+        block.__dict__.pop("forward", None)
+
+
+def release(module: nn.Module) -> None:
+    """Free the memory of a network's parameters, of which a sharded copy is trained."""
+    for parameter in module.parameters():
+        parameter.data = torch.empty(0, dtype=parameter.dtype)
+
+
+def reshard(module: nn.Module) -> None:
+    """Let go of whole parameters that a look left gathered, so that the next pass sees new weights."""
+    for part in module.modules():
+        if isinstance(part, FSDPModule):
+            part.reshard()
+
+
+@torch.no_grad()
+def gather(sharded: nn.Module, module: nn.Module, keep: bool) -> None:
+    """Put the whole weights of a sharded copy into the network it was made from.
+
+    Args:
+        module: a network whose parameters were released.
+        keep: whether this process wants them; all must take part.
+    """
+    parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
+    for name, value in weights(sharded).items():
+        whole: Tensor = value.full_tensor() if isinstance(value, DTensor) else value
+        if not keep:
+            continue
+        if name in parameters:
+            parameters[name].data = whole.to("cpu", copy=True)
+        else:
+            buffers[name].copy_(whole)

@@ -1,0 +1,91 @@
+"""Where this process stands among those that share a training, and the few numbers that they exchange.
+
+Processes form a grid: `data` ranks learn from different rows, and the `tensor` ranks of one data rank share its matrix
+products, so that they see the same rows and draw the same dropout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, distributed
+from torch.distributed.tensor import DTensor, Replicate
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """One process.
+
+    Attributes:
+        rank, world: among all processes.
+        data_rank, data_world: among those that learn from different rows.
+        tensor_rank: among those that learn from the same rows.
+        device: where its tensors live.
+    """
+
+    rank: int
+    world: int
+    data_rank: int
+    data_world: int
+    tensor_rank: int
+    device: torch.device
+
+    @classmethod
+    def of(cls, rank: int, world: int, tensor_parallel: int, device: torch.device) -> Ranks:
+        """The grid of Lightning's `ModelParallelStrategy`: neighbours share matrix products."""
+        return cls(rank, world, rank // tensor_parallel, world // tensor_parallel, rank % tensor_parallel, device)
+
+    @property
+    def first(self) -> bool:
+        """Whether it is the one that writes results."""
+        return self.rank == 0
+
+    def summed(self, numbers: list[float]) -> list[float]:
+        """The sums over all processes, in float64."""
+        return self._reduced(numbers, distributed.ReduceOp.SUM)
+
+    def largest(self, number: int) -> int:
+        """The largest over all processes."""
+        return int(self._reduced([number], distributed.ReduceOp.MAX)[0])
+
+    def from_first(self, number: int) -> int:
+        """The first process's number."""
+        return int(self.summed([number if self.first else 0])[0])
+
+    def _reduced(self, numbers: list[float], how: distributed.ReduceOp.RedOpType) -> list[float]:
+        if self.world == 1:
+            return numbers
+        tensor = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        distributed.all_reduce(tensor, op=how)
+        out: list[float] = tensor.tolist()
+        return out
+
+    def owns(self, tensor: Tensor) -> bool:
+        """Whether this process is the one that answers for its piece of a tensor, of all that hold the same piece."""
+        if not isinstance(tensor, DTensor):
+            return self.first
+        coordinate, names = tensor.device_mesh.get_coordinate(), tensor.device_mesh.mesh_dim_names or ()
+        assert coordinate is not None
+        if ("data_parallel" not in names and self.data_rank) or ("tensor_parallel" not in names and self.tensor_rank):
+            return False
+        return all(
+            place == 0
+            for place, placement in zip(coordinate, tensor.placements, strict=True)
+            if isinstance(placement, Replicate)
+        )
+
+
+def scalars(tensors: list[Tensor]) -> list[float]:
+    """Several one-element tensors as numbers, fetched from the device at once."""
+    if not tensors:
+        return []
+    # Apple's devices have no float64.
+    kind = torch.float32 if tensors[0].device.type == "mps" else torch.float64
+    out: list[float] = torch.stack([tensor.detach().to(kind) for tensor in tensors]).tolist()
+    return out
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This process's piece of a tensor, sharing its memory."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
