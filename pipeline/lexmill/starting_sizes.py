@@ -47,7 +47,7 @@ def configuration(kind: Kind, name: str, counts: Counts) -> dict[str, Any]:
     for group in (*groups, "language_models", "classifiers", "translators"):
         config[group] = parts.get(group, {})
     config["floors"] = {"language_model": {}, "classifier": {}, "translator": {}} | parts["floors"]
-    config["evaluation"] = {"bootstrap_samples": 1000, "confidence": 0.95, "batch_tokens": 16384}
+    config["evaluation"] = {"bootstrap_samples": 1000, "confidence": 0.95, "batch_tokens": 16384, "overlap": 0.0}
     config["promotion"] = {"significance": 0.05, "tests_per_year": 365, "fresher_margin": 0.0, "gain": 0.02}
     return config
 

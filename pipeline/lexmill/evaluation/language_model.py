@@ -23,7 +23,7 @@ import numpy as np
 from lexmill.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling, Weights, resampling_units, with_intervals
 from lexmill.evaluation.rows import Row
-from lexmill.evaluation.scoring import Floats, Scorer
+from lexmill.evaluation.scoring import Floats, Scorer, window_positions
 from lexmill.storage import sha256_bytes
 
 if TYPE_CHECKING:
@@ -194,11 +194,14 @@ def summarise(rows: Sequence[Row], unit: str, how: Resampling) -> dict[str, floa
     return found
 
 
-def loss_by_position(log_probabilities: Sequence[Floats], context: int) -> Floats:
-    """Mean nats a target at each position of the scoring window, (context,); NaN where there is none."""
+def loss_by_position(log_probabilities: Sequence[Floats], context: int, overlap: float = 0.0) -> Floats:
+    """Mean nats a target at each position of the scoring window, (context,); NaN where there is none.
+
+    A position is how many tokens the target sees beside the one before it.
+    """
     sums, counts = np.zeros(context), np.zeros(context)
     for values in log_probabilities:
-        positions = np.arange(len(values)) % context
+        positions = window_positions(len(values), context, overlap)
         sums += np.bincount(positions, weights=-values, minlength=context)
         counts += np.bincount(positions, minlength=context)
     return np.divide(sums, counts, out=np.full(context, np.nan), where=counts > 0)

@@ -178,6 +178,7 @@ class Evaluation:
     bootstrap_samples: int = spec("resamples of an interval or a paired test", 1000, low=100)
     confidence: float = spec("level of the intervals", 0.95, above=0, below=1)
     batch_tokens: int = spec("tokens scored or translated at once", 16384, unit="tokens", low=256)
+    overlap: float = spec("share of a language model's window that is context alone; 0: none", 0.0, low=0, below=1)
 
 
 @dataclass(frozen=True)

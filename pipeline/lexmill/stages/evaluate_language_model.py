@@ -4,7 +4,7 @@ Reads   artifacts/models/<name>/, artifacts/corpora/<corpus>/, reports/curves/<n
 Writes  metrics/evaluate_language_model/<name>.json, artifacts/predictions/<name>/rows.jsonl,
         reports/plots/evaluate_language_model-<name>/{curve,loss_by_position}.png, reports/samples/<name>.json
 Identity: params `language_models.<name>.prompts`, `evaluation`, `data_seed`, the inputs, the code it imports.
-Cost: one forward pass over the test split; memory O(evaluation.batch_tokens * vocabulary).
+Cost: 1 / (1 - evaluation.overlap) forward passes over the test split; memory O(evaluation.batch_tokens * vocabulary).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main(name: str) -> None:
     tokenizer = tokenizers.load(folder / model_folder.TOKENIZER)
     module: Any = loaded.to(evaluation_device(load_execution()))
 
-    scorer = NetworkScorer(module, module.context, tokenizer.eos_id, evaluation.batch_tokens)
+    scorer = NetworkScorer(module, module.context, tokenizer.eos_id, evaluation.batch_tokens, evaluation.overlap)
     rows: list[Row] = []
     scores: list[Floats] = []
     with progress.bar(f"evaluate {name}", corpus.count("test")) as bar:
@@ -59,7 +59,8 @@ def main(name: str) -> None:
     storage.write_json(layout.samples(name), {"samples": samples, "temperature": TEMPERATURE})
     with storage.new_folder(layout.plots(STAGE, name)) as pictures:
         plots.plot_curve(layout.curve(name), pictures / "curve.png", name)
-        plots.plot_loss_by_position(loss_by_position(scores, module.context), pictures / "loss_by_position.png", name)
+        by_position = loss_by_position(scores, module.context, evaluation.overlap)
+        plots.plot_loss_by_position(by_position, pictures / "loss_by_position.png", name)
     storage.write_json(layout.metrics(STAGE, name), {"test": figures})
 
 
