@@ -210,8 +210,13 @@ class _TerminalBar(Bar):
         _terminal.close()
 
 
+def _silent() -> bool:
+    """Whether another process of this training speaks."""
+    return any(int(os.environ.get(name) or 0) > 0 for name in ("LOCAL_RANK", "NODE_RANK"))
+
+
 def _kind() -> type[Bar]:
-    if int(os.environ.get("LOCAL_RANK") or 0) > 0 or int(os.environ.get("NODE_RANK") or 0) > 0:
+    if _silent():
         return Bar
     if os.environ.get("LEXMILL_PROGRESS") == "records":
         return _RecordBar
@@ -244,6 +249,8 @@ def bar(description: str, total: float | None = None) -> Iterator[Bar]:
 
 def say(text: str) -> None:
     """One line for people, on stderr, above an open bar."""
+    if _silent():
+        return
     if os.environ.get("LEXMILL_PROGRESS") == "records":
         _write(RECORD_MARK + json.dumps({"say": text}))
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,21 +17,6 @@ from lexmill.training.watching import Watch
 
 URI = "sqlite:///mlflow.db"
 TRAINING = "pretrain-gpt-0123"
-
-
-@pytest.fixture(scope="module")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a new MLflow database, to be copied: making one takes seconds."""
-    where = tmp_path_factory.mktemp("store")
-    store.prepare(URI, where)
-    return where
-
-
-@pytest.fixture
-def root(tmp_path: Path, empty_store: Path) -> Path:
-    for path in empty_store.iterdir():
-        shutil.copy(path, tmp_path / path.name)
-    return tmp_path
 
 
 def train(root: Path, first: int, last: int, training: str = TRAINING) -> Watch:
@@ -61,10 +45,10 @@ def file_of(root: Path) -> Path:
     return points.file_of("pretrain", "gpt", root)
 
 
-def deliver(root: Path, **options: Any) -> str:
+def deliver(root: Path, uri: str = URI, **options: Any) -> str:
     """Send what the file holds; gives the run."""
-    with store.opened(URI, root) as client:
-        experiment = store.experiment_id(client, "tiny", store.sqlite_path(URI, root))
+    with store.opened(uri, root) as client:
+        experiment = store.experiment_id(client, "tiny", store.sqlite_path(uri, root))
         delivery = Delivery(client, experiment, file_of(root), "gpt", **options)
         delivery.send()
         return delivery.run_id

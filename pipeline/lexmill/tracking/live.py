@@ -40,6 +40,7 @@ class Request:
     name: str
     points: str
     every: float
+    idle: bool
     root: str
 
 
@@ -53,6 +54,7 @@ class LiveSender:
         root: the workspace.
         every: seconds between two calls.
         patience: seconds to wait at the end.
+        idle: run only when a core would be idle.
     """
 
     def __init__(
@@ -64,17 +66,18 @@ class LiveSender:
         root: Path = Path(),
         every: float = _EVERY_SECONDS,
         patience: float = _PATIENCE_SECONDS,
+        idle: bool = True,
     ) -> None:
         self._uri, self._experiment, self._name, self._root = uri, experiment, name, root
-        self._every, self._patience = every, patience
+        self._every, self._patience, self._idle = every, patience, idle
         self._points = Path()
         self._process: subprocess.Popen[str] | None = None
 
     def start(self, points: Path) -> None:
         """Begin to send this file's lines; returns at once."""
         self._points = points
-        where = str(points.absolute()), self._every, str(self._root.absolute())
-        request = Request(self._uri, self._experiment, self._name, *where)
+        paths = {"points": str(points.absolute()), "root": str(self._root.absolute())}
+        request = Request(self._uri, self._experiment, self._name, every=self._every, idle=self._idle, **paths)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "lexmill.tracking.live"],
             stdin=subprocess.PIPE,
@@ -123,13 +126,14 @@ def sender_of(execution: Execution, experiment: str, name: str) -> LiveSender | 
 
 def main() -> None:
     """The sending process: until its standard input ends, then once more."""
-    _stand_back()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the training, whose end is ours
     request = Request(**json.loads(sys.stdin.readline()))
+    if request.idle:
+        _stand_back()
     over = threading.Event()
     threading.Thread(target=_wait_for_end, args=(over,), daemon=True).start()
     with locked(lock_of(Path(request.points))):  # one that outlives its killed training may still be at it
-        serve(request, over)
+        _serve(request, over)
 
 
 def _stand_back() -> None:
@@ -145,7 +149,7 @@ def _wait_for_end(over: threading.Event) -> None:
     over.set()
 
 
-def serve(request: Request, over: threading.Event) -> None:
+def _serve(request: Request, over: threading.Event) -> None:
     """Send what comes until it is over; a failure is noted, and tried again with growing pauses."""
     pause = request.every
     while True:
