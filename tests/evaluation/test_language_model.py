@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
 from lexmill.evaluation.bootstrap import MIN_GROUPS, Resampling
 from lexmill.evaluation.floors.kneser_ney import KneserNey
-from lexmill.evaluation.floors.language_model import ByteEncoder, byte_ngram, token_documents, token_ngram
+from lexmill.evaluation.floors.language_model import ByteEncoder, byte_ngram, token_documents
 from lexmill.evaluation.language_model import (
     BLOCK,
     OffsetEncoder,
@@ -22,6 +24,7 @@ from lexmill.evaluation.language_model import (
     summarise,
 )
 from lexmill.evaluation.rows import read_rows, write_rows
+from lexmill.evaluation.scoring import NetworkScorer
 from lexmill.tokenizers import SPECIAL_TOKENS, Tokenizer
 
 HOW = Resampling(samples=200, confidence=0.95, seed=1)
@@ -128,6 +131,10 @@ def test_blocks_cover_the_text_and_never_cut_a_word(text: str, size: int) -> Non
     assert all(len(piece) >= size for piece in pieces[:-1])
 
 
+def trigram(texts: Sequence[str], tokenizer: Tokenizer) -> KneserNey:
+    return KneserNey(3, tokenizer.vocab_size, tokenizer.eos_id).fit(token_documents(texts, tokenizer))
+
+
 def long_text(seed: int, words: int) -> str:
     generator = np.random.default_rng(seed)
     return " ".join(generator.choice(["Über", "thou", "art", "KING", "of", "snow\n"], words))
@@ -138,7 +145,7 @@ def test_rows_are_the_same_items_for_every_tokenizer() -> None:
     records = [record(text, f"d{i}", f"d{i}") for i, text in enumerate(texts)]
     tokenizer = bpe(texts)
     encoder = OffsetEncoder(tokenizer)
-    tokens = all_rows(records, encoder, token_ngram(3, token_documents(texts, tokenizer), tokenizer))
+    tokens = all_rows(records, encoder, trigram(texts, tokenizer))
     text_bytes = ByteEncoder(encoder)
     bytewise = all_rows(records, text_bytes, byte_ngram(3, texts, text_bytes))
     assert len(tokens) == len(cuts(texts[0])) + 1 > 3
@@ -153,7 +160,7 @@ def test_a_document_is_read_whole_whatever_its_blocks() -> None:
     text = long_text(2, 4000)
     assert len(cuts(text)) > 1
     tokenizer = bpe([text])
-    model = token_ngram(3, token_documents([text], tokenizer), tokenizer)
+    model = trigram([text], tokenizer)
     (document,) = score_documents([record(text)], OffsetEncoder(tokenizer), model)
     (whole,) = model.log_probabilities([tokenizer.encode(text)])
     assert document.log_probabilities.tolist() == whole.tolist()
@@ -196,6 +203,51 @@ def test_batches_of_documents_change_nothing() -> None:
         for batch in (1, 64)
     )
     assert one == many
+
+
+class Bigram(nn.Module):
+    """A causal network in which the token and its place in the window decide."""
+
+    def __init__(self, vocabulary: int, context: int) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.token = nn.Embedding(vocabulary, vocabulary)
+        self.place = nn.Embedding(context, vocabulary)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.token(tokens) + self.place(torch.arange(tokens.shape[1]))
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.5])
+def test_a_networks_perplexity_depends_on_no_batch_and_no_padding(overlap: float) -> None:
+    """Documents of very unequal length: a mean of batch means, or of documents' means, would be another number."""
+    context = 16
+    texts = [long_text(i, words) for i, words in enumerate((900, 1, 40, 2, 300, 1, 1, 77))]
+    tokenizer = bpe(texts)
+    module = Bigram(tokenizer.vocab_size, context)
+    records = [record(text, f"d{i}", f"d{i}") for i, text in enumerate(texts)]
+    found = []
+    for batch_tokens, documents in ((1, 1), (16, 64), (100, 3), (4096, 2), (100_000, 64)):
+        scorer = NetworkScorer(module, context, tokenizer.eos_id, batch_tokens, overlap)
+        scored = list(score_documents(records, OffsetEncoder(tokenizer), scorer, documents))
+        rows = [row for document in scored for row in document.rows]
+        found.append(summarise(rows, "work", HOW))
+        nats = -sum(float(document.log_probabilities.sum()) for document in scored)
+        targets = sum(len(tokenizer.encode(text)) + 1 for text in texts)
+        assert found[-1]["targets"] == targets
+        assert found[-1]["perplexity"] == pytest.approx(math.exp(nats / targets))
+        means = [float(-document.log_probabilities.mean()) for document in scored]
+        assert found[-1]["nats_per_token"] != pytest.approx(np.mean(means), rel=1e-3)
+    for one in found[1:]:
+        assert one.keys() == found[0].keys()
+        for key, value in found[0].items():
+            assert one[key] == (value if isinstance(value, str | int) else pytest.approx(value, rel=1e-6))
+
+
+def test_loss_by_position_follows_the_sliding_context() -> None:
+    # Windows of 4 whose first half is context: the positions are 0 1 2 3 2 3 2.
+    found = loss_by_position([-np.arange(1.0, 8.0)], 4, 0.5)
+    assert found.tolist() == [1.0, 2.0, pytest.approx((3 + 5 + 7) / 3), pytest.approx(5.0)]
 
 
 def test_loss_by_position_starts_again_in_each_window() -> None:
