@@ -91,6 +91,35 @@ def params(
 
 
 @app.command()
+def plan(
+    models: Annotated[
+        list[str] | None, typer.Argument(metavar="[MODEL]...", help="Language models of params.yaml; default all.")
+    ] = None,
+    *,
+    devices: Annotated[int | None, typer.Option(min=1, help="How many; default as conf/execution/ says.")] = None,
+    device_name: Annotated[str | None, typer.Option(help="Which, for its peak: 'H100', 'A100', 'RTX 4090', ...")] = None,
+    tflops: Annotated[float | None, typer.Option(min=0.001, help="The peak of one device, in place of a name.")] = None,
+    utilisation: Annotated[float, typer.Option(min=0.001, max=1, help="The share of the peak that is reached.")] = 0.4,
+    micro_batch: Annotated[int | None, typer.Option(min=1, help="Most tokens that a device computes at once.")] = None,
+    vocab_size: Annotated[int, typer.Option(min=0, help="In place of the tokenizer's; 0: the tokenizer's.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="As JSON, in bytes and seconds.")] = False,
+) -> None:
+    """Before anything runs: parameters, FLOPs, memory of a device under each strategy, and time."""
+    from lexmill.commands.plan import plan as command
+
+    command(
+        models or (),
+        devices=devices,
+        device_name=device_name,
+        tflops=tflops,
+        utilisation=utilisation,
+        micro_batch=micro_batch,
+        vocab_size=vocab_size,
+        as_json=json,
+    )
+
+
+@app.command()
 def results(json: Annotated[bool, typer.Option("--json", help="As JSON, the same bytes every time.")] = False) -> None:
     """Each model's test figures beside its floors."""
     from lexmill.commands.show import show_results
@@ -115,13 +144,32 @@ def generate(
     temperature: Annotated[float | None, typer.Option(help="0: always the likeliest token.")] = None,
     top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens; 0: all.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens that hold this mass.")] = None,
+    min_p: Annotated[
+        float | None, typer.Option(help="Leave out what has less than this of the likeliest's.")
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None, typer.Option(help="Above 1: tokens that the text holds become less likely.")
+    ] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be given again.")] = None,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
+    stream: Annotated[
+        bool | None, typer.Option(help="Show one text as it is written; the default at a terminal.")
+    ] = None,
 ) -> None:
     """Continue prompts with the champion of a language model."""
     from lexmill.commands.use import generate as command
 
-    given = {"max_tokens": max_tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-    command(prompts, model, {key: value for key, value in given.items() if value is not None})
+    given = {
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "stop": stop or None,
+        "seed": seed,
+    }
+    command(prompts, model, {key: value for key, value in given.items() if value is not None}, stream)
 
 
 @app.command()
@@ -138,6 +186,17 @@ def translate(sentences: Sentences = None, model: ModelName = None) -> None:
     from lexmill.commands.use import translate as command
 
     command(sentences, model)
+
+
+@app.command()
+def export(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A language model of this project, or a registered one.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")],
+) -> None:
+    """Write a language model in Hugging Face format, for transformers."""
+    from lexmill.commands.export import export_model
+
+    export_model(name, folder)
 
 
 @app.command()

@@ -72,6 +72,9 @@ def test_a_seed_gives_the_same_text_again_and_another_another(params: Params, tm
             ["max_token: a language model takes no such param, did you", "top_k: 1.5"],
         ),
         ("gpt", {"temperature": -1.0, "top_p": 0.0}, ["temperature: -1.0", "top_p: 0.0"]),
+        ("gpt", {"min_p": 1.5, "repetition_penalty": 0.0}, ["min_p: 1.5", "repetition_penalty: 0.0"]),
+        ("gpt", {"stop": "x"}, ["stop: expected a list, got 'x'"]),
+        ("gpt", {"stop": np.array(["x", ""])}, ["stop: an empty text"]),
         ("gpt", {"seed": "x"}, ["seed: 'x' is not a number"]),
         ("en_de", {"beam_size": 0}, ["beam_size: 0 is too small; at least 1"]),
         ("tickets", {"beam_size": 2}, ["beam_size: a classifier takes no such param"]),
@@ -86,6 +89,18 @@ def test_wrong_settings_are_told_all_at_once(
         model.predict(["text"], settings)
     for fault in faults:
         assert any(told.startswith(fault) for told in caught.value.faults), caught.value.faults
+
+
+def test_a_stream_is_what_predict_gives_and_its_faults_come_at_once(params: Params, tmp_path: Path) -> None:
+    make(params, tmp_path, "gpt")
+    model = load_package(package.write(params, "language_model", "gpt", tmp_path))
+    settings = {"max_tokens": np.int64(50), "temperature": 1.5, "stop": np.array(["e", "\n"]), "seed": 5}
+    for prompt in ("ROMEO", "", "é"):
+        assert ["".join(model.stream(prompt, settings))] == model.predict([prompt], settings)
+    with pytest.raises(UserErrors, match="top_k: -1"):
+        model.stream("a", {"top_k": -1})
+    with pytest.raises(UserError, match="input 0 is no text but int"):
+        model.stream(3)  # type: ignore[arg-type]
 
 
 def test_what_is_no_text_is_named(model: Predictor) -> None:

@@ -1,13 +1,17 @@
 """`lexmill generate`, `classify`, `translate`: one line in, one line out, empty lines kept.
 
 Texts given as arguments, or the lines of standard input. A continuation that holds line breaks is printed as it is for
-an argument, and with `\\n` for them where lines must answer lines.
+an argument, and with `\\n` for them where lines must answer lines. When whoever reads the answers has enough
+(`| head -1`), the command ends quietly, as done.
 """
 
 from __future__ import annotations
 
+import itertools
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from lexmill import execution, params
@@ -15,31 +19,69 @@ from lexmill.errors import UserError
 from lexmill.quiet import quieten
 
 
-def generate(prompts: Sequence[str] | None, name: str | None, settings: Mapping[str, Any]) -> None:
-    """Print each prompt with its continuation."""
+def generate(
+    prompts: Sequence[str] | None, name: str | None, settings: Mapping[str, Any], stream: bool | None = None
+) -> None:
+    """Print each prompt with its continuation.
+
+    Args:
+        stream: show the text as it is written; None: for one prompt given as an argument, at a terminal.
+
+    Raises:
+        UserError: a stream is wanted of several prompts.
+    """
     from lexmill.registry import use
 
     texts = list(_texts(prompts))
+    if stream and len(texts) != 1:
+        raise UserError(f"--stream shows one text as it is written, but there are {len(texts)} prompts; give one")
     choices, machine = _settings()
+    if stream or (stream is None and prompts and len(texts) == 1 and sys.stdout.isatty()):
+        pieces = use.stream(texts[0], name, choices, machine, settings=settings)
+        _show_growing([texts[0]] if prompts else [one_line(texts[0])], pieces if prompts else map(one_line, pieces))
+        return
     found = use.generate(texts, name, choices, machine, settings=settings)
-    for prompt, text in zip(texts, found, strict=True):
-        print(prompt + text if prompts else one_line(prompt + text), flush=True)
+    whole = (prompt + text for prompt, text in zip(texts, found, strict=True))
+    _show(whole if prompts else map(one_line, whole))
 
 
 def classify(texts: Sequence[str] | None, name: str | None) -> None:
     """Print the label of each text, a tab, its probability."""
     from lexmill.registry import use
 
-    for found in use.classify(list(_texts(texts)), name, *_settings()):
-        print(f"{found['label']}\t{found['score']:.4f}", flush=True)
+    _show(f"{found['label']}\t{found['score']:.4f}" for found in use.classify(list(_texts(texts)), name, *_settings()))
 
 
 def translate(sentences: Sequence[str] | None, name: str | None) -> None:
     """Print the translation of each sentence."""
     from lexmill.registry import use
 
-    for text in use.translate(_texts(sentences), name, *_settings()):
-        print(text, flush=True)
+    _show(use.translate(_texts(sentences), name, *_settings()))
+
+
+def _show(lines: Iterable[str]) -> None:
+    with _while_read():
+        for line in lines:
+            print(line, flush=True)
+
+
+def _show_growing(begun: Iterable[str], pieces: Iterable[str]) -> None:
+    """One text, piece by piece; the line is ended also where the user ends the text."""
+    with _while_read():
+        try:
+            for piece in itertools.chain(begun, pieces):
+                print(piece, end="", flush=True)
+        finally:
+            print(flush=True)
+
+
+@contextmanager
+def _while_read() -> Iterator[None]:
+    """Go on for as long as someone reads what is printed."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what Python still writes when it ends
 
 
 def _settings() -> tuple[params.Params, execution.Execution]:

@@ -1,0 +1,134 @@
+"""`lexmill generate`, `classify`, `translate` as a person at a terminal, a pipe and a Ctrl-C meet them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from lexmill import cli
+from lexmill.commands import use as commands
+from lexmill.errors import UserError
+from lexmill.registry import use
+
+from .plain import plain_params
+
+COMMANDS = [("generate", "gpt"), ("classify", "tickets"), ("translate", "en_de")]
+
+
+@pytest.fixture(scope="module")
+def here(published: tuple[Path, list[str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The published workspace with its params and execution settings; nothing in it is changed."""
+    where = tmp_path_factory.mktemp("commands") / "copy"
+    shutil.copytree(published[0], where)
+    (where / "params.yaml").write_text(yaml.safe_dump(plain_params()))
+    (where / "conf/execution").mkdir(parents=True)
+    (where / "conf/execution/local.yaml").write_text("tracking_uri: sqlite:///mlflow.db\n")
+    return where
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "lexmill.cli", *arguments]
+
+
+def output(*arguments: str, stdin: str | None = None) -> str:
+    done = CliRunner().invoke(cli.app, arguments, input=stdin)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+GENERATE = ("generate", "--max-tokens", "40", "--temperature", "1.5", "--seed", "3")
+
+
+def test_a_stream_is_the_same_text(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(here)
+    whole = output(*GENERATE, "--min-p", "0.001", "--repetition-penalty", "1.1", "ROMEO")
+    assert whole.startswith("ROMEO")
+    assert len(whole) > len("ROMEO\n")
+    filters = ("--stream", "--min-p", "0.001", "--repetition-penalty", "1.1")
+    assert output(*GENERATE, *filters, "ROMEO") == whole
+    cut = whole[12:14]
+    assert output(*GENERATE, *filters, "--stop", cut, "--stop", "never", "ROMEO") == whole[:12] + "\n"
+    line = output(*GENERATE, stdin="ROMEO\n")
+    assert line.count("\n") == 1
+    assert output(*GENERATE, "--stream", stdin="ROMEO\n") == line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--stream", "a", "b"], "--stream shows one text as it is written, but there are 2 prompts; give one"),
+        (
+            ["--min-p", "2", "--repetition-penalty", "0", "a"],
+            "min_p: 2.0 is too large; at most 1\nrepetition_penalty: 0.0 is too small",
+        ),
+        (["--stream", "--stop", "", "a"], "stop: an empty text would end every continuation at once"),
+    ],
+)
+def test_wrong_options_are_told(arguments: list[str], told: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(here)
+    done = CliRunner().invoke(cli.app, ["generate", *arguments])
+    assert isinstance(done.exception, UserError)
+    assert told in str(done.exception)
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(("verb", "model"), COMMANDS)
+def test_a_reader_who_has_enough_is_no_fault(verb: str, model: str, here: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)  # as `| head -1` does after its line
+    arguments = [verb, "--model", model, "a", "b"] if verb != "generate" else ["generate", "--stream", "a"]
+    try:
+        done = subprocess.run(command(*arguments), cwd=here, stdout=write, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(write)
+    assert done.returncode == 0
+    assert done.stderr == b""
+
+
+def test_ctrl_c_ends_a_stream_with_130(here: Path) -> None:
+    endless = command("generate", "--stream", "--max-tokens", "10000000", "--temperature", "0", "ROMEO")
+    with subprocess.Popen(endless, cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        begun = process.stdout.read(12)  # the prompt, and some of the text
+        process.send_signal(signal.SIGINT)
+        rest, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert begun.startswith(b"ROMEO")
+    assert rest.endswith(b"\n")
+    assert told == b""
+
+
+def test_at_a_terminal_one_prompt_is_streamed(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[str] = []
+
+    def pieces(*_: Any, **__: Any) -> Iterator[str]:
+        for piece in ("un", "e\n"):
+            seen.append(capsys.readouterr().out)
+            yield piece
+
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(use, "stream", pieces)
+    monkeypatch.setattr(use, "generate", lambda texts, *_, **__: ["whole"] * len(texts))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    commands.generate(["L"], None, {})
+    assert [*seen, capsys.readouterr().out] == ["L", "un", "e\n\n"]
+    commands.generate(["L"], None, {}, stream=False)
+    commands.generate(["L", "M"], None, {})
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False, raising=False)
+    commands.generate(["L"], None, {})
+    assert capsys.readouterr().out == "Lwhole\nLwhole\nMwhole\nLwhole\n"
+    with pytest.raises(UserError, match="there are 2 prompts"):
+        commands.generate(["L", "M"], None, {}, stream=True)
