@@ -136,12 +136,19 @@ def build(module: nn.Module, settings: Optimizer) -> Optimizers:
 
 
 def _plain(parameters: list[nn.Parameter], settings: Optimizer) -> torch.optim.Optimizer:
-    """A torch optimizer in two groups: matrices, which decay, and all else, which does not."""
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": settings.weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-    ]
-    groups = [group for group in groups if group["params"]]
+    """A torch optimizer in groups: matrices, which decay, and all else, which does not.
+
+    Kernels over many tensors take only such as lie alike: those that ranks share differently are groups of their own.
+    """
+    groups: dict[Any, dict[str, Any]] = {}
+    for p in sorted(parameters, key=lambda p: p.ndim < 2):
+        place = p.device_mesh if isinstance(p, DTensor) else None
+        decay = settings.weight_decay if p.ndim >= 2 else 0.0
+        groups.setdefault((p.ndim >= 2, place), {"params": [], "weight_decay": decay})["params"].append(p)
+    return _of_groups(list(groups.values()), settings)
+
+
+def _of_groups(groups: list[dict[str, Any]], settings: Optimizer) -> torch.optim.Optimizer:
     if isinstance(settings, SGD):
         return torch.optim.SGD(
             groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov, fused=True
