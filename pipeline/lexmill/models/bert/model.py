@@ -59,7 +59,12 @@ class BertClassifier(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Logits (B, L) from token ids (B, T) and a mask (B, T), True at real tokens.
+        """Logits (B, L) from token ids (B, T) and a mask (B, T), True at real tokens; raises as `features`."""
+        logits: Tensor = self.head(self.dropout(self.features(tokens, mask)))
+        return logits
+
+    def features(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """What the head reads: the mean (B, D) of the encoder's output over the real tokens.
 
         Raises:
             ValueError: the shapes differ, or a text is longer than the encoder's positions.
@@ -70,9 +75,8 @@ class BertClassifier(nn.Module):
             raise ValueError(f"{tokens.shape[1]} tokens, but the encoder has {self.max_positions} positions")
         hidden = self.encoder(input_ids=tokens, attention_mask=mask.long()).last_hidden_state  # (B, T, D)
         weights = mask.unsqueeze(-1).to(hidden.dtype)  # (B, T, 1)
-        pooled = (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)  # (B, D)
-        logits: Tensor = self.head(self.dropout(pooled))
-        return logits
+        pooled: Tensor = (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
+        return pooled
 
 
 def read_shape(checkpoint: str | Path) -> tuple[dict[str, Any], int]:
