@@ -26,11 +26,13 @@ COMMANDS = {
     "check",
     "compose",
     "params",
+    "plan",
     "results",
     "publish",
     "generate",
     "classify",
     "translate",
+    "export",
     "schedule",
     "ui",
 }

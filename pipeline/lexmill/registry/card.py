@@ -104,7 +104,7 @@ def _data(corpus: Mapping[str, Any], chosen: Mapping[str, Any]) -> Iterator[str]
     if "checkpoint" in chosen:
         start = chosen["checkpoint"]
         licence = start["licence"] or "not stated"
-        yield f"- Starts from the pretrained `{chosen['model']['checkpoint']}`, licence: {licence}"
+        yield f"- Starts from the pretrained `{start['name']}`, licence: {licence}"
         if start["note"]:
             yield f"- {start['note']}"
     yield ""

@@ -159,10 +159,20 @@ def _params(params: Params, of: KindOf, name: str) -> dict[str, Any]:
         "training_seed": params.training_seed,
     }
     if hasattr(entry, "tokenizer"):
-        chosen["tokenizer"] = _plain(params.tokenizers[entry.tokenizer])
-    if hasattr(entry, "checkpoint"):
-        chosen["checkpoint"] = _plain(params.checkpoints[entry.checkpoint])
+        known: dict[str, Any] = {**params.tokenizers, **params.imported_tokenizers}
+        chosen["tokenizer"] = _plain(known[entry.tokenizer])
+    checkpoint = _checkpoint(entry)
+    if checkpoint:
+        chosen["checkpoint"] = {"name": checkpoint, **_plain(params.checkpoints[checkpoint])}
     return chosen
+
+
+def _checkpoint(entry: Any) -> str:
+    """The name of the checkpoint that a model starts from; "" where it starts from none."""
+    folder = str(getattr(entry, "init_from", ""))
+    place = f"{layout.checkpoint('').as_posix()}/"
+    start = folder.rstrip("/").removeprefix(place) if folder.startswith(place) else ""
+    return str(getattr(entry, "checkpoint", start))
 
 
 def _metrics(params: Params, of: KindOf, name: str, root: Path) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Bring a pretrained model here, as one flat folder in Hugging Face format.
+"""Bring a pretrained model here, as one folder in Hugging Face format, or a registered one as the folder it is.
 
-Reads   the network or local files, as params `checkpoints.<name>.source` say
+Reads   the network, local files or the registry of the execution settings, as params `checkpoints.<name>.source` say
 Writes  artifacts/checkpoints/<name>/: config.json, model.safetensors, tokenizer.json ... and manifest.json
 Identity: params `checkpoints.<name>.source`; the sha256 in it pins the bytes.
 Cost: one download (none when the download cache has it), one pass over the archive; memory O(1).
@@ -12,6 +12,7 @@ from lexmill import layout, params, progress
 from lexmill.corpora.fetching.checkpoint_folder import fetch_checkpoint
 from lexmill.corpora.fetching.fetch import told_of
 from lexmill.errors import UserError
+from lexmill.execution import load_execution
 from lexmill.stages.entry import run_stage
 from lexmill.strict import nearest
 
@@ -20,8 +21,14 @@ def main(name: str) -> None:
     checkpoints = params.load().checkpoints
     if name not in checkpoints:
         raise UserError(f"checkpoints: there is no checkpoint '{name}'{nearest(name, checkpoints)}")
+    source, target = checkpoints[name].source, layout.checkpoint(name)
     with told_of(f"checkpoints.{name}.source"):
-        manifest = fetch_checkpoint(checkpoints[name].source, ".", layout.checkpoint(name))
+        if isinstance(source, params.RegisteredSource):
+            from lexmill.registry.download import registered_model
+
+            manifest = registered_model(source, load_execution().tracking_uri, target)
+        else:
+            manifest = fetch_checkpoint(source, ".", target)
     size = sum(entry["bytes"] for entry in manifest["files"])
     progress.say(f"checkpoint {name}: {len(manifest['files'])} files, {size / 1e6:.1f} MB")
 

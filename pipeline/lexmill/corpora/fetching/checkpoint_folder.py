@@ -1,7 +1,8 @@
 """A fetched pretrained model as one flat folder in Hugging Face format, checked before anything trains on it.
 
 Only what is data is kept: weights as safetensors, JSON, text and SentencePiece files. Pickles (`.bin`, `.pt`, `.pkl`)
-and code (`.py`) are left out, so nothing that came from outside can run.
+and code (`.py`) are left out, so nothing that came from outside can run. A GGUF file becomes such a folder
+(`gguf_file`); a model folder of lexmill, its tokenizer in a folder of its own, is taken as it is.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _TOKENIZERS = (
 def fetch_checkpoint(source: Source, workspace: str | Path, target_folder: str | Path) -> dict[str, Any]:
     """Fill `target_folder` with a pretrained model: config.json, weights, tokenizer, manifest.json.
 
-    The model's folder is the one of the topmost config.json among the fetched files.
+    The model's folder is the one of the topmost config.json among the fetched files; without one, the only GGUF file
+    is the model.
 
     Returns:
         The manifest, as `fetch` gives it.
@@ -43,7 +45,15 @@ def fetch_checkpoint(source: Source, workspace: str | Path, target_folder: str |
         came.mkdir()
         fetched = SourceFolder(came)
         fill(source, Path(workspace), fetched)
-        top = _model_folder([entry["path"] for entry in fetched.files])
+        names = [entry["path"] for entry in fetched.files]
+        ggufs = [name for name in names if name.endswith(".gguf")]
+        if len(ggufs) == 1 and not any(PurePosixPath(name).name == "config.json" for name in names):
+            from lexmill.corpora.fetching.gguf_file import convert
+
+            convert(came / ggufs[0], model)
+            fetched.remove()
+            return write_manifest(model, source)
+        top = _model_folder(names)
         for entry in fetched.files:
             path = PurePosixPath(entry["path"])
             if path.is_relative_to(top) and path.suffix in _KEPT:
@@ -67,7 +77,8 @@ def _model_folder(names: list[str]) -> PurePosixPath:
 def check_checkpoint(folder: Path) -> None:
     """Raise `UserError` unless the folder holds a readable config, whole safetensors weights and a tokenizer."""
     config = _json(folder / "config.json")
-    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+    ours = isinstance(config, dict) and config.get("kind") == "language_model"
+    if not ours and (not isinstance(config, dict) or not isinstance(config.get("model_type"), str)):
         raise UserError("config.json has no model_type; it is no Hugging Face model")
     index = folder / "model.safetensors.index.json"
     names = ["model.safetensors"]
@@ -81,7 +92,8 @@ def check_checkpoint(folder: Path) -> None:
         names = sorted({str(name) for name in weight_map.values()})
     for name in names:
         _check_weights(folder / name)
-    if not any((folder / name).is_file() for name in _TOKENIZERS):
+    place = folder / "tokenizer" if ours else folder
+    if not any((place / name).is_file() for name in _TOKENIZERS):
         raise UserError(f"no tokenizer among the fetched files (one of {', '.join(_TOKENIZERS)}); widen `members`")
 
 

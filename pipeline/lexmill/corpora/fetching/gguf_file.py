@@ -1,0 +1,171 @@
+"""A GGUF file (llama.cpp's format) as a folder in Hugging Face format, so that nothing later needs to know of GGUF.
+
+Llama-shaped models with GPT-2's or SmolLM's byte-level tokenizer. Quantised weights are written as the float32 numbers
+that they stand for. llama.cpp turns the rows of the query and key matrices so that the two halves of a rotary pair lie
+side by side; they are turned back.
+Cost: seconds and 4 bytes a weight; memory: the whole model in float32.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lexmill.corpora.fetching.source_folder import SourceFolder
+from lexmill.errors import UserError
+from lexmill.storage import canonical_json
+
+Array = npt.NDArray[Any]
+
+_GLOBAL = {
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output_norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
+}
+_BLOCK = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_CONTROL, _USER_DEFINED = 3, 4  # token types
+
+
+def convert(path: Path, target: SourceFolder) -> None:
+    """Write config.json, model.safetensors, tokenizer.json and tokenizer_config.json of a GGUF file into a folder.
+
+    Raises:
+        UserError: the file is damaged, or its model or tokenizer is of another kind; names the key.
+    """
+    from gguf import GGUFReader
+    from safetensors.numpy import save
+
+    try:
+        reader: Any = GGUFReader(path)
+    except (ValueError, OSError, IndexError, KeyError) as error:
+        raise UserError(f"{path.name} is no GGUF file that can be read: {error}") from None
+    fields = {name: field.contents() for name, field in reader.fields.items()}
+    config = _config(fields, [tensor.name for tensor in reader.tensors])
+    tokenizer, tokenizer_config = _tokenizer(fields)
+    tensors = dict(_tensors(reader.tensors, config))
+    for name, data in (
+        ("config.json", canonical_json(config).encode()),
+        ("tokenizer.json", tokenizer.encode()),
+        ("tokenizer_config.json", canonical_json(tokenizer_config).encode()),
+        ("model.safetensors", save(tensors, {"format": "pt"})),
+    ):
+        target.add(name, io.BytesIO(data))
+
+
+def _config(fields: dict[str, Any], tensors: list[str]) -> dict[str, Any]:
+    """The config.json of a LlamaForCausalLM."""
+    if fields.get("general.architecture") != "llama":
+        raise UserError(f"general.architecture is {fields.get('general.architecture')!r}; only 'llama' is read")
+    scaling = fields.get("llama.rope.scaling.type", "none")
+    if scaling != "none" or "rope_freqs.weight" in tensors:
+        raise UserError("its rotary positions are stretched (llama.rope.scaling); only plain ones are computed here")
+    try:
+        heads, width = fields["llama.attention.head_count"], fields["llama.embedding_length"]
+        theta = _plain(fields.get("llama.rope.freq_base", 10000.0))
+        return {
+            "architectures": ["LlamaForCausalLM"],
+            "model_type": "llama",
+            "hidden_act": "silu",
+            "attention_bias": False,
+            "mlp_bias": False,
+            "num_hidden_layers": fields["llama.block_count"],
+            "num_attention_heads": heads,
+            "num_key_value_heads": fields.get("llama.attention.head_count_kv", heads),
+            "hidden_size": width,
+            "head_dim": fields.get("llama.attention.key_length", width // heads),
+            "intermediate_size": fields["llama.feed_forward_length"],
+            "max_position_embeddings": fields["llama.context_length"],
+            "rope_theta": theta,
+            "rope_parameters": {"rope_theta": theta, "rope_type": "default"},
+            "rms_norm_eps": _plain(fields["llama.attention.layer_norm_rms_epsilon"]),
+            "tie_word_embeddings": "output.weight" not in tensors,
+            "vocab_size": len(fields["tokenizer.ggml.tokens"]),
+            "bos_token_id": fields.get("tokenizer.ggml.bos_token_id"),
+            "eos_token_id": fields.get("tokenizer.ggml.eos_token_id"),
+            "dtype": "float32",
+        }
+    except KeyError as error:
+        raise UserError(f"has no key {error}") from None
+
+
+def _plain(value: float) -> float:
+    """A float32 as the number that a person wrote: 1e-05 for 9.999999747378752e-06."""
+    return float(str(np.float32(value)))
+
+
+def _tensors(found: Any, config: dict[str, Any]) -> Iterator[tuple[str, Array]]:
+    from gguf import dequantize
+
+    for tensor in found:
+        name = _name(tensor.name)
+        try:
+            values: Array = np.ascontiguousarray(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
+        except (NotImplementedError, ValueError) as error:
+            raise UserError(f"tensor {tensor.name!r} cannot be read: {error}") from None
+        if name.endswith(("q_proj.weight", "k_proj.weight")):
+            heads = config["num_attention_heads" if "q_proj" in name else "num_key_value_heads"]
+            values = _turned_back(values, heads)
+        yield name, values
+
+
+def _name(name: str) -> str:
+    if name in _GLOBAL:
+        return _GLOBAL[name]
+    parts = name.split(".")
+    if len(parts) != 4 or parts[0] != "blk" or parts[2] not in _BLOCK or parts[3] != "weight":
+        raise UserError(f"holds a tensor {name!r}, which no Llama has here")
+    return f"model.layers.{parts[1]}.{_BLOCK[parts[2]]}.weight"
+
+
+def _turned_back(weight: Array, heads: int) -> Array:
+    """Rows of a head as (pair, half) -> as (half, pair): (H * K, D) -> (H * K, D)."""
+    pairs = weight.reshape(heads, -1, 2, weight.shape[1])
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(weight.shape)
+
+
+def _tokenizer(fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """tokenizer.json as text, and the contents of tokenizer_config.json."""
+    import tokenizers
+    from tokenizers import AddedToken, decoders, models, pre_tokenizers
+
+    kind, pre = fields.get("tokenizer.ggml.model"), fields.get("tokenizer.ggml.pre", "default")
+    if kind != "gpt2" or pre not in ("gpt-2", "smollm"):
+        raise UserError(f"its tokenizer is of kind {kind!r}, {pre!r}; only 'gpt2' with 'gpt-2' or 'smollm' is read")
+    tokens, types = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"]
+    merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    backend = tokenizers.Tokenizer(models.BPE(vocabulary, merges))
+    cutters: list[Any] = [pre_tokenizers.Digits(individual_digits=True)] if pre == "smollm" else []
+    prefix = bool(fields.get("tokenizer.ggml.add_space_prefix", False))
+    cutters.append(pre_tokenizers.ByteLevel(add_prefix_space=prefix))
+    backend.pre_tokenizer = pre_tokenizers.Sequence(cutters)
+    backend.decoder = decoders.ByteLevel()
+    for token, kind_of_token in zip(tokens, types, strict=True):
+        if kind_of_token in (_CONTROL, _USER_DEFINED):
+            special = kind_of_token == _CONTROL
+            added = AddedToken(token, special=special, normalized=False)
+            (backend.add_special_tokens if special else backend.add_tokens)([added])
+    config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    for role, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
+        i = fields.get(f"tokenizer.ggml.{key}_token_id")
+        if i is not None:
+            config[f"{role}_token"] = tokens[i]
+    if "tokenizer.chat_template" in fields:
+        config["chat_template"] = fields["tokenizer.chat_template"]
+    return json.dumps(json.loads(backend.to_str()), ensure_ascii=False, indent=2) + "\n", config

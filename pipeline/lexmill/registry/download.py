@@ -1,0 +1,103 @@
+"""A registered model's package, brought from the registry and checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+from lexmill import layout, storage
+from lexmill.errors import UserError
+from lexmill.params import RegisteredSource
+from lexmill.registry import package
+from lexmill.registry.lookup import Found
+from lexmill.tracking.store import opened
+
+
+def champion_package(champion: Found, uri: str, root: Path) -> Path:
+    """The champion's package on this machine.
+
+    The workspace's own package where that is the same model, else a copy under .lexmill/, brought once.
+
+    Raises:
+        UserError: the registry holds another model than its tag says.
+        RetryableError: the tracking server does not answer.
+    """
+    copy = root / ".lexmill" / "champions" / champion.name
+    for folder in (root / layout.package(champion.name), copy):
+        if (folder / package.DESCRIPTION).is_file() and package.read(folder)["fingerprint"] == champion.fingerprint:
+            return folder
+    with storage.new_folder(copy) as folder:
+        if bring(uri, champion.name, champion.version, folder, root)["fingerprint"] != champion.fingerprint:
+            raise UserError(f"version {champion.version} of '{champion.name}' holds another model than its tag says")
+    return copy
+
+
+def bring(uri: str, name: str, version: str, folder: Path, root: str | Path = ".") -> dict[str, Any]:
+    """Fill an empty folder with the package of a registered version; gives its description.
+
+    Raises:
+        UserError: there is no such version, it holds no package of ours, or one that was changed.
+        RetryableError: the tracking server does not answer.
+    """
+    with opened(uri, root) as client:
+        from mlflow.artifacts import download_artifacts
+        from mlflow.exceptions import MlflowException
+
+        try:
+            client.get_model_version(name, version)
+        except MlflowException as error:
+            if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+                raise
+            raise UserError(f"the registry {uri} has no version {version} of a model '{name}'") from None
+        download_artifacts(artifact_uri=f"models:/{name}/{version}/data/{name}", dst_path=str(folder))
+    _lift(folder, name)
+    return package.verify(folder)
+
+
+def _lift(folder: Path, name: str) -> None:
+    """Move what MLflow brought as <folder>/.../<name>/ up into the folder."""
+    found = next((path.parent for path in folder.rglob(package.DESCRIPTION)), None)
+    if found is None:
+        raise UserError(f"the registered version of '{name}' holds no package of ours")
+    if found != folder:
+        for path in list(found.iterdir()):
+            path.rename(folder / path.name)
+
+
+def registered_model(source: RegisteredSource, uri: str, target: Path, root: str | Path = ".") -> dict[str, Any]:
+    """Replace `target` by the model folder of a registered language model, with its card and a manifest.
+
+    Returns:
+        The manifest: {"files": [{"path", "bytes", "sha256"}], "source": {...}}.
+
+    Raises:
+        UserError: as `bring`; also where it is another model than `source.sha256` says, or no language model.
+    """
+    name = source.model
+    with storage.new_folder(target) as folder:
+        came = folder / ".came"
+        came.mkdir()
+        description = bring(uri, name, source.version, came, root)
+        if description["fingerprint"] != source.sha256.lower():
+            raise UserError(
+                f"version {source.version} of '{name}' has the fingerprint {description['fingerprint']}, the params say"
+                f" {source.sha256}; correct `sha256` if that version is the one you mean"
+            )
+        if description["kind"] != "language_model":
+            what = description["kind"].replace("_", " ")
+            raise UserError(f"'{name}' is a {what}; only a language model can start a training")
+        for path in list((came / package.MODEL).iterdir()):
+            path.rename(folder / path.name)
+        (came / "card.md").rename(folder / "README.md")
+        shutil.rmtree(came)
+        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        manifest = {"files": [_entry(path, folder) for path in files], "source": dataclasses.asdict(source)}
+        storage.write_json(folder / "manifest.json", manifest)
+    return manifest
+
+
+def _entry(path: Path, folder: Path) -> dict[str, Any]:
+    name = path.relative_to(folder).as_posix()
+    return {"path": name, "bytes": path.stat().st_size, "sha256": storage.sha256_file(path)}

@@ -1,0 +1,92 @@
+"""A language model of lexmill as a folder that `transformers` alone reads, and gives the same logits and ids from.
+
+    <folder>/
+        config.json, generation_config.json, model.safetensors
+        tokenizer.json, tokenizer_config.json, special_tokens_map.json
+        README.md                 the model card
+
+`lexmill` takes such a folder in again as a checkpoint with a `file` source.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from lexmill import storage, tokenizers
+from lexmill.errors import UserError
+from lexmill.models import folder as model_folder
+
+CARD = "README.md"
+
+
+def export(model: Path, target: Path, name: str, card: str = "") -> None:
+    """Write a model folder in Hugging Face format.
+
+    Args:
+        model: a model folder of lexmill.
+        target: a new or empty folder.
+        name: the model's, for the card.
+        card: Markdown that follows the card's first part.
+
+    Raises:
+        UserError: it is no language model, `transformers` has no such network, or the target holds something.
+    """
+    from safetensors.torch import save_file
+
+    from lexmill.models import pretrained
+
+    config = model_folder.read_config(model)
+    if config["kind"] != "language_model":
+        what = config["kind"].replace("_", " ")
+        raise UserError(f"'{name}' is a {what}; only language models are exported")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UserError("there is something here already; name a new folder", target)
+    shape, tokenizer = config["shape"], tokenizers.load(model / model_folder.TOKENIZER)
+    mapping = pretrained.mapping(config["family"])
+    described = {**mapping.write_config(shape, config["vocab_size"]), **_ids(tokenizer), "dtype": "float32"}
+    found = pretrained.read(model)
+    with storage.new_folder(target) as folder:
+        save_file(mapping.write_tensors(shape, found.state), folder / pretrained.WEIGHTS, metadata={"format": "pt"})
+        storage.write_json(folder / pretrained.CONFIG, described)
+        storage.write_json(folder / "generation_config.json", _ids(tokenizer))
+        for path in sorted((model / model_folder.TOKENIZER).iterdir()):
+            shutil.copyfile(path, folder / path.name)
+        storage.write_text(folder / CARD, _card(name, tokenizer, card))
+
+
+def _ids(tokenizer: tokenizers.Tokenizer) -> dict[str, int]:
+    return {"bos_token_id": tokenizer.bos_id, "eos_token_id": tokenizer.eos_id, "pad_token_id": tokenizer.pad_id}
+
+
+def _card(name: str, tokenizer: tokenizers.Tokenizer, card: str) -> str:
+    lines = [
+        "---",
+        "library_name: transformers",
+        "pipeline_tag: text-generation",
+        "---",
+        "",
+        "```python",
+        "from transformers import AutoModelForCausalLM, AutoTokenizer",
+        "",
+        'folder = "."  # this one',
+        "tokenizer = AutoTokenizer.from_pretrained(folder)",
+        "model = AutoModelForCausalLM.from_pretrained(folder)",
+        "```",
+        "",
+        "The tokenizer adds no token of its own. In training the end token stands before each text and after it, so",
+        f"put `tokenizer.eos_token_id` ({tokenizer.eos_id}) before what the model is to read.",
+        "",
+    ]
+    return "\n".join(lines) + "\n" + (card or f"# {name}\n\nA language model made with lexmill.\n")
+
+
+def card_beside(package: Path, model: Path) -> str:
+    """The card of a package that holds this very model; "" where it holds another or is not there."""
+    weights: list[Any] = [folder / model_folder.WEIGHTS for folder in (package / "model", model)]
+    card = package / "card.md"
+    if not card.is_file() or not all(path.is_file() for path in weights):
+        return ""
+    same = storage.sha256_file(weights[0]) == storage.sha256_file(weights[1])
+    return card.read_text(encoding="utf-8") if same else ""

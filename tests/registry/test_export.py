@@ -1,0 +1,221 @@
+"""`lexmill export`: a folder that transformers alone reads, with the same ids and logits; and the way back in."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lexmill import layout, storage, tokenizers
+from lexmill.commands.export import export_model
+from lexmill.corpora.fetching.checkpoint_folder import fetch_checkpoint
+from lexmill.errors import UserError
+from lexmill.models import build, folder, pretrained
+from lexmill.models.common.state import weights
+from lexmill.params import FileSource, parse
+from lexmill.registry.hugging_face import export
+from lexmill.tokenizers.imported import import_tokenizer, origin, origin_of
+from lexmill.tokenizers.kinds import assemble, byte_model
+from lexmill.tokenizers.saving import save
+from tests.support.pretrained import save_gpt2, save_llama
+
+TEXTS = ["To be, or not to be", "</s> typed, Grüße 東京\n", "  two  spaces"]
+GPT = {"n_layer": 2, "n_head": 2, "d_model": 16, "context": 48, "dropout": 0.1, "d_head": 0, "norm": "pre"}
+LLAMA = {
+    "n_layer": 2,
+    "n_head": 4,
+    "n_kv_head": 2,
+    "d_model": 16,
+    "d_ffn": 24,
+    "context": 48,
+    "dropout": 0.1,
+    "d_head": 0,
+    "rope_theta": 700.0,
+    "norm_eps": 1e-4,
+    "tie_embeddings": True,
+}
+# A process that has transformers and cannot have lexmill.
+FRESH = """
+import json, sys
+from importlib.abc import MetaPathFinder
+
+class NoLexmill(MetaPathFinder):
+    def find_spec(self, name, *rest):
+        if name.split(".")[0] == "lexmill":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, NoLexmill())
+try:
+    import lexmill
+except ModuleNotFoundError:
+    pass
+else:
+    sys.exit("lexmill is there")
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+folder, texts = sys.argv[1], json.loads(sys.argv[2])
+tokenizer = AutoTokenizer.from_pretrained(folder)
+model, told = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+assert not any(told.values()), told
+ids = tokenizer(texts)["input_ids"]
+with torch.no_grad():
+    logits = [model(torch.tensor([row])).logits[0].tolist() for row in ids]
+name, eos = type(model).__name__, [tokenizer.eos_token_id, model.config.eos_token_id]
+print(json.dumps({"name": name, "ids": ids, "logits": logits, "eos": eos}))
+"""
+
+
+def fresh(exported: Path) -> dict[str, Any]:
+    command = [sys.executable, "-c", FRESH, str(exported), json.dumps(TEXTS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=exported)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def make(target: Path, family: str, shape: dict[str, Any]) -> Path:
+    """A model folder with a byte tokenizer, every weight away from its fresh value."""
+    (target / "tokenizer").mkdir(parents=True)
+    save(assemble("byte", byte_model(), lowercase=False), target / "tokenizer")
+    fingerprint = storage.sha256_file(target / "tokenizer" / "tokenizer.json")
+    config = {"kind": "language_model", "family": family, "shape": shape, "vocab_size": 261, "corpus": "plays"}
+    torch.manual_seed(5)
+    module = build(config)
+    with torch.no_grad():
+        for value in weights(module).values():
+            value.add_(torch.randn_like(value) * 0.3)
+    folder.save(target, {**config, "tokenizer_fingerprint": fingerprint}, module)
+    return target
+
+
+@pytest.mark.parametrize(
+    ("family", "shape", "theirs"),
+    [
+        ("gpt", GPT, "GPT2LMHeadModel"),
+        ("llama", LLAMA, "LlamaForCausalLM"),
+        ("llama", LLAMA | {"tie_embeddings": False, "d_head": 6, "n_kv_head": 4}, "LlamaForCausalLM"),
+    ],
+)
+def test_a_fresh_process_without_lexmill_gives_the_same(
+    tmp_path: Path, family: str, shape: dict[str, Any], theirs: str
+) -> None:
+    model = make(tmp_path / "model", family, shape)
+    export(model, tmp_path / "export", "plays")
+    found = fresh(tmp_path / "export")
+    assert found["name"] == theirs
+    _, module = folder.load(model)
+    tokenizer = tokenizers.load(model / "tokenizer")
+    assert found["eos"] == [tokenizer.eos_id, tokenizer.eos_id]
+    for text, ids, logits in zip(TEXTS, found["ids"], found["logits"], strict=True):
+        assert ids == tokenizer.encode(text)
+        with torch.no_grad():
+            torch.testing.assert_close(module(torch.tensor([ids]))[0], torch.tensor(logits), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("save_theirs", [save_gpt2, save_llama])
+def test_a_model_with_an_imported_tokenizer(tmp_path: Path, save_theirs: Any) -> None:
+    theirs = save_theirs(tmp_path / "theirs")
+    model = tmp_path / "model"
+    (model / "tokenizer").mkdir(parents=True)
+    tokenizer = import_tokenizer(tmp_path / "theirs", model / "tokenizer")
+    found = pretrained.read(tmp_path / "theirs")
+    config = {"kind": "language_model", "family": found.family, "vocab_size": found.vocab_size, "corpus": "plays"}
+    config["shape"] = found.shape | {"dropout": 0.0}
+    module = build(config)
+    module.load_state_dict(found.state, strict=False)
+    folder.save(model, config, module)
+    export(model, tmp_path / "export", "plays")
+    got = fresh(tmp_path / "export")
+    for text, ids, logits in zip(TEXTS, got["ids"], got["logits"], strict=True):
+        assert ids == tokenizer.encode(text)
+        with torch.no_grad():
+            torch.testing.assert_close(theirs(torch.tensor([ids])).logits[0], torch.tensor(logits), atol=1e-4, rtol=0)
+    assert origin(tmp_path / "export") == origin_of(model / "tokenizer") == origin(tmp_path / "theirs")
+
+
+def test_what_was_exported_comes_in_again(tmp_path: Path) -> None:
+    model = make(tmp_path / "model", "gpt", GPT)
+    export(model, tmp_path / "export", "plays")
+    fetch_checkpoint(FileSource("file", ("export/*",)), tmp_path, tmp_path / "checkpoint")
+    again, first = pretrained.read(tmp_path / "checkpoint"), pretrained.read(model)
+    assert (again.family, again.vocab_size) == (first.family, first.vocab_size)
+    assert all(again.state[name].equal(tensor) for name, tensor in first.state.items())
+    assert origin(tmp_path / "checkpoint") == origin(model)
+
+
+def test_a_model_folder_comes_in_as_it_is(tmp_path: Path) -> None:
+    model = make(tmp_path / "model", "llama", LLAMA)
+    fetch_checkpoint(FileSource("file", ("model/**",)), tmp_path, tmp_path / "checkpoint")
+    assert pretrained.read(tmp_path / "checkpoint").ours
+    assert origin(tmp_path / "checkpoint") == origin(model)
+
+
+@pytest.mark.parametrize(
+    ("family", "shape", "message"),
+    [
+        ("gpt", GPT | {"norm": "post"}, "post-norm"),
+        ("gpt", GPT | {"d_head": 4}, "n_head \\* d_head is 8, but d_model 16"),
+        ("lstm", {"n_layer": 1, "d_model": 16, "context": 16}, "family 'lstm' has no counterpart in transformers"),
+    ],
+)
+def test_what_transformers_has_not_is_refused(tmp_path: Path, family: str, shape: dict[str, Any], message: str) -> None:
+    model = make(tmp_path / "model", family, shape)
+    with pytest.raises(UserError, match=message):
+        export(model, tmp_path / "export", "plays")
+    assert not (tmp_path / "export").exists()
+
+
+def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
+    model = make(tmp_path / "model", "gpt", GPT)
+    (tmp_path / "export").mkdir()
+    (tmp_path / "export" / "mine.txt").write_text("mine")
+    with pytest.raises(UserError, match="something here already"):
+        export(model, tmp_path / "export", "plays")
+    assert [path.name for path in (tmp_path / "export").iterdir()] == ["mine.txt"]
+
+
+@pytest.fixture
+def workspace(published: tuple[Path, list[str]], tmp_path: Path) -> Path:
+    """Where three models were published, with no model or package left: only the registry has them."""
+    root = published[0]
+    conf = tmp_path / "conf" / "execution"
+    conf.mkdir(parents=True)
+    uri = f"sqlite:///{root / 'mlflow.db'}"
+    (conf / "local.yaml").write_text(f"tracking_uri: {uri}\n")
+    from .plain import plain_params
+
+    parse(plain_params())
+    (tmp_path / "params.yaml").write_text(json.dumps(plain_params()))
+    return tmp_path
+
+
+def test_a_registered_champion_is_exported_with_its_card(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    export_model("gpt", workspace / "export", workspace)
+    assert "the champion of 'gpt', version 1" in capsys.readouterr().out
+    assert "# gpt" in (workspace / "export" / "README.md").read_text()
+    assert len(fresh(workspace / "export")["ids"]) == len(TEXTS)
+
+
+def test_this_projects_own_model_comes_first(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make(workspace / layout.model("gpt"), "llama", LLAMA)
+    export_model("gpt", workspace / "export", workspace)
+    assert "artifacts/models/gpt" in capsys.readouterr().out
+    assert "LlamaForCausalLM" in (workspace / "export" / "config.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("tickets", "'tickets' is a classifier; only language models are exported"),
+        ("gtp", "the model 'gtp' is unknown, did you mean 'gpt'"),
+    ],
+)
+def test_what_cannot_be_exported_is_told(workspace: Path, name: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        export_model(name, workspace / "export", workspace)
