@@ -38,6 +38,14 @@ def test_a_benchmark_gives_both_sides(name: str) -> None:
     assert table(comparisons).count("\n") == len(comparisons) + 1
 
 
+def test_encoding_tells_its_memory_and_its_speed_in_two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    (figures,) = encode.memory([0.05])
+    assert figures["peak_mib"] > figures["before_mib"] > 0
+    assert figures["megabytes"] == pytest.approx(0.05, abs=0.01)
+    monkeypatch.setattr(encode, "cores", lambda: 2)
+    assert [one.unit for one in encode.compare(1, megabytes=0.05)] == ["MB/s", "MiB", "MiB", "MB/s"]
+
+
 def test_the_sides_take_turns() -> None:
     order: list[str] = []
 

@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from lexmill import storage
+from lexmill.data.encoding_processes import Rows, Texts, encoding_map
 from lexmill.data.shards import SHARD_BYTES, VERSION, ShardWriter
 from lexmill.errors import UserError
-from lexmill.tokenizers.bulk import BulkEncoder
 from lexmill.tokenizers.tokenizer import Tokenizer
 
 SIDES = {"text": ("text",), "parallel": ("source", "target")}
@@ -29,6 +27,7 @@ def encode_corpus(
     *,
     advance: Callable[[int], None] = lambda characters: None,
     shard_bytes: int = SHARD_BYTES,
+    processes: int = 1,
 ) -> dict[str, Any]:
     """Write the shards and the manifest of a corpus into an existing folder.
 
@@ -40,6 +39,7 @@ def encode_corpus(
         corpus_fingerprint: sha256 that names the corpus.
         advance: called with the number of characters done.
         shard_bytes: largest shard.
+        processes: how many encode at once; the result does not depend on it.
 
     Returns:
         The manifest.
@@ -51,7 +51,6 @@ def encode_corpus(
         raise UserError(
             f"a {kind} corpus is not encoded: classifiers read its texts directly; take its entry out of encodings"
         )
-    encoder = BulkEncoder(tokenizer)
     manifest: dict[str, Any] = {
         "version": VERSION,
         "kind": kind,
@@ -66,27 +65,27 @@ def encode_corpus(
         },
         "splits": {},
     }
-    for split, records in splits.items():
-        sides = {
-            side: _Side(
-                ShardWriter(
-                    folder,
-                    split,
-                    side,
-                    vocab_size=tokenizer.vocab_size,
-                    tokenizer=tokenizer.fingerprint,
-                    corpus=corpus_fingerprint,
-                    shard_bytes=shard_bytes,
-                ),
-                encoder,
-            )
-            for side in SIDES[kind]
-        }
-        for batch, characters in _batches(records, SIDES[kind]):
-            for name, side in sides.items():
-                side.add([record[name] for record in batch])
-            advance(characters)
-        manifest["splits"][split] = {name: side.close() for name, side in sides.items()}
+    with encoding_map(tokenizer, processes) as encode:
+        for split, records in splits.items():
+            sides = {
+                side: _Side(
+                    ShardWriter(
+                        folder,
+                        split,
+                        side,
+                        vocab_size=tokenizer.vocab_size,
+                        tokenizer=tokenizer.fingerprint,
+                        corpus=corpus_fingerprint,
+                        shard_bytes=shard_bytes,
+                    )
+                )
+                for side in SIDES[kind]
+            }
+            for encoded in encode(_batches(records, SIDES[kind])):
+                for side, rows in zip(sides.values(), encoded.sides, strict=True):
+                    side.add(rows)
+                advance(encoded.characters)
+            manifest["splits"][split] = {name: side.close() for name, side in sides.items()}
     storage.write_json(folder / "manifest.json", manifest)
     return manifest
 
@@ -94,35 +93,32 @@ def encode_corpus(
 class _Side:
     """One side of one split on its way to disk."""
 
-    def __init__(self, writer: ShardWriter, encoder: BulkEncoder) -> None:
-        self.writer, self.encoder, self.bytes, self.unknown = writer, encoder, 0, 0
+    def __init__(self, writer: ShardWriter) -> None:
+        self.writer, self.bytes, self.unknown = writer, 0, 0
 
-    def add(self, texts: list[str]) -> None:
-        tokenizer = self.encoder.tokenizer
-        normal = [tokenizer.normalize(text) for text in texts]
-        ids, lengths = self.encoder.encode_normal(normal)
-        self.bytes += sum(len(text.encode("utf-8")) for text in normal)
-        if tokenizer.unk_id is not None:
-            self.unknown += int((ids == tokenizer.unk_id).sum())
-        ends = np.cumsum(lengths)
-        self.writer.extend(np.insert(ids, ends, tokenizer.eos_id), lengths + 1)
+    def add(self, rows: Rows) -> None:
+        self.writer.extend(rows.ids, rows.lengths)
+        self.bytes += rows.bytes
+        self.unknown += rows.unknown
 
     def close(self) -> dict[str, Any]:
         return {**self.writer.close(), "bytes": self.bytes, "unknown": self.unknown}
 
 
-def _batches(records: Iterable[Record], fields: tuple[str, ...]) -> Iterator[tuple[list[Record], int]]:
-    """Records in groups of about _BATCH characters, with their number."""
-    batch: list[Record] = []
+def _batches(records: Iterable[Record], fields: tuple[str, ...]) -> Iterator[Texts]:
+    """The texts of records, side by side, in groups of about _BATCH characters."""
+    sides: tuple[list[str], ...] = tuple([] for _ in fields)
     characters = 0
     for record in records:
-        batch.append(record)
-        characters += sum(len(record[field]) for field in fields)
+        for side, field in zip(sides, fields, strict=True):
+            text = record[field]
+            side.append(text)
+            characters += len(text)
         if characters >= _BATCH:
-            yield batch, characters
-            batch, characters = [], 0
-    if batch:
-        yield batch, characters
+            yield Texts(sides, characters)
+            sides, characters = tuple([] for _ in fields), 0
+    if sides[0]:
+        yield Texts(sides, characters)
 
 
 def metrics(manifest: dict[str, Any]) -> dict[str, Any]:

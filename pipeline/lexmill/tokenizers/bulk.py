@@ -25,7 +25,7 @@ from lexmill.tokenizers.tokenizer import SPECIAL_TOKENS, UNK, Tokenizer
 CACHED = 1 << 19
 _LONGEST = 100  # characters of a chunk that is remembered; longer ones hardly repeat
 _IDS_A_CHUNK = 16  # of all that is remembered, at most
-_JOINED = 500  # chunks encoded in one call
+_JOINED = 500  # chunks encoded as one text
 _MARK = "\n"  # stands between them: a token of its own before a space and a letter
 
 # Unicode's White_Space, which the patterns of `kinds` mean by \s (Python's \s has U+001C .. U+001F besides).
@@ -158,10 +158,13 @@ class _SeenChunks:
             (common if after_mark else others).append(i)
         lengths = np.zeros(len(new), dtype=np.int64)
         rows: list[Ids] = [self._ids]
-        for start in range(0, len(common), _JOINED):
-            some = common[start : start + _JOINED]
-            row, lengths[some] = self._joined([new[i] for i in some])
-            rows.append(row)
+        groups = [common[start : start + _JOINED] for start in range(0, len(common), _JOINED)]
+        for group, row in zip(groups, self._joined([[new[i] for i in group] for group in groups]), strict=True):
+            is_mark = row == self._mark
+            marks = np.flatnonzero(is_mark)
+            assert len(marks) == len(group), "a mark between chunks was lost"
+            lengths[group] = np.diff([*marks, len(row)]) - 1
+            rows.append(row[~is_mark])
         for i, ids in zip(others, self.tokenizer.encode_batch([new[i] for i in others]), strict=True):
             lengths[i] = len(ids)
             rows.append(np.array(ids, dtype=self.dtype))
@@ -172,14 +175,10 @@ class _SeenChunks:
         self._lengths = np.concatenate([self._lengths, lengths])
         self._starts = np.concatenate([self._starts, starts])
 
-    def _joined(self, some: list[str]) -> tuple[Ids, Lengths]:
-        """The ids of chunks and how many each has, encoded in one call: three times as fast as one by one."""
-        (ids,) = self.tokenizer.encode_batch([_MARK + _MARK.join(some)])
-        row = np.array(ids, dtype=self.dtype)
-        is_mark = row == self._mark
-        marks = np.flatnonzero(is_mark)
-        assert len(marks) == len(some), "a mark between chunks was lost"
-        return row[~is_mark], np.diff([*marks, len(row)]) - 1
+    def _joined(self, groups: list[list[str]]) -> Iterator[Ids]:
+        """The ids of each group of chunks, a mark before each: three times as fast as chunk by chunk."""
+        for ids in self.tokenizer.encode_batch([_MARK + _MARK.join(group) for group in groups]):
+            yield np.array(ids, dtype=self.dtype)
 
 
 def _table(tokenizer: Tokenizer) -> Ids | None:
