@@ -74,6 +74,9 @@ class Execution:
     checkpoint_every_steps: int = spec(
         "steps between checkpoints that are kept for good; 0: none", 0, unit="steps", low=0
     )
+    sample_every: int = spec(
+        "steps between the texts that a language model in training writes; 0: none", 0, unit="steps", low=0
+    )
     tracking_uri: str = spec("the MLflow store or server", "sqlite:///mlflow.db")
     publish: bool = spec("publish registered models to MLflow at the end of a run", True)
 

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from lexmill import layout, params
 from lexmill.errors import UserError
+from lexmill.execution import load_execution
 from lexmill.stages.entry import run_stage
 from lexmill.storage import sha256_file
 from lexmill.strict import pick
+from lexmill.tracking.live import sender_of
 
 if TYPE_CHECKING:
     from lexmill.training.engine import FitResult
@@ -47,12 +49,14 @@ def main(name: str) -> None:
     from lexmill.training import identity
     from lexmill.training.language_model import LanguageModelTask
     from lexmill.training.production import produce, settings_of
+    from lexmill.training.sampling import sampler
     from lexmill.training.seeding import derive, seed_all
 
     shards = layout.tokens(model.train, model.tokenizer)
     train, valid = open_train(shards), open_valid(shards, model.corpus)
     tokenizer_folder = layout.tokenizer(model.tokenizer)
-    if tokenizers.load(tokenizer_folder).fingerprint != train.tokenizer_fingerprint:
+    tokenizer = tokenizers.load(tokenizer_folder)
+    if tokenizer.fingerprint != train.tokenizer_fingerprint:
         raise UserError(
             f"the shards were made with another tokenizer than {tokenizer_folder}; run encode again", shards
         )
@@ -98,6 +102,9 @@ def main(name: str) -> None:
         add_tokenizer=lambda folder: shutil.copytree(tokenizer_folder, folder),
         metrics=lambda result: metrics(result, parameters, task.epochs(result.step)),
         speed=lambda result: speed(result, flops),
+        flops_per_token=flops,
+        sampler=sampler(tokenizer, next(iter(model.prompts), "")),
+        sender=sender_of(load_execution(), choices.experiment, name),
     )
 
 

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from lexmill import layout, params, progress
 from lexmill.errors import UserError
+from lexmill.execution import load_execution
 from lexmill.stages.entry import run_stage
 from lexmill.storage import sha256_file
 from lexmill.strict import nearest
+from lexmill.tracking.live import sender_of
 
 if TYPE_CHECKING:
     from lexmill.models.transformer import Transformer
@@ -81,6 +83,7 @@ def main(name: str) -> None:
         add_tokenizer=lambda folder: shutil.copytree(tokenizer_folder, folder),
         metrics=lambda result: metrics(result, task),
         speed=lambda result: speed(result, module),
+        sender=sender_of(load_execution(), choices.experiment, name),
     )
 
 

@@ -18,7 +18,9 @@ from lexmill.training import engine
 from lexmill.training.curve import write_csv
 from lexmill.training.engine import FitResult
 from lexmill.training.settings import TrainingSettings
+from lexmill.training.speed import Meter, peak_of
 from lexmill.training.task import Task
+from lexmill.training.watching import FOLDER, Sampler, Sender, Watch
 
 
 def settings_of(model: LanguageModel | Translator, steps_per_epoch: int, seed: int) -> TrainingSettings:
@@ -56,6 +58,9 @@ def produce(
     add_tokenizer: Callable[[Path], object],
     metrics: Callable[[FitResult], dict[str, float]],
     speed: Callable[[FitResult], tuple[dict[str, float], str]],
+    flops_per_token: int = 0,
+    sampler: Sampler | None = None,
+    sender: Sender | None = None,
 ) -> None:
     """Train the task's network and write the model folder, the curve, the metrics and the speed.
 
@@ -66,20 +71,23 @@ def produce(
         add_tokenizer: copies the tokenizer into the folder it is given.
         metrics: the stage's metrics; they hold no times.
         speed: figures of the speed, for .lexmill/metrics/ alone, and how they are told.
+        flops_per_token: of training, for the utilisation; 0 where it is unknown.
+        sampler: writes a text now and then; None: nothing does.
+        sender: who sends on what is seen while it runs; None: nobody.
     """
     execution, run = load_execution(), f"{stage}-{name}"
-    result = engine.fit(task, settings, execution, name=run, identity=trajectory)
-    if not result.first_rank:
-        return
-    with new_folder(layout.model(name)) as folder:
-        model_folder.save(folder, config, task.module)
-        add_tokenizer(folder / model_folder.TOKENIZER)
-    write_csv(layout.curve(name), result.rows)
-    write_json(layout.metrics(stage, name), metrics(result))
-    figures, told = speed(result)
-    write_json(
-        Path(".lexmill") / "metrics" / f"{run}.json",
-        {"seconds": result.seconds, "steps": result.steps_now, **figures},
-    )
-    progress.say(f"{stage} {name}: {told}")
-    engine.checkpoint_folder(settings, execution, run, trajectory).finish()
+    meter = Meter(flops_per_token, peak_of(execution, settings.precision))
+    with Watch(run, meter, sender=sender, sampler=sampler, sample_every=execution.sample_every) as watch:
+        result = engine.fit(task, settings, execution, name=run, identity=trajectory, watch=watch)
+        if not result.first_rank:
+            return
+        with new_folder(layout.model(name)) as folder:
+            model_folder.save(folder, config, task.module)
+            add_tokenizer(folder / model_folder.TOKENIZER)
+        write_csv(layout.curve(name), result.rows)
+        write_json(layout.metrics(stage, name), metrics(result))
+        figures, told = speed(result)
+        write_json(FOLDER / f"{run}.json", {"seconds": result.seconds, "steps": result.steps_now, **figures})
+        progress.say(f"{stage} {name}: {told}")
+        watch.made(layout.model(name) / model_folder.WEIGHTS)
+        engine.checkpoint_folder(settings, execution, run, trajectory).finish()

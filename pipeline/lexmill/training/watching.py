@@ -83,7 +83,9 @@ class Watch:
         self.meter = Meter() if meter is None else meter
         self._sender, self._sampler, self._sample_every, self._now = sender, sampler, sample_every, now
         self._on = self._sending = False
-        self._step = self._skipped = 0
+        self._step = 0
+        self._skipped: int | None = None
+        self._last_row = -1.0
         self._loss_sum, self._loss_count = 0.0, 0
         self._newest: dict[str, Any] = {}
         self._next_point = 0.0
@@ -97,6 +99,8 @@ class Watch:
             training: what tells it from every other training (the name of its checkpoint folder).
         """
         lines = _kept(self.path, step, training)
+        rows = (point["step"] for point in map(json.loads, lines) if point["kind"] == "row")
+        self._last_row = max(rows, default=-1)
         head = json.dumps({"kind": "training", "training": training, "run": self.run, "time": self._time()})
         write_text(self.path, "".join(f"{line}\n" for line in lines or [head]))
         self._step, self._on = step, True
@@ -115,7 +119,7 @@ class Watch:
         if not self._on:
             return
         self.meter.add(tokens)
-        if skipped == self._skipped and math.isfinite(loss):
+        if skipped == (skipped if self._skipped is None else self._skipped) and math.isfinite(loss):
             self._loss_sum += loss * tokens
             self._loss_count += tokens
         self._step, self._skipped = step, skipped
@@ -124,18 +128,22 @@ class Watch:
             self._point()
 
     def row(self, row: Mapping[str, float]) -> None:
-        """A row of the curve (`curve.COLUMNS`) is closed."""
-        if self._on:
+        """A row of the curve (`curve.COLUMNS`) is closed; where a training goes on, the file may hold its first."""
+        if self._on and row["step"] > self._last_row:
+            self._last_row = row["step"]
             self._write("row", row)
 
     def sample(self, step: int, module: nn.Module) -> None:
         """After each step: take a sample where it is time. `module` answers on its own (not sharded)."""
         if not self._on or self._sampler is None or not self._sample_every or step % self._sample_every:
             return
+        import torch
+
         training = module.training
         module.eval()
         try:
-            with self.aside():
+            # Texts have all lengths, and a compiled network would be compiled for each.
+            with self.aside(), torch.compiler.set_stance("force_eager"):
                 text = self._sampler(module)
         except RuntimeError as error:  # out of memory: a training does not end for want of a sample
             self._sampler = None
