@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from lexmill.execution import Execution, MicroBatch
 from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.models.gpt import GPT
-from lexmill.params import AdamW, CosineSchedule, GPTShape
+from lexmill.params import AdamW, CosineSchedule, GPTShape, Muon
 from lexmill.storage import write_json
 from lexmill.training.engine import FitResult, fit
 from lexmill.training.settings import TrainingSettings
@@ -73,20 +73,21 @@ class ArithmeticTask(Task):
 
 
 class DyingTask(ArithmeticTask):
-    """Sends its process a signal at the start of a step."""
+    """Sends its process a signal at the start of a step, if it is of this data rank."""
 
-    def __init__(self, die_at: int, number: int, **options: Any) -> None:
+    def __init__(self, die_at: int, number: int, die_rank: int = 0, **options: Any) -> None:
         super().__init__(**options)
-        self.die_at, self.number = die_at, number
+        self.die_at, self.number, self.die_rank = die_at, number, die_rank
 
     def batch(self, step: int, rank: int, world: int) -> Arrays:
-        if step == self.die_at and rank == 0:
+        if step == self.die_at and rank == self.die_rank:
             os.kill(os.getpid(), self.number)
         return super().batch(step, rank, world)
 
 
 # A key's bias has no gradient but rounding errors, which Adam with a tiny eps would blow up to whole steps.
 SOBER = AdamW("adamw", lr=1e-2, eps=1e-3)
+OPTIMIZERS = {"sober": SOBER, "muon": Muon("muon", lr=1e-2, adamw_lr=1e-2, eps=1e-3)}
 
 
 def settings(steps: int = 12, **changes: Any) -> TrainingSettings:
@@ -119,13 +120,19 @@ def main(root: str, out: str, plan: dict[str, Any]) -> None:
 
     if "die_in_save" in plan:
         _die_in_save(plan["die_in_save"])
+    if "die_in_piece" in plan:
+        _die_in_piece(*plan["die_in_piece"])
     options = plan.get("task", {})
-    task = DyingTask(plan.get("die_at", -1), plan.get("signal", signal.SIGKILL), **options)
-    chosen = settings(**plan.get("settings", {}), **({"optimizer": SOBER} if "sober" in plan else {}))
+    task = DyingTask(plan.get("die_at", -1), plan.get("signal", signal.SIGKILL), plan.get("die_rank", 0), **options)
+    changes = dict(plan.get("settings", {}))
+    if "optimizer" in plan:
+        changes["optimizer"] = OPTIMIZERS[plan["optimizer"]]
+    chosen = settings(**changes)
     result = train(task, Path(root), chosen, **plan.get("execution", {}))
     if result.first_rank:
         save_file(snapshot(task.module), out)
-        write_json(out + ".json", {"metrics": result.metrics, "rows": result.rows, "tokens": result.tokens})
+        ended = {"metrics": result.metrics, "rows": result.rows, "tokens": result.tokens, "now": result.steps_now}
+        write_json(out + ".json", ended)
 
 
 def _die_in_save(step: int) -> None:
@@ -140,6 +147,22 @@ def _die_in_save(step: int) -> None:
         write(path, value)
 
     checkpoints.write_json = dying  # type: ignore[assignment]
+
+
+def _die_in_piece(step: int, rank: int, file: str) -> None:
+    """kill -9 of one rank when it has written half of one file of a checkpoint."""
+    from lexmill.training import pieces
+
+    write = pieces.write
+
+    def dying(path: Path, named: Any) -> str:
+        if path.name.startswith(file) and f"{step:08d}" in path.parent.name and os.environ["LOCAL_RANK"] == str(rank):
+            write(path, named)
+            os.truncate(path, path.stat().st_size // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return write(path, named)
+
+    pieces.write = dying
 
 
 if __name__ == "__main__":
