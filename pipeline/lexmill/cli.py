@@ -97,7 +97,7 @@ def plan(
     ] = None,
     *,
     devices: Annotated[int | None, typer.Option(min=1, help="How many; default as conf/execution/ says.")] = None,
-    device_name: Annotated[str | None, typer.Option(help="Which, for its peak: 'H100', 'A100', 'RTX 4090', ...")] = None,
+    device_name: Annotated[str | None, typer.Option(help="Which, for its peak: H100, 'RTX 4090', ...")] = None,
     tflops: Annotated[float | None, typer.Option(min=0.001, help="The peak of one device, in place of a name.")] = None,
     utilisation: Annotated[float, typer.Option(min=0.001, max=1, help="The share of the peak that is reached.")] = 0.4,
     micro_batch: Annotated[int | None, typer.Option(min=1, help="Most tokens that a device computes at once.")] = None,
