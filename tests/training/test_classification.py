@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from sklearn.linear_model import LogisticRegression
 
 from lexmill import layout
+from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.classification import ClassificationBatches
 from lexmill.decoding.classify import classify_texts
 from lexmill.errors import UserError
 from lexmill.evaluation.rows import read_rows
 from lexmill.models import folder as model_folder
+from lexmill.models.bert import model as bert
 from lexmill.models.bert import tokenizer as bert_tokenizer
 from lexmill.stages import evaluate_classifier, finetune
 from lexmill.storage import sha256_folder
@@ -128,6 +131,53 @@ def test_a_stopped_fine_tuning_ends_like_a_straight_one(monkeypatch: pytest.Monk
             finetune.main("sentiment")
     finetune.main("sentiment")
     assert (sha256_folder(layout.model("sentiment")), layout.curve("sentiment").read_bytes()) == straight
+
+
+@pytest.mark.usefixtures("workspace")
+def test_lbfgs_finds_the_optimum_of_the_head_and_leaves_the_encoder(capsys: pytest.CaptureFixture[str]) -> None:
+    write_params(optimizer={"name": "lbfgs", "l2": 0.5, "tolerance": 1e-7}, max_tokens=20)
+    finetune.main("sentiment")
+    told = capsys.readouterr().err
+    assert "epochs, batch_size, warmup_fraction, dropout, patience" in told
+    assert "mean nothing" in told
+
+    config, module = model_folder.load(layout.model("sentiment"))
+    corpus = PreparedCorpus(layout.corpus("reviews"))
+    fresh, _ = bert.from_checkpoint(layout.checkpoint("tiny"), corpus.labels, 0.1)
+    for name, value in fresh.encoder.state_dict().items():
+        assert torch.equal(value, module.encoder.state_dict()[name]), name
+
+    tokenizer = bert_tokenizer.load(layout.checkpoint("tiny"))
+    train = list(corpus.records("train"))
+    features = []
+    with torch.inference_mode():
+        for ids in tokenizer.encode_batch([record["text"] for record in train], 20):
+            tokens = torch.tensor([ids])
+            features.append(module.features(tokens, torch.ones_like(tokens, dtype=torch.bool))[0].double().numpy())
+    oracle = LogisticRegression(C=1 / 0.5, tol=1e-10, max_iter=100_000)
+    oracle.fit(np.stack(features), [config["labels"].index(record["label"]) for record in train])
+    np.testing.assert_allclose(module.head.weight.detach(), oracle.coef_, atol=1e-4)
+    logits = np.stack(features) @ module.head.weight.detach().double().numpy().T + module.head.bias.detach().numpy()
+    np.testing.assert_allclose(torch.from_numpy(logits).softmax(1), oracle.predict_proba(np.stack(features)), atol=1e-4)
+
+    found = read(layout.metrics("finetune", "sentiment"))
+    curve = layout.curve("sentiment").read_text(encoding="utf-8").strip().split("\n")
+    assert len(curve) - 1 == found["steps"]
+    assert found["largest_gradient"] <= 1e-7
+    assert (found["train_texts"], found["valid_texts"]) == (120, 30)
+    evaluate_classifier.main("sentiment")
+    assert read(layout.metrics("evaluate_classifier", "sentiment"))["test"]["loss"] < 1.2
+
+
+@pytest.mark.usefixtures("workspace")
+def test_the_optimum_depends_on_nothing_that_lbfgs_has_no_use_for() -> None:
+    chosen = {"optimizer": {"name": "lbfgs"}, "dropout": 0.3}
+    write_params(**chosen)
+    finetune.main("sentiment")
+    first = sha256_folder(layout.model("sentiment")), layout.curve("sentiment").read_bytes()
+    write_params(**chosen, epochs=1, batch_size=5, patience=1, warmup_fraction=0.5, clip_norm=0.001)
+    finetune.main("sentiment")
+    assert (sha256_folder(layout.model("sentiment")), layout.curve("sentiment").read_bytes()) == first
 
 
 @pytest.mark.usefixtures("workspace")
