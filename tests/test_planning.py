@@ -121,7 +121,7 @@ def test_activations_are_what_autograd_keeps(family: str, precision: Any, dropou
         loss = loss_of(module, model, rows)
     assert loss.requires_grad
     assert wanted is not None
-    assert sum(found.values()) == pytest.approx(wanted, rel=0.03)
+    assert sum(found.values()) == pytest.approx(wanted - planning.way_back(model, rows * T), rel=0.03)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda one: one.name)
@@ -161,11 +161,12 @@ def peak_of_a_step(module: nn.Module, built: Any, model: LanguageModel, rows: in
     return most
 
 
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
 @pytest.mark.parametrize("family", SHAPES)
-def test_a_small_training_takes_what_was_planned(family: str) -> None:
-    """Weights, gradients and optimizer to the byte; with what a step allocates beside them, within a fifth."""
+def test_a_small_training_takes_what_was_planned(family: str, precision: Any) -> None:
+    """Weights, gradients and optimizer to the byte; with what a step allocates beside them, within 5 %."""
     torch.manual_seed(0)
-    model, rows = entry(family, n_layer=6, batch_tokens=32 * T), 32
+    model, rows = entry(family, n_layer=6, batch_tokens=32 * T, precision=precision, dropout=0.1), 32
     module = network(model)
     built = optimizers.build(module, model.optimizer)
     beside = peak_of_a_step(module, built, model, rows)
@@ -174,7 +175,7 @@ def test_a_small_training_takes_what_was_planned(family: str) -> None:
     row = only(model).memory[0]
     assert row.total is not None
     assert sum(t.nbytes for t in [*tensors, *gradients]) == row.weights + row.gradients + row.optimizer
-    assert beside + row.weights + row.gradients + row.optimizer == pytest.approx(row.total, rel=0.2)
+    assert beside + row.weights + row.gradients + row.optimizer == pytest.approx(row.total, rel=0.05)
 
 
 def test_the_175_billion_are_planned_by_hand() -> None:
@@ -207,7 +208,7 @@ def test_the_175_billion_are_planned_by_hand() -> None:
     # What is not shared out: embedding, positions, norms, and the biases of the two projections that end a branch.
     whole = (50257 + 2048) * d + 2 * d + 96 * (4 + 2) * d
     assert shared.weights == pytest.approx(4 * (whole + (p - whole) / 8), rel=1e-12)
-    once = 2048 * (8 * d + 16) + 4 * 50257 * d
+    once = 2048 * (8 * d + 16) + 4 * 50257 * d + 2048 * 24 * d
     a_block = 2048 * (8 * d + 2 * (2 * d + 4 * d + 8 * d) + 4 * 96 + 16)
     assert single.activations == 2048 * 96 * 4 * d + a_block + once + 2 * 96 * 12 * d * d
     assert rows["single", False].activations == 96 * a_block + once + 2 * 96 * 12 * d * d
