@@ -142,6 +142,7 @@ def test_lbfgs_finds_the_optimum_of_the_head_and_leaves_the_encoder(capsys: pyte
     assert "mean nothing" in told
 
     config, module = model_folder.load(layout.model("sentiment"))
+    assert isinstance(module, bert.BertClassifier)
     corpus = PreparedCorpus(layout.corpus("reviews"))
     fresh, _ = bert.from_checkpoint(layout.checkpoint("tiny"), corpus.labels, 0.1)
     for name, value in fresh.encoder.state_dict().items():

@@ -198,7 +198,7 @@ def test_muon_on_the_blocks_matrices_and_adamw_on_all_else() -> None:
         update = 0.9 * velocity + 0.1 * g
         parts = split_projection(update, n_head=2) if "query_key_value" in name else (update,)
         steps = [slow_orthogonalize(part) * math.sqrt(max(1, len(part) / part.size(1))) for part in parts]
-        change = fuse_projections(*steps, n_head=2) if len(steps) == 3 else steps[0]
+        change = fuse_projections(steps[0], steps[1], steps[2], n_head=2) if len(steps) == 3 else steps[0]
         return w - 0.02 * DECAY * w - 0.02 * change
 
     for step in range(1, 6):

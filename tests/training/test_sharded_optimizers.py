@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 import torch.distributed
-import torch.multiprocessing
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.multiprocessing.spawn import spawn
 
 from lexmill.params import AdamW, Muon, Optimizer
 from lexmill.training import optimizers
@@ -51,7 +51,7 @@ def _worker(rank: int, root: str) -> None:
 
 
 def test_two_processes_make_the_steps_of_one(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(_worker, (str(tmp_path),), nprocs=2)  # type: ignore[no-untyped-call]
+    spawn(_worker, (str(tmp_path),), nprocs=2)
     for name, settings in CHOICES.items():
         weights, state = _train(settings, shard=False)
         shared = torch.load(tmp_path / f"{name}.pt", weights_only=True)

@@ -78,7 +78,7 @@ def fit_logistic(
         search.zero_grad()
         loss = functional.cross_entropy(functional.linear(features, weight, bias), labels)
         objective = loss + settings.l2 / (2 * texts) * weight.square().sum()
-        objective.backward()  # type: ignore[no-untyped-call]
+        objective.backward()
         return loss, objective
 
     def now(number: int) -> Iteration:
