@@ -108,4 +108,7 @@ def test_a_mixture_is_learned_from_like_a_corpus(folder, tmp_path):
     assert batch["documents"].shape == batch["inputs"].shape == (8, CONTEXT)
     assert one.epochs(0) == 0
     assert one.epochs(one.batches.windows) == 8
+    found = one.member_epochs(one.batches.windows)
+    assert list(found) == ["epochs_other", "epochs_t"]
+    assert found["epochs_t"] == pytest.approx(6 * one.batches.windows / one.batches.members["t"].windows, rel=0.01)
     assert np.isfinite(float(one.loss_sum(module, tensors(batch, torch.device("cpu")))[0].detach()))

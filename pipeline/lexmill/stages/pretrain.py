@@ -100,7 +100,7 @@ def main(name: str) -> None:
         config=config,
         trajectory=trajectory,
         add_tokenizer=lambda folder: shutil.copytree(tokenizer_folder, folder),
-        metrics=lambda result: metrics(result, parameters, task.epochs(result.step)),
+        metrics=lambda result: metrics(result, parameters, task.epochs(result.step)) | task.member_epochs(result.step),
         speed=lambda result: speed(result, flops),
         flops_per_token=flops,
         sampler=sampler(tokenizer, next(iter(model.prompts), "")),

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lexmill.data.language_model import evaluation_documents, evaluation_windows
-from lexmill.data.mixture import MixedShards, training_batches
+from lexmill.data.mixture import MixedShards, MixtureBatches, training_batches
 from lexmill.data.shards import TokenShards
 from lexmill.errors import UserError
 from lexmill.models.common.cross_entropy import IGNORED
@@ -87,3 +87,9 @@ class LanguageModelTask(Task):
 
     def epochs(self, step: int) -> float:
         return self.batches.epoch(step)
+
+    def member_epochs(self, step: int) -> dict[str, float]:
+        """`epochs_<corpus>`: passes over each member of a mixture after `step` steps; {} for a corpus alone."""
+        if not isinstance(self.batches, MixtureBatches):
+            return {}
+        return {f"epochs_{name}": epochs for name, epochs in self.batches.epochs(step).items()}
