@@ -12,7 +12,7 @@ from typing import Any
 from lexmill import layout, progress
 from lexmill.execution import load_execution
 from lexmill.models import folder as model_folder
-from lexmill.params import LanguageModel, Length, Translator
+from lexmill.params import LanguageModel, Length, Translator, WarmupStableDecaySchedule
 from lexmill.storage import new_folder, write_json
 from lexmill.training import engine
 from lexmill.training.curve import write_csv
@@ -29,13 +29,13 @@ def settings_of(model: LanguageModel | Translator, steps_per_epoch: int, seed: i
     def steps(length: Length) -> int:
         return length.steps(model.batch_tokens, steps_per_epoch)
 
-    decay = getattr(model.schedule, "decay", None)
+    schedule = model.schedule
     return TrainingSettings(
         optimizer=model.optimizer,
-        schedule=model.schedule,
+        schedule=schedule,
         steps=steps(model.length),
-        warmup_steps=steps(model.schedule.warmup),
-        decay_steps=0 if decay is None else steps(decay),
+        warmup_steps=steps(schedule.warmup),
+        decay_steps=steps(schedule.decay) if isinstance(schedule, WarmupStableDecaySchedule) else 0,
         seed=seed,
         precision=model.precision,
         clip_norm=model.clip_norm,
