@@ -27,7 +27,7 @@ from lexmill.params import (
     Schedule,
     WarmupStableDecaySchedule,
 )
-from lexmill.training import schedules
+from lexmill.training import muon, schedules
 from tests.training.arithmetic_task import ENTROPY, ArithmeticTask, DyingTask, settings, train
 
 OPTIMIZERS: dict[str, Optimizer] = {
@@ -163,3 +163,23 @@ def test_a_spike_leaves_the_weights_alone_and_the_run_goes_on(
     losses = [row["train_loss"] for row in result.rows if "train_loss" in row]
     assert max(losses) < 3, "what was skipped is in no figure"
     assert np.isfinite(losses).all()
+
+
+@pytest.mark.parametrize(("precision", "kind"), [("32-true", torch.float32), ("bf16-mixed", torch.bfloat16)])
+def test_muon_computes_as_the_precision_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: Any, kind: torch.dtype
+) -> None:
+    kinds: set[torch.dtype] = set()
+    original = muon.orthogonalize
+
+    def noting(matrices: Tensor) -> Tensor:
+        found = original(matrices)
+        kinds.add(found.dtype)
+        return found
+
+    monkeypatch.setattr(muon, "orthogonalize", noting)
+    chosen = settings(steps=2, optimizer=OPTIMIZERS["muon"], precision=precision)
+    task = ArithmeticTask()
+    train(task, tmp_path, chosen, checkpoint_seconds=1e9)
+    assert kinds == {kind}
+    assert {value.dtype for value in snapshot(task.module).values()} == {torch.float32}

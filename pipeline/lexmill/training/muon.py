@@ -10,9 +10,9 @@ Matrices of one shape go through the iteration together. It computes in float32,
 step is made under it, as the training's `precision` says: bfloat16 is what the reference uses. A sharded matrix
 (DTensor) is put together on every rank for the iteration, then each keeps its share: the result is that of one process.
 
-Cost: with r <= c the sides of a matrix, 5 * (4 r^2 c + 2 r^3) FLOPs a step: of a training step's products about 5 * r over
-the batch's tokens (1 % at width 768 and half a million tokens, 30 % at width 128 and two thousand). Memory: one number a
-weight (AdamW: two).
+Cost: with r <= c the sides of a matrix, 5 * (4 r^2 c + 2 r^3) FLOPs a step. Beside a training step's products that is
+about 5 * r over the batch's tokens: 1 % at width 768 and half a million tokens, 30 % at width 128 and two thousand.
+Memory: one number a weight (AdamW: two).
 """
 
 from __future__ import annotations
