@@ -184,6 +184,12 @@ def test_a_language_model() -> None:
     again = read(layout.metrics("evaluate_language_model", "gpt"))["test"]
     assert again["nats_per_token"] == pytest.approx(figures["nats_per_token"], rel=1e-6), "for any batch size"
 
+    Path("params.yaml").write_text(yaml.safe_dump(params(overlap=0.5)), encoding="utf-8")
+    evaluate_language_model.main("gpt")
+    sliding = read(layout.metrics("evaluate_language_model", "gpt"))["test"]
+    assert sliding["targets"] == figures["targets"], "each target once"
+    assert sliding["nats_per_token"] != pytest.approx(figures["nats_per_token"], rel=1e-6), "seen with more context"
+
 
 @pytest.mark.usefixtures("workspace")
 def test_the_rows_of_a_model_and_its_floors_are_the_same_items() -> None:

@@ -16,6 +16,7 @@ CONTEXT = 24
 SHAPES = {
     "gpt": {"n_layer": 2, "n_head": 2, "d_model": 16, "context": CONTEXT},
     "llama": {"n_layer": 2, "n_head": 2, "n_kv_head": 1, "d_model": 16, "d_ffn": 32, "context": CONTEXT},
+    "lstm": {"n_layer": 1, "d_model": 16, "context": CONTEXT},
 }
 
 
