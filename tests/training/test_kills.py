@@ -1,4 +1,4 @@
-"""kill -9 of a process among several: whoever is left ends by itself, and the next run makes what an undisturbed one does."""
+"""kill -9 of one process of two: the other ends by itself, and the next run makes what an undisturbed one does."""
 
 import signal
 from pathlib import Path
