@@ -10,14 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lexmill import params
+from lexmill.commands.precision import advice
 from lexmill.errors import LexmillError, RetryableError, UserError, UserErrors
 from lexmill.execution import Execution, load_execution
 from lexmill.params import FileSource, Params
 
 LEAST_FREE = 2 << 30  # bytes
-_SIZE = 1024
-_TRIALS = 8
-_WORTH = 1.1
 
 
 def check() -> None:
@@ -33,7 +31,7 @@ def check() -> None:
         raise UserErrors(faults)
     choices = params.load()
     print("params.yaml, execution settings, DAG, files and disk are in order")
-    for line in [*_differences(), *_changed_files(choices), *_precision(choices)]:
+    for line in [*_differences(), *_changed_files(choices), *advice(choices, load_execution().accelerator)]:
         print(line)
 
 
@@ -144,46 +142,3 @@ def _changed_files(choices: Params) -> list[str]:
         f"{stage}: {reason}; `lexmill run` takes it up, plain `dvc repro` does not"
         for stage, reason in changed_files(choices, Path.cwd()).items()
     ]
-
-
-def _precision(choices: Params) -> list[str]:
-    groups = (choices.language_models, choices.classifiers, choices.translators)
-    full = [name for group in groups for name, model in group.items() if model.precision == "32-true"]
-    if not full:
-        return []
-    ratio = bf16_speed()
-    if ratio < _WORTH:
-        return [f"bf16 matrix products are no faster here ({ratio:.1f} times); 32-true is right for this machine"]
-    return [
-        f"bf16 matrix products are {ratio:.1f} times as fast as float32 here: `precision: bf16-mixed` would train"
-        f" {', '.join(full)} faster, with other figures in the last digits (precision is part of a model's identity)"
-    ]
-
-
-def bf16_speed() -> float:
-    """How many times faster a bf16 matrix product is than a float32 one, on the device of the execution settings.
-
-    By turns, the best of each; on a CPU the processor time of one thread, which a busy machine does not distort.
-    """
-    import time
-
-    import torch
-
-    device = load_execution().accelerator
-
-    clock = time.thread_time if device == "cpu" else time.perf_counter
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    best = {torch.float32: float("inf"), torch.bfloat16: float("inf")}
-    try:
-        matrices = {dtype: torch.randn(_SIZE, _SIZE, device=device).to(dtype) for dtype in best}
-        for _ in range(_TRIALS):
-            for dtype, a in matrices.items():
-                start = clock()
-                float((a @ a)[0].sum())  # the sum is read, so the device has finished
-                best[dtype] = min(best[dtype], clock() - start)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"accelerator: '{device}' does not work here: {error}", "conf/execution") from None
-    finally:
-        torch.set_num_threads(threads)
-    return best[torch.float32] / best[torch.bfloat16]

@@ -1,0 +1,104 @@
+"""What `lexmill check` knows of bf16 on this machine: whether there are instructions for it, and how fast they are.
+
+Precision is part of a model's identity, so no machine chooses it; a person is told what their choice costs here.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lexmill.errors import UserError
+from lexmill.params import Params
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# As /proc/cpuinfo names them: Intel's and AMD's tiles and vectors, ARM's.
+_INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "bf16", "svebf16")
+_SIZE = 1024
+_TRIALS = 8
+_WORTH = 1.1
+
+
+def advice(choices: Params, device: str) -> list[str]:
+    """Sentences about the models' `precision` on a device of the execution settings (`cpu`, `cuda`, `mps`)."""
+    groups = (choices.language_models, choices.classifiers, choices.translators)
+    models = {name: model.precision for group in groups for name, model in group.items()}
+    if not models:
+        return []
+    return sentences(models, instructions(device), rates(device))
+
+
+def sentences(models: Mapping[str, str], found: list[str] | None, measured: tuple[float, float]) -> list[str]:
+    """What to say of these models' precisions.
+
+    Args:
+        models: name -> precision.
+        found: the instructions for bf16 (`instructions`).
+        measured: FLOP/s of float32 and of bf16 (`rates`).
+    """
+    full = ", ".join(name for name, precision in models.items() if precision == "32-true")
+    mixed = ", ".join(name for name, precision in models.items() if precision != "32-true")
+    float32, bf16 = measured
+    figures = f"{float32 / 1e9:,.0f} GFLOP/s in float32, {bf16 / 1e9:,.0f} in bf16"
+    if found == []:
+        told = [f"this machine has no bf16 instructions (matrix products: {figures}); 32-true is right for it"]
+        return [*told, f"{mixed}: `precision: bf16-mixed` is slow here; 32-true would train faster"] if mixed else told
+    if bf16 < _WORTH * float32:
+        return [f"bf16 matrix products are no faster here ({figures}); 32-true is right for this machine"]
+    by = f" ({', '.join(found)})" if found else ""
+    told = [f"bf16 is recommended here{by}: matrix products make {figures}, {bf16 / float32:.1f} times as much"]
+    if not full:
+        return told
+    return [
+        *told,
+        f"{full}: `precision: bf16-mixed` would train faster, with other figures in the last digits (precision is part"
+        " of a model's identity)",
+    ]
+
+
+def instructions(device: str, cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str] | None:
+    """The device's instructions for bf16; None where it cannot be asked."""
+    if device == "cuda":
+        import torch
+
+        return ["tensor cores"] if torch.cuda.is_bf16_supported(including_emulation=False) else []
+    if device != "cpu":
+        return None
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    named = [line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))]
+    return [name for name in _INSTRUCTIONS if name in named[0]] if named else None
+
+
+def rates(device: str) -> tuple[float, float]:
+    """FLOP/s of a matrix product in float32 and in bf16, on a CPU of one thread.
+
+    By turns, the best of each; on a CPU by the processor time, which a busy machine does not distort.
+
+    Raises:
+        UserError: the device does not work.
+    """
+    import torch
+
+    clock = time.thread_time if device == "cpu" else time.perf_counter
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    best = {torch.float32: float("inf"), torch.bfloat16: float("inf")}
+    try:
+        matrices = {dtype: torch.randn(_SIZE, _SIZE, device=device).to(dtype) for dtype in best}
+        for _ in range(_TRIALS):
+            for dtype, a in matrices.items():
+                start = clock()
+                float((a @ a)[0].sum())  # the sum is read, so the device has finished
+                best[dtype] = min(best[dtype], clock() - start)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"accelerator: '{device}' does not work here: {error}", "conf/execution") from None
+    finally:
+        torch.set_num_threads(threads)
+    flops = 2.0 * _SIZE**3
+    return flops / best[torch.float32], flops / best[torch.bfloat16]
