@@ -30,12 +30,27 @@ class _Masked(torch.autograd.Function):
 
 def keep_mask(like: Tensor, probability: float) -> Tensor:
     """A mask of `like`'s shape and dtype: 0 with `probability` (to 2^-16), else the 1 / share that is kept."""
+    if torch.compiler.is_compiling():
+        mask: Tensor = torch.ops.lexmill.keep_mask(like.detach(), probability)
+        return mask
+    return _mask(like, probability)
+
+
+def _mask(like: Tensor, probability: float) -> Tensor:
     dropped = round(probability * (1 << 16))
     seed = int(torch.randint(1 << 62, ()))
     words = np.random.Generator(np.random.SFC64(seed)).integers(0, 1 << 64, size=-(-like.numel() // 4), dtype=np.uint64)
     bits = torch.from_numpy(words.view(np.int16)[: like.numel()])
     mask = (bits >= dropped - (1 << 15)).to(like.dtype)
     return mask.mul_((1 << 16) / max(1, (1 << 16) - dropped)).view(like.shape)
+
+
+# numpy's numbers cannot be compiled, and a compiler that looks inside takes the seed for a constant.
+torch.library.define(
+    "lexmill::keep_mask", "(Tensor like, float probability) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,)
+)
+torch.library.impl("lexmill::keep_mask", "CPU", _mask)
+torch.library.register_fake("lexmill::keep_mask", lambda like, probability: like.new_empty(like.shape))
 
 
 class Dropout(nn.Module):
