@@ -121,6 +121,10 @@ class Llama(nn.Module):
         """The sum of nats over the targets (B, T) that are not -100; a float32 scalar."""
         return fused_cross_entropy(self._hidden(tokens, None, documents), self._output_matrix, targets)
 
+    def next_logits(self, tokens: Tensor, cache: Cache) -> Tensor:
+        """`forward`'s logits after the last token alone: (B, T) int64 -> (B, V)."""
+        return nn.functional.linear(self._hidden(tokens, cache, None)[:, -1], self._output_matrix)
+
     @property
     def _output_matrix(self) -> Tensor:
         return self.embedding.weight if self.head is None else self.head.weight  # (V, D)
