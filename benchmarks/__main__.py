@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import beam, encode, engine, noop
+from benchmarks import beam, encode, engine, generate, noop
 from benchmarks.measure import Comparison, machine, machine_text, table
 from lexmill.quiet import quieten
 from lexmill.storage import write_json
@@ -20,6 +20,7 @@ BENCHMARKS: dict[str, Callable[[int], list[Comparison]]] = {
     "engine": engine.compare,
     "encode": encode.compare,
     "beam": beam.compare,
+    "generate": generate.compare,
 }
 
 
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; default all")
     parser.add_argument("--repetitions", type=int, default=5, help="of each side (default 5)")
-    parser.add_argument("--large", action="store_true", help="engine: also with 10 million parameters")
+    parser.add_argument("--large", action="store_true", help="engine: also with 10 million parameters; generate: 124")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every value here")
     options = parser.parse_args(arguments)
     if unknown := set(options.names) - set(BENCHMARKS):
@@ -44,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         comparisons += BENCHMARKS[name](options.repetitions)
         if name == "engine" and options.large:
             comparisons += engine.compare(options.repetitions, engine.LARGE)
+        if name == "generate" and options.large:
+            comparisons += generate.compare(options.repetitions, generate.LARGE, generate.LARGE_VOCABULARY)
     print(f"{machine_text(here)}\nMedian (least to greatest) of {options.repetitions}, the sides in turn.\n")
     print(table(comparisons))
     if options.json:

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks import beam, encode, engine, noop
+from benchmarks import beam, encode, engine, generate, noop
 from benchmarks.measure import Comparison, child, in_turn, machine, machine_text, table
-from lexmill.params import TransformerShape
+from lexmill.params import GPTShape, TransformerShape
 
 TINY: dict[str, Callable[[], list[Comparison]]] = {
     "noop": lambda: noop.compare(1, stages=3),
     "engine": lambda: engine.compare(1, engine.Size(1, 16, 16, 64, 64, steps=5)),
     "encode": lambda: encode.compare(1, megabytes=0.1),
     "beam": lambda: beam.compare(2, 3, 6, TransformerShape(1, 1, 2, 16, 32, dropout=0.0)),
+    "generate": lambda: generate.compare(1, GPTShape(2, 2, 16, 24), 64, prompt=5, new=12),
 }
 
 
