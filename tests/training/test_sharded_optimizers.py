@@ -16,7 +16,7 @@ from lexmill.models.common.state import weights
 from lexmill.params import AdamW, Keep, Muon, Optimizer
 from lexmill.training import optimizers
 from lexmill.training.keeping import Keeper
-from tests.training.test_optimizers import Blocks, train
+from tests.training.test_optimizers import Blocks, copied, train
 
 CHOICES: dict[str, Optimizer] = {
     "adamw": AdamW("adamw", lr=0.02, eps=1e-3),
@@ -44,11 +44,11 @@ def _train(settings: Optimizer, shard: bool) -> tuple[dict[str, Tensor], dict[st
     module = _blocks(shard)
     built = optimizers.build(module, settings)
     train(module, built, 1, 2)
-    saved = built.state_tensors()
+    saved = copied(built)
     built = optimizers.build(module, settings)
     built.load_state_tensors(saved)
     train(module, built, 3, 4)
-    return _whole(weights(module)), built.state_tensors()
+    return _whole(weights(module)), _whole(built.named_state())
 
 
 def _kept(keep: Keep, shard: bool) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 
 from lexmill.errors import UserError
 from lexmill.models.common.fused import fused_layouts
@@ -62,13 +62,8 @@ class Optimizers:
             for key, value in state.items()
         }
 
-    def state_tensors(self) -> dict[str, Tensor]:
-        """`named_state` in main memory, copied and whole (of sharded parameters every rank must ask at once)."""
-        whole = {k: v.full_tensor() if isinstance(v, DTensor) else v for k, v in self.named_state().items()}
-        return {name: value.to("cpu", copy=True).contiguous() for name, value in whole.items()}
-
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Put back what `state_tensors` gave; none at all is the state before the first step.
+        """Put back a copy of `named_state`, from any device; none at all is the state before the first step.
 
         Raises:
             UserError: when it belongs to other parameters.
@@ -98,10 +93,7 @@ def _placed(key: str, value: Tensor, parameter: Tensor, group: Mapping[str, Any]
     """
     if key == "step" and not group.get("fused"):
         return value.to("cpu", copy=True)
-    value = value.to(parameter.device, copy=True)
-    if isinstance(parameter, DTensor) and value.shape == parameter.shape and not isinstance(value, DTensor):
-        return distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
-    return value
+    return value.to(parameter.device, copy=True)
 
 
 def build(module: nn.Module, settings: Optimizer) -> Optimizers:
