@@ -187,6 +187,10 @@ class TrainingModule(LightningModule):
         """Forward and backward over this rank's micro-batches of global batch `step`, then one update."""
         if step == NOTHING_LEFT or self.keeper.exhausted:
             return
+        with micro_batch.memory_told(self._micro_batch):
+            self._make(step)
+
+    def _make(self, step: int) -> None:
         losses: list[Tensor] = []
         counts: list[Tensor | int] = []
         parts = list(self._parts(step))

@@ -101,8 +101,9 @@ def out_of_memory(tokens: int) -> UserError:
     """What a person reads when memory ends in a step of so many tokens at once (0: the whole batch)."""
     size = f"{tokens:,} tokens" if tokens else "the whole batch"
     return UserError(
-        f"out of memory with {size} at once: lower micro_batch in conf/execution/ (or set it to auto), then"
-        " the model's context or width in params.yaml; batch_tokens may stay as it is"
+        f"out of memory with {size} at once: lower micro_batch in conf/execution/ (or set it to auto), set"
+        " activation_checkpointing there, then lower the model's context or width in params.yaml; batch_tokens may"
+        " stay as it is"
     )
 
 
@@ -123,7 +124,7 @@ def _ran_out(error: BaseException) -> bool:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     words = str(error)
-    return "can't allocate memory" in words or "out of memory" in words
+    return any(sign in words for sign in ("can't allocate memory", "not enough memory", "out of memory"))
 
 
 def _width(batch: Arrays) -> int:
