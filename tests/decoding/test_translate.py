@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from lexmill.decoding.scoring import score
 from lexmill.decoding.translate import translate_lines
 from lexmill.errors import UserError
 from lexmill.params import BeamSearch
+from tests.decoding.forced import score
 from tests.decoding.naive import naive_beam, tiny
 
 BEAM = BeamSearch(3, 0.6)

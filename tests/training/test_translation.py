@@ -13,7 +13,6 @@ from torch import Tensor
 from lexmill.data.encoding import encode_corpus
 from lexmill.data.parallel import ParallelBatches
 from lexmill.data.shards import TokenShards
-from lexmill.decoding.scoring import score
 from lexmill.decoding.translate import translate_lines
 from lexmill.execution import Execution
 from lexmill.models.transformer import Transformer
@@ -23,6 +22,7 @@ from lexmill.training.engine import fit
 from lexmill.training.settings import TrainingSettings
 from lexmill.training.task import micro_batches, tensors
 from lexmill.training.translation import TranslationTask
+from tests.decoding.forced import score
 
 DIGITS = "0123456789"
 CPU = torch.device("cpu")

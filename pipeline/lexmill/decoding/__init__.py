@@ -1,1 +1,1 @@
-"""Decoding: sampling from language models, beam search for translators, forced scoring."""
+"""Decoding: sampling from language models, beam search for translators, labels of classifiers."""
