@@ -88,5 +88,23 @@ def test_the_codes_fingerprint_sees_every_module() -> None:
     assert torch.__version__.startswith(identity.libraries()["torch"].split("+")[0])
 
 
+def test_words_for_readers_are_no_part_of_the_codes_fingerprint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "_PACKAGE", tmp_path)
+
+    def code(text: str) -> str:
+        (tmp_path / "one.py").write_text(text, encoding="utf-8")
+        return identity.code("one.py")
+
+    written = code("def f(x):\n    return x + 1\n")
+    assert (
+        code('"""What it is."""\n# why\ndef f(x):\n    """Adds."""\n    return (x +\n            1)  # one\n')
+        == written
+    )
+    assert code("def f(x):\n    return x + 2\n") != written
+    assert code('def f(x):\n    "used"\n    return "Adds."\n') != code('def f(x):\n    return "Subtracts."\n')
+
+
 def test_glibc_keeps_freed_memory() -> None:
     assert memory.keep_freed_memory() == (platform.libc_ver()[0] == "glibc")
