@@ -83,7 +83,7 @@ mlflow.set_tracking_uri(sys.argv[1])
 load = lambda name: mlflow.pyfunc.load_model(f"models:/{name}@champion")
 gpt, tickets, en_de = load("gpt"), load("tickets"), load("en_de")
 answers = {
-    "gpt": gpt.predict(["ROMEO", ""], params={"max_tokens": 5, "seed": 3}),
+    "gpt": gpt.predict(["ROMEO", ""], params={"max_tokens": 5, "seed": 3, "stop": ["never"], "min_p": 0.0}),
     "again": gpt.predict(["ROMEO", ""], params={"max_tokens": 5, "seed": 3}),
     "tickets": tickets.predict(["my bill", ""]),
     "en_de": en_de.predict(["Good day", "", "Bye"]),
@@ -116,7 +116,19 @@ def test_the_champions_answer_in_a_fresh_process(published: tuple[Path, list[str
     assert len(answers["tickets"]) == 2
     assert [bool(text) or not source for text, source in zip(answers["en_de"], ["Good day", "", "Bye"], strict=True)]
     assert answers["en_de"][1] == answers["greedy"][1] == ""
-    for part in ("max_tokens", "temperature", "top_k", "top_p", "seed", "label", "score", "billing"):
+    for part in (
+        "max_tokens",
+        "temperature",
+        "top_k",
+        "top_p",
+        "min_p",
+        "repetition_penalty",
+        "'stop': string (default: []) (shape: (-1,))",
+        "seed",
+        "label",
+        "score",
+        "billing",
+    ):
         assert part in answers["schema"]
     assert answers["example"] == ["Good day"]
     assert answers["code"] == [None, None, None]  # data only

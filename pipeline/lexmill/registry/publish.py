@@ -237,7 +237,7 @@ def _make_model(client: MlflowClient, run: Run, folder: Path, description: dict[
 
 def signature(description: dict[str, Any]) -> ModelSignature:
     """Texts in; texts, or labels with their scores, out; and the params that `predict` takes, with their defaults."""
-    from mlflow.models import infer_signature
+    from mlflow.models import ModelSignature, infer_signature
     from mlflow.types import ParamSchema
 
     outputs: list[Any] = [""]
@@ -245,8 +245,7 @@ def signature(description: dict[str, Any]) -> ModelSignature:
         outputs = [{"label": "", "score": 0.5, "scores": dict.fromkeys(description["config"]["labels"], 0.5)}]
     found = infer_signature([""], outputs)
     params = [_param(name, value) for name, value in defaults(description).items()]
-    found.params = ParamSchema(params) if params else None
-    return found
+    return ModelSignature(found.inputs, found.outputs, ParamSchema(params) if params else None)
 
 
 def _param(name: str, default: Any) -> ParamSpec:
