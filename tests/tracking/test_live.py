@@ -98,6 +98,20 @@ def test_a_server_that_never_answers_holds_nobody(
     assert len(losses(server.root, run_id)) == 10
 
 
+def test_the_sender_ends_soon_after_a_training_that_was_killed(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sees the end of its standard input, whatever a call waits for."""
+    watch = watch_of(tmp_path, server.uri, patience=0.5)
+    watch.start(0, "pretrain-gpt-cdef")
+    server.answers("hang")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "600")
+    steps(watch, 1, 5)
+    sender: Any = watch._sender
+    os.close(sender._process.stdin.fileno())  # as the system does when a process is gone
+    sender._process.wait(60)
+
+
 def test_a_store_that_is_down_to_the_end_gets_all_later(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """And the password of its address is in no command line and in no file."""
     with watch_of(root, "http://me:secret@127.0.0.1:9") as watch:

@@ -189,6 +189,22 @@ def test_samples_are_lines_of_the_file_and_of_the_terminal(tmp_path: Path, capsy
     assert capsys.readouterr().err == "pretrain-tiny step 3: To be, or not\npretrain-tiny step 6: To be, or not\n"
 
 
+def test_samples_take_half_a_percent_of_the_time_at_most(tmp_path: Path) -> None:
+    clock = Clock()
+
+    def sample(_: torch.nn.Module) -> str:
+        clock.now += 1  # as long as a step
+        return "text"
+
+    module = torch.nn.Linear(1, 1)
+    with watch_of(tmp_path, clock, sampler=sample, sample_every=10) as watch:
+        watch.start(0, "tiny-1")
+        for number in range(1, 1001):
+            step(watch, clock, number)
+            watch.sample(number, module)
+    assert [line["step"] for line in read(tmp_path, "sample")] == [10, 200, 400, 600, 800, 1000]
+
+
 def test_a_sample_that_finds_no_memory_ends_the_samples_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -243,6 +259,7 @@ def test_training_is_to_the_bit_as_it_would_be_unseen(
 ) -> None:
     """With dropout, a sample after each step, points at every step; also when it is stopped on the way."""
     monkeypatch.setattr(watching, "_POINT_SECONDS", 0.0)
+    monkeypatch.setattr(watching, "_SAMPLE_SHARE", 1.0)
 
     def draw(module: Any) -> str:
         return str(module(torch.tensor([[1, 2]]))[0, -1].argmax().item())

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +26,7 @@ from lexmill.tracking.points import Cursor, Delivery, lock_of, training_of
 from lexmill.tracking.store import experiment_id, locked, opened, sqlite_path
 
 _EVERY_SECONDS = 5.0
+_TOO_SLOW = 75
 _MOST_SECONDS = 60.0  # between tries while the store fails
 _PATIENCE_SECONDS = 10.0  # for what is under way when the training is over
 # One try that ends soon: the next comes by itself.
@@ -40,6 +42,7 @@ class Request:
     name: str
     points: str
     every: float
+    patience: float
     idle: bool
     root: str
 
@@ -77,7 +80,8 @@ class LiveSender:
         """Begin to send this file's lines; returns at once."""
         self._points = points
         paths = {"points": str(points.absolute()), "root": str(self._root.absolute())}
-        request = Request(self._uri, self._experiment, self._name, every=self._every, idle=self._idle, **paths)
+        how = {"every": self._every, "patience": self._patience, "idle": self._idle}
+        request = Request(self._uri, self._experiment, self._name, **paths, **how)  # type: ignore[arg-type]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "lexmill.tracking.live"],
             stdin=subprocess.PIPE,
@@ -103,16 +107,19 @@ class LiveSender:
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
-        failure = ""
-        try:
-            self._process.wait(self._patience)
+        try:  # what it was sending is looked up by whoever sends next
+            code = self._process.wait(2 * self._patience + 5)  # it ends by itself, but a busy machine may not let it
         except subprocess.TimeoutExpired:
-            self._process.kill()  # what it was sending is looked up by whoever sends next
+            self._process.kill()
             self._process.wait()
-            failure = "the tracking store is slow"
+            code = _TOO_SLOW
         self._process = None
         training = training_of(self._points)
-        failure = failure or (Cursor.read(self._points, training).failure if training else "")
+        failure = Cursor.read(self._points, training).failure if training else ""
+        if code == _TOO_SLOW:
+            failure = failure or "it takes too long"
+        elif code:
+            failure = failure or f"the sending process ended with {code}"
         if failure:
             progress.say(f"{self._name}: not all points are in MLflow ({failure}); `lexmill publish` sends the rest")
 
@@ -131,7 +138,7 @@ def main() -> None:
     if request.idle:
         _stand_back()
     over = threading.Event()
-    threading.Thread(target=_wait_for_end, args=(over,), daemon=True).start()
+    threading.Thread(target=_wait_for_end, args=(over, request.patience), daemon=True).start()
     with locked(lock_of(Path(request.points))):  # one that outlives its killed training may still be at it
         _serve(request, over)
 
@@ -144,9 +151,12 @@ def _stand_back() -> None:
         os.nice(19)  # no Linux
 
 
-def _wait_for_end(over: threading.Event) -> None:
+def _wait_for_end(over: threading.Event, patience: float) -> None:
+    """The training has ended when it holds our standard input no more, also by kill -9; so do we, soon."""
     sys.stdin.read()
     over.set()
+    time.sleep(patience)
+    os._exit(_TOO_SLOW)
 
 
 def _serve(request: Request, over: threading.Event) -> None:

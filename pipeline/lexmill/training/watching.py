@@ -36,6 +36,7 @@ UNKNOWN = "unknown"
 
 _POINT_SECONDS = 5.0
 _POINT_SHARE = 0.001
+_SAMPLE_SHARE = 0.005
 _SEND_AFTER_SECONDS = 15.0  # a shorter training is over before anyone looks; publishing sends its points
 
 Sampler = Callable[["nn.Module"], str]
@@ -85,7 +86,7 @@ class Watch:
         self._on = self._sending = False
         self._step = 0
         self._skipped: int | None = None
-        self._last_row = -1.0
+        self._last_row, self._sample_seconds = -1.0, 0.0
         self._loss_sum, self._loss_count = 0.0, 0
         self._newest: dict[str, Any] = {}
         self._next_point = 0.0
@@ -134,12 +135,17 @@ class Watch:
             self._write("row", row)
 
     def sample(self, step: int, module: nn.Module) -> None:
-        """After each step: take a sample where it is time. `module` answers on its own (not sharded)."""
+        """After each step: take a sample where it is time. `module` answers on its own (not sharded).
+
+        One is left out where samples have taken more than half a percent of the time so far.
+        """
         if not self._on or self._sampler is None or not self._sample_every or step % self._sample_every:
+            return
+        if self._sample_seconds > _SAMPLE_SHARE * self.meter.seconds:
             return
         import torch
 
-        training = module.training
+        training, begun = module.training, self.meter.seconds
         module.eval()
         try:
             # Texts have all lengths, and a compiled network would be compiled for each.
@@ -151,6 +157,7 @@ class Watch:
             return
         finally:
             module.train(training)
+            self._sample_seconds += self.meter.seconds - begun
         self._write("sample", {"step": step, "text": text})
         progress.say(f"{self.run} step {step}: {' '.join(text.split())}")
 
