@@ -21,7 +21,7 @@ from lexmill.models.common.documents import document_mask, document_positions
 from lexmill.models.common.dropout import Dropout, add_dropped
 from lexmill.models.common.feed_forward import FeedForward
 from lexmill.models.common.init import GPT2, initialize
-from lexmill.models.gpt.step import step
+from lexmill.models.gpt.step import Weights, step
 from lexmill.params import GPTShape
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class Cache:
 
     def __init__(self, n_layer: int, capacity: int) -> None:
         self.layers = [KeyValueCache(capacity) for _ in range(n_layer)]
+        self.weights: list[Weights] | None = None  # views that the decoding step uses again
 
     @property
     def length(self) -> int:

@@ -11,7 +11,7 @@ Shape letters: B texts, D width, H heads, K head width, V vocabulary.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,39 +22,78 @@ from lexmill.models.common.attention import KeyValueCache
 if TYPE_CHECKING:
     from lexmill.models.gpt.model import GPT, Block, Cache
 
+Matrix = tuple[Tensor, Tensor]  # weight, turned to (in, out), and bias
+Norm = tuple[tuple[int, ...], Tensor, Tensor, float]  # as torch.layer_norm wants it
+
+
+class Weights(NamedTuple):
+    """Views of a block's weights, looked up once: a module's attributes cost a microsecond each."""
+
+    pre: bool
+    d_head: int
+    attention_norm: Norm
+    query_key_value: Matrix
+    output: Matrix
+    feed_forward_norm: Norm
+    expand: Matrix
+    contract: Matrix
+
 
 def step(model: GPT, tokens: Tensor, cache: Cache) -> Tensor:
     """(B,) int64, the tokens at position `cache.length`, -> (B, V); the cache is brought up to date."""
-    hidden = embedding(tokens, model.embedding.weight) + model.positions.weight[cache.length]  # (B, D)
-    for block, layer in zip(model.blocks, cache.layers, strict=True):
-        hidden = _block(cast("Block", block), hidden, layer)
+    if cache.weights is None:
+        cache.weights = [_weights(cast("Block", block)) for block in model.blocks]
+    matrix = model.embedding.weight
+    hidden = embedding(tokens, matrix) + model.positions.weight[cache.length]  # (B, D)
+    for weights, layer in zip(cache.weights, cache.layers, strict=True):
+        hidden = _block(weights, hidden, layer)
     if isinstance(model.norm, nn.LayerNorm):
-        hidden = _norm(model.norm, hidden)
-    return hidden @ model.embedding.weight.t()
+        hidden = torch.layer_norm(hidden, *_norm(model.norm))
+    return hidden @ matrix.t()
 
 
-def _block(block: Block, hidden: Tensor, cache: KeyValueCache) -> Tensor:
-    if block.pre:
-        hidden = _attend(block.attention, _norm(block.attention_norm, hidden), cache).add_(hidden)
-        return _feed(block.feed_forward, _norm(block.feed_forward_norm, hidden)).add_(hidden)
-    hidden = _norm(block.attention_norm, _attend(block.attention, hidden, cache).add_(hidden))
-    return _norm(block.feed_forward_norm, _feed(block.feed_forward, hidden).add_(hidden))
+def _block(w: Weights, hidden: Tensor, cache: KeyValueCache) -> Tensor:
+    if w.pre:
+        hidden = _attend(w, torch.layer_norm(hidden, *w.attention_norm), cache).add_(hidden)
+        return _feed(w, torch.layer_norm(hidden, *w.feed_forward_norm)).add_(hidden)
+    hidden = torch.layer_norm(_attend(w, hidden, cache).add_(hidden), *w.attention_norm)
+    return torch.layer_norm(_feed(w, hidden).add_(hidden), *w.feed_forward_norm)
 
 
-def _attend(attention: Any, hidden: Tensor, cache: KeyValueCache) -> Tensor:
-    fused = _linear(attention.query_key_value, hidden).view(len(hidden), -1, 3, 1, attention.d_head)  # (B, H, 3, 1, K)
+def _attend(w: Weights, hidden: Tensor, cache: KeyValueCache) -> Tensor:
+    weight, bias = w.query_key_value
+    fused = torch.addmm(bias, hidden, weight).view(len(hidden), -1, 3, 1, w.d_head)  # (B, H, 3, 1, K)
     query, keys, values = fused.unbind(2)
     out = scaled_dot_product_attention(query, *cache.append(keys, values))  # (B, H, 1, K)
-    return _linear(attention.output, out.flatten(1))
+    weight, bias = w.output
+    return torch.addmm(bias, out.flatten(1), weight)
 
 
-def _feed(feed_forward: Any, hidden: Tensor) -> Tensor:
-    return _linear(feed_forward.output, gelu(_linear(feed_forward.expand, hidden), approximate="tanh"))
+def _feed(w: Weights, hidden: Tensor) -> Tensor:
+    weight, bias = w.expand
+    inner = gelu(torch.addmm(bias, hidden, weight), approximate="tanh")
+    weight, bias = w.contract
+    return torch.addmm(bias, inner, weight)
 
 
-def _linear(layer: nn.Linear, hidden: Tensor) -> Tensor:
-    return torch.addmm(layer.bias, hidden, layer.weight.t())
+def _weights(block: Block) -> Weights:
+    attention: Any = block.attention
+    feed_forward: Any = block.feed_forward
+    return Weights(
+        block.pre,
+        attention.d_head,
+        _norm(block.attention_norm),
+        _matrix(attention.query_key_value),
+        _matrix(attention.output),
+        _norm(block.feed_forward_norm),
+        _matrix(feed_forward.expand),
+        _matrix(feed_forward.output),
+    )
 
 
-def _norm(layer: nn.LayerNorm, hidden: Tensor) -> Tensor:
-    return torch.layer_norm(hidden, layer.normalized_shape, layer.weight, layer.bias, layer.eps)
+def _matrix(layer: nn.Linear) -> Matrix:
+    return layer.weight.t(), layer.bias
+
+
+def _norm(layer: nn.LayerNorm) -> Norm:
+    return layer.normalized_shape, layer.weight, layer.bias, layer.eps
