@@ -115,6 +115,8 @@ class Execution:
     def _compiler_faults(self) -> list[str]:
         if self.accelerator == "mps":
             return ["compile: it works on cpu and cuda; set it to false"]
+        if self.tensor_parallel > 1:
+            return ["compile: it was not made to work with tensor_parallel; set one of them back"]
         if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), "c++", "g++", "clang++") if name):
             return [
                 "compile: torch.compile needs a C++ compiler, and none is installed; install g++ or set it to false"

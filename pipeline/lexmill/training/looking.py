@@ -6,7 +6,7 @@ is answered by all within a batch, and under a sharded strategy, where a forward
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 
 import numpy as np
@@ -61,9 +61,9 @@ def look(
     return task.validation_metrics(_over_ranks(sums, ranks))
 
 
-def _rounds(batches: Iterator[Arrays] | object, ranks: Ranks, stopped: Callable[[], int]) -> Iterator[Arrays | None]:
+def _rounds(batches: Iterable[Arrays], ranks: Ranks, stopped: Callable[[], int]) -> Iterator[Arrays | None]:
     """The batches of this rank, then None as long as another rank has one."""
-    waiting = iter(batches)  # type: ignore[call-overload]
+    waiting = iter(batches)
     while True:
         rows = next(waiting, None)
         there, signals = ranks.summed([float(rows is not None), float(stopped() > 0)])

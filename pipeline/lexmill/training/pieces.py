@@ -27,12 +27,12 @@ from lexmill.training.ranks import local
 
 _CHUNK = 1 << 24
 _KINDS = {
+    torch.int64: "I64",
     torch.float64: "F64",
     torch.float32: "F32",
+    torch.int32: "I32",
     torch.bfloat16: "BF16",
     torch.float16: "F16",
-    torch.int64: "I64",
-    torch.int32: "I32",
     torch.int16: "I16",
     torch.int8: "I8",
     torch.uint8: "U8",
@@ -70,12 +70,13 @@ def _offset(tensor: Tensor) -> tuple[int, ...]:
 
 def write(path: Path, pieces: Mapping[str, Piece]) -> str:
     """Write a safetensors file, flush it to disk, and give the sha256 of its bytes."""
-    # As the library orders them: the widest first, so that each is aligned.
-    named = sorted(pieces.items(), key=lambda item: (-item[1].data.element_size(), item[0]))
+    # As the library orders them, the widest first, so that each is aligned.
+    order = list(_KINDS)
+    named = sorted(pieces.items(), key=lambda item: (order.index(item[1].data.dtype), item[0]))
     header: dict[str, Any] = {}
-    parts = {name: [one.shape, one.offset] for name, one in named if one.shape != tuple(one.data.shape)}
-    if parts:
-        header["__metadata__"] = {"pieces": json.dumps(parts, sort_keys=True)}
+    places = {name: [one.shape, one.offset] for name, one in named if one.shape != tuple(one.data.shape)}
+    if places:
+        header["__metadata__"] = {"pieces": json.dumps(places, sort_keys=True)}
     end = 0
     for name, one in named:
         begin, end = end, end + one.data.numel() * one.data.element_size()
@@ -84,9 +85,15 @@ def write(path: Path, pieces: Mapping[str, Piece]) -> str:
     text += b" " * (-len(text) % 8)
     digest = hashlib.sha256()
     with open(path, "wb") as stream:
-        for part in (len(text).to_bytes(8, "little"), text, *(_bytes(one.data) for _, one in named)):
-            for start in range(0, len(part), _CHUNK):
-                chunk = part[start : start + _CHUNK]
+        parts: list[bytes | memoryview] = [
+            len(text).to_bytes(8, "little"),
+            text,
+            *(_bytes(one.data) for _, one in named),
+        ]
+        for part in parts:
+            view = memoryview(part)
+            for start in range(0, len(view), _CHUNK):
+                chunk = view[start : start + _CHUNK]
                 stream.write(chunk)
                 digest.update(chunk)
         stream.flush()
@@ -95,7 +102,8 @@ def write(path: Path, pieces: Mapping[str, Piece]) -> str:
 
 
 def _bytes(data: Tensor) -> memoryview:
-    return memoryview(data.reshape(-1).view(torch.uint8).numpy())
+    out: memoryview = data.reshape(-1).view(torch.uint8).numpy().data
+    return out
 
 
 class Reader:
@@ -152,7 +160,7 @@ class Reader:
                 cuts = tuple(slice(a - b, c - b) for a, c, b in zip(low, high, begins, strict=True))
                 part = file.get_slice(name)[cuts]
             if part.shape == shape:
-                return part  # type: ignore[no-any-return]
+                return part
             if out is None:
                 out = torch.empty(shape, dtype=part.dtype)
             out[tuple(slice(a - b, c - b) for a, c, b in zip(low, high, offset, strict=True))] = part
