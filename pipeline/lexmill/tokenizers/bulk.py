@@ -22,7 +22,7 @@ from lexmill.errors import UserError
 from lexmill.tokenizers.kinds import byte_alphabet
 from lexmill.tokenizers.tokenizer import SPECIAL_TOKENS, UNK, Tokenizer
 
-CACHED = 1 << 19
+CACHED = 1 << 17
 _LONGEST = 100  # characters of a chunk that is remembered; longer ones hardly repeat
 _IDS_A_CHUNK = 16  # of all that is remembered, at most
 _JOINED = 500  # chunks encoded as one text
