@@ -1,0 +1,44 @@
+"""A resumed training holds no more in memory than a straight one at the same step."""
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from lexmill.errors import EXIT_INTERRUPTED
+from lexmill.training.task import Arrays
+
+from . import arithmetic_task
+from .arithmetic_task import ArithmeticTask, train
+
+
+class Weighing(ArithmeticTask):
+    """Notes the bytes of all tensors that are alive when a step begins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: dict[int, int] = {}
+
+    def batch(self, step: int, rank: int, world: int) -> Arrays:
+        gc.collect()
+        alive = [one for one in gc.get_objects() if torch.is_tensor(one) and one.device.type == "cpu"]
+        self.held[step] = sum({s.data_ptr(): s.nbytes() for s in (one.untyped_storage() for one in alive)}.values())
+        return super().batch(step, rank, world)
+
+
+def test_a_resume_holds_no_second_copy_of_its_state(tmp_path: Path) -> None:
+    straight, resumed = Weighing(), Weighing()
+    train(straight, tmp_path / "a", checkpoint_seconds=1e9)
+    plan = {"die_at": 6, "signal": signal.SIGINT}
+    command = [sys.executable, arithmetic_task.__file__, str(tmp_path / "b"), str(tmp_path / "out"), json.dumps(plan)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    assert subprocess.run(command, env=environment, capture_output=True, check=False).returncode == EXIT_INTERRUPTED
+    train(resumed, tmp_path / "b", checkpoint_seconds=1e9)
+    assert min(resumed.held) == 7
+    weights = sum(parameter.numel() * 4 for parameter in resumed.module.parameters())
+    assert resumed.held[8] < straight.held[8] + weights / 2
