@@ -65,7 +65,7 @@ def test_every_choice_composes(choice: str) -> None:
 
 def test_one_more_entry_is_one_more_model() -> None:
     text = compose(["+language_model@language_models.second=gpt_small"], ROOT)
-    assert parse(yaml.safe_load(text)).model_names == ["gpt", "second", "sentiment", "en_de"]
+    assert parse(yaml.safe_load(text)).model_names == ["gpt", "lstm", "second", "sentiment", "en_de"]
 
 
 def test_a_misspelt_key_and_all_other_faults_come_at_once() -> None:

@@ -235,7 +235,7 @@ def shared_out(module: nn.Module, shape: Any, devices: int) -> int:
     """
     from torch.distributed.tensor.parallel import ColwiseParallel
 
-    heads = getattr(shape, "n_kv_head", None) or getattr(shape, "n_head", devices)
+    heads: int = getattr(shape, "n_kv_head", getattr(shape, "n_head", devices))
     styles = module.tensor_parallel_plan()  # type: ignore[operator]
     if heads % devices:
         raise UserError(f"{devices} devices do not divide {heads} heads")

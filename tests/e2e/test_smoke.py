@@ -13,7 +13,7 @@ from tests.e2e.conftest import Project
 pytestmark = pytest.mark.e2e
 
 DATA_STAGES = ("fetch", "checkpoint", "prepare", "tokenizer", "encode")
-MODELS = ("gpt", "sentiment", "en_de")
+MODELS = ("gpt", "lstm", "sentiment", "en_de")
 
 PREDICT = """
 import json, sys, mlflow
@@ -73,7 +73,12 @@ def test_what_came_out_left_git_clean_but_for_results(project: Project) -> None:
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("gpt", "The king"), ("sentiment", "a wonderful film"), ("en_de", "The king sees the crown {name}")],
+    [
+        ("gpt", "The king"),
+        ("lstm", "The king"),
+        ("sentiment", "a wonderful film"),
+        ("en_de", "The king sees the crown {name}"),
+    ],
 )
 def test_a_fresh_process_loads_the_champion_by_name(project: Project, name: str, text: str) -> None:
     said = project.run("-c", PREDICT, name, json.dumps([text, ""])).stdout
@@ -87,7 +92,7 @@ def test_use_from_the_command_line_keeps_lines(project: Project) -> None:
     labels = project.lexmill("classify", "a wonderful film", "a dull film").splitlines()
     assert len(labels) == 2
     assert all(line.split("\t")[0] in ("positive", "negative") for line in labels)
-    assert project.lexmill("generate", "The king", "--max-tokens", "5").strip()
+    assert project.lexmill("generate", "The king", "--model", "lstm", "--max-tokens", "5").strip()
 
 
 def test_one_changed_param_runs_only_what_depends_on_it(project: Project) -> None:
