@@ -140,6 +140,11 @@ def test_shakespeare_char_has_nanogpts_parameters() -> None:
     assert small.batch_tokens * small.length.amount == 1_536_000
 
 
+def test_smollm2_has_the_parameters_of_the_model_it_starts_from() -> None:
+    assert count("smollm2", vocab_size=49_152) == 134_515_008
+    assert composed("smollm2").language_models["gpt"].init_from == "artifacts/checkpoints/smollm2"
+
+
 def test_the_tiny_presets_are_alike_in_size() -> None:
     sizes = {name: count(name) for name in ("gpt_tiny", "llama_tiny", "lstm_tiny")}
     flops = {name: network(name)[1].flops_per_token() for name in sizes}  # type: ignore[operator]

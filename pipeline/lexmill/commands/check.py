@@ -14,6 +14,7 @@ from lexmill.commands.precision import advice
 from lexmill.errors import LexmillError, RetryableError, UserError, UserErrors
 from lexmill.execution import Execution, load_execution
 from lexmill.params import FileSource, Params
+from lexmill.strict import nearest
 
 LEAST_FREE = 2 << 30  # bytes
 
@@ -103,20 +104,41 @@ def _file_checks() -> list[Callable[[], None]]:
         choices = params.load()
     except UserError:
         return []
+    starts = {name: Path(model.init_from) for name, model in choices.language_models.items()}
     return [
-        lambda name=name, source=corpus.source: _files(name, source)  # type: ignore[misc]
-        for name, corpus in choices.corpora.items()
-        if isinstance(corpus.source, FileSource)
+        *(
+            lambda where=f"corpora.{name}.source", source=corpus.source: _files(where, source)  # type: ignore[misc]
+            for name, corpus in choices.corpora.items()
+            if isinstance(corpus.source, FileSource)
+        ),
+        *(
+            lambda where=f"checkpoints.{name}.source", source=one.source: _files(where, source)  # type: ignore[misc]
+            for name, one in choices.checkpoints.items()
+            if isinstance(one.source, FileSource)
+        ),
+        *(
+            lambda name=name, path=path: _recipe(name, path)  # type: ignore[misc]
+            for name, path in starts.items()
+            if path.suffix in (".yaml", ".yml")
+        ),
     ]
 
 
-def _files(name: str, source: FileSource) -> None:
+def _recipe(name: str, path: Path) -> None:
+    if not path.is_file():
+        known = [str(found) for found in Path("conf/initialization").glob("*.yaml")]
+        raise UserError(
+            f"language_models.{name}.init_from: there is no file '{path}'{nearest(str(path), known)}", "params.yaml"
+        )
+
+
+def _files(where: str, source: FileSource) -> None:
     from lexmill.corpora.fetching.files import locate
 
     try:
         locate(source, Path.cwd())
     except UserError as error:
-        raise UserError(f"corpora.{name}.source: {error}", "params.yaml") from None
+        raise UserError(f"{where}: {error}", "params.yaml") from None
 
 
 def _differences() -> list[str]:

@@ -161,18 +161,22 @@ def _params(params: Params, of: KindOf, name: str) -> dict[str, Any]:
     if hasattr(entry, "tokenizer"):
         known: dict[str, Any] = {**params.tokenizers, **params.imported_tokenizers}
         chosen["tokenizer"] = _plain(known[entry.tokenizer])
-    checkpoint = _checkpoint(entry)
+    checkpoint = _checkpoint(params, entry)
     if checkpoint:
         chosen["checkpoint"] = {"name": checkpoint, **_plain(params.checkpoints[checkpoint])}
     return chosen
 
 
-def _checkpoint(entry: Any) -> str:
-    """The name of the checkpoint that a model starts from; "" where it starts from none."""
-    folder = str(getattr(entry, "init_from", ""))
-    place = f"{layout.checkpoint('').as_posix()}/"
-    start = folder.rstrip("/").removeprefix(place) if folder.startswith(place) else ""
-    return str(getattr(entry, "checkpoint", start))
+def _checkpoint(params: Params, entry: Any) -> str:
+    """The name of the checkpoint that a model starts from, itself or by models in between; "" where there is none."""
+    if hasattr(entry, "checkpoint"):
+        return str(entry.checkpoint)
+    start = Path(getattr(entry, "init_from", ""))
+    if start.parent == layout.checkpoint(start.name).parent:
+        return start.name
+    if start.parent == layout.model(start.name).parent:
+        return _checkpoint(params, params.language_models[start.name])
+    return ""
 
 
 def _metrics(params: Params, of: KindOf, name: str, root: Path) -> dict[str, Any]:

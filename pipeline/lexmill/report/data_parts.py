@@ -141,7 +141,7 @@ class TokenizerPart:
 
 
 def tokenizers(choices: Params, root: Path) -> list[TokenizerPart]:
-    """The tokenizers, in the order of params.yaml."""
+    """The tokenizers, in the order of params.yaml; those of pretrained models last."""
     encoded: dict[str, list[tuple[str, int]]] = {}
     for name, encoding in choices.encodings.items():
         metrics = read.json_object(root / layout.metrics("encode", name)) or {}
@@ -163,6 +163,22 @@ def tokenizers(choices: Params, root: Path) -> list[TokenizerPart]:
                 bytes_per_token=read.number(valid.get("bytes_per_token")),
                 unknown=_count(metrics.get("unknown")),
                 round_trip_failures=_count(metrics.get("round_trip_failures")),
+                encoded=encoded.get(name, []),
+            )
+        )
+    for name, imported in choices.imported_tokenizers.items():
+        metrics = read.json_object(root / layout.metrics("import_tokenizer", name)) or {}
+        found.append(
+            TokenizerPart(
+                name=name,
+                kind="imported",
+                corpus=imported.checkpoint,
+                lowercase=False,
+                vocab_size=_count(metrics.get("vocab_size")),
+                tokens_per_word=None,
+                bytes_per_token=None,
+                unknown=None,
+                round_trip_failures=None,
                 encoded=encoded.get(name, []),
             )
         )

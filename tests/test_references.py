@@ -1,0 +1,62 @@
+"""Names that pretrained models bring into params.yaml: each must lead somewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lexmill.references import reference_faults
+
+MODEL = {"corpus": "notes", "train": "notes", "tokenizer": "own", "init_from": "conf/initialization/gpt2.yaml"}
+
+
+def plain() -> dict[str, Any]:
+    return {
+        "corpora": {"notes": {"kind": "text"}, "pairs": {"kind": "parallel"}},
+        "tokenizers": {"own": {"corpus": "notes"}},
+        "checkpoints": {"smol": {}},
+        "imported_tokenizers": {"theirs": {"checkpoint": "smol"}},
+        "encodings": {
+            "a": {"corpus": "notes", "tokenizer": "own"},
+            "b": {"corpus": "notes", "tokenizer": "theirs"},
+        },
+        "language_models": {
+            "base": dict(MODEL),
+            "tuned": MODEL | {"init_from": "artifacts/models/base"},
+            "smol": MODEL | {"init_from": "artifacts/checkpoints/smol", "tokenizer": "theirs"},
+        },
+        "floors": {"language_model": {"notes": {"corpus": "notes", "tokenizer": "theirs"}}},
+    }
+
+
+def test_recipes_models_checkpoints_and_imported_tokenizers_are_known() -> None:
+    assert reference_faults(plain()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        ("imported_tokenizers.theirs.checkpoint", "smoll", "there is no checkpoint 'smoll', did you mean 'smol'?"),
+        ("language_models.tuned.init_from", "artifacts/models/bas", "there is no language model 'bas', did you mean"),
+        ("language_models.smol.init_from", "artifacts/checkpoints/x", "there is no checkpoint 'x'; known: smol"),
+        ("language_models.smol.init_from", "downloads/gpt2", "'downloads/gpt2' is neither a recipe"),
+        ("language_models.smol.init_from", "artifacts/tokens/a", "'artifacts/tokens/a' is neither a recipe"),
+        ("language_models.base.init_from", "artifacts/models/base", "it starts from itself: base -> base"),
+        ("language_models.base.init_from", "artifacts/models/tuned", "it starts from itself: base -> tuned -> base"),
+        ("language_models.base.tokenizer", "theirz", "there is no tokenizer 'theirz', did you mean 'theirs'?"),
+        ("tokenizers.theirs", {"corpus": "notes"}, "tokenizers has an entry of that name"),
+        ("imported_tokenizers.a b", {"checkpoint": "smol"}, "a name has letters, digits"),
+        ("translators.t", {"corpus": "pairs", "tokenizer": "theirs"}, "'theirs' is imported; a translator needs"),
+    ],
+)
+def test_what_leads_nowhere_is_told(path: str, value: Any, told: str) -> None:
+    data = plain()
+    group, name, *key = path.split(".")
+    entries = data.setdefault(group, {})
+    if key:
+        entries[name][key[0]] = value
+    else:
+        entries[name] = value
+    faults = reference_faults(data)
+    assert any(told in fault for fault in faults), faults
