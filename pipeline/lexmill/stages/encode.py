@@ -3,7 +3,7 @@
 Reads   artifacts/corpora/<corpus>/, artifacts/tokenizers/<tokenizer>/
 Writes  artifacts/tokens/<corpus>-<tokenizer>/, metrics/encode/<name>.json
 Identity: params `encodings.<name>`, the corpus, the tokenizer, the code it imports.
-Cost: 10 to 20 MB of text a second on one core; memory O(1). A large corpus takes all cores of the execution settings.
+Cost: 6 to 12 MB of text a second on one core; memory O(1). A large corpus takes all cores of the execution settings.
 """
 
 from __future__ import annotations

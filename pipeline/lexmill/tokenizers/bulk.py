@@ -5,7 +5,7 @@ of `kinds` looks to the left, so a cut is safe wherever every pattern ends a tok
 white space, after a single newline between visible characters, between a letter and one of , . ; : ! ?
 Byte and character tokenizers are a table look-up. An imported tokenizer whose pattern is not one of these (its
 `cuts_at_space` is false) encodes each text whole.
-Cost: 10 to 20 MB/s on one core, tables 20 to 40; memory: the texts of one call and at most CACHED chunks.
+Cost: 6 to 12 MB/s on one core, tables 20 to 40; memory: the texts of one call and at most CACHED chunks.
 """
 
 from __future__ import annotations
