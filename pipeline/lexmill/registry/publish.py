@@ -245,7 +245,7 @@ def signature(description: dict[str, Any]) -> ModelSignature:
         outputs = [{"label": "", "score": 0.5, "scores": dict.fromkeys(description["config"]["labels"], 0.5)}]
     found = infer_signature([""], outputs)
     params = [_param(name, value) for name, value in defaults(description).items()]
-    return ModelSignature(found.inputs, found.outputs, ParamSchema(params) if params else None)
+    return ModelSignature(found.inputs, found.outputs, ParamSchema(params)) if params else found
 
 
 def _param(name: str, default: Any) -> ParamSpec:
