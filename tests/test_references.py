@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from lexmill.commands import check
 from lexmill.references import reference_faults
+from tests.stages.test_continued_pretraining import PARAMS, TUNED
 
 MODEL = {"corpus": "notes", "train": "notes", "tokenizer": "own", "init_from": "conf/initialization/gpt2.yaml"}
 
@@ -60,3 +64,22 @@ def test_what_leads_nowhere_is_told(path: str, value: Any, told: str) -> None:
         entries[name] = value
     faults = reference_faults(data)
     assert any(told in fault for fault in faults), faults
+
+
+def test_check_names_recipes_and_checkpoint_files_that_are_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = TUNED | {"init_from": "conf/initialization/gpt3.yaml"}
+    Path("params.yaml").write_text(yaml.safe_dump({**PARAMS, "language_models": {"m": model}}))
+    Path("rows.txt").write_text("a row\n")
+    recipes = Path("conf/initialization")
+    recipes.mkdir(parents=True)
+    (recipes / "gpt2.yaml").write_text("name: gpt2\nstd: 0.02\n")
+    faults = check.gather(check._file_checks())
+    assert len(faults) == 2
+    assert faults[0].startswith("params.yaml: checkpoints.tiny.source: gpt2/* finds no file")
+    assert faults[1] == (
+        "params.yaml: language_models.m.init_from: there is no file 'conf/initialization/gpt3.yaml', did you mean"
+        " 'conf/initialization/gpt2.yaml'?"
+    )

@@ -180,6 +180,12 @@ def test_another_tokenizer_is_refused(tmp_path: Path) -> None:
         start(build(config), config, tmp_path / "gpt2", tokenizer)
 
 
+def test_a_tokenizer_with_more_entries_than_the_embedding_is_refused(tmp_path: Path) -> None:
+    save_gpt2(tmp_path / "gpt2", pad=-1)
+    with pytest.raises(UserError, match=r"its embedding has 319 rows, but .* 320 entries"):
+        begun(tmp_path / "gpt2", tmp_path)
+
+
 def test_a_start_that_does_not_exist_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="init_from: this does not exist"):
         digest(tmp_path / "nothing")

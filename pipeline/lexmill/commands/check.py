@@ -107,17 +107,17 @@ def _file_checks() -> list[Callable[[], None]]:
     starts = {name: Path(model.init_from) for name, model in choices.language_models.items()}
     return [
         *(
-            lambda where=f"corpora.{name}.source", source=corpus.source: _files(where, source)  # type: ignore[misc]
+            lambda where=f"corpora.{name}.source", source=corpus.source: _files(where, source)
             for name, corpus in choices.corpora.items()
             if isinstance(corpus.source, FileSource)
         ),
         *(
-            lambda where=f"checkpoints.{name}.source", source=one.source: _files(where, source)  # type: ignore[misc]
+            lambda where=f"checkpoints.{name}.source", source=one.source: _files(where, source)
             for name, one in choices.checkpoints.items()
             if isinstance(one.source, FileSource)
         ),
         *(
-            lambda name=name, path=path: _recipe(name, path)  # type: ignore[misc]
+            lambda name=name, path=path: _recipe(name, path)
             for name, path in starts.items()
             if path.suffix in (".yaml", ".yml")
         ),

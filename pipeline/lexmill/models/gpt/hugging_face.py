@@ -93,7 +93,8 @@ def read_state(shape: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[
             tensor = named.pop(there)
             tensor = tensor.t() if turned else tensor
             if ".query_key_value." in here:
-                tensor = fuse_projections(*tensor.chunk(3), n_head=shape["n_head"])
+                query, key, value = tensor.chunk(3)
+                tensor = fuse_projections(query, key, value, shape["n_head"])
             state[here] = tensor.contiguous()
     left = [name for name in named if not name.endswith((".attn.bias", ".attn.masked_bias"))]
     if missing or left:

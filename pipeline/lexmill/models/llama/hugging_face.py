@@ -46,7 +46,7 @@ def _names(n_layer: int) -> dict[str, str]:
 
 def _theta(config: Mapping[str, Any]) -> float:
     """The base of the rotary wavelengths; older files have it at the top, newer ones in `rope_parameters`."""
-    parts = {}
+    parts: Mapping[str, Any] = {}
     for key in ("rope_scaling", "rope_parameters"):
         parts = config.get(key) or {}
         kind = parts.get("rope_type", parts.get("type", "default"))
