@@ -140,3 +140,21 @@ def test_a_width_that_the_heads_do_not_divide_is_refused() -> None:
         SelfAttention(10, 3)
     with pytest.raises(ValueError, match="d_model 10 is not a multiple of n_head 3"):
         CrossAttention(10, 3)
+
+
+@pytest.mark.parametrize("time", [5, 300, 520])  # one block of queries, a broken second one, more
+def test_causal_attention_in_bf16_has_the_gradients_of_float64(time: int) -> None:
+    torch.manual_seed(0)
+    parts = [torch.randn(2, 3, time, 8).bfloat16() for _ in range(3)]
+    upstream = torch.randn(2, time, 24)
+    found = []
+    for ours in (True, False):
+        q, k, v = ((p if ours else p.double()).requires_grad_() for p in parts)
+        out = attend(q, k, v, mask=None, causal=True)
+        out.backward(upstream.to(out.dtype))
+        found.append([x.detach().double() for x in (out, *(p.grad for p in (q, k, v) if p.grad is not None))])
+        for part in parts:
+            part.requires_grad_(False)
+    assert len(found[0]) == 4
+    for near, exact in zip(*found, strict=True):
+        assert float((near - exact).norm() / exact.norm()) < 0.01

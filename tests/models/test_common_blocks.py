@@ -9,6 +9,7 @@ from torch import nn
 from lexmill.errors import UserError
 from lexmill.models.common.dropout import Dropout, add_dropped, keep_mask
 from lexmill.models.common.feed_forward import FeedForward
+from lexmill.models.common.gelu import bias_gelu
 from lexmill.models.common.state import average, load_weights, snapshot, weights
 
 
@@ -109,3 +110,45 @@ def test_an_average_is_summed_in_double_precision() -> None:
     snapshots = [{"w": torch.tensor([1e8 * sign + i])} for i, sign in enumerate([1.0, -1.0, 0.0])]
     wanted = sum(one["w"].double() for one in snapshots) / 3
     assert torch.equal(average(snapshots)["w"], wanted.float())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [1, 700])
+def test_gelu_with_its_bias_is_torchs(dtype: torch.dtype, rows: int) -> None:
+    torch.manual_seed(0)
+    hidden, bias = 4 * torch.randn(2, rows, 130), torch.randn(130)  # 700 rows: several slices and a broken one
+    upstream = torch.randn_like(hidden)
+    found = []
+    for ours in (True, False):
+        h = hidden.to(dtype).to(dtype if ours else torch.float64).detach().requires_grad_()
+        b = bias.clone() if ours else bias.double()
+        b.requires_grad_()
+        out = bias_gelu(h, b) if ours else nn.functional.gelu(h + b, approximate="tanh")
+        out.backward(upstream.to(out.dtype))
+        assert h.grad is not None
+        assert b.grad is not None
+        assert not ours or out.dtype == h.grad.dtype == dtype
+        found.append([out.detach().double(), h.grad.double(), b.grad.double() / rows])
+    tolerance = 1e-5 if dtype == torch.float32 else 0.05
+    torch.testing.assert_close(found[0], found[1], rtol=tolerance, atol=tolerance)
+
+
+def test_gelu_of_great_numbers_is_finite() -> None:
+    hidden = torch.tensor([[-1e4, -50.0, 0.0, 50.0, 1e4]], requires_grad=True)
+    out = bias_gelu(hidden, torch.zeros(5))
+    out.sum().backward()
+    assert hidden.grad is not None
+    torch.testing.assert_close(out, torch.tensor([[0.0, 0.0, 0.0, 50.0, 1e4]]))
+    torch.testing.assert_close(hidden.grad, torch.tensor([[0.0, 0.0, 0.5, 1.0, 1.0]]))
+
+
+def test_a_feed_forward_layer_learns_as_the_plain_one_does() -> None:
+    block, hidden = FeedForward(6, 10), torch.randn(2, 3, 6)
+    with torch.no_grad():
+        silent = block(hidden)
+    plain = block.output(nn.functional.gelu(block.expand(hidden), approximate="tanh"))
+    torch.testing.assert_close(block(hidden), plain)
+    torch.testing.assert_close(silent, plain)
+    parameters = list(block.parameters())
+    found = torch.autograd.grad(block(hidden).pow(2).sum(), parameters)
+    torch.testing.assert_close(found, torch.autograd.grad(plain.pow(2).sum(), parameters))

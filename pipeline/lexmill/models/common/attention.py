@@ -9,6 +9,9 @@ Shape letters: B batch, T queries, S keys, D width, H heads, K head width.
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
@@ -33,10 +36,10 @@ class KeyValueCache:
         if self._keys is None or self._values is None or end > self._keys.shape[2]:
             self._keys = self._grown(self._keys, keys, end)
             self._values = self._grown(self._values, values, end)
-        self._keys[:, :, self.length : end] = keys
-        self._values[:, :, self.length : end] = values
+        self._keys.narrow(2, self.length, end - self.length).copy_(keys)
+        self._values.narrow(2, self.length, end - self.length).copy_(values)
         self.length = end
-        return self._keys[:, :, :end], self._values[:, :, :end]
+        return self._keys.narrow(2, 0, end), self._values.narrow(2, 0, end)
 
     def _grown(self, old: Tensor | None, like: Tensor, end: int) -> Tensor:
         batch, heads, _, width = like.shape
@@ -51,6 +54,42 @@ class KeyValueCache:
         if self._keys is not None and self._values is not None:
             self._keys = self._keys.index_select(0, rows)
             self._values = self._values.index_select(0, rows)
+
+
+_QUERIES = 256  # queries at a time in the backward pass below: half of the masked scores are never made
+
+
+class _CausalLowPrecision(torch.autograd.Function):
+    """Causal attention in bf16 on a CPU, where the backward pass of torch's fused kernel is slower than in float32.
+
+    Forward is that kernel. Backward makes the probabilities again, a block of queries at a time, by batched products.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        ctx.save_for_backward(query, keys, values)
+        return scaled_dot_product_attention(query, keys, values, is_causal=True)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        shape, scale = ctx.saved_tensors[0].shape, ctx.saved_tensors[0].shape[-1] ** -0.5
+        with torch.autocast("cpu", enabled=False):
+            query, keys, values, given = (x.flatten(0, 1) for x in (*ctx.saved_tensors, gradients[0]))  # (B * H, T, K)
+            query = query * scale
+            by_query, by_keys, by_values = torch.empty_like(query), torch.zeros_like(keys), torch.zeros_like(values)
+            for start in range(0, query.shape[1], _QUERIES):
+                end = min(start + _QUERIES, query.shape[1])
+                q, g = query[:, start:end], given[:, start:end]
+                k, v = keys[:, :end], values[:, :end]
+                scores = q @ k.transpose(1, 2)  # (B * H, n, S)
+                scores[:, :, start:] += torch.full((end - start, end - start), -math.inf, dtype=scores.dtype).triu_(1)
+                p = scores.softmax(-1)
+                by_scores = torch.ops.aten._softmax_backward_data(g @ v.transpose(1, 2), p, -1, p.dtype)
+                by_query[:, start:end] = by_scores @ k
+                by_keys[:, :end] += by_scores.transpose(1, 2) @ q
+                by_values[:, :end] += p.transpose(1, 2) @ g
+            by_query *= scale
+        return by_query.view(shape), by_keys.view(shape), by_values.view(shape)
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None, causal: bool) -> Tensor:
@@ -68,7 +107,10 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None, 
         else:
             triangle = torch.ones(t, s, dtype=torch.bool, device=query.device).tril(s - t)
             mask = triangle if mask is None else mask & triangle
-    out = scaled_dot_product_attention(query, keys, values, attn_mask=mask, is_causal=plain_causal)
+    if plain_causal and query.dtype == torch.bfloat16 and query.device.type == "cpu" and query.requires_grad:
+        out: Tensor = _CausalLowPrecision.apply(query, keys, values)
+    else:
+        out = scaled_dot_product_attention(query, keys, values, attn_mask=mask, is_causal=plain_causal)
     return out.transpose(1, 2).flatten(2)
 
 

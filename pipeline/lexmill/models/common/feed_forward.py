@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from lexmill.models.common.dropout import Dropout
+from lexmill.models.common.gelu import bias_gelu
 
 
 class FeedForward(nn.Module):
@@ -25,11 +27,22 @@ class FeedForward(nn.Module):
         """Args: dropout: on the activations (Vaswani et al. have none there; GPT-2 neither)."""
         super().__init__()
         self.expand = nn.Linear(d_model, d_ffn)
-        self.activation = nn.ReLU(inplace=True) if activation == "relu" else nn.GELU(approximate="tanh")
+        self.relu = activation == "relu"
         self.dropout = Dropout(dropout)
         self.output = nn.Linear(d_ffn, d_model)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        out: Tensor = self.output(self.dropout(self.activation(self.expand(hidden))))
+        out: Tensor = self.output(self.dropout(self._expanded(hidden)))
         return out
+
+    def _expanded(self, hidden: Tensor) -> Tensor:
+        """The activations: (B, T, D) -> (B, T, d_ffn)."""
+        if self.relu:
+            return nn.functional.relu(self.expand(hidden), inplace=True)
+        weight, bias = self.expand.weight, self.expand.bias
+        learning_on_cpu = hidden.device.type == "cpu" and torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        # Under tensor parallelism the layer's hooks do the work.
+        if learning_on_cpu and type(weight) is nn.Parameter and bias.dtype == torch.float32:
+            return bias_gelu(nn.functional.linear(hidden, weight), bias)
+        return nn.functional.gelu(self.expand(hidden), approximate="tanh")
