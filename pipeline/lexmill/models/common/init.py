@@ -141,7 +141,9 @@ def _gains(module: nn.Module) -> dict[str, float]:
     found = {}
     for name, child in module.named_modules():
         if isinstance(child, FeedForward):
-            found[f"{name}.output" if name else "output"] = gain(child.activation)
+            found[f"{name}.output" if name else "output"] = gain(
+                nn.functional.relu if child.relu else nn.functional.gelu
+            )
         elif isinstance(child, GatedFeedForward):
             found[f"{name}.output" if name else "output"] = gain(nn.functional.silu)
     return found
