@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import beam, encode, engine, generate, noop
+from benchmarks import beam, encode, engine, generate, noop, training, watching
 from benchmarks.measure import Comparison, machine, machine_text, table
 from lexmill.quiet import quieten
 from lexmill.storage import write_json
@@ -18,9 +18,11 @@ from lexmill.storage import write_json
 BENCHMARKS: dict[str, Callable[[int], list[Comparison]]] = {
     "noop": noop.compare,
     "engine": engine.compare,
+    "training": training.compare,
     "encode": encode.compare,
     "beam": beam.compare,
     "generate": generate.compare,
+    "watching": watching.compare,
 }
 
 
@@ -30,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; default all")
     parser.add_argument("--repetitions", type=int, default=5, help="of each side (default 5)")
     parser.add_argument("--large", action="store_true", help="engine: also with 10 million parameters; generate: 124")
+    parser.add_argument("--nanogpt", metavar="FOLDER", default="", help="training: a checkout of nanoGPT")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every value here")
     options = parser.parse_args(arguments)
     if unknown := set(options.names) - set(BENCHMARKS):
@@ -42,7 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     comparisons: list[Comparison] = []
     for name in options.names or BENCHMARKS:
         print(f"{name} ...", file=sys.stderr)
-        comparisons += BENCHMARKS[name](options.repetitions)
+        if name == "training":
+            comparisons += training.compare(options.repetitions, nanogpt=options.nanogpt)
+        else:
+            comparisons += BENCHMARKS[name](options.repetitions)
         if name == "engine" and options.large:
             comparisons += engine.compare(options.repetitions, engine.LARGE)
         if name == "generate" and options.large:

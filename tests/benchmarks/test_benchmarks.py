@@ -7,19 +7,24 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from torch import Tensor
 
 from benchmarks import __main__ as command
-from benchmarks import beam, encode, engine, generate, noop
+from benchmarks import beam, encode, engine, generate, noop, tinyshakespeare, training, training_sides, watching
 from benchmarks.measure import Comparison, child, in_turn, machine, machine_text, table
 from lexmill.params import GPTShape, TransformerShape
 
+WORK = training_sides.Work(1, 2, 16, 16, 30, rows=4, micro_rows=2, steps=4)
 TINY: dict[str, Callable[[], list[Comparison]]] = {
     "noop": lambda: noop.compare(1, stages=3),
     "engine": lambda: engine.compare(1, engine.Size(1, 16, 16, 64, 64, steps=5)),
+    "training": lambda: training.compare(1, WORK, curve=0),
     "encode": lambda: encode.compare(1, megabytes=0.1),
     "beam": lambda: beam.compare(2, 3, 6, TransformerShape(1, 1, 2, 16, 32, dropout=0.0)),
     "generate": lambda: generate.compare(1, GPTShape(2, 2, 16, 24), 64, prompt=5, new=12),
+    "watching": lambda: watching.compare(1, engine.Size(1, 16, 16, 64, 64, steps=7), block=2),
 }
 
 
@@ -45,6 +50,37 @@ def test_encoding_tells_its_memory_and_its_speed_in_two_processes(monkeypatch: p
     assert figures["megabytes"] == pytest.approx(0.05, abs=0.01)
     monkeypatch.setattr(encode, "cores", lambda: 2)
     assert [one.unit for one in encode.compare(1, megabytes=0.05)] == ["MB/s", "MiB", "MiB", "MB/s"]
+
+
+def test_the_engine_and_a_plain_loop_have_one_loss_curve() -> None:
+    found, began = training_sides.engine(WORK)
+    assert len(found) == WORK.steps
+    assert len(began) == WORK.steps + 1
+    assert found == pytest.approx(training_sides.plain(WORK)[0], rel=1e-5)
+
+
+def test_a_peer_that_is_not_there_is_told() -> None:
+    assert training.main("nanogpt", WORK) == {
+        "missing": "nanoGPT is left out: give the folder of a checkout by --nanogpt"
+    }
+
+
+def test_a_split_is_scored_in_whole_windows_and_to_its_end() -> None:
+    valid = np.arange(12)  # 11 targets: two windows of 4, and 3 more
+    seen: list[tuple[list[list[int]], list[list[int]]]] = []
+
+    def nats(inputs: Tensor, targets: Tensor) -> float:
+        seen.append((inputs.tolist(), targets.tolist()))
+        return float(targets.sum())
+
+    assert tinyshakespeare.score(nats, valid, 4) == [(8, 36 / 8), (11, 66 / 11)]
+    assert seen == [([[0, 1, 2, 3], [4, 5, 6, 7]], [[1, 2, 3, 4], [5, 6, 7, 8]]), ([[8, 9, 10]], [[9, 10, 11]])]
+
+
+def test_another_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("To be")
+    with pytest.raises(ValueError, match="is another text"):
+        tinyshakespeare.read(tmp_path / "text")
 
 
 def test_the_sides_take_turns() -> None:

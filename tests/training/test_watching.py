@@ -189,7 +189,7 @@ def test_samples_are_lines_of_the_file_and_of_the_terminal(tmp_path: Path, capsy
     assert capsys.readouterr().err == "pretrain-tiny step 3: To be, or not\npretrain-tiny step 6: To be, or not\n"
 
 
-def test_samples_take_half_a_percent_of_the_time_at_most(tmp_path: Path) -> None:
+def test_samples_take_a_quarter_of_a_percent_of_the_time_at_most(tmp_path: Path) -> None:
     clock = Clock()
 
     def sample(_: torch.nn.Module) -> str:
@@ -202,7 +202,7 @@ def test_samples_take_half_a_percent_of_the_time_at_most(tmp_path: Path) -> None
         for number in range(1, 1001):
             step(watch, clock, number)
             watch.sample(number, module)
-    assert [line["step"] for line in read(tmp_path, "sample")] == [10, 200, 400, 600, 800, 1000]
+    assert [line["step"] for line in read(tmp_path, "sample")] == [10, 400, 800]
 
 
 def test_a_sample_that_finds_no_memory_ends_the_samples_only(

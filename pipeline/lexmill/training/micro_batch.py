@@ -36,6 +36,7 @@ Trial = Callable[[Arrays], object]
 
 _WORTH = 0.97  # a size counts as faster when it needs less than this share of the time
 _TAKEN = 0.8  # the share of what is free that a size may need
+_BEYOND_KEPT = 1.5  # what a step takes for each byte that the backward pass needs: gradients on the way
 _REPETITIONS = 2
 _NO_ROOM = 1 << 50  # in place of microseconds
 
@@ -74,11 +75,16 @@ def find(batch: Arrays, trial: Trial, module: nn.Module, *, agree: Callable[[int
     Raises:
         UserError: not even one row fits.
     """
+    import torch
+
     rows, width = count_rows(batch), _width(batch)
     rows = agree(rows)
     best: tuple[float, int] | None = None
-    with _untouched(module), _room_for_optimizer(module):
+    # A compiled network would be compiled anew for each size.
+    with _untouched(module), _room_for_optimizer(module), torch.compiler.set_stance("force_eager"):
         memory = _Memory(module)
+        with memory_told(width):
+            memory.look({name: array[:1] for name, array in batch.items()}, trial)
         for size in _sizes(rows):
             part = {name: array[:size] for name, array in batch.items()}
             if agree(0 if memory.has_room(size) else 1):
@@ -203,27 +209,47 @@ def _room_for_optimizer(module: nn.Module) -> Iterator[None]:
 
 
 class _Memory:
-    """Tells before a trial on a CPU whether it will fit, from the peaks of the smaller ones."""
+    """Tells before a trial on a CPU whether it will fit, from what the smaller ones took.
+
+    A row takes as much as the process's peak grew by from size to size, and at least what the backward pass needs of
+    it, as autograd tells: a process that held more before shows no growth.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         self._on_cpu = _device(module).type == "cpu"
+        self._weights = {p.untyped_storage().data_ptr() for p in module.parameters()} if self._on_cpu else set()
         self._state = 2 * sum(p.numel() * p.element_size() for p in module.parameters() if p.requires_grad)
-        self._peaks = [(0, _peak())]
+        self._size, self._peak, self._a_row = 0, _peak(), 0.0
+
+    def look(self, row: Arrays, trial: Trial) -> None:
+        """Ask autograd what the backward pass needs of one row."""
+        if not self._on_cpu:
+            return
+        import torch
+
+        kept: dict[int, int] = {}
+
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in self._weights:
+                kept[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            trial(row)
+        self._a_row = _BEYOND_KEPT * sum(kept.values())
 
     def saw(self, size: int) -> None:
         """A trial of this size has ended."""
-        self._peaks.append((size, _peak()))
+        peak = _peak()
+        if self._size:
+            self._a_row = max(self._a_row, (peak - self._peak) / (size - self._size))
+        self._size, self._peak = size, peak
 
     def has_room(self, size: int) -> bool:
         """Whether `size` rows will fit in what is free beside the optimizer's state."""
-        if not self._on_cpu or len(self._peaks) < 2:
-            return True
-        free = free_memory()
-        if free is None:
-            return True
-        (before, low), (now, high) = self._peaks[-2:]
-        a_row = (high - low) / (now - before)
-        return a_row * (size - now) + self._state < _TAKEN * free
+        free = free_memory() if self._on_cpu and self._size else None
+        return free is None or self._a_row * (size - self._size) + self._state < _TAKEN * free
 
 
 def _peak() -> int:
