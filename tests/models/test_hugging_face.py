@@ -142,6 +142,16 @@ def test_a_training_starts_from_its_logits(tmp_path: Path) -> None:
     same_logits(begun(tmp_path / "gpt2", tmp_path), theirs)
 
 
+def test_weights_in_half_precision_become_float32(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    save_llama(tmp_path / "llama").to(torch.bfloat16).save_pretrained(tmp_path / "llama")
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "llama", dtype=torch.float32)
+    module = begun(tmp_path / "llama", tmp_path)
+    assert {tensor.dtype for tensor in weights(module).values()} == {torch.float32}
+    same_logits(module, theirs)
+
+
 def test_a_padded_vocabulary_loses_its_padding(tmp_path: Path) -> None:
     theirs = save_gpt2(tmp_path / "gpt2", pad=7)
     module = begun(tmp_path / "gpt2", tmp_path)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
+from lexmill import layout
 from lexmill.errors import UserError
 from lexmill.models import pretrained
 from lexmill.params import RegisteredSource, parse
 from lexmill.registry import package
 from lexmill.registry.download import registered_model
+from lexmill.stages import checkpoint
 from lexmill.storage import read_json, sha256_file
 from lexmill.tokenizers.imported import origin
 
@@ -56,6 +59,24 @@ def test_only_a_language_model_starts_a_training(store: tuple[Path, str], tmp_pa
     root, uri = store
     with pytest.raises(UserError, match="'en_de' is a translator"):
         registered_model(source(root, "en_de"), uri, tmp_path / "en_de", root)
+
+
+def test_the_stage_asks_the_registry_of_the_execution_settings(
+    store: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, uri = store
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LEXMILL_EXECUTION", "here.yaml")
+    Path("here.yaml").write_text(f"tracking_uri: {uri}\n")
+    plain = plain_params()
+    plain["checkpoints"]["base"] = {"source": asdict(source(root))}
+    Path("params.yaml").write_text(json.dumps(plain))
+    checkpoint.main("base")
+    assert pretrained.read(layout.checkpoint("base")).ours
+    plain["checkpoints"]["base"]["source"]["sha256"] = "0" * 64
+    Path("params.yaml").write_text(json.dumps(plain))
+    with pytest.raises(UserError, match=r"checkpoints\.base\.source: version 1 of 'gpt' has the fingerprint"):
+        checkpoint.main("base")
 
 
 def test_params_take_it_for_a_checkpoint_and_for_no_corpus() -> None:
