@@ -1,6 +1,8 @@
 """The engine learns, weighs every target alike however a batch is cut, and stops where it must."""
 
 import math
+import os
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lexmill.errors import RetryableError, UserError
+from lexmill.errors import RetryableError, Terminated, UserError
 from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.models.common.state import snapshot
 from lexmill.params import AdamW, CosineSchedule
@@ -169,6 +171,15 @@ def test_a_broken_step_is_not_taken_but_counted_and_told(
     assert all(torch.equal(value, before.seen[6][name]) for name, value in before.seen[5].items())
     assert not all(torch.equal(value, before.seen[7][name]) for name, value in before.seen[6].items())
     assert all(value.isfinite().all() for value in snapshot(task.module).values())
+
+
+def test_what_was_skipped_is_remembered_by_the_next_process(tmp_path: Path) -> None:
+    task = Breaking({3})
+    task.validation_batches = lambda rank, world: (os.kill(os.getpid(), signal.SIGTERM), [])[1]  # type: ignore[method-assign]
+    with pytest.raises(Terminated):
+        train(task, tmp_path)
+    result = train(ArithmeticTask(), tmp_path)
+    assert (result.steps_now, result.skipped, result.rows[-1]["skipped"]) == (8, 1, 1)
 
 
 def test_too_many_broken_steps_end_the_training_with_a_sound_checkpoint(tmp_path: Path) -> None:

@@ -162,3 +162,16 @@ def test_each_rank_wrote_half_and_nothing_twice(ran: Path) -> None:
     total = sum(value.numel() for value in snapshot(ArithmeticTask().module).values())
     assert sum(value.numel() for half in (first, second) for value in half.values()) == total
     assert 0.4 < sum(value.numel() for value in first.values()) / total < 0.6
+
+
+def test_four_processes_in_a_grid(tmp_path: Path, one: tuple[ArithmeticTask, FitResult]) -> None:
+    """Two that learn from different rows, times two that share each product; stopped, and resumed by all and by one."""
+    grid = {"execution": {"strategy": "fsdp", "devices": 4, "tensor_parallel": 2}}
+    left = plan("fsdp", **grid, die_at=4, signal=SIGTERM, stops=True)
+    plans = {"grid-left": left, "grid-resumed": plan("fsdp", **grid, root="grid-left")}
+    ranks_at_once.run(tmp_path, plans, ranks=4)
+    assert_equals(tmp_path, "grid-resumed", *one)
+    assert read_json(tmp_path / "grid-resumed.out.json")["now"] == 3
+    task, result = alone(tmp_path / "grid-left")
+    assert result.steps_now == 3
+    assert_equals(tmp_path, "grid-resumed", task, result)

@@ -23,22 +23,29 @@ from lexmill.errors import UserError
 from lexmill.execution import Execution
 from lexmill.models.common.state import load_weights, snapshot, weights
 from lexmill.progress import Bar
-from lexmill.training import continuing, gradients, micro_batch, optimizers, parallel, random_states, schedules
+from lexmill.training import (
+    continuing,
+    gradients,
+    micro_batch,
+    optimizers,
+    parallel,
+    random_states,
+    resuming,
+    schedules,
+)
 from lexmill.training.checkpoints import CheckpointFolder, Saved, Stays
 from lexmill.training.curve import Curve
 from lexmill.training.guard import Guard
 from lexmill.training.keeping import Keeper
 from lexmill.training.looking import StoppedWhileLooking, blank, look
-from lexmill.training.ranks import Ranks, scalars
+from lexmill.training.ranks import Ranks, fetched
 from lexmill.training.saving import Saver
 from lexmill.training.seeding import derive, seed_step
 from lexmill.training.settings import TrainingSettings
+from lexmill.training.steps import NOTHING_LEFT, Steps
 from lexmill.training.stopping import Stopping
 from lexmill.training.task import Arrays, Task, micro_batches, tensors
 from lexmill.training.watching import Watch
-
-NOTHING_LEFT = -1
-"""In place of a step, where a resumed training has made all of them: Lightning leaves out the end of an empty epoch."""
 
 
 class TrainingModule(LightningModule):
@@ -115,7 +122,7 @@ class TrainingModule(LightningModule):
         return self._optimizers.parts
 
     def train_dataloader(self) -> Any:
-        return _Steps(self.step, self.settings.steps)
+        return Steps(self.step, self.settings.steps)
 
     def on_train_start(self) -> None:
         self.stopping.install()  # Lightning has just put its own handlers in place
@@ -123,12 +130,11 @@ class TrainingModule(LightningModule):
             self._resume(self._saved)
             self._saved = None  # closes its files
         self._next_checkpoint = time.monotonic() + self.execution.checkpoint_seconds
-        if self.ranks.first:
-            if self.step:
-                progress.say(f"{self.folder.name}: goes on after step {self.step}")
-            if self._watched:
-                self.watch.start(self.step, self.folder.path.name)
+        if self.ranks.first and self._watched:
+            self.watch.start(self.step, self.folder.path.name)
         if self.step:
+            if self.ranks.first:
+                progress.say(f"{self.folder.name}: goes on after step {self.step}")
             self.bar.update(self.step if self._settled else self.step - 1)
         if self.execution.micro_batch.auto:
             self._micro_batch = self._found_micro_batch()
@@ -136,33 +142,15 @@ class TrainingModule(LightningModule):
             self._settle()
 
     def _resume(self, saved: Saved) -> None:
-        """Take up a checkpoint: of what ranks share each reads its own part."""
-        own = weights(self.module)
-        read = {
-            name: {key: files.like(key, own[key]) for key in files.names()}
-            for name, files in saved.files.items()
-            if name not in ("optimizer", "random")
-        }
+        """Take up a checkpoint."""
+        read, state = resuming.network_states(saved, self.module), saved.state
         load_weights(self.module, read.pop("weights"), "the checkpoint's weights")
-        state = saved.state
+        self._optimizers.load_state_tensors(resuming.optimizer_state(saved, self.module))
         self.keeper.restore(state["keeper"], read)
         self.curve.restore(state["curve"])
         self.guard.restore(state["guard"])
         self._settled, self._row = state["settled"], state["row"]
-        if "optimizer" in saved.files:
-            self._optimizers.load_state_tensors(self._optimizer_state(saved, own))
         random_states.restore(saved.read("random"), state["random"])
-
-    def _optimizer_state(self, saved: Saved, own: dict[str, Tensor]) -> dict[str, Tensor]:
-        files = saved.files["optimizer"]
-        found = {}
-        for path in files.names():
-            parameter = own.get(path.rpartition("/")[0])
-            shape = files.shape(path)
-            alike = parameter is not None and tuple(parameter.shape) == shape
-            template = parameter if alike and parameter is not None else torch.empty(shape, device="meta")
-            found[path] = files.like(path, template)
-        return found
 
     def _found_micro_batch(self) -> int:
         """What `micro_batch: auto` finds, by forward and backward without exchange."""
@@ -176,7 +164,7 @@ class TrainingModule(LightningModule):
             self.task.batch(0, self.ranks.data_rank, self.ranks.data_world),
             trial,
             self.module,
-            kept=self.folder.path / "micro_batch.json",
+            kept=self.folder.path.with_name(f"{self.folder.path.name}.micro_batch.json"),
             key={"devices": self.ranks.world, "threads": torch.get_num_threads()},
             agree=self.ranks.largest,
         )
@@ -265,20 +253,16 @@ class TrainingModule(LightningModule):
     def _exchanged(self, losses: list[Tensor], counts: list[Tensor | int], norm: Tensor) -> tuple[float, int, float]:
         """The step's loss sum, targets and gradient norm (as exchanged) over all ranks.
 
-        All learn at the same step of a stop signal that any got, and that the first wants a checkpoint. The numbers are
-        fetched from the device at once: until then it need not be waited for.
+        All learn at the same step of a stop signal that any got, and that the first wants a checkpoint.
         """
-        on_device = [count for count in counts if isinstance(count, Tensor)]
-        numbers = scalars([*losses, *on_device, norm])
-        total = math.fsum(numbers[: len(losses)]) if all(map(math.isfinite, numbers)) else sum(numbers[: len(losses)])
-        count = sum(numbers[len(losses) : -1]) + sum(count for count in counts if isinstance(count, int))
+        total, count, own = fetched(losses, counts, norm)
         if self.ranks.tensor_rank:  # one of those that learn from the same rows speaks for them
             total, count = 0.0, 0
         self._stop_signal, self._save_now = self.stopping.signal, self.ranks.first and self._checkpoint_due()
         if self.ranks.world == 1:
-            return total, int(count), numbers[-1]
+            return total, int(count), own
         total, count, squares, signals, saves = self.ranks.summed(
-            [total, count, numbers[-1] ** 2, self._stop_signal, float(self._save_now)]
+            [total, count, own**2, self._stop_signal, float(self._save_now)]
         )
         self._stop_signal = self._stop_signal or int(signals > 0) * 15
         self._save_now = saves > 0
@@ -299,7 +283,8 @@ class TrainingModule(LightningModule):
         if stays:
             self.save(stays)  # before the look, which a longer training may make at another step
         self._settle()
-        self.watch.sample(self.step, self.module) if self.ranks.first and not self.execution.sharded else None
+        if self.ranks.first and not self.execution.sharded:
+            self.watch.sample(self.step, self.module)
         if self.keeper.exhausted:
             self.trainer.should_stop = True
         elif self.step < s.steps:  # a stop in the last step finds a finished training
@@ -413,16 +398,3 @@ class TrainingModule(LightningModule):
         """The training has failed; what is being written is ended, and no other process waited for."""
         if hasattr(self, "_saver"):
             self._saver.give_up()
-
-
-class _Steps:
-    """The optimizer steps still to do; what Lightning takes for a data loader."""
-
-    def __init__(self, start: int, stop: int) -> None:
-        self._steps = range(start, stop) if start < stop else range(NOTHING_LEFT, NOTHING_LEFT + 1)
-
-    def __len__(self) -> int:
-        return len(self._steps)
-
-    def __iter__(self) -> Any:
-        return iter(self._steps)

@@ -76,14 +76,14 @@ class Ranks:
         )
 
 
-def scalars(tensors: list[Tensor]) -> list[float]:
-    """Several one-element tensors as numbers, fetched from the device at once."""
-    if not tensors:
-        return []
+def fetched(losses: list[Tensor], counts: list[Tensor | int], norm: Tensor) -> tuple[float, float, float]:
+    """The sum of the losses, the sum of the counts, and the norm, fetched from the device at once."""
+    on_device = [*losses, *(count for count in counts if isinstance(count, Tensor)), norm]
     # Apple's devices have no float64.
-    kind = torch.float32 if tensors[0].device.type == "mps" else torch.float64
-    out: list[float] = torch.stack([tensor.detach().to(kind) for tensor in tensors]).tolist()
-    return out
+    kind = torch.float32 if norm.device.type == "mps" else torch.float64
+    numbers: list[float] = torch.stack([tensor.detach().to(kind) for tensor in on_device]).tolist()
+    count = sum(numbers[len(losses) : -1]) + sum(count for count in counts if isinstance(count, int))
+    return sum(numbers[: len(losses)]), count, numbers[-1]
 
 
 def local(tensor: Tensor) -> Tensor:
