@@ -52,3 +52,14 @@ def test_the_page_has_commands() -> None:
 def test_lbfgs_is_for_classifiers_only(place: str) -> None:
     with pytest.raises(UserErrors, match=r"optimizer\.name: 'lbfgs' is unknown"):
         compose([f"optimizer@{place}.optimizer=lbfgs"])
+
+
+@pytest.mark.parametrize("place", ["language_models.gpt", "language_models.lstm", "translators.en_de"])
+@pytest.mark.parametrize(
+    "choice", sorted(path.stem for path in Path("conf/optimizer").glob("*.yaml") if path.stem != "lbfgs")
+)
+def test_another_optimizer_takes_nothing_over_from_the_one_before(place: str, choice: str) -> None:
+    group, name = place.split(".")
+    composed = yaml.safe_load(compose([f"optimizer@{place}.optimizer={choice}"]))
+    file = Path("conf/optimizer", f"{choice}.yaml")
+    assert composed[group][name]["optimizer"] == yaml.safe_load(file.read_text(encoding="utf-8"))
