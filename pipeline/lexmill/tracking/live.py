@@ -43,7 +43,6 @@ class Request:
     points: str
     every: float
     patience: float
-    idle: bool
     root: str
 
 
@@ -80,7 +79,7 @@ class LiveSender:
         """Begin to send this file's lines; returns at once."""
         self._points = points
         paths = {"points": str(points.absolute()), "root": str(self._root.absolute())}
-        how = {"every": self._every, "patience": self._patience, "idle": self._idle}
+        how = {"every": self._every, "patience": self._patience}
         request = Request(self._uri, self._experiment, self._name, **paths, **how)  # type: ignore[arg-type]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "lexmill.tracking.live"],
@@ -91,6 +90,8 @@ class LiveSender:
             encoding="utf-8",
             env={**_MANNERS, **os.environ, "OMP_NUM_THREADS": "1"},
         )
+        if self._idle:
+            _stand_back(self._process.pid)  # from its first moment on
         self._tell(json.dumps(asdict(request)))
 
     def _tell(self, line: str) -> None:
@@ -135,20 +136,19 @@ def main() -> None:
     """The sending process: until its standard input ends, then once more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the training, whose end is ours
     request = Request(**json.loads(sys.stdin.readline()))
-    if request.idle:
-        _stand_back()
     over = threading.Event()
     threading.Thread(target=_wait_for_end, args=(over, request.patience), daemon=True).start()
     with locked(lock_of(Path(request.points))):  # one that outlives its killed training may still be at it
         _serve(request, over)
 
 
-def _stand_back() -> None:
-    """Take only what no other process wants of the processor."""
-    try:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    except (AttributeError, OSError):
-        os.nice(19)  # no Linux
+def _stand_back(process: int) -> None:
+    """Give it only what no other process wants of the processor."""
+    with contextlib.suppress(OSError):  # it has ended already
+        if hasattr(os, "sched_setscheduler"):
+            os.sched_setscheduler(process, os.SCHED_IDLE, os.sched_param(0))
+        else:
+            os.setpriority(os.PRIO_PROCESS, process, 19)
 
 
 def _wait_for_end(over: threading.Event, patience: float) -> None:
