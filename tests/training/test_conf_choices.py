@@ -45,7 +45,7 @@ def test_the_pages_commands_compose(overrides: list[str]) -> None:
 
 
 def test_the_page_has_commands() -> None:
-    assert len(commands()) == 5
+    assert len(commands()) == 4
 
 
 @pytest.mark.parametrize("place", ["language_models.gpt", "translators.en_de"])
