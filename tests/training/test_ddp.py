@@ -42,7 +42,7 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
     plan: dict[str, Any] = {
         "task": {"rows": 5, "ragged": True},
         "settings": {"steps": 8},
-        "sober": True,
+        "optimizer": "sober",
         "execution": {"micro_batch": 7},
     }
     out = tmp_path / "out.safetensors"
@@ -65,7 +65,7 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
 
 def test_a_rank_without_rows_holds_nobody_up(tmp_path: Path) -> None:
     out = tmp_path / "out.safetensors"
-    done = run_two(tmp_path / "a", out, task={"rows": 1, "valid_batches": 1}, settings={"steps": 3}, sober=True)
+    done = run_two(tmp_path / "a", out, task={"rows": 1, "valid_batches": 1}, settings={"steps": 3}, optimizer="sober")
     assert done.returncode == 0, done.stderr
     alone = ArithmeticTask(rows=1, valid_batches=1)
     train(alone, tmp_path / "b", settings(steps=3, optimizer=SOBER), checkpoint_seconds=1e9)
