@@ -9,6 +9,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,21 @@ def child(module: str, *arguments: object) -> dict[str, Any]:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def matrix_rate(seconds: float = 0.5) -> float:
+    """The best GFLOP/s of float32 matrix products on this process's threads: a cube of 1024, and a layer's shape."""
+    import torch
+
+    best, until = 0.0, time.perf_counter() + seconds
+    sides = [(1024, 1024, 1024), (2048, 384, 1536)]
+    factors = [(torch.randn(m, k), torch.randn(k, n)) for m, k, n in sides]
+    while time.perf_counter() < until:
+        for (m, k, n), (left, right) in zip(sides, factors, strict=True):
+            start = time.perf_counter()
+            torch.mm(left, right)
+            best = max(best, 2e-9 * m * k * n / (time.perf_counter() - start))
+    return best
 
 
 def processor() -> str:

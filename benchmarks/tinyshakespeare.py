@@ -1,0 +1,248 @@
+"""Characters of Shakespeare: lexmill's recipe beside nanoGPT's, by the loss of the whole valid split and the time.
+
+python -m benchmarks.tinyshakespeare --text input.txt [--nanogpt CHECKOUT] [--setting small|full] [--threads N]
+
+The text is the one file of REFERENCE_MD5, cut as nanoGPT cuts it: 90 % train, the rest valid. Each side trains in a
+process of its own, one after the other, and its wall time is that of the whole process, imports and its own looks at
+valid included. Both are then scored here alike: mean nats over the targets of valid in windows that do not overlap,
+without the part of a window at the end (111,488 targets of the small setting) and with it (111,539).
+
+small: nanoGPT trains as its readme says for a CPU (4 layers, width 128, context 64, 2,000 steps of 12 windows);
+lexmill trains conf/language_model/tinyshakespeare_fast.yaml, of no more parameters, through `engine.fit`.
+full: nanoGPT's config/train_shakespeare_char.py and conf/language_model/shakespeare_char.yaml; it needs a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.measure import ROOT, machine, machine_text
+from benchmarks.training_sides import nanogpt_code
+
+REFERENCE_MD5 = "6fb458f1232090904fb40fe944165e91"
+CHOICES = {"small": "tinyshakespeare_fast", "full": "shakespeare_char"}
+CPU = [
+    *("--device=cpu", "--compile=False", "--eval_iters=20", "--log_interval=100", "--block_size=64", "--batch_size=12"),
+    *("--n_layer=4", "--n_head=4", "--n_embd=128", "--max_iters=2000", "--lr_decay_iters=2000", "--dropout=0.0"),
+]
+SPECIALS = 5  # ids before the first character in lexmill's shards: padding, unknown, begin, end, mask
+
+
+def read(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], list[str]]:
+    """Train and valid as numbers of characters, and the characters.
+
+    Raises:
+        ValueError: it is another text.
+    """
+    data = path.read_bytes()
+    found = hashlib.md5(data, usedforsecurity=False).hexdigest()
+    if found != REFERENCE_MD5:
+        raise ValueError(f"{path} is another text: its md5 is {found}, tinyshakespeare's is {REFERENCE_MD5}")
+    text = data.decode("utf-8")
+    characters = sorted(set(text))
+    number = {character: index for index, character in enumerate(characters)}
+    ids = np.array([number[character] for character in text], dtype=np.int64)
+    cut = int(len(ids) * 0.9)
+    return ids[:cut], ids[cut:], characters
+
+
+@torch.no_grad()
+def score(
+    nats_of: Callable[[Tensor, Tensor], float], valid: np.ndarray[Any, Any], context: int
+) -> list[tuple[int, float]]:
+    """(targets, mean nats) over whole windows, and over these and the shorter one at the end.
+
+    Args:
+        nats_of: the summed nats of targets (B, T) after inputs (B, T).
+        valid: ids; each but the first is a target.
+    """
+    inputs, targets = torch.from_numpy(valid[:-1].copy()), torch.from_numpy(valid[1:].copy())
+    whole, total = len(targets) // context * context, 0.0
+    for start in range(0, whole, 64 * context):
+        part = slice(start, min(start + 64 * context, whole))
+        total += nats_of(inputs[part].view(-1, context), targets[part].view(-1, context))
+    found = [(whole, total / whole)]
+    if whole < len(targets):
+        total += nats_of(inputs[None, whole:], targets[None, whole:])
+        found.append((len(targets), total / len(targets)))
+    return found
+
+
+def ours(text: Path, setting: str, folder: Path) -> None:
+    """Train lexmill's recipe and write the model's folder to `folder / "model"`."""
+    import dataclasses
+
+    import yaml
+
+    from lexmill import models
+    from lexmill.compose import compose
+    from lexmill.data.shards import TokenShards
+    from lexmill.execution import Execution
+    from lexmill.models import folder as model_folder
+    from lexmill.models.start import start
+    from lexmill.params import parse
+    from lexmill.training.engine import fit
+    from lexmill.training.language_model import LanguageModelTask
+    from lexmill.training.production import settings_of
+    from lexmill.training.seeding import derive, seed_all
+
+    train, valid, characters = read(text)
+    vocabulary = SPECIALS + len(characters)
+    _write_shards(folder / "tokens", {"train": train, "valid": valid}, vocabulary)
+    overrides = [
+        f"language_model@language_models.gpt={CHOICES[setting]}",
+        "+corpus@corpora.tinyshakespeare=tinyshakespeare",
+        "+tokenizer@tokenizers.characters=characters",
+        "+encodings.tinyshakespeare={corpus: tinyshakespeare, tokenizer: characters}",
+    ]
+    choices = parse(yaml.safe_load(compose(overrides, ROOT)))
+    model = choices.language_models["gpt"]
+    config = {
+        "kind": "language_model",
+        "family": model.family,
+        "shape": dataclasses.asdict(model.shape),
+        "vocab_size": vocabulary,
+    }
+    seed_all(derive(choices.training_seed, "weights"))
+    module = models.build(config)
+    start(module, config, str(ROOT / model.init_from), folder)
+    task = LanguageModelTask(
+        module,
+        TokenShards(folder / "tokens", "train"),
+        TokenShards(folder / "tokens", "valid"),
+        context=model.shape.context,
+        batch_tokens=model.batch_tokens,
+        data_seed=choices.data_seed,
+    )
+    execution = Execution(
+        accelerator="cuda" if setting == "full" else "cpu",
+        threads=torch.get_num_threads(),
+        checkpoint_root=str(folder / "checkpoints"),
+    )
+    fit(task, settings_of(model, task.batches.steps_per_epoch, choices.training_seed), execution, name="x", identity={})
+    model_folder.save(folder / "model", config, module)
+
+
+def _write_shards(folder: Path, splits: dict[str, np.ndarray[Any, Any]], vocabulary: int) -> None:
+    from lexmill.data.shards import VERSION, ShardWriter
+    from lexmill.storage import write_json
+
+    tokenizer, corpus = "a" * 64, "b" * 64
+    manifest: dict[str, Any] = {
+        "version": VERSION,
+        "kind": "text",
+        "tokenizer_fingerprint": tokenizer,
+        "corpus_fingerprint": corpus,
+        "vocab_size": vocabulary,
+        "special": {"pad": 0, "unk": 1, "bos": 2, "eos": 3},
+        "splits": {},
+    }
+    for split, ids in splits.items():
+        writer = ShardWriter(folder, split, "text", vocab_size=vocabulary, tokenizer=tokenizer, corpus=corpus)
+        writer.add(np.append(ids + SPECIALS, 3))
+        manifest["splits"][split] = {"text": {**writer.close(), "bytes": len(ids), "unknown": 0}}
+    write_json(folder / "manifest.json", manifest)
+
+
+def _run_ours(text: Path, setting: str, threads: int, folder: Path) -> tuple[float, list[tuple[int, float]], int]:
+    """Seconds, scores, parameters."""
+    from lexmill.models import folder as model_folder
+
+    begun = time.perf_counter()
+    command = [sys.executable, "-m", "benchmarks.tinyshakespeare", "--text", str(text.resolve()), "--setting", setting]
+    _run([*command, "--train-into", str(folder)], ROOT, threads)
+    seconds = time.perf_counter() - begun
+    config, module = model_folder.load(folder / "model")
+    network: Any = module
+    found = score(
+        lambda x, y: float(network.loss(x + SPECIALS, y + SPECIALS)), read(text)[1], config["shape"]["context"]
+    )
+    return seconds, found, network.count_parameters()
+
+
+def _run_nanogpt(
+    text: Path, checkout: Path, setting: str, threads: int, folder: Path
+) -> tuple[float, list[tuple[int, float]], int]:
+    """Seconds, scores, parameters."""
+    code = nanogpt_code(checkout)
+    train, valid, characters = read(text)
+    place = folder / "nanogpt"
+    shutil.copytree(checkout, place, ignore=shutil.ignore_patterns(".git"))
+    data = place / "data" / "shakespeare_char"
+    data.mkdir(parents=True, exist_ok=True)
+    for name, ids in (("train", train), ("val", valid)):
+        ids.astype(np.uint16).tofile(data / f"{name}.bin")
+    numbers = {character: index for index, character in enumerate(characters)}
+    meta = {"vocab_size": len(characters), "stoi": numbers, "itos": dict(enumerate(characters))}
+    (data / "meta.pkl").write_bytes(pickle.dumps(meta))
+    begun = time.perf_counter()
+    options = CPU if setting == "small" else []
+    _run([sys.executable, "train.py", "config/train_shakespeare_char.py", *options], place, threads)
+    seconds = time.perf_counter() - begun
+    saved = torch.load(place / "out-shakespeare-char" / "ckpt.pt", map_location="cpu", weights_only=False)
+    module = code.GPT(code.GPTConfig(**saved["model_args"])).eval()
+    module.load_state_dict({name.removeprefix("_orig_mod."): value for name, value in saved["model"].items()})
+    found = score(
+        lambda x, y: float(module(x, y.contiguous())[1]) * y.numel(), valid, saved["model_args"]["block_size"]
+    )
+    return seconds, found, sum(parameter.numel() for parameter in module.parameters())
+
+
+def _run(command: list[str], folder: Path, threads: int) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
+
+
+def main() -> None:
+    """Both sides, or what is at hand of them."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.tinyshakespeare")
+    parser.add_argument("--text", type=Path, required=True, help="input.txt of tinyshakespeare")
+    parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT; without it only lexmill trains")
+    parser.add_argument("--setting", choices=tuple(CHOICES), default="small")
+    parser.add_argument("--threads", type=int, default=1, help="of each side (default 1)")
+    parser.add_argument("--train-into", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    try:
+        read(options.text)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    if options.setting == "full" and not torch.cuda.is_available():
+        parser.error("the full setting needs a GPU, and there is none here: it is not measured")
+    if options.train_into:
+        torch.set_num_threads(options.threads)
+        ours(options.text, options.setting, options.train_into)
+        return
+    print(machine_text(machine()))
+    with tempfile.TemporaryDirectory() as folder:
+        sides = [("lexmill", *_run_ours(options.text, options.setting, options.threads, Path(folder)))]
+        if options.nanogpt:
+            place = options.nanogpt.resolve()
+            sides.append(
+                ("nanoGPT", *_run_nanogpt(options.text, place, options.setting, options.threads, Path(folder)))
+            )
+    for name, seconds, found, parameters in sides:
+        losses = "; ".join(f"{nats:.4f} nats over {count:,} targets" for count, nats in found)
+        print(f"{name}: {seconds:.1f} s with {options.threads} threads, {parameters:,} parameters, {losses}")
+    if len(sides) == 2:
+        print(f"lexmill takes {sides[0][1] / sides[1][1]:.2f} of nanoGPT's time")
+
+
+if __name__ == "__main__":
+    main()
