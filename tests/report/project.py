@@ -23,6 +23,8 @@ class Project:
         self.root = root
         for name in ("params.yaml", "dvc.yaml"):
             shutil.copy(ROOT / name, root / name)
+        models = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))["language_models"]
+        self.change_params(language_models={"gpt": models["gpt"]})  # one of each kind is measured here
 
     @property
     def page(self) -> str:

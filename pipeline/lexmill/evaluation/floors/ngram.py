@@ -211,7 +211,8 @@ class NGram(ABC):
 def totals(counts: Counts, order: int, values: NDArray[np.generic], symbols: int) -> Floats:
     """The sum of the values of an order's n-grams over each context, (contexts,)."""
     context = counts.keys[order - 1] // symbols
-    return np.bincount(context, weights=values.astype(np.float64), minlength=counts.contexts(order))
+    sums: Floats = np.bincount(context, weights=values, minlength=counts.contexts(order)).astype(np.float64)
+    return sums
 
 
 def number(keys: Integers) -> tuple[Integers, Integers]:
