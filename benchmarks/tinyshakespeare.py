@@ -142,6 +142,7 @@ def _write_shards(folder: Path, splits: dict[str, np.ndarray[Any, Any]], vocabul
     from lexmill.data.shards import VERSION, ShardWriter
     from lexmill.storage import write_json
 
+    folder.mkdir()
     tokenizer, corpus = "a" * 64, "b" * 64
     manifest: dict[str, Any] = {
         "version": VERSION,
