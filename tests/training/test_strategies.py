@@ -59,12 +59,12 @@ PLANS = {
 }
 
 
-def alone(root: Path, **changes: Any) -> tuple[ArithmeticTask, FitResult]:
+def alone(root: Path, micro_batch: str | int = "whole", **changes: Any) -> tuple[ArithmeticTask, FitResult]:
     """The same by one process, in one piece."""
     whole = {**plan("ddp", **changes)}
     task = ArithmeticTask(**whole["task"])
     chosen = settings(**whole["settings"], optimizer=OPTIMIZERS[whole["optimizer"]])
-    return task, train(task, root, chosen, checkpoint_seconds=1e9)
+    return task, train(task, root, chosen, checkpoint_seconds=1e9, micro_batch=micro_batch)
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +130,11 @@ def test_a_stopped_training_ends_like_a_straight_one_to_the_bit(ran: Path, share
     """With dropout, Muon and the running mean."""
     same_bits(ran, f"{share}-resumed", f"{share}-straight")
     assert read_json(ran / f"{share}-resumed.out.json")["now"] == 3
+
+
+def test_those_who_share_a_product_draw_the_same_dropout(ran: Path, tmp_path: Path) -> None:
+    """So that they make what one process makes that draws it for the same micro-batches."""
+    assert_equals(ran, "tensor-straight", *alone(tmp_path, micro_batch=7, **DROPOUT))
 
 
 def test_recomputed_blocks_draw_the_same_dropout(ran: Path) -> None:
