@@ -18,7 +18,7 @@ from benchmarks.measure import Comparison, child, matrix_rate
 from benchmarks.training_sides import SIDES, Work, model
 
 # 10.7 million parameters: nanoGPT's shakespeare_char, a quarter of its batch.
-SHAKESPEARE = Work(6, 6, 384, 256, 65, rows=16, micro_rows=8, steps=4)
+SHAKESPEARE = Work(6, 6, 384, 256, 65, rows=16, micro_rows=16, steps=4)
 UNTIMED = 2  # steps before the clock starts: first touches of memory, kernel choice
 CURVE_STEPS, CURVE_ROWS = 50, 2
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from benchmarks import __main__ as command
 from benchmarks import beam, encode, engine, generate, noop, tinyshakespeare, training, training_sides, watching
 from benchmarks.measure import Comparison, child, in_turn, machine, machine_text, table
+from lexmill.data.shards import TokenShards
 from lexmill.params import GPTShape, TransformerShape
 
 WORK = training_sides.Work(1, 2, 16, 16, 30, rows=4, micro_rows=2, steps=4)
@@ -75,6 +76,13 @@ def test_a_split_is_scored_in_whole_windows_and_to_its_end() -> None:
 
     assert tinyshakespeare.score(nats, valid, 4) == [(8, 36 / 8), (11, 66 / 11)]
     assert seen == [([[0, 1, 2, 3], [4, 5, 6, 7]], [[1, 2, 3, 4], [5, 6, 7, 8]]), ([[8, 9, 10]], [[9, 10, 11]])]
+
+
+def test_the_characters_become_shards_that_a_training_reads(tmp_path: Path) -> None:
+    tinyshakespeare._write_shards(tmp_path / "tokens", {"train": np.array([2, 0, 1]), "valid": np.array([1])}, 8)
+    shards = TokenShards(tmp_path / "tokens", "train")
+    assert list(shards.tokens[0:4]) == [7, 5, 6, 3]
+    assert shards.vocab_size == 8
 
 
 def test_another_text_is_refused(tmp_path: Path) -> None:
