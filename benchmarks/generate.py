@@ -1,12 +1,12 @@
 """Writing text beside Hugging Face `generate`, from the same weights.
 
-Ours: `lexmill.decoding.sampling.continue_tokens`. The peer: `GPT2LMHeadModel.generate` of transformers, with its default
-cache and fused attention (sdpa), in inference mode; it loads the same GPT, written to a folder in its own format. A
-GPT of random weights, prompts of 32 tokens, 200 new ones, no end token, the same threads. Tokens a second, the prompt's
-reading included.
+Ours: `lexmill.decoding.sampling.continue_tokens`. The peer: `GPT2LMHeadModel.generate` of transformers, with its
+default cache and fused attention (sdpa), in inference mode; it loads the same GPT, written to a folder in its own
+format. A GPT of random weights, prompts of 32 tokens, 200 new ones, no end token, the same threads. Tokens a second,
+the prompt's reading included.
 
-Both must choose the same tokens where the most probable one is taken; where two are so close that rounding decides, what
-comes after is not compared. Drawn ones cannot agree: each side has its own random numbers.
+Both must choose the same tokens where the most probable one is taken; where two are so close that rounding decides,
+what comes after is not compared. Drawn ones cannot agree: each side has its own random numbers.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lexmill.errors import UserError
-from lexmill.models import build, families, folder
+from lexmill.models import build, families, folder, pretrained
 from lexmill.storage import sha256_folder, write_json
 
 CONFIG: dict[str, Any] = {
@@ -71,7 +71,7 @@ def test_missing_and_broken_weights_are_named(tmp_path: Path) -> None:
 
 def test_weights_of_another_shape_are_refused(tmp_path: Path) -> None:
     folder.save(tmp_path, CONFIG, build(CONFIG))
-    write_json(tmp_path / folder.CONFIG, {**CONFIG, "vocab_size": 20})
+    write_json(tmp_path / folder.CONFIG, {**CONFIG, "vocab_size": 20, "format": folder.FORMAT})
     with pytest.raises(UserError, match=r"'embedding\.weight' is \(19, 16\), the model has \(20, 16\)"):
         folder.load(tmp_path)
 
@@ -84,3 +84,13 @@ def test_an_unknown_family_is_refused_with_the_nearest_name() -> None:
         build({"family": "common"})
     with pytest.raises(ValueError, match="must be one of"):
         folder.save("unused", {"kind": "other"}, torch.nn.Linear(1, 1))
+
+
+def test_a_model_of_another_format_is_refused(tmp_path: Path) -> None:
+    """The first format had the rows of a fused projection in another order: its weights would load, and be wrong."""
+    folder.save(tmp_path / "m", CONFIG, build(CONFIG))
+    path = tmp_path / "m" / folder.CONFIG
+    write_json(path, CONFIG)
+    for read in (folder.load, pretrained.read):
+        with pytest.raises(UserError, match="a model of format 1, this lexmill reads 2: train it again"):
+            read(path.parent)

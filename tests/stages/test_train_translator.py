@@ -97,7 +97,7 @@ def test_it_writes_a_model_that_loads_and_the_same_bytes_again(workspace: Path) 
     assert (metrics["train_dropped"], metrics["valid_dropped"]) == (1, 0)
     assert metrics["parameters"] == module.count_parameters()
     header, *rows = layout.curve("toy").read_text().splitlines()
-    assert header == "step,tokens,epoch,train_loss,valid_loss,lr,grad_norm"
+    assert header == "step,tokens,epoch,train_loss,valid_loss,lr,grad_norm,skipped"
     assert len(rows) == 6
     first = outputs()
     assert len(first) == 7

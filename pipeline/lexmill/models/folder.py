@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
 TOKENIZER = "tokenizer"
+FORMAT = 2  # of the weights; 1 had the rows of a fused query, key and value projection in another order
 KINDS = ("language_model", "classifier", "translator")
 
 
@@ -33,11 +34,15 @@ def save(folder: str | Path, config: Mapping[str, Any], module: nn.Module) -> No
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     save_file(snapshot(module), folder / WEIGHTS, metadata={"format": "pt"})
-    write_json(folder / CONFIG, dict(config))
+    write_json(folder / CONFIG, {**config, "format": FORMAT})
 
 
 def read_config(folder: str | Path) -> dict[str, Any]:
-    """The model's `config.json`; raises `UserError` when the folder is no model folder."""
+    """The model's `config.json`, its format left out.
+
+    Raises:
+        UserError: the folder is no model folder, or another version's.
+    """
     path = Path(folder) / CONFIG
     try:
         config = read_json(path)
@@ -47,6 +52,9 @@ def read_config(folder: str | Path) -> dict[str, Any]:
         raise UserError(f"not a model's config: {error}", path) from None
     if not isinstance(config, dict) or config.get("kind") not in KINDS:
         raise UserError(f"not a model's config: 'kind' must be one of {', '.join(KINDS)}", path)
+    found = config.pop("format", 1)
+    if found != FORMAT:
+        raise UserError(f"a model of format {found}, this lexmill reads {FORMAT}: train it again", path)
     return config
 
 

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from lexmill.errors import UserError
+from lexmill.models import folder as model_folder
 from lexmill.storage import read_json
 
 if TYPE_CHECKING:
@@ -61,8 +62,9 @@ def read(folder: str | Path) -> Pretrained:
     folder = Path(folder)
     config = _config(folder)
     if "model_type" not in config:
-        if config.get("kind") != "language_model":
-            raise UserError(f"a {config.get('kind', 'folder without a kind')} is no language model", folder / CONFIG)
+        config = model_folder.read_config(folder)
+        if config["kind"] != "language_model":
+            raise UserError(f"a {config['kind']} is no language model", folder / CONFIG)
         shape = {key: value for key, value in config["shape"].items() if key != "dropout"}
         return Pretrained(config["family"], shape, int(config["vocab_size"]), tensors(folder), True)
     family = MODEL_TYPES.get(config["model_type"])

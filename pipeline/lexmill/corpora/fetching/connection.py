@@ -307,11 +307,12 @@ def heard(logger_name: str) -> Iterator[list[str]]:
                 notes.append(text)
 
     logger, listener = logging.getLogger(logger_name), _Listener(logging.WARNING)
-    before = logger.propagate
+    before = logger.propagate, logger.disabled
     logger.addHandler(listener)
-    logger.propagate = False
+    # Libraries that configure logging from a file (alembic, beneath MLflow) switch all loggers off that are there.
+    logger.propagate = logger.disabled = False
     try:
         yield notes
     finally:
         logger.removeHandler(listener)
-        logger.propagate = before
+        logger.propagate, logger.disabled = before

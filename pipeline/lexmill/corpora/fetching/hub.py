@@ -41,11 +41,13 @@ def fetch_hub(source: HubSource, workspace: Path, target: SourceFolder) -> None:
     """
     if not source.splits:
         raise UserError("splits: empty; give at least one, such as train")
+    local = workspace / source.dataset
+    if source.dataset.startswith((".", "/")) and not local.is_dir():
+        raise UserError(f"data set {source.dataset} cannot be loaded: there is no such folder; correct source.dataset")
     _choose_cache(workspace)
     import datasets
 
     datasets.disable_progress_bars()
-    local = workspace / source.dataset
     progress.say(f"load data set {source.dataset}")
     for split in source.splits:
         try:
