@@ -144,9 +144,7 @@ def generate(
     temperature: Annotated[float | None, typer.Option(help="0: always the likeliest token.")] = None,
     top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens; 0: all.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens that hold this mass.")] = None,
-    min_p: Annotated[
-        float | None, typer.Option(help="Leave out what has less than this of the likeliest's.")
-    ] = None,
+    min_p: Annotated[float | None, typer.Option(help="Leave out what has less than this of the likeliest's.")] = None,
     repetition_penalty: Annotated[
         float | None, typer.Option(help="Above 1: tokens that the text holds become less likely.")
     ] = None,

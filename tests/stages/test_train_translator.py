@@ -101,7 +101,8 @@ def test_it_writes_a_model_that_loads_and_the_same_bytes_again(workspace: Path) 
     assert len(rows) == 6
     first = outputs()
     assert len(first) == 7
-    assert not list((workspace / ".lexmill" / "checkpoints").rglob("*.safetensors"))
+    # Its schedule does not hang on the length, so a longer training may go on from here.
+    assert [path.name for path in (workspace / ".lexmill" / "checkpoints").glob("*/step-*")] == ["step-00000006"]
     train_translator.main("toy")
     assert outputs() == first
 
