@@ -47,6 +47,13 @@ def test_long_work_says_a_line_every_ten_seconds_and_one_at_its_end(
     ]
 
 
+def test_the_end_is_said_once(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.bar("pretrain gpt", 20) as bar:
+        clock.now += 10.8
+        bar.update(20, loss=3.6)
+    assert capsys.readouterr().err.splitlines() == ["pretrain gpt: 20/20 (100%), loss 3.6, 10.8 s"]
+
+
 def test_records_come_at_most_four_times_a_second(
     clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

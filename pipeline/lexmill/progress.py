@@ -120,10 +120,10 @@ class _LineBar(Bar):
         super().__init__(description, total)
         self._start = time.monotonic()
         self._next = self._start + _LINE_SECONDS
-        self._wrote = False
+        self._last: tuple[float, str] | None = None  # what the last line said
 
     def _line(self, now: float) -> None:
-        self._wrote = True
+        self._last = (self.done, shown_text(self.shown))
         _write(line_text(self.description, self.done, self.total, shown_text(self.shown), now - self._start))
 
     def _show(self) -> None:
@@ -133,7 +133,8 @@ class _LineBar(Bar):
             self._line(now)
 
     def close(self) -> None:
-        if self._wrote:
+        # The end is said once: the last update may have been a line already.
+        if self._last not in (None, (self.done, shown_text(self.shown))):
             self._line(time.monotonic())
 
 

@@ -26,7 +26,7 @@ def export_model(name: str, target: Path, root: Path = Path()) -> None:
     model = root / layout.model(name)
     if (model / model_folder.CONFIG).is_file():
         export(model, target, name, card_beside(root / layout.package(name), model))
-        print(f"{target}: {model}")
+        print(f"{target}: written from {model}")
         return
     uri = load_execution(root).tracking_uri
     champion = lookup.champion(uri, name, root)
@@ -36,4 +36,4 @@ def export_model(name: str, target: Path, root: Path = Path()) -> None:
         raise UserError(f"the model '{name}' {made}, and {uri} has no registered champion of that name")
     package = champion_package(champion, uri, root)
     export(package / MODEL, target, name, card_beside(package, package / MODEL))
-    print(f"{target}: the champion of '{name}', version {champion.version}")
+    print(f"{target}: written from the champion of '{name}', version {champion.version}")
