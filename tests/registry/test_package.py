@@ -1,5 +1,6 @@
 """A package is a function of its inputs."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from lexmill import layout, storage
 from lexmill.errors import UserError
 from lexmill.params import Params
 from lexmill.registry import package
+from lexmill.registry.card import card
 
 from .conftest import make
 
@@ -54,10 +56,20 @@ def test_the_card_shows_the_figures_beside_the_floors_and_the_licences(params: P
     lines = (_write(params, tmp_path) / "card.md").read_text().split("\n")
     assert "| figure | this model | byte trigram | unigram | " in lines
     assert "| bits per byte | 2.5 [2.4, 2.6] | 2.9 | 4.7 | " in lines
-    card = (_write(params, tmp_path, "tickets", "classifier") / "card.md").read_text()
-    assert "- Its licence: ours | all" in card
-    assert "`tiny_bert`, licence: MIT" in card
-    assert "longer than 16 tokens are cut" in card
+    text = (_write(params, tmp_path, "tickets", "classifier") / "card.md").read_text()
+    assert "- Its licence: ours | all" in text
+    assert "`tiny_bert`, licence: MIT" in text
+    assert "longer than 16 tokens are cut" in text
+
+
+@pytest.mark.parametrize(
+    ("family", "limit"), [("gpt", "has no effect on what it writes"), ("lstm", "carries its state on without end")]
+)
+def test_the_card_says_how_far_back_a_model_reads(params: Params, tmp_path: Path, family: str, limit: str) -> None:
+    make(params, tmp_path, "gpt")
+    description = json.loads((_write(params, tmp_path) / "package.json").read_text())
+    description["params"]["model"]["family"] = family
+    assert limit in card(description)
 
 
 def test_other_weights_params_figures_or_rows_are_another_fingerprint(params: Params, tmp_path: Path) -> None:

@@ -24,6 +24,10 @@ _LIMITS = {
         "It knows the style and the facts of its corpus only; what it writes is likely text, not true text.",
         "Text before the last {context} tokens has no effect on what it writes.",
     ),
+    "lstm": (
+        "It knows the style and the facts of its corpus only; what it writes is likely text, not true text.",
+        "It carries its state on without end, but learned to use only what lies at most {context} tokens back.",
+    ),
     "classifier": (
         "It knows the labels of its corpus only and always answers with one of them, also for a text that fits none.",
         "Texts longer than {max_tokens} tokens are cut. Scores are not calibrated.",
@@ -57,7 +61,7 @@ def _lines(description: Mapping[str, Any]) -> Iterator[str]:
     yield "## Limits"
     yield ""
     values = {"context": chosen["model"].get("shape", {}).get("context"), **chosen["model"]}
-    for limit in _LIMITS[kind]:
+    for limit in _LIMITS.get(chosen["model"].get("family"), _LIMITS[kind]):
         yield f"- {limit.format_map(values)}"
     yield "- The figures above hold for texts like those of its test split; measure it on yours."
 
