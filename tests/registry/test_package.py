@@ -1,5 +1,6 @@
 """A package is a function of its inputs."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from lexmill import layout, storage
 from lexmill.errors import UserError
 from lexmill.params import Params
+from lexmill.params.corpora import Mixture
 from lexmill.registry import package
 from lexmill.registry.card import card
 
@@ -60,6 +62,19 @@ def test_the_card_shows_the_figures_beside_the_floors_and_the_licences(params: P
     assert "- Its licence: ours | all" in text
     assert "`tiny_bert`, licence: MIT" in text
     assert "longer than 16 tokens are cut" in text
+
+
+def test_the_card_names_each_corpus_of_a_mixture_and_its_licence(params: Params, tmp_path: Path) -> None:
+    make(params, tmp_path, "gpt")
+    mixed = dataclasses.replace(
+        params,
+        corpora={**params.corpora, "poems": dataclasses.replace(params.corpora["plays"], licence="CC0")},
+        mixtures={"both": Mixture(tokenizer="bytes", members={"plays": 3.0, "poems": 1.0})},
+        language_models={"gpt": dataclasses.replace(params.language_models["gpt"], train="both")},
+    )
+    text = (_write(mixed, tmp_path) / "card.md").read_text()
+    assert "- 75 % of what it learned from is corpus `plays`, licence: " in text
+    assert "- 25 % of what it learned from is corpus `poems`, licence: CC0" in text
 
 
 @pytest.mark.parametrize(

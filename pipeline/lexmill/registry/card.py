@@ -105,6 +105,9 @@ def _data(corpus: Mapping[str, Any], chosen: Mapping[str, Any]) -> Iterator[str]
         unit = chosen["corpus"]["unit"]
         yield f"- {split}: {counts.get('records', 0):,} records, groups (each a {unit}): {counts.get('groups', 0):,}"
     yield "- A group lies whole in one split."
+    for name, member in chosen.get("mixture", {}).items():
+        licence = member["licence"] or "not stated"
+        yield f"- {100 * member['share']:.3g} % of what it learned from is corpus `{name}`, licence: {licence}"
     if "checkpoint" in chosen:
         start = chosen["checkpoint"]
         licence = start["licence"] or "not stated"

@@ -161,6 +161,14 @@ def _params(params: Params, of: KindOf, name: str) -> dict[str, Any]:
     if hasattr(entry, "tokenizer"):
         known: dict[str, Any] = {**params.tokenizers, **params.imported_tokenizers}
         chosen["tokenizer"] = _plain(known[entry.tokenizer])
+    mixture = params.mixtures.get(getattr(entry, "train", ""))
+    if mixture is not None:
+        # A licence of each: the card names all that the model learned from.
+        whole = sum(mixture.members.values())
+        chosen["mixture"] = {
+            corpus: {"share": weight / whole, "licence": params.corpora[corpus].licence}
+            for corpus, weight in mixture.members.items()
+        }
     checkpoint = _checkpoint(params, entry)
     if checkpoint:
         chosen["checkpoint"] = {"name": checkpoint, **_plain(params.checkpoints[checkpoint])}
