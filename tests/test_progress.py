@@ -47,6 +47,12 @@ def test_long_work_says_a_line_every_ten_seconds_and_one_at_its_end(
     ]
 
 
+def test_what_the_runner_passes_on_has_no_name_and_no_gap() -> None:
+    assert progress.line_text("gpt", 1, 2, progress.shown_text({"": "loss 3.6"}), 1.0).startswith(
+        "gpt: 1/2 (50%), loss"
+    )
+
+
 def test_the_end_is_said_once(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     with progress.bar("pretrain gpt", 20) as bar:
         clock.now += 10.8

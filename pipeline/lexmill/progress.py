@@ -32,7 +32,8 @@ def seconds_text(seconds: float) -> str:
 def shown_text(shown: dict[str, Any]) -> str:
     """`loss 3.21, lr 0.0003`."""
     return ", ".join(
-        f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in shown.items()
+        (f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}").lstrip()
+        for key, value in shown.items()
     )
 
 

@@ -189,6 +189,14 @@ def test_samples_are_lines_of_the_file_and_of_the_terminal(tmp_path: Path, capsy
     assert capsys.readouterr().err == "pretrain-tiny step 3: To be, or not\npretrain-tiny step 6: To be, or not\n"
 
 
+def test_a_sample_sends_no_escape_sequence_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with watch_of(tmp_path, Clock(), sampler=lambda _: "To \x1b[31mbe\x16,\n or", sample_every=1) as watch:
+        watch.start(0, "tiny-1")
+        watch.sample(1, torch.nn.Linear(1, 1))
+    assert [line["text"] for line in read(tmp_path, "sample")] == ["To \x1b[31mbe\x16,\n or"]
+    assert capsys.readouterr().err == "pretrain-tiny step 1: To \ufffd[31mbe\ufffd, or\n"
+
+
 def test_samples_take_a_quarter_of_a_percent_of_the_time_at_most(tmp_path: Path) -> None:
     clock = Clock()
 

@@ -159,7 +159,9 @@ class Watch:
             module.train(training)
             self._sample_seconds += self.meter.seconds - begun
         self._write("sample", {"step": step, "text": text})
-        progress.say(f"{self.run} step {step}: {' '.join(text.split())}")
+        # A young model writes any byte: no escape sequence may reach the terminal.
+        line = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in " ".join(text.split()))
+        progress.say(f"{self.run} step {step}: {line}")
 
     def aside(self) -> AbstractContextManager[None]:
         """A look at valid, a checkpoint: no part of the steps' speed."""
