@@ -150,6 +150,7 @@ def test_params_documents_every_key() -> None:
     lines = {line.split(" ")[0] for line in text.split("\n")}
     assert {"language_models.NAME.shape.d_model", "corpora.NAME.source.urls", "evaluation.confidence"} <= lines
     assert "language_models.NAME.length (length): how long it learns: '700 steps', '1.5e6 tokens', '3 epochs'" in text
+    assert "micro_batch (micro batch): " in describe.describe(execution=True)
     assert len(describe.describe(execution=True).split("\n")) == len(Execution.__dataclass_fields__)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
 import typing
 from collections.abc import Iterator
@@ -65,7 +66,7 @@ def type_text(kind: Any) -> str:
     if kind in plain:
         return plain[kind]
     if hasattr(kind, "parse"):
-        return str(kind.__name__).lower()
+        return re.sub("(?<!^)(?=[A-Z])", " ", kind.__name__).lower()  # MicroBatch: micro batch
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Literal:
         return f"one of {', '.join(map(str, arguments))}"
