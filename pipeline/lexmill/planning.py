@@ -156,7 +156,7 @@ def plan(params: Params, name: str, machine: Machine, vocab_size: int = 0) -> Pl
         if strategy != "single" and devices == 1:
             continue
         try:
-            shared = shared_out(module, model.shape, devices) if strategy == "tensor_parallel" else 0
+            shared = shared_out(module, devices) if strategy == "tensor_parallel" else 0
         except UserError as fault:
             cannot[strategy] = str(fault)
             continue
@@ -227,7 +227,7 @@ def measure(module: nn.Module) -> Sizes:
     )
 
 
-def shared_out(module: nn.Module, shape: Any, devices: int) -> int:
+def shared_out(module: nn.Module, devices: int) -> int:
     """How many parameters tensor parallelism over so many devices shares out.
 
     Raises:
@@ -235,19 +235,15 @@ def shared_out(module: nn.Module, shape: Any, devices: int) -> int:
     """
     from torch.distributed.tensor.parallel import ColwiseParallel
 
-    heads: int = getattr(shape, "n_kv_head", getattr(shape, "n_head", devices))
-    styles = module.tensor_parallel_plan()  # type: ignore[operator]
-    if heads % devices:
-        raise UserError(f"{devices} devices do not divide {heads} heads")
+    from lexmill.training.parallel import check_division
+
+    check_division(module, devices)
     found = 0
-    for path, style in styles.items():
+    for path, style in module.tensor_parallel_plan().items():  # type: ignore[operator]
         part = module.get_submodule(path)
         matrix: Any = part.weight
-        rows = isinstance(style, ColwiseParallel)
-        if matrix.shape[0 if rows else 1] % devices:
-            raise UserError(f"{devices} devices do not divide the width of {path}, {matrix.shape[0 if rows else 1]}")
         bias: Any = getattr(part, "bias", None)
-        found += matrix.numel() + (bias.numel() if rows and bias is not None else 0)
+        found += matrix.numel() + (bias.numel() if isinstance(style, ColwiseParallel) and bias is not None else 0)
     return found
 
 

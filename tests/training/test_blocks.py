@@ -10,7 +10,11 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 from lexmill.errors import UserError
+from lexmill.execution import Execution
 from lexmill.models.common.state import snapshot
+from lexmill.models.llama.model import Llama
+from lexmill.params import LlamaShape
+from lexmill.training.parallel import check
 from tests.training.arithmetic_task import SOBER, ArithmeticTask, settings, train
 
 COMPILER = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
@@ -88,6 +92,15 @@ def test_a_stack_without_a_plan_cannot_share_its_products(tmp_path: Path, monkey
     monkeypatch.delattr(type(task.module), "tensor_parallel_plan")
     with pytest.raises(UserError, match="tensor_parallel: this model has no plan for it; use strategy fsdp or ddp"):
         train(task, tmp_path, tensor_parallel=2, devices=2)
+
+
+@pytest.mark.parametrize(("d_ffn", "devices", "fault"), [(16, 4, "4 devices do not divide 2 heads"), (9, 2, "width")])
+def test_heads_and_widths_that_devices_do_not_divide_are_told(d_ffn: int, devices: int, fault: str) -> None:
+    """Before a process starts, as `lexmill plan` tells it."""
+    shape = LlamaShape(n_layer=1, n_head=4, n_kv_head=2, d_model=16, d_ffn=d_ffn, context=4)
+    with pytest.raises(UserError, match=f"^tensor_parallel: .*{fault}.*; choose a number that does, or strategy"):
+        check(Llama(shape, 5), Execution(devices=devices, tensor_parallel=devices))
+    check(Llama(shape, 5), Execution(devices=1))
 
 
 @pytest.mark.parametrize("accelerator", ["cuda", "mps"])

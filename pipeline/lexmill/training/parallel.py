@@ -43,6 +43,32 @@ def check(module: nn.Module, execution: Execution) -> None:
         )
     if execution.tensor_parallel > 1 and not hasattr(module, "tensor_parallel_plan"):
         raise UserError("tensor_parallel: this model has no plan for it; use strategy fsdp or ddp")
+    if execution.tensor_parallel > 1:
+        module.tensor_parallel_plan()  # type: ignore[operator]  # a network that has none says so itself
+        try:
+            check_division(module, execution.tensor_parallel)
+        except UserError as error:
+            raise UserError(f"tensor_parallel: {error}; choose a number that does, or strategy fsdp or ddp") from None
+
+
+def check_division(module: nn.Module, devices: int) -> None:
+    """Refuse a number of devices that cannot share this network's matrix products evenly.
+
+    Raises:
+        UserError: naming what they do not divide, or that the network cannot be shared out.
+    """
+    from torch.distributed.tensor.parallel import ColwiseParallel
+
+    styles = module.tensor_parallel_plan()  # type: ignore[operator]
+    shape: Any = getattr(module, "shape", None)
+    heads: int = getattr(shape, "n_kv_head", getattr(shape, "n_head", devices))
+    if heads % devices:
+        raise UserError(f"{devices} devices do not divide {heads} heads")
+    for path, style in styles.items():
+        matrix: Any = module.get_submodule(path).weight
+        width = matrix.shape[0 if isinstance(style, ColwiseParallel) else 1]
+        if width % devices:
+            raise UserError(f"{devices} devices do not divide the width of {path}, {width}")
 
 
 def prepare(module: nn.Module, execution: Execution, mesh: DeviceMesh | None) -> nn.Module:
