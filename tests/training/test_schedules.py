@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lexmill.errors import UserError
 from lexmill.params import (
     AdamW,
     ConstantSchedule,
@@ -173,6 +174,23 @@ def test_a_language_models_lengths_are_counted_in_optimizer_steps() -> None:
     assert (found.steps, found.warmup_steps, found.decay_steps) == (120, 10, 20)
     found = settings_of(language_model(length=Length(777, "steps")), steps_per_epoch=40, seed=1)
     assert (found.steps, found.warmup_steps, found.decay_steps) == (777, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "fault"),
+    [
+        (CosineSchedule("cosine", warmup=Length(1, "epochs")), r"schedule.warmup: its 40 steps .* \(20\)"),
+        (
+            WarmupStableDecaySchedule("warmup_stable_decay", warmup=Length(2000, "tokens"), decay=Length(17, "steps")),
+            r"schedule.decay: .* 4 \+ 17 steps, but length has 20",
+        ),
+    ],
+)
+def test_a_schedule_that_is_longer_than_the_training_is_refused(schedule: Any, fault: str) -> None:
+    """In units that only the data compares: 20 steps are half an epoch."""
+    with pytest.raises(UserError, match=fault):
+        settings_of(language_model(schedule=schedule, length=Length(20, "steps")), steps_per_epoch=40, seed=1)
+    settings_of(language_model(schedule=schedule, length=Length(41, "steps")), steps_per_epoch=40, seed=1)
 
 
 def test_a_translators_lengths_are_counted_in_optimizer_steps() -> None:

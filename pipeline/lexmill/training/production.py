@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lexmill import layout, progress
+from lexmill.errors import UserError
 from lexmill.execution import load_execution
 from lexmill.models import folder as model_folder
 from lexmill.params import LanguageModel, Length, Translator, WarmupStableDecaySchedule
@@ -24,18 +25,30 @@ from lexmill.training.watching import FOLDER, Sampler, Sender, Watch
 
 
 def settings_of(model: LanguageModel | Translator, steps_per_epoch: int, seed: int) -> TrainingSettings:
-    """The engine's settings, as an entry of params.yaml has them, with its lengths counted in steps."""
+    """The engine's settings, as an entry of params.yaml has them, with its lengths counted in steps.
+
+    Raises:
+        UserError: the schedule does not fit into the length, which lengths of different units show only now.
+    """
 
     def steps(length: Length) -> int:
         return length.steps(model.batch_tokens, steps_per_epoch)
 
     schedule = model.schedule
+    total, warmup = steps(model.length), steps(schedule.warmup)
+    decay = steps(schedule.decay) if isinstance(schedule, WarmupStableDecaySchedule) else 0
+    if warmup >= total > 1:
+        raise UserError(f"schedule.warmup: its {warmup} steps must be fewer than those of length ({total})")
+    if warmup + decay > total:
+        raise UserError(
+            f"schedule.decay: warm-up and decay take {warmup} + {decay} steps, but length has {total}; shorten them"
+        )
     return TrainingSettings(
         optimizer=model.optimizer,
         schedule=schedule,
-        steps=steps(model.length),
-        warmup_steps=steps(schedule.warmup),
-        decay_steps=steps(schedule.decay) if isinstance(schedule, WarmupStableDecaySchedule) else 0,
+        steps=total,
+        warmup_steps=warmup,
+        decay_steps=decay,
         seed=seed,
         precision=model.precision,
         clip_norm=model.clip_norm,
