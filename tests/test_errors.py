@@ -16,6 +16,7 @@ from lexmill.errors import EXIT_RETRY, EXIT_USER, machine_fault
         (errno.ENOSPC, EXIT_RETRY, "the disk is full (writing a/b)"),
         (errno.EDQUOT, EXIT_RETRY, "the disk is full (writing a/b)"),
         (errno.EIO, EXIT_RETRY, "the disk does not answer (at a/b)"),
+        (errno.EFBIG, EXIT_USER, "a file would grow larger than is allowed here (a/b); raise `ulimit -f`"),
         (errno.EACCES, EXIT_USER, "a/b: cannot be read or written: Permission denied"),
         (errno.EROFS, EXIT_USER, "a/b: cannot be read or written: Read-only file system"),
         (errno.EISDIR, EXIT_USER, "a/b: cannot be read or written: Is a directory"),

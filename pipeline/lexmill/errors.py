@@ -68,6 +68,9 @@ def machine_fault(error: OSError) -> LexmillError | None:
     if error.errno in (errno.EIO, errno.ESTALE):
         place = f" (at {file})" if file else ""
         return RetryableError(f"the disk does not answer{place}: {error.strerror}; run again when it does")
+    if error.errno == errno.EFBIG:
+        named = f" ({file})" if file else ""
+        return UserError(f"a file would grow larger than is allowed here{named}; raise `ulimit -f` or write elsewhere")
     if error.errno in _OUT_OF_REACH and file:
         return UserError(f"cannot be read or written: {error.strerror}; check the path and its permissions", str(file))
     return None

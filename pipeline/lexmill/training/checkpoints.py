@@ -103,7 +103,7 @@ class CheckpointFolder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-        except (PermissionError, NotADirectoryError, FileExistsError) as error:
+        except (PermissionError, NotADirectoryError, FileExistsError, FileNotFoundError) as error:
             problem = f"checkpoints cannot be written here ({error.strerror}); choose another checkpoint_root"
             raise UserError(problem, self.path.parent) from None
         with open(self.path / "lock", "a", encoding="utf-8") as lock:
