@@ -373,3 +373,12 @@ def test_a_file_out_of_reach_is_a_sentence(project: Path) -> None:
         assert done.returncode == 2, done.stderr
         assert "Traceback" not in done.stderr
         assert "params.yaml: cannot be read" in done.stderr
+
+
+def test_a_models_control_characters_reach_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lexmill.commands import use
+
+    text = "a\x1b[2J\tb\u00a0c\n\u2028"
+    assert use.harmless(text) == text  # a file or a pipe gets what the model wrote
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert use.harmless(text) == "a\N{REPLACEMENT CHARACTER}[2J\tb\u00a0c\n\u2028"

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from unicodedata import category
 
 from lexmill import execution, params
 from lexmill.errors import UserError
@@ -62,7 +63,7 @@ def translate(sentences: Sequence[str] | None, name: str | None) -> None:
 def _show(lines: Iterable[str]) -> None:
     with _while_read():
         for line in lines:
-            print(line, flush=True)
+            print(harmless(line), flush=True)
 
 
 def _show_growing(begun: Iterable[str], pieces: Iterable[str]) -> None:
@@ -70,9 +71,16 @@ def _show_growing(begun: Iterable[str], pieces: Iterable[str]) -> None:
     with _while_read():
         try:
             for piece in itertools.chain(begun, pieces):
-                print(piece, end="", flush=True)
+                print(harmless(piece), end="", flush=True)
         finally:
             print(flush=True)
+
+
+def harmless(text: str) -> str:
+    """At a terminal no control character of a model's reaches it (it could move the cursor); elsewhere all stays."""
+    if not sys.stdout.isatty():
+        return text
+    return "".join("\N{REPLACEMENT CHARACTER}" if category(one) == "Cc" and one not in "\n\t" else one for one in text)
 
 
 @contextmanager
