@@ -8,6 +8,7 @@ import yaml
 
 from lexmill.errors import UserErrors
 from lexmill.execution import Execution, MicroBatch, load_execution
+from lexmill.strict import build
 
 ROOT = Path(__file__).parent.parent
 
@@ -105,3 +106,13 @@ def test_all_faults_are_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_the_files_of_the_project_are_sound(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEXMILL_EXECUTION", str(path))
     load_execution(ROOT)
+
+
+def test_an_empty_root_and_a_senseless_number_of_threads_are_refused() -> None:
+    faults: list[str] = []
+    assert build(Execution, {"checkpoint_root": " "}, faults) is None
+    assert build(Execution, {"threads": 100_000}, faults) is None
+    assert faults == [
+        "checkpoint_root: it is empty; give a folder, such as .lexmill/checkpoints",
+        "threads: 100000 is too large; at most 1024",
+    ]

@@ -61,7 +61,7 @@ class Execution:
         "how devices share a training: not, its data, its data and state", "single"
     )
     tensor_parallel: int = spec("devices that share each matrix product; 1: none", 1, low=1)
-    threads: int = spec("torch threads of a training; 0: all cores", 0, low=0)
+    threads: int = spec("torch threads of a training; 0: all cores", 0, low=0, high=1024)
     micro_batch: MicroBatch = spec("tokens in one forward pass of a device, or 'auto', or 'whole'", MicroBatch())
     activation_checkpointing: bool = spec(
         "compute each block again on the way back instead of keeping its inside", False
@@ -92,6 +92,8 @@ class Execution:
 
     def faults(self) -> list[str]:
         found, world, parallel = [], self.world, self.tensor_parallel
+        if not self.checkpoint_root.strip():
+            found.append("checkpoint_root: it is empty; give a folder, such as .lexmill/checkpoints")
         if world % parallel:
             found.append(f"tensor_parallel: {parallel} does not divide devices x nodes ({world})")
         if self.strategy == "single" and world > 1 and parallel != world:

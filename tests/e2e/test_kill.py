@@ -34,7 +34,7 @@ def training(project: Project, tmp_path: Path) -> Project:
     (root / "params.yaml").write_text(
         params.replace("length: 6 steps\n    batch_tokens: 128", f"length: {STEPS} steps\n    batch_tokens: 128")
     )
-    assert f"steps: {STEPS}" in (root / "params.yaml").read_text()
+    assert f"length: {STEPS} steps" in (root / "params.yaml").read_text()
     return copy
 
 

@@ -80,4 +80,5 @@ def plain_params() -> dict[str, Any]:
         },
         "floors": {"language_model": {"plays": {"corpus": "plays", "tokenizer": "bytes"}}},
         "evaluation": {"bootstrap_samples": 200},
+        "promotion": {"tests_per_year": 1},
     }

@@ -34,6 +34,7 @@ def killed(folder: Path, killer: int, plans: dict[str, dict[str, Any]]) -> None:
     codes = [process.returncode for process in processes]
     assert codes[killer] == -signal.SIGKILL, ended[killer]
     assert codes[1 - killer] not in (0, -signal.SIGKILL), ended[1 - killer]
+    assert "RetryableError: another process of this training ended" in ended[1 - killer]
     assert not (folder / "killed.out").exists()
 
 

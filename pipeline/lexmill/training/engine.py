@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexmill import progress
-from lexmill.errors import UserError
+from lexmill.errors import RetryableError, UserError
 from lexmill.execution import Execution
 from lexmill.training import continuing
 from lexmill.training.checkpoints import CheckpointFolder
@@ -109,7 +109,7 @@ def fit(
         UserError: too many steps had to be skipped (naming the last), memory ended, a checkpoint belongs to another
             training, or this machine or network cannot do what the execution settings ask for.
         Terminated, Interrupted: after SIGTERM or Ctrl-C, with a checkpoint written.
-        RetryableError: when another process trains the same.
+        RetryableError: when another process trains the same, or one of this training's was killed.
     """
     from contextlib import nullcontext
 
@@ -130,8 +130,13 @@ def fit(
         try:
             with memory_told(execution.micro_batch.tokens):
                 _trainer(settings, execution).fit(loop)
-        except BaseException:
+        except BaseException as error:
             loop.give_up()
+            if execution.world > 1 and parallel.lost_another(error):
+                raise RetryableError(
+                    "another process of this training ended (its own message, if it had one, stands above); the same"
+                    " command goes on from the last checkpoint"
+                ) from error
             raise
         finally:
             loop.stopping.restore()

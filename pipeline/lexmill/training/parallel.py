@@ -155,3 +155,9 @@ def gather(sharded: nn.Module, module: nn.Module, keep: bool) -> None:
             parameters[name].data = whole.to("cpu", copy=True)
         else:
             buffers[name].copy_(whole)
+
+
+def lost_another(error: BaseException) -> bool:
+    """Whether an exchange failed because the process at the other end is gone (gloo's and NCCL's words for it)."""
+    words = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
