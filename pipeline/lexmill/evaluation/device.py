@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lexmill.execution import Execution
+from lexmill.models.common.first_call import settle_vector_math
 
 if TYPE_CHECKING:
     import torch
@@ -16,4 +17,5 @@ def evaluation_device(execution: Execution) -> torch.device:
 
     if execution.threads:
         torch.set_num_threads(execution.threads)
+    settle_vector_math()
     return torch.device(execution.accelerator)

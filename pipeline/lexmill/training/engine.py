@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from lexmill import progress
 from lexmill.errors import RetryableError, UserError
 from lexmill.execution import Execution
+from lexmill.models.common.first_call import settle_vector_math
 from lexmill.training import continuing
 from lexmill.training.checkpoints import CheckpointFolder
 from lexmill.training.memory import keep_freed_memory
@@ -81,6 +82,7 @@ def set_threads(execution: Execution) -> int:
     if execution.accelerator == "cpu":
         threads = max(1, threads // execution.devices)
     torch.set_num_threads(threads)
+    settle_vector_math()
     return threads
 
 
