@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup repro run test lint unit e2e torture bench ui lock clean
+.PHONY: help setup repro run test lint unit e2e services torture bench ui lock clean
 
 PYTHON ?= python3
 # The CPU build is taken where pip is configured for it; elsewhere the same version may be a GPU build.
@@ -44,7 +44,7 @@ repro: $(STAMP) ## run every stage on real text through the Prefect flow, then s
 run: $(STAMP) ## the same without Prefect
 	@"$(BIN)/lexmill" run
 
-test: lint unit e2e ## lint, type check, unit tests, and the whole DAG on small made packages
+test: lint unit e2e services ## lint, type check, unit tests, the whole DAG on small made packages, real services
 
 lint: $(STAMP)
 	@"$(BIN)/ruff" check .
@@ -53,10 +53,15 @@ lint: $(STAMP)
 
 # One torch thread a worker: two workers on two cores would otherwise fight for them.
 unit: $(STAMP)
-	@OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist loadfile -m "not e2e and not torture"
+	@OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist loadfile -m "not e2e and not services and not torture"
 
 e2e: $(STAMP)
-	@"$(BIN)/python" -m pytest -q -m "e2e and not torture"
+	@"$(BIN)/python" -m pytest -q -m "e2e and not services and not torture"
+
+# What a machine lacks is not tested there, and said; continuous integration installs it all and accepts no gap.
+services: $(STAMP) ## tests against a real PostgreSQL, Slurm and browser
+	@"$(BIN)/python" -m tests.services.missing || [ -z "$${CI:-}" ]
+	@"$(BIN)/python" -m pytest -q -m "services and not torture"
 
 torture: $(STAMP) ## long proofs: kills at random moments
 	@"$(BIN)/python" -m pytest -q -m torture

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from lexmill.commands import cli_init, cli_team, cli_use
+from lexmill.commands.options import Jobs, Targets
 
 app = typer.Typer(
     name="lexmill",
@@ -21,25 +23,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-init_app = typer.Typer(help="Write the configuration for your own files; then `lexmill run`.", no_args_is_help=True)
-app.add_typer(init_app, name="init")
-
-Targets = Annotated[list[str] | None, typer.Argument(metavar="[STAGE]...", help="Stages or groups; default all.")]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, max=64, help="Light stages side by side.")]
-ModelName = Annotated[str | None, typer.Option("--model", "-m", help="Which model, where there are several.")]
-Prompts = Annotated[list[str] | None, typer.Argument(metavar="[PROMPT]...", help="Default: the lines of stdin.")]
-Texts = Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Default: the lines of stdin.")]
-Sentences = Annotated[list[str] | None, typer.Argument(metavar="[SENTENCE]...", help="Default: the lines of stdin.")]
-Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help=".txt .jsonl .csv .tsv, also .gz .zst; .parquet")]
-Force = Annotated[bool, typer.Option("--force", help="Replace an earlier `lexmill init`; a backup is kept.")]
-CorpusName = Annotated[str | None, typer.Option("--name", help="The corpus's name; default from the file's.")]
-GroupColumn = Annotated[
-    str | None, typer.Option("--group", help="Column whose value keeps records in one split (author, thread, ...).")
-]
-Encoding = Annotated[str | None, typer.Option("--encoding", help="The files' encoding, as latin-1; default utf-8.")]
-Quoting = Annotated[
-    bool | None, typer.Option("--quoting/--no-quoting", help="Whether quotes have a meaning in a .csv or .tsv.")
-]
 
 
 @app.command()
@@ -128,88 +111,6 @@ def results(json: Annotated[bool, typer.Option("--json", help="As JSON, the same
 
 
 @app.command()
-def publish() -> None:
-    """Bring the packaged models into the registry, once each; the better one becomes champion."""
-    from lexmill.commands.run import publish as command
-
-    command()
-
-
-@app.command()
-def generate(
-    prompts: Prompts = None,
-    *,
-    model: ModelName = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Longest continuation, in tokens.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="0: always the likeliest token.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens; 0: all.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens that hold this mass.")] = None,
-    min_p: Annotated[float | None, typer.Option(help="Leave out what has less than this of the likeliest's.")] = None,
-    repetition_penalty: Annotated[
-        float | None, typer.Option(help="Above 1: tokens that the text holds become less likely.")
-    ] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="End before this text; may be given again.")] = None,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
-    stream: Annotated[
-        bool | None, typer.Option(help="Show one text as it is written; the default at a terminal.")
-    ] = None,
-) -> None:
-    """Continue prompts with the champion of a language model."""
-    from lexmill.commands.use import generate as command
-
-    given = {
-        "max_tokens": max_tokens,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "repetition_penalty": repetition_penalty,
-        "stop": stop or None,
-        "seed": seed,
-    }
-    command(prompts, model, {key: value for key, value in given.items() if value is not None}, stream)
-
-
-@app.command()
-def classify(texts: Texts = None, model: ModelName = None) -> None:
-    """Label texts with the champion of a classifier: the label, a tab, its probability."""
-    from lexmill.commands.use import classify as command
-
-    command(texts, model)
-
-
-@app.command()
-def translate(sentences: Sentences = None, model: ModelName = None) -> None:
-    """Translate sentences with the champion of a translator."""
-    from lexmill.commands.use import translate as command
-
-    command(sentences, model)
-
-
-@app.command()
-def export(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A language model of this project, or a registered one.")],
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")],
-) -> None:
-    """Write a language model in Hugging Face format, for transformers."""
-    from lexmill.commands.export import export_model
-
-    export_model(name, folder)
-
-
-@app.command()
-def schedule(
-    cron: Annotated[str, typer.Option("--cron", help='When, as in "0 2 * * *".')],
-    targets: Targets = None,
-    jobs: Jobs = 2,
-) -> None:
-    """Run the pipeline on a schedule, as a Prefect flow, until Ctrl-C."""
-    from lexmill.commands.schedule import schedule as command
-
-    raise typer.Exit(command(cron, targets or (), jobs))
-
-
-@app.command()
 def ui() -> None:
     """Serve the MLflow and Prefect pages on 127.0.0.1, until Ctrl-C."""
     from lexmill.commands.ui import ui as command
@@ -217,80 +118,9 @@ def ui() -> None:
     command()
 
 
-@init_app.command("lm")
-def init_lm(
-    files: Files,
-    *,
-    text: Annotated[str | None, typer.Option("--text", help="The text's column (tables only).")] = None,
-    group: GroupColumn = None,
-    name: CorpusName = None,
-    force: Force = False,
-    encoding: Encoding = None,
-    quoting: Quoting = None,
-) -> None:
-    """A language model of your text."""
-    from lexmill.initialize import initialize
-
-    reading = _reading(encoding, quoting)
-    initialize("text", files, {"text": text}, group=group, name=name, force=force, reading=reading)
-
-
-@init_app.command("classify")
-def init_classify(
-    files: Files,
-    *,
-    text: Annotated[str, typer.Option("--text", help="The text's column.")] = "text",
-    label: Annotated[str, typer.Option("--label", help="The label's column.")] = "label",
-    group: GroupColumn = None,
-    name: CorpusName = None,
-    force: Force = False,
-    encoding: Encoding = None,
-    quoting: Quoting = None,
-) -> None:
-    """A classifier of your labelled texts."""
-    from lexmill.initialize import initialize
-
-    initialize(
-        "labelled",
-        files,
-        {"text": text, "label": label},
-        group=group,
-        name=name,
-        force=force,
-        reading=_reading(encoding, quoting),
-    )
-
-
-@init_app.command("translate")
-def init_translate(
-    files: Files,
-    *,
-    source: Annotated[str | None, typer.Option("--source", help="The source sentence's column (tables).")] = None,
-    target: Annotated[str | None, typer.Option("--target", help="The target sentence's column (tables).")] = None,
-    languages: Annotated[str | None, typer.Option("--languages", help="Source and target language, as en-de.")] = None,
-    group: GroupColumn = None,
-    name: CorpusName = None,
-    force: Force = False,
-    encoding: Encoding = None,
-    quoting: Quoting = None,
-) -> None:
-    """A translator of your sentence pairs: one table, or two text files of equal length (source first)."""
-    from lexmill.initialize import initialize
-
-    initialize(
-        "parallel",
-        files,
-        {"source": source, "target": target},
-        group=group,
-        name=name,
-        force=force,
-        languages=languages,
-        reading=_reading(encoding, quoting),
-    )
-
-
-def _reading(encoding: str | None, quoting: bool | None) -> dict[str, str | bool]:
-    return {key: value for key, value in (("encoding", encoding), ("quoting", quoting)) if value is not None}
+app.add_typer(cli_team.app)
+app.add_typer(cli_use.app)
+app.add_typer(cli_init.app, name="init")
 
 
 def main() -> None:
