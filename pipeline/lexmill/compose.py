@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from lexmill.corpora.fetching import pins
 from lexmill.errors import UserError, UserErrors
 from lexmill.mixed_stages import write_mixtures
 from lexmill.params import load, parse, read_yaml
@@ -85,15 +86,19 @@ def _hint(cause: str, overrides: Sequence[str], folder: Path) -> str:
 
 
 def write_params(overrides: Sequence[str] = (), workspace: str | Path = ".") -> Path:
-    """Compose and write params.yaml, and the stages of its mixtures; only when the choices have no fault."""
+    """Compose and write params.yaml and what follows from it: the stages of its mixtures, its sources' lock entries.
+
+    Nothing is written when the choices have a fault.
+    """
     path = Path(workspace) / "params.yaml"
     write_text(path, compose(overrides, workspace))
     write_mixtures(workspace)
+    pins.complete(load(path), workspace)
     return path
 
 
 def write_stages(overrides: Sequence[str] = (), workspace: str | Path = ".") -> Path:
-    """Write the stages of the mixtures of params.yaml as it stands into dvc.yaml.
+    """Write what follows from params.yaml as it stands: its mixtures' stages in dvc.yaml, its sources' lock entries.
 
     Raises:
         UserError: overrides were given, which could change nothing.
@@ -101,7 +106,7 @@ def write_stages(overrides: Sequence[str] = (), workspace: str | Path = ".") -> 
     """
     if overrides:
         raise UserError(f"--keep leaves params.yaml as it is, so {' '.join(overrides)} would change nothing")
-    load(Path(workspace) / "params.yaml")
+    pins.complete(load(Path(workspace) / "params.yaml"), workspace)
     write_mixtures(workspace)
     return Path(workspace) / "dvc.yaml"
 

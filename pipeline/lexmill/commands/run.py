@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lexmill import execution, layout, params, results
+from lexmill.corpora.fetching import pins
 from lexmill.errors import EXIT_DONE, RetryableError
 from lexmill.progress import bar, say
 from lexmill.runner.display import Display
 from lexmill.runner.graph import Plan, read
 from lexmill.runner.session import Session, open_session, run_all
-from lexmill.runner.sources import changed_files
+from lexmill.runner.sources import changed_files, changed_since_pinned
 from lexmill.stages.entry import preflight
 from lexmill.workspace import run_lock
 
@@ -44,8 +45,12 @@ def run(targets: Sequence[str], jobs: int) -> int:
 @contextmanager
 def open_run(targets: Sequence[str], jobs: int, *, handle_signals: bool = True) -> Iterator[Session]:
     """A session of this workspace in which corpora from the user's own files are fetched again when those changed."""
-    also = changed_files(params.load(), Path.cwd())
+    choices = params.load()
+    pins.complete(choices)
+    also = changed_files(choices, Path.cwd())
     with open_session(targets, jobs=jobs, handle_signals=handle_signals, also=also) as session:
+        for line in changed_since_pinned(choices, session.root):
+            session.display.note(line)
         yield session
 
 

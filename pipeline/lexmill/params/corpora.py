@@ -15,10 +15,16 @@ class PackageSource:
     kind: Literal["package"]
     registry: Literal["pypi", "npm", "debian"] = spec("the registry that serves the package")
     name: str = spec("the package's name")
-    version: str = spec("its exact version")
-    sha256: str = spec("the sha256 of the package file")
-    members: tuple[str, ...] = spec("globs of the files wanted; 'a.tar.gz!b.txt' looks inside an inner archive")
+    version: str = spec("its exact version, or 'latest': the newest that `lexmill refresh` found")
+    sha256: str | None = spec("the sha256 of the package file; none: `lexmill refresh` pins it", None)
+    members: tuple[str, ...] = spec("globs of the files wanted; 'a.tar.gz!b.txt' looks inside an inner archive", ())
     archive: Literal["sdist", "wheel", "tarball", "deb"] = spec("which file of the package", "sdist")
+
+    def faults(self) -> list[str]:
+        found = [] if self.members else ["members: empty; give globs of the files wanted, '**' for all"]
+        if self.version == "latest" and self.sha256 is not None:
+            found.append("sha256: with version 'latest' it stands in sources.lock.yaml; leave it out here")
+        return found
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,9 @@ class HubSource:
     kind: Literal["hub"]
     dataset: str = spec("the data set's name on the hub, or a local folder")
     subset: str | None = spec("its configuration name", None)
-    revision: str | None = spec("a commit of the data set, to pin it", None)
+    revision: str | None = spec(
+        "its commit; a branch, a tag or none (the main branch): `lexmill refresh` pins the commit", None
+    )
     splits: tuple[str, ...] = spec("which of its splits to take", ("train",))
 
 
@@ -38,11 +46,11 @@ class UrlSource:
 
     kind: Literal["url"]
     urls: tuple[str, ...] = spec("the addresses")
-    sha256: tuple[str, ...] = spec("the sha256 of each, in the same order")
+    sha256: tuple[str, ...] = spec("the sha256 of each, in the same order; empty: `lexmill refresh` pins them", ())
     members: tuple[str, ...] = spec("globs inside the archives; empty: the files as they are", ())
 
     def faults(self) -> list[str]:
-        if len(self.urls) != len(self.sha256):
+        if self.sha256 and len(self.urls) != len(self.sha256):
             return [f"sha256: {len(self.urls)} urls but {len(self.sha256)} hashes; one a url"]
         return []
 

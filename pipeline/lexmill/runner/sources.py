@@ -1,14 +1,18 @@
 """The user's own files beside what was fetched of them: DVC sees params, not files outside its workspace.
 
-A corpus of kind `file` is fetched again when its files differ from the copy in artifacts/sources/. Cost: one reading of
-those files; a file whose size differs is not read.
+A corpus of kind `file` is fetched again when its files differ from the copy in artifacts/sources/. Where
+`lexmill refresh` pinned it, the pin rules, and a difference is only told. Cost: one reading of those files; a file
+whose size differs is not read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from lexmill import layout, storage
+from lexmill.corpora.fetching import pins
 from lexmill.errors import UserError
 from lexmill.params import FileSource, Params
 
@@ -18,13 +22,42 @@ def changed_files(params: Params, root: Path) -> dict[str, str]:
 
     A source that was never fetched, or whose files cannot be found now, is left to its stage.
     """
-    found: dict[str, str] = {}
-    for name, corpus in params.corpora.items():
-        if isinstance(corpus.source, FileSource):
-            reason = _difference(corpus.source, root, root / layout.source(name) / "manifest.json")
+    entries, found = pins.read(root)["corpora"], {}
+    for name, source in _own_files(params):
+        if pins.pin_of(source, entries.get(name)) is None:
+            reason = _difference(source, root, root / layout.source(name) / "manifest.json")
             if reason is not None:
                 found[f"fetch@{name}"] = reason
     return found
+
+
+def changed_since_pinned(params: Params, root: Path) -> list[str]:
+    """What the user changed in files that are pinned, a sentence a corpus."""
+    entries, found = pins.read(root)["corpora"], []
+    for name, source in _own_files(params):
+        pin = pins.pin_of(source, entries.get(name))
+        reason = pin and _difference(source, root, root / layout.source(name) / "manifest.json")
+        if reason and files_pin(source, root) != pin:
+            found.append(f"corpora.{name}: {reason} since it was pinned; `lexmill refresh {name}` takes it up")
+    return found
+
+
+def files_pin(source: FileSource, root: Path) -> dict[str, Any]:
+    """The pin of the files as they lie there now."""
+    from lexmill.corpora.fetching.files import locate
+
+    return pins.files_pin(
+        [
+            {"path": name, "bytes": path.stat().st_size, "sha256": storage.sha256_file(path)}
+            for name, path in locate(source, root).items()
+        ]
+    )
+
+
+def _own_files(params: Params) -> Iterator[tuple[str, FileSource]]:
+    for name, corpus in params.corpora.items():
+        if isinstance(corpus.source, FileSource):
+            yield name, corpus.source
 
 
 def _difference(source: FileSource, root: Path, manifest: Path) -> str | None:

@@ -2,7 +2,7 @@
 
 Reads   the network, local files or the registry of the execution settings, as params `checkpoints.<name>.source` say
 Writes  artifacts/checkpoints/<name>/: config.json, model.safetensors, tokenizer.json ... and manifest.json
-Identity: params `checkpoints.<name>.source`; the sha256 in it pins the bytes.
+Identity: params `checkpoints.<name>.source` and its pin in sources.lock.yaml; the sha256 in one of them pins the bytes.
 Cost: one download (none when the download cache has it), one pass over the archive; memory O(1).
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 from lexmill import layout, params, progress
 from lexmill.corpora.fetching.checkpoint_folder import fetch_checkpoint
 from lexmill.corpora.fetching.fetch import told_of
+from lexmill.corpora.fetching.pins import pinned
 from lexmill.errors import UserError
 from lexmill.execution import load_execution
 from lexmill.stages.entry import run_stage
@@ -28,7 +29,8 @@ def main(name: str) -> None:
 
             manifest = registered_model(source, load_execution().tracking_uri, target)
         else:
-            manifest = fetch_checkpoint(source, ".", target)
+            found = pinned(source, "checkpoints", name)
+            manifest = fetch_checkpoint(found.source, ".", target, found.files)
     size = sum(entry["bytes"] for entry in manifest["files"])
     progress.say(f"checkpoint {name}: {len(manifest['files'])} files, {size / 1e6:.1f} MB")
 

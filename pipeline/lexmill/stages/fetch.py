@@ -1,8 +1,8 @@
 """Bring the files of a corpus here.
 
-Reads   the network or local files, as params `corpora.<name>.source` say
+Reads   the network or local files, as params `corpora.<name>.source` say; sources.lock.yaml where they may move
 Writes  artifacts/sources/<name>/: the wanted files and manifest.json
-Identity: params `corpora.<name>.source`; the sha256 in it pins the bytes.
+Identity: params `corpora.<name>.source` and its pin in sources.lock.yaml; the sha256 in one of them pins the bytes.
 Cost: one download (none when the download cache has it), one pass over the archive; memory O(1).
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from lexmill import layout, params, progress
 from lexmill.corpora.fetching.fetch import fetch, told_of
+from lexmill.corpora.fetching.pins import pinned
 from lexmill.errors import UserError
 from lexmill.stages.entry import run_stage
 from lexmill.strict import nearest
@@ -20,7 +21,8 @@ def main(name: str) -> None:
     if name not in corpora:
         raise UserError(f"corpora: there is no corpus '{name}'{nearest(name, corpora)}")
     with told_of(f"corpora.{name}.source"):
-        manifest = fetch(corpora[name].source, ".", layout.source(name))
+        found = pinned(corpora[name].source, "corpora", name)
+        manifest = fetch(found.source, ".", layout.source(name), found.files)
     size = sum(entry["bytes"] for entry in manifest["files"])
     progress.say(f"fetch {name}: {len(manifest['files'])} files, {size / 1e6:.1f} MB")
 

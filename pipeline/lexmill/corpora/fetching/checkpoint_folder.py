@@ -8,10 +8,12 @@ and code (`.py`) are left out, so nothing that came from outside can run. A GGUF
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lexmill.corpora.fetching.fetch import describe, fill, told_of, write_manifest
+from lexmill.corpora.fetching.pins import check_files
 from lexmill.corpora.fetching.source_folder import SourceFolder
 from lexmill.errors import UserError
 from lexmill.params import Source
@@ -28,11 +30,13 @@ _TOKENIZERS = (
 )
 
 
-def fetch_checkpoint(source: Source, workspace: str | Path, target_folder: str | Path) -> dict[str, Any]:
+def fetch_checkpoint(
+    source: Source, workspace: str | Path, target_folder: str | Path, pin: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Fill `target_folder` with a pretrained model: config.json, weights, tokenizer, manifest.json.
 
     The model's folder is the one of the topmost config.json among the fetched files; without one, the only GGUF file
-    is the model.
+    is the model. `source` and `pin` are as for `fetch`.
 
     Returns:
         The manifest, as `fetch` gives it.
@@ -45,6 +49,7 @@ def fetch_checkpoint(source: Source, workspace: str | Path, target_folder: str |
         came.mkdir()
         fetched = SourceFolder(came)
         fill(source, Path(workspace), fetched)
+        check_files(fetched.files, pin)
         names = [entry["path"] for entry in fetched.files]
         ggufs = [name for name in names if name.endswith(".gguf")]
         if len(ggufs) == 1 and not any(PurePosixPath(name).name == "config.json" for name in names):

@@ -9,24 +9,28 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from lexmill.corpora.fetching.pins import check_files
 from lexmill.corpora.fetching.source_folder import MANIFEST, SourceFolder
 from lexmill.errors import RetryableError, UserError
 from lexmill.params import FileSource, HubSource, PackageSource, Source, UrlSource
 from lexmill.storage import new_folder, read_json, write_json
 
 
-def fetch(source: Source, workspace: str | Path, target_folder: str | Path) -> dict[str, Any]:
+def fetch(
+    source: Source, workspace: str | Path, target_folder: str | Path, pin: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Fill `target_folder` with the files of a source.
 
     Args:
-        source: what to fetch.
+        source: what to fetch; one that moves with its pin put in (`pins.pinned`).
         workspace: relative paths start here; it also holds the fallback of the download cache.
         target_folder: replaced as a whole when all is there.
+        pin: what the user's own files must be; None: anything.
 
     Returns:
         The manifest: {"files": [{"path", "bytes", "sha256"}], "source": {...}}.
@@ -41,6 +45,7 @@ def fetch(source: Source, workspace: str | Path, target_folder: str | Path) -> d
         fill(source, workspace, target)
         if not target.files:
             raise UserError("gave no file")
+        check_files(target.files, pin)
         return write_manifest(target, source)
 
 

@@ -38,6 +38,7 @@ def fetch_package(source: PackageSource, workspace: Path, target: SourceFolder) 
         raise UserError(f"archive: {source.registry} has no {source.archive}; give {known}")
     if not source.members:
         raise UserError("members: empty; give globs of the files wanted, '**' for all")
+    assert source.sha256 is not None, "a moving source comes with its pin put in"
     sha256 = check_hash_text(source.sha256)
     cache = DownloadCache(workspace)
     path = cache.find(sha256)
