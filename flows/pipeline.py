@@ -76,11 +76,12 @@ def pipeline(targets: list[str] | None = None, jobs: int = 2) -> None:
     """
     logger = get_run_logger()
     # Signals stay Prefect's: a cancelled run gets an exception here, which ends the tree below.
-    with open_run(targets or (), jobs, handle_signals=False) as session:
+    with open_run(targets or (), jobs, door="flow", handle_signals=False) as session:
         logger.info("%d stages to run, %d unchanged", len(session.plan.todo), session.plan.unchanged)
         if session.plan.todo:
             wait(list(_submit(session).values()))
             _stage_table(session)
+        session.end()
         if session.code != EXIT_DONE:
             raise RunFailed(session)
         text = finish(session.root, session.display)

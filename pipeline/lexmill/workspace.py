@@ -108,14 +108,14 @@ def _take(stream: IO[str], how: int, wait_seconds: float) -> bool:
 
 
 class RunLock:
-    """A held workspace: `token` for the environment of its stages, `descriptor` to pass to a supervisor.
+    """A held workspace: `token` for the environment of its stages, `descriptor` for a supervisor, `what` for people.
 
     The lock lasts until every process that has the descriptor is gone, so a new run starts only when the tree of a
     killed one has ended.
     """
 
-    def __init__(self, stream: IO[str], token: str) -> None:
-        self._stream, self.token = stream, token
+    def __init__(self, stream: IO[str], token: str, what: str) -> None:
+        self._stream, self.token, self.what = stream, token, what
 
     @property
     def descriptor(self) -> int:
@@ -140,8 +140,18 @@ def run_lock(what: str | None = None, root: Path = Path(), wait_seconds: float =
                 f"this workspace is in use by {_describe(_read_holder(stream))}; wait for it or end it, then try again"
             )
         token = uuid.uuid4().hex
-        _write_holder(stream, what or " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]), token)
-        yield RunLock(stream, token)
+        what = what or " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+        _write_holder(stream, what, token)
+        yield RunLock(stream, token, what)
+
+
+def held_by(root: Path = Path()) -> str | None:
+    """The token of the run that holds the workspace; None when no run holds it."""
+    path = root / HOME / "run.lock"
+    if not path.exists():
+        return None
+    with _open(path) as stream:
+        return None if _take(stream, fcntl.LOCK_SH, 0) else str(_read_holder(stream).get("token", ""))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from lexmill.errors import EXIT_DONE, RetryableError
 from lexmill.progress import bar, say
 from lexmill.runner.display import Display
 from lexmill.runner.graph import Plan, read
+from lexmill.runner.record import Door
 from lexmill.runner.session import Session, open_session, run_all
 from lexmill.runner.sources import changed_files, changed_since_pinned
 from lexmill.stages.entry import preflight
@@ -37,6 +38,7 @@ def run(targets: Sequence[str], jobs: int) -> int:
             _summary(session)
         else:
             _nothing(session)
+        session.end()
         if session.code == EXIT_DONE:
             finish(session.root, session.display)
         return session.code

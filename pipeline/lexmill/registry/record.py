@@ -11,13 +11,12 @@ from __future__ import annotations
 import csv
 import math
 import re
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import layout, storage
+from lexmill import checkout, layout, storage
 from lexmill.registry.card import flatten
 from lexmill.registry.kinds import KINDS
 from lexmill.registry.lookup import FINGERPRINT, KIND
@@ -153,26 +152,10 @@ def _made_from(description: Mapping[str, Any], root: Path) -> dict[str, str]:
 
 def git_state(root: Path) -> dict[str, str]:
     """The commit, and whether the work tree differs from it; nothing outside of a git repository."""
-    commit = _git(root, "rev-parse", "HEAD")
-    if commit is None:
+    state = checkout.state(root)
+    if state is None:
         return {}
-    changed = _git(root, "status", "--porcelain", "--untracked-files=no")
-    return {"mlflow.source.git.commit": commit, "lexmill.git_dirty": "true" if changed else "false"}
-
-
-def _git(root: Path, *arguments: str) -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(root), *arguments],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=True,
-            timeout=60,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None  # no git here, or no repository
-    return done.stdout.strip()
+    return {"mlflow.source.git.commit": state.commit, "lexmill.git_dirty": "true" if state.dirty else "false"}
 
 
 def _note(folder: Path) -> str:

@@ -20,6 +20,7 @@ from lexmill import workspace
 from lexmill.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_RETRY, EXIT_TERMINATED, EXIT_USER
 from lexmill.runner import graph
 from lexmill.runner.display import Display
+from lexmill.runner.record import Door, RunRecord, unfinished, why
 from lexmill.runner.slots import Slots
 from lexmill.runner.supervised import Listener, Outcome, Stop, run_stage
 
@@ -41,6 +42,11 @@ class Session:
     display: Display
     stop: Stop = field(default_factory=Stop)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
+    door: Door = "run"
+    experiment: str = ""
+    record: RunRecord | None = None
+    _recording: threading.Lock = field(default_factory=threading.Lock)
+    _why: dict[str, str] = field(default_factory=dict)
 
     def run(
         self, stage: str, line: Callable[[str], None] = _ignore, record: Callable[[dict[str, Any]], None] = _ignore
@@ -55,6 +61,7 @@ class Session:
         with self.slots.take(stage) as admitted:
             if not admitted:
                 return self._keep(Outcome(stage, "stopped", self.stop.code or EXIT_TERMINATED, 0.0))
+            self._begin(stage)
             self.display.started(stage)
 
             def on_record(data: dict[str, Any]) -> None:
@@ -69,7 +76,23 @@ class Session:
 
     def _keep(self, outcome: Outcome) -> Outcome:
         self.outcomes[outcome.stage] = outcome
+        if self.record is not None and outcome.seconds:
+            self.record.stage(outcome)
         return outcome
+
+    def _begin(self, stage: str) -> None:
+        """Record it; the first stage begins the record of the run."""
+        with self._recording:
+            if self.record is None:
+                lock, about = self.lock, self.experiment
+                self.record = RunRecord.start(self.root, lock.token, lock.what, self.door, self.plan, experiment=about)
+                self._why = why(self.plan)
+        self.record.begin(stage, self._why.get(stage, ""))
+
+    def end(self) -> None:
+        """The stages are through: close the record. What comes after (publishing) is not part of it. Again: nothing."""
+        if self.record is not None:
+            self.record.end(self.code)
 
     @property
     def not_run(self) -> list[str]:
@@ -98,6 +121,8 @@ def open_session(
     display: Display | None = None,
     handle_signals: bool = True,
     also: Mapping[str, str] = MappingProxyType({}),
+    door: Door = "run",
+    experiment: str = "",
 ) -> Iterator[Session]:
     """Hold the workspace, read its plan, and end what runs in good order at Ctrl-C or SIGTERM.
 
@@ -108,6 +133,8 @@ def open_session(
         display: what shows the run; default the terminal.
         handle_signals: turn SIGINT and SIGTERM into an orderly end; else an exception in the block does that.
         also: stages that changed in a way that DVC does not see, and how.
+        door: how it was started.
+        experiment: where its record belongs in MLflow.
 
     Raises:
         RetryableError: another run holds the workspace.
@@ -115,8 +142,10 @@ def open_session(
     """
     root = Path(root).resolve()
     with workspace.run_lock(root=root) as lock:
+        for killed in unfinished(root):
+            killed.end(None)
         plan = graph.read(root, targets, also)
-        session = Session(root, plan, lock, Slots(jobs), display or Display())
+        session = Session(root, plan, lock, Slots(jobs), display or Display(), door=door, experiment=experiment)
         session.stop.attach(lambda _code: session.slots.close())
         try:
             with stopping(session.stop, session.display) if handle_signals else nullcontext():
@@ -125,6 +154,8 @@ def open_session(
             session.stop.request(EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else EXIT_TERMINATED)
             session.slots.wait_empty()
             raise
+        finally:
+            session.end()
 
 
 @contextmanager

@@ -1,0 +1,257 @@
+"""What a run of the workspace did, stage by stage, on disk: whoever looks later needs neither the run nor a server.
+
+    .lexmill/runs/20260102T030405Z-0123abcd.json     one run: when it started, the first 8 digits of its token
+
+The file is written whole at each change, so a kill at any moment leaves the state before or after. A run that had
+nothing to do leaves none. One that was killed has no end and its process is gone: `unfinished` finds it, `end(None)`
+closes it. Sending records to MLflow is the business of `lexmill.tracking.runs`.
+
+Identity: none, this is no output of a stage. Cost: one flushed write a stage begun and ended, some milliseconds.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from lexmill import checkout, layout, storage, workspace
+from lexmill.runner import recorded
+
+if TYPE_CHECKING:
+    from lexmill.runner.graph import Plan
+    from lexmill.runner.supervised import Outcome
+
+FOLDER = workspace.HOME / "runs"
+Door = Literal["run", "flow"]
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+
+
+@dataclass
+class StageRecord:
+    """A stage of a run.
+
+    Attributes:
+        name: its address.
+        why: it was in the plan.
+        state: "running", then how it ended (`Outcome.state`), or "killed".
+        code: its exit code; None: it has not ended, or was killed.
+        seconds: how long it took.
+        message: what went wrong; empty when nothing did.
+        started: in UTC.
+        tries: how often it was started.
+        fingerprint: of its command, inputs and params, as dvc.lock has them; empty where they are not known.
+        inputs: of those, the paths with their size and DVC's md5.
+        figures: the contents of its metrics file.
+    """
+
+    name: str
+    why: str = ""
+    state: str = "running"
+    code: int | None = None
+    seconds: float = 0.0
+    message: str = ""
+    started: str = ""
+    tries: int = 1
+    fingerprint: str = ""
+    inputs: list[dict[str, Any]] = field(default_factory=list)
+    figures: Any = None
+
+
+@dataclass
+class RunRecord:
+    """One run. Thread-safe.
+
+    Attributes:
+        token: in the environment of its stages as LEXMILL_RUN.
+        what: the command line.
+        door: how it was started.
+        experiment: the MLflow experiment of params.yaml at its start.
+        pid, process_start, host: of the process that runs it.
+        commit, dirty: of the git checkout at its start; None: no git.
+        started, ended: in UTC; `ended` is None while it runs.
+        code: its exit code; None while it runs, and for ever when it was killed.
+        stages: those that were begun, in that order.
+        planned: the addresses of those that it set out to run.
+        unchanged: those that needed nothing, with their fingerprints.
+        dvc_lock: the sha256 of dvc.lock at its end.
+        parent_run_id: of its MLflow run, once it was sent.
+    """
+
+    token: str
+    what: str
+    door: str
+    experiment: str
+    pid: int
+    process_start: float
+    host: str
+    commit: str | None
+    dirty: bool | None
+    started: str
+    ended: str | None = None
+    code: int | None = None
+    stages: list[StageRecord] = field(default_factory=list)
+    planned: list[str] = field(default_factory=list)
+    unchanged: dict[str, str] = field(default_factory=dict)
+    dvc_lock: str | None = None
+    parent_run_id: str | None = None
+
+    def __post_init__(self) -> None:
+        self._root = Path()
+        self._lock = threading.Lock()
+
+    @property
+    def path(self) -> Path:
+        stamp = self.started.replace("-", "").replace(":", "")
+        return self._root / FOLDER / f"{stamp}-{self.token[:8]}.json"
+
+    @classmethod
+    def start(cls, root: Path, token: str, what: str, door: Door, plan: Plan, *, experiment: str = "") -> Self:
+        """A run of this process begins."""
+        import psutil
+
+        state = checkout.state(root)
+        record = cls(
+            token=token,
+            what=what,
+            door=door,
+            experiment=experiment,
+            pid=os.getpid(),
+            process_start=psutil.Process().create_time(),
+            host=socket.gethostname(),
+            commit=state.commit if state else None,
+            dirty=state.dirty if state else None,
+            started=_now(),
+            planned=[stage.name for stage in plan.todo],
+        )
+        todo = set(record.planned)
+        record.unchanged = {stage.name: "" for stage in plan.stages if stage.name not in todo}
+        record._root = root
+        record._write()
+        return record
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """A record from its file.
+
+        Raises:
+            ValueError: it is none.
+        """
+        try:
+            found = storage.read_json(path)
+            known = {one.name for one in fields(cls)}
+            record = cls(**{key: value for key, value in found.items() if key in known})
+            record.stages = [StageRecord(**stage) for stage in found["stages"]]
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"{path}: not the record of a run ({error})") from None
+        record._root = path.parent.parent.parent
+        return record
+
+    def begin(self, name: str, why: str = "") -> None:
+        """A stage is started, perhaps again."""
+        with self._lock:
+            before = self._find(name)
+            tries = 1 if before is None else before.tries + 1
+            self._put(StageRecord(name, why, started=_now(), tries=tries))
+
+    def stage(self, outcome: Outcome, why: str = "") -> None:
+        """A stage has ended."""
+        with self._lock:
+            begun = self._find(outcome.stage) or StageRecord(outcome.stage, started=_now())
+            begun.why = why or begun.why
+            begun.state, begun.code, begun.message = outcome.state, outcome.code, outcome.message
+            begun.seconds = round(outcome.seconds, 3)
+            if outcome.state in ("ran", "restored", "unchanged"):
+                entry = recorded.read(self._root, outcome.stage)
+                begun.fingerprint, begun.inputs = entry.fingerprint, entry.inputs
+            if outcome.state == "ran":
+                begun.figures = _figures(self._root, outcome.stage)
+            self._put(begun)
+
+    def end(self, code: int | None) -> None:
+        """The run has ended with this exit code; None: it was killed, and somebody else tells. Again: nothing."""
+        with self._lock:
+            if self.ended is not None:
+                return
+            killed = code is None
+            self.ended, self.code = (_time_of(self.path) if killed else _now()), code
+            for stage in self.stages:
+                if stage.state == "running":
+                    stage.state = "killed" if killed else "stopped"
+            self.unchanged = {name: recorded.read(self._root, name).fingerprint for name in self.unchanged}
+            lock = self._root / "dvc.lock"
+            self.dvc_lock = storage.sha256_file(lock) if lock.is_file() else None
+            self._write()
+
+    def _find(self, name: str) -> StageRecord | None:
+        return next((stage for stage in self.stages if stage.name == name), None)
+
+    def _put(self, stage: StageRecord) -> None:
+        self.stages = [*(one for one in self.stages if one.name != stage.name), stage]
+        self._write()
+
+    def _write(self) -> None:
+        storage.write_json(self.path, asdict(self))
+
+
+def records(root: Path = Path()) -> list[RunRecord]:
+    """All runs of a workspace, the oldest first. A file that is no record is passed over: this is never worth a run."""
+    found: list[RunRecord] = []
+    for path in sorted((root / FOLDER).glob("*Z-*.json")):
+        if path.name.count(".") == 1:
+            try:
+                found.append(RunRecord.read(path))
+            except (OSError, ValueError):
+                continue
+    return found
+
+
+def unfinished(root: Path = Path()) -> list[RunRecord]:
+    """The runs without an end whose process is gone. One of another machine counts when nobody holds the workspace."""
+    return [record for record in records(root) if record.ended is None and _gone(record, root)]
+
+
+def _gone(record: RunRecord, root: Path) -> bool:
+    import psutil
+
+    if record.host != socket.gethostname():
+        return workspace.held_by(root) != record.token
+    try:
+        process = psutil.Process(record.pid)
+        return process.status() == psutil.STATUS_ZOMBIE or abs(process.create_time() - record.process_start) > 1
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _figures(root: Path, stage: str) -> Any:
+    group, _, key = stage.rpartition(":")[2].partition("@")
+    try:
+        return storage.read_json(root / layout.metrics(group, key))
+    except (OSError, ValueError):
+        return None  # a stage without one
+
+
+def _now() -> str:
+    return time.strftime(_TIME, time.gmtime())
+
+
+def _time_of(path: Path) -> str:
+    """When a file was last written: the last that is known of a run that was killed."""
+    try:
+        return time.strftime(_TIME, time.gmtime(path.stat().st_mtime))
+    except FileNotFoundError:
+        return _now()
+
+
+def why(plan: Plan) -> dict[str, str]:
+    """The reasons of each stage of a plan, as one text."""
+    return {name: "; ".join(_some(reasons)) for name, reasons in plan.reasons().items()}
+
+
+def _some(reasons: Sequence[str], most: int = 8) -> list[str]:
+    return [*reasons[:most], *([f"{len(reasons) - most} more"] if len(reasons) > most else [])]
