@@ -15,7 +15,7 @@ from lexmill import layout, storage
 from lexmill.errors import RetryableError, UserError
 from lexmill.execution import Execution
 from lexmill.params import Params
-from lexmill.registry import lookup, package, publish, record
+from lexmill.registry import deciding, lookup, package, publish, record
 from lexmill.registry.publish import publish_all
 from lexmill.tracking import store
 
@@ -226,7 +226,7 @@ def _killer(monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> Callable[
         (MlflowClient, "finalize_logged_model"),  # a model not marked ready
         (MlflowClient, "log_outputs"),  # a model that the run does not know
         (MlflowClient, "create_model_version"),  # no version
-        (publish, "_decide"),  # a version without a decision
+        (deciding, "compared"),  # a version without a decision
         (MlflowClient, "set_registered_model_alias"),  # a decision without its alias
         (MlflowClient, "set_model_version_tag"),  # an alias without the tag
     ],

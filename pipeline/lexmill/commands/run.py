@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lexmill import execution, layout, params, results
 from lexmill.corpora.fetching import pins
@@ -18,6 +19,9 @@ from lexmill.runner.session import Session, open_session, run_all
 from lexmill.runner.sources import changed_files, changed_since_pinned
 from lexmill.stages.entry import preflight
 from lexmill.workspace import run_lock
+
+if TYPE_CHECKING:
+    from lexmill.registry.publish import Proposal
 
 __all__ = ["finish", "open_run", "preflight", "publish", "run", "run_nothing", "show_reasons"]
 
@@ -45,12 +49,16 @@ def run(targets: Sequence[str], jobs: int) -> int:
 
 
 @contextmanager
-def open_run(targets: Sequence[str], jobs: int, *, handle_signals: bool = True) -> Iterator[Session]:
+def open_run(
+    targets: Sequence[str], jobs: int, *, door: Door = "run", handle_signals: bool = True
+) -> Iterator[Session]:
     """A session of this workspace in which corpora from the user's own files are fetched again when those changed."""
     choices = params.load()
     pins.complete(choices)
     also = changed_files(choices, Path.cwd())
-    with open_session(targets, jobs=jobs, handle_signals=handle_signals, also=also) as session:
+    with open_session(
+        targets, jobs=jobs, handle_signals=handle_signals, also=also, door=door, experiment=choices.experiment
+    ) as session:
         for line in changed_since_pinned(choices, session.root):
             session.display.note(line)
         yield session
@@ -83,10 +91,13 @@ def _summary(session: Session) -> None:
         session.display.note(f"not run: {', '.join(session.not_run)}")
 
 
-def finish(root: Path, display: Display) -> str:
+def finish(root: Path, display: Display, *, approve: Callable[[Proposal], bool] | None = None) -> str:
     """Publish what is packaged (if the execution settings say so) and show the results.
 
     A tracking server that is down does not spoil the run: it is told, and `lexmill publish` sends the rest later.
+
+    Args:
+        approve: asked before a champion is replaced; None: nobody is asked.
 
     Returns:
         The results as a Markdown table; empty where there are none.
@@ -99,7 +110,7 @@ def finish(root: Path, display: Display) -> str:
 
         try:
             with bar("publish the models"):
-                publish_all(choices, settings, display.note, root)
+                publish_all(choices, settings, display.note, root, approve=approve)
         except RetryableError as error:
             display.note(f"not published: {error}")
     rows = results.collect(choices, root)

@@ -11,66 +11,37 @@ workspace or one local store wait for each other.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
-from importlib.metadata import version as installed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexmill import layout, storage
 from lexmill.errors import UserError
-from lexmill.evaluation.bootstrap import Resampling
-from lexmill.evaluation.rows import read_rows
 from lexmill.execution import Execution
 from lexmill.models.folder import WEIGHTS
 from lexmill.params import Params
 from lexmill.registry import lookup, package, record
+from lexmill.registry.deciding import Approve, Case, Judge, Outcome, Proposal, only_one
 from lexmill.registry.kinds import KINDS
-from lexmill.registry.lookup import CHAMPION, DECISION, FINGERPRINT, KIND, Found
-from lexmill.registry.predictor import defaults
-from lexmill.registry.promotion import Decision, decide
+from lexmill.registry.logged_model import log_model, register
+from lexmill.registry.lookup import Found
 from lexmill.tracking import points, store
 from lexmill.tracking.links import base_url, compare_url, experiment_url
 from lexmill.tracking.store import locked, opened, sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import LoggedModel, Run
-    from mlflow.models import ModelSignature
-    from mlflow.types import ParamSpec
 
-LOADER = "lexmill.registry.loader"
-_RUNS_ON = ("torch", "tokenizers", "safetensors", "numpy", "transformers", "pyyaml")
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one package.
-
-    `created` tells whether this call made the version; `champion` whether the version holds the alias now.
-    """
-
-    name: str
-    kind: str
-    version: str
-    created: bool
-    champion: bool
-    reason: str
-    run_id: str
-
-    @property
-    def sentence(self) -> str:
-        """One line for people."""
-        if not self.created:
-            return f"{self.name}: already version {self.version}{' (champion)' if self.champion else ''}"
-        place = "is the champion" if self.champion else "stays beside the champion"
-        return f"{self.name}: version {self.version} {place}: {self.reason}"
+__all__ = ["Approve", "Outcome", "Proposal", "publish_all"]
 
 
 def publish_all(
-    params: Params, execution: Execution, say: Callable[[str], None], root: str | Path = "."
+    params: Params,
+    execution: Execution,
+    say: Callable[[str], None],
+    root: str | Path = ".",
+    *,
+    approve: Approve | None = None,
 ) -> list[Outcome]:
     """Publish the package of every model of params.yaml that has one; those published before are left alone.
 
@@ -79,6 +50,8 @@ def publish_all(
         execution: `tracking_uri` is used.
         say: told one line a model, and the addresses of the pages.
         root: the workspace.
+        approve: asked before the alias moves from a champion to a version that won; it may take its time, for nothing
+            is locked meanwhile. False: the version stays beside the champion. None: nobody is asked.
 
     Raises:
         UserError: there is no package, or one was changed after it was made.
@@ -98,24 +71,31 @@ def publish_all(
             for outcome in done:
                 say(outcome.sentence)
             return done
-    with _only_one(uri, root), opened(uri, root) as client:
+    judge = Judge(params, execution, root, approve)
+    published: dict[str, Outcome] = {}
+    asked: list[tuple[Case, Proposal]] = []
+    with only_one(uri, root), opened(uri, root) as client:
         experiment_id = store.experiment_id(client, params.experiment, sqlite_path(uri, root))
-        outcomes = {}
-        published = []
         for name in packages:
-            outcome = _publish(client, params, folders[name], experiment_id, root)
-            say(outcome.sentence)
-            published.append(outcome)
+            brought = _bring(client, folders[name], experiment_id, root)
+            if isinstance(brought, Case):
+                settled = judge.settle(client, brought)
+                if isinstance(settled, Proposal):
+                    say(f"{name}: version {settled.version} waits for approval: {settled.decision.reason}")
+                    asked.append((brought, settled))
+                    continue
+                brought = settled
+            published[name] = brought
+            say(brought.sentence)
+    for case, proposal in asked:
+        outcome = judge.ask(case, proposal)
+        published[outcome.name] = outcome
+        say(outcome.sentence)
     base = base_url(uri)
     say(f"runs: {experiment_url(base, experiment_id)}")
     if len(published) > 1:
-        say(f"side by side: {compare_url(base, experiment_id, [outcome.run_id for outcome in published])}")
-    return published
-
-
-def _only_one(uri: str, root: Path) -> Any:
-    path = sqlite_path(uri, root)
-    return locked(root / ".lexmill" / "publish.lock" if path is None else path.with_name(f".{path.name}.publish.lock"))
+        say(f"side by side: {compare_url(base, experiment_id, [published[name].run_id for name in packages])}")
+    return [published[name] for name in packages]
 
 
 def _already(uri: str, description: dict[str, Any], root: Path) -> Outcome | None:
@@ -148,7 +128,8 @@ def _outcome_of(found: Found, champion: Found | None, kind: str) -> Outcome:
     )
 
 
-def _publish(client: MlflowClient, params: Params, folder: Path, experiment_id: str, root: Path) -> Outcome:
+def _bring(client: MlflowClient, folder: Path, experiment_id: str, root: Path) -> Outcome | Case:
+    """See that the registry holds a package: the outcome where that was decided before, else the case to decide."""
     description = package.verify(folder)
     name, kind = description["name"], description["kind"]
     found = lookup.client_published(client, name, description["fingerprint"])
@@ -161,162 +142,6 @@ def _publish(client: MlflowClient, params: Params, folder: Path, experiment_id: 
         weights = storage.sha256_file(folder / package.MODEL / WEIGHTS)
         run = record.find_or_start(client, experiment_id, description, weights)
         record.fill(client, run, folder, description, root)
-        model = _log_model(client, run, folder, description, root)
-        found = _register(client, run, model, description)
-    decision = _decide(client, params, folder, description, found)
-    record.log_json(client, found.run_id, {"version": found.version, **decision.plain()}, "decision.json")
-    if decision.promote:
-        client.set_registered_model_alias(name, CHAMPION, found.version)
-    client.set_terminated(found.run_id, "FINISHED")
-    client.set_model_version_tag(name, found.version, DECISION, f"{decision.word}: {decision.reason}")
-    return Outcome(
-        name=name,
-        kind=kind,
-        version=found.version,
-        created=True,
-        champion=decision.promote,
-        reason=decision.reason,
-        run_id=found.run_id,
-    )
-
-
-def _log_model(client: MlflowClient, run: Run, folder: Path, description: dict[str, Any], root: Path) -> LoggedModel:
-    """The package as an MLflow model of the run: the one that is complete already, or a new one."""
-    from mlflow.entities import LoggedModelOutput, LoggedModelStatus
-
-    fingerprint, ready = description["fingerprint"], None
-    for model in client.search_logged_models([run.info.experiment_id], f"tags.`{FINGERPRINT}` = '{fingerprint}'"):
-        if model.status == LoggedModelStatus.READY and model.source_run_id == run.info.run_id:
-            ready = model
-        else:
-            client.delete_logged_model(model.model_id)  # half made
-    if ready is None:
-        ready = _make_model(client, run, folder, description, root)
-    outputs = run.outputs.model_outputs if run.outputs else []
-    if all(output.model_id != ready.model_id for output in outputs):
-        client.log_outputs(run.info.run_id, [LoggedModelOutput(ready.model_id, 0)])
-    return ready
-
-
-def _make_model(client: MlflowClient, run: Run, folder: Path, description: dict[str, Any], root: Path) -> LoggedModel:
-    """Data only, to be loaded by `lexmill.registry.loader`."""
-    import mlflow.pyfunc
-    from mlflow.entities import LoggedModelStatus
-    from mlflow.models import Model
-
-    model = client.create_logged_model(
-        run.info.experiment_id,
-        name=description["name"],
-        source_run_id=run.info.run_id,
-        tags={FINGERPRINT: description["fingerprint"]},
-        model_type=description["kind"],
-    )
-    about = Model(
-        artifact_path=model.artifact_location,
-        model_uuid=model.model_id,
-        run_id=run.info.run_id,
-        model_id=model.model_id,
-    )
-    beside = root / ".lexmill" / "publishing"
-    shutil.rmtree(beside, ignore_errors=True)  # of a publish that was killed
-    try:
-        mlflow.pyfunc.save_model(
-            str(beside),
-            loader_module=LOADER,
-            data_path=str(folder),
-            mlflow_model=about,
-            signature=signature(description),
-            input_example=description["example"]["input"] or [""],
-            pip_requirements=requirements(),
-        )
-        client.log_model_artifacts(model.model_id, str(beside))
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-    return client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
-
-
-def signature(description: dict[str, Any]) -> ModelSignature:
-    """Texts in; texts, or labels with their scores, out; and the params that `predict` takes, with their defaults."""
-    from mlflow.models import ModelSignature, infer_signature
-    from mlflow.types import ParamSchema
-
-    outputs: list[Any] = [""]
-    if description["kind"] == "classifier":
-        outputs = [{"label": "", "score": 0.5, "scores": dict.fromkeys(description["config"]["labels"], 0.5)}]
-    found = infer_signature([""], outputs)
-    params = [_param(name, value) for name, value in defaults(description).items()]
-    return ModelSignature(found.inputs, found.outputs, ParamSchema(params)) if params else found
-
-
-def _param(name: str, default: Any) -> ParamSpec:
-    """A param of `predict`, told explicitly: of an empty list MLflow cannot infer what it would hold."""
-    from mlflow.types import ParamSpec
-
-    if isinstance(default, list):
-        return ParamSpec(name, "string", default, shape=(-1,))
-    return ParamSpec(name, {int: "long", float: "double"}[type(default)], default)
-
-
-def requirements() -> list[str]:
-    """The packages that a model runs on beside lexmill, at the versions installed here (a build's `+cpu` left out)."""
-    return [f"{name}=={installed(name).partition('+')[0]}" for name in _RUNS_ON]
-
-
-def _register(client: MlflowClient, run: Run, model: LoggedModel, description: dict[str, Any]) -> Found:
-    from mlflow.exceptions import MlflowException
-
-    name = description["name"]
-    try:
-        client.create_registered_model(name)
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_ALREADY_EXISTS":
-            raise
-    version = client.create_model_version(
-        name,
-        source=f"models:/{model.model_id}",
-        run_id=run.info.run_id,
-        tags={
-            FINGERPRINT: description["fingerprint"],
-            KIND: description["kind"],
-            "lexmill.test_sha256": description["test_corpus"]["sha256"],
-        },
-        model_id=model.model_id,
-    )
-    return Found(name, str(version.version), run.info.run_id, description["fingerprint"], description["kind"], "")
-
-
-def _decide(client: MlflowClient, params: Params, folder: Path, description: dict[str, Any], found: Found) -> Decision:
-    champion = lookup.client_champion(client, found.name)
-    if champion is None:
-        return Decision(True, "the first version" if found.version == "1" else "no version was champion")
-    if champion.version == found.version:
-        return Decision(True, "it was made champion before the publishing was interrupted")
-    if champion.kind != description["kind"]:
-        return Decision(
-            False,
-            f"version {champion.version} is {champion.kind or 'no model of ours'}, this one {description['kind']};"
-            " give it another name or set the alias by hand",
-        )
-    theirs = _rows(champion)
-    if theirs is None:
-        return Decision(False, f"version {champion.version} has no test rows to compare with; set the alias by hand")
-    evaluation = params.evaluation
-    return decide(
-        description["kind"],
-        read_rows(folder / package.ROWS),
-        theirs,
-        champion_version=champion.version,
-        rule=params.promotion,
-        resampling=Resampling(evaluation.bootstrap_samples, evaluation.confidence, params.data_seed),
-    )
-
-
-def _rows(version: Found) -> list[dict[str, Any]] | None:
-    """The test rows in a version's package; None when it has none."""
-    from mlflow.artifacts import download_artifacts, list_artifacts
-
-    inside = f"models:/{version.name}/{version.version}/data/{version.name}"
-    if not any(Path(entry.path).name == package.ROWS for entry in list_artifacts(artifact_uri=inside)):
-        return None
-    with tempfile.TemporaryDirectory() as folder:
-        return read_rows(download_artifacts(artifact_uri=f"{inside}/{package.ROWS}", dst_path=folder))
+        model = log_model(client, run, folder, description, root)
+        found = register(client, run, model, description)
+    return Case(folder, description, found)

@@ -1,0 +1,143 @@
+"""The champion's alias, and the line of versions that held it: moved by a decision, or by hand, and back again.
+
+The line is a tag of the registered model, `1,4,7`: the oldest first, the present champion last. An alias that was set
+elsewhere (MLflow's page) is taken in when the line is read, and a model without the tag gets its line from its
+versions' decisions. Rolling back takes the last one off, so twice goes back two.
+
+Each move is two writes. In the order used here, a kill between them leaves a line that is still right: what a killed
+rollback had not yet moved stays the champion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lexmill.errors import UserError
+from lexmill.registry.decisions import now
+from lexmill.registry.lookup import CHAMPION, DECISION
+from lexmill.strict import nearest
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities.model_registry import RegisteredModel
+
+LINE = "lexmill.champions"
+SINCE = "lexmill.champion_since"
+WHY = "lexmill.champion_reason"
+_MOST = 200  # versions in the line; the store takes 5,000 characters
+_LONGEST = 4000
+
+
+@dataclass(frozen=True)
+class Move:
+    """What a move did: the version that holds the alias now, and the one before it (None: there was none)."""
+
+    name: str
+    version: str
+    before: str | None
+
+
+def model_of(client: MlflowClient, name: str) -> RegisteredModel:
+    """The registered model.
+
+    Raises:
+        UserError: there is none of this name; says which there are.
+    """
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return client.get_registered_model(name)
+    except MlflowException as error:
+        if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            raise
+        known = [model.name for model in client.search_registered_models()]
+        there = f"{nearest(name, known)}; there are: {', '.join(known)}" if known else "; it holds none yet"
+        raise UserError(f"the registry has no model '{name}'{there}") from None
+
+
+def versions_of(client: MlflowClient, name: str) -> list[Any]:
+    """The model's versions, the oldest first."""
+    return sorted(client.search_model_versions(f"name = '{name}'"), key=lambda version: int(version.version))
+
+
+def line(client: MlflowClient, name: str) -> list[str]:
+    """The versions that were champion, the oldest first, the present one last; those that were deleted left out."""
+    model = model_of(client, name)
+    versions = versions_of(client, name)
+    kept = model.tags.get(LINE)
+    if kept is None:
+        found = [str(one.version) for one in versions if one.tags.get(DECISION, "").startswith("champion:")]
+    else:
+        there = {str(one.version) for one in versions}
+        found = [version for version in kept.split(",") if version in there]
+    present = model.aliases.get(CHAMPION)
+    if present is not None and found[-1:] != [str(present)]:
+        found.append(str(present))
+    return found
+
+
+def move(client: MlflowClient, name: str, version: str, why: str) -> Move:
+    """Give a version the alias; it becomes the last of the line."""
+    before = line(client, name)
+    holder = model_of(client, name).aliases.get(CHAMPION)
+    client.set_registered_model_alias(name, CHAMPION, version)
+    if before[-1:] != [version]:
+        before.append(version)
+    _write(client, name, before)
+    _tell(client, name, version, why)
+    return Move(name, version, None if holder is None else str(holder))
+
+
+def promote(client: MlflowClient, name: str, version: str | None, why: str) -> Move:
+    """As `move`, by hand: None is the newest version.
+
+    Raises:
+        UserError: no such model or version, or it is the champion already.
+    """
+    model = model_of(client, name)
+    known = [str(one.version) for one in versions_of(client, name)]
+    if not known:
+        raise UserError(f"the model '{name}' has no version yet; `lexmill run` makes one")
+    version = known[-1] if version is None else version.removeprefix("v")
+    if version not in known:
+        raise UserError(f"'{name}' has no version {version}; it has {_listed(known)}")
+    if str(model.aliases.get(CHAMPION)) == version:
+        raise UserError(f"version {version} of '{name}' is the champion already")
+    return move(client, name, version, why)
+
+
+def rollback(client: MlflowClient, name: str, why: str) -> Move:
+    """Give the alias back to the version that was champion before.
+
+    Raises:
+        UserError: no such model, or no version was champion before.
+    """
+    before = line(client, name)
+    present = model_of(client, name).aliases.get(CHAMPION)
+    if present is None:
+        raise UserError(f"'{name}' has no champion to roll back from; `lexmill promote {name}` makes one")
+    earlier = before[:-1]
+    if not earlier:
+        raise UserError(
+            f"version {present} of '{name}' is the first champion, so there is none to go back to;"
+            f" `lexmill promote {name} VERSION` chooses another version"
+        )
+    _write(client, name, earlier)
+    client.set_registered_model_alias(name, CHAMPION, earlier[-1])
+    _tell(client, name, earlier[-1], why)
+    return Move(name, earlier[-1], str(present))
+
+
+def _write(client: MlflowClient, name: str, versions: list[str]) -> None:
+    client.set_registered_model_tag(name, LINE, ",".join(versions[-_MOST:]))
+
+
+def _tell(client: MlflowClient, name: str, version: str, why: str) -> None:
+    client.set_model_version_tag(name, version, SINCE, now())
+    client.set_model_version_tag(name, version, WHY, why[:_LONGEST])
+
+
+def _listed(versions: list[str]) -> str:
+    shown = versions[-10:]
+    return f"{'..., ' if len(shown) < len(versions) else ''}{', '.join(shown)}"

@@ -1,0 +1,162 @@
+"""What is decided about a new version, and the doing of it: asked of a person where one approves, kept, carried out.
+
+Order: decision file, champion alias, decision tag. A version that carries the tag is complete; one without is decided
+again, with the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lexmill.execution import Execution
+from lexmill.params import Params
+from lexmill.registry import champion as alias
+from lexmill.registry import decisions, lookup, record
+from lexmill.registry.comparing import compared
+from lexmill.registry.lookup import DECISION, Found
+from lexmill.registry.promotion import Decision
+from lexmill.tracking.store import locked, opened, sqlite_path
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+_LONGEST = 5000  # characters of a version's tag
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A version that won against the champion, before the alias moves: what a person is asked to approve."""
+
+    name: str
+    kind: str
+    version: str
+    champion_version: str
+    decision: Decision
+
+
+Approve = Callable[[Proposal], bool]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one package.
+
+    `created` tells whether this call made the version; `champion` whether the version holds the alias now.
+    """
+
+    name: str
+    kind: str
+    version: str
+    created: bool
+    champion: bool
+    reason: str
+    run_id: str
+
+    @property
+    def sentence(self) -> str:
+        """One line for people."""
+        if not self.created:
+            return f"{self.name}: already version {self.version}{' (champion)' if self.champion else ''}"
+        place = "is the champion" if self.champion else "stays beside the champion"
+        return f"{self.name}: version {self.version} {place}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A package with its version, about which is to be decided."""
+
+    folder: Path
+    description: dict[str, Any]
+    found: Found
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Decides about versions by the choices and settings of one publish.
+
+    Attributes:
+        approve: asked before the alias moves from a champion to a version that won; None: nobody is asked.
+    """
+
+    params: Params
+    execution: Execution
+    root: Path
+    approve: Approve | None = None
+
+    def settle(self, client: MlflowClient, case: Case) -> Outcome | Proposal:
+        """Decide about a version and do it; only a proposal where a person is to be asked first."""
+        decision, champion = compared(client, self.params, case.folder, case.description, case.found)
+        if self.approve is not None and decision.promote and champion is not None:
+            found = case.found
+            client.set_terminated(found.run_id, "FINISHED")
+            return Proposal(found.name, case.description["kind"], found.version, champion.version, decision)
+        return self._carry_out(client, case, decision, champion.version if champion else None)
+
+    def ask(self, case: Case, proposal: Proposal) -> Outcome:
+        """Ask about a proposal, again where another version has become champion meanwhile, and do what was answered.
+
+        The registry is locked only for the doing, for a person may think for hours.
+        """
+        assert self.approve is not None
+        while True:
+            approved = self.approve(proposal)
+            with (
+                only_one(self.execution.tracking_uri, self.root),
+                opened(self.execution.tracking_uri, self.root) as client,
+            ):
+                champion = lookup.client_champion(client, proposal.name)
+                if champion is not None and champion.version == proposal.champion_version:
+                    decision = proposal.decision
+                    if not approved:
+                        decision = replace(decision, promote=False, reason=f"not approved: {decision.reason}")
+                    return self._carry_out(client, case, decision, champion.version, approved=approved)
+                settled = self.settle(client, case)
+            if isinstance(settled, Outcome):
+                return settled
+            proposal = settled
+
+    def _carry_out(
+        self,
+        client: MlflowClient,
+        case: Case,
+        decision: Decision,
+        champion_version: str | None,
+        *,
+        approved: bool | None = None,
+    ) -> Outcome:
+        """Keep the decision in the workspace and in the run, move the alias, mark the version as decided."""
+        found, kind = case.found, case.description["kind"]
+        kept = decisions.keep(
+            self.root,
+            name=found.name,
+            kind=kind,
+            version=found.version,
+            run_id=found.run_id,
+            decision=decision,
+            champion_version=champion_version,
+            approved=approved,
+        )
+        record.log_json(client, found.run_id, kept, "decision.json")
+        if decision.promote:
+            alias.move(client, found.name, found.version, decision.reason)
+        client.set_terminated(found.run_id, "FINISHED")
+        told = f"{decision.word}: {decision.reason}"[:_LONGEST]
+        client.set_model_version_tag(found.name, found.version, DECISION, told)
+        return Outcome(
+            name=found.name,
+            kind=kind,
+            version=found.version,
+            created=True,
+            champion=decision.promote,
+            reason=decision.reason,
+            run_id=found.run_id,
+        )
+
+
+def only_one(uri: str, root: Path) -> Any:
+    """A lock under which one process at a time publishes to a local store, or from a workspace to any other."""
+    path = sqlite_path(uri, root)
+    return locked(root / ".lexmill" / "publish.lock" if path is None else path.with_name(f".{path.name}.publish.lock"))

@@ -1,0 +1,126 @@
+"""A package as an MLflow model: data only, loaded by `lexmill.registry.loader`, and a registered version of it."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lexmill.registry.lookup import FINGERPRINT, KIND, Found
+from lexmill.registry.predictor import defaults
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import LoggedModel, Run
+    from mlflow.models import ModelSignature
+    from mlflow.types import ParamSpec
+
+LOADER = "lexmill.registry.loader"
+_RUNS_ON = ("torch", "tokenizers", "safetensors", "numpy", "transformers", "pyyaml")
+
+
+def log_model(client: MlflowClient, run: Run, folder: Path, description: dict[str, Any], root: Path) -> LoggedModel:
+    """The package as an MLflow model of the run: the one that is complete already, or a new one."""
+    from mlflow.entities import LoggedModelOutput, LoggedModelStatus
+
+    fingerprint, ready = description["fingerprint"], None
+    for model in client.search_logged_models([run.info.experiment_id], f"tags.`{FINGERPRINT}` = '{fingerprint}'"):
+        if model.status == LoggedModelStatus.READY and model.source_run_id == run.info.run_id:
+            ready = model
+        else:
+            client.delete_logged_model(model.model_id)  # half made
+    if ready is None:
+        ready = _make_model(client, run, folder, description, root)
+    outputs = run.outputs.model_outputs if run.outputs else []
+    if all(output.model_id != ready.model_id for output in outputs):
+        client.log_outputs(run.info.run_id, [LoggedModelOutput(ready.model_id, 0)])
+    return ready
+
+
+def _make_model(client: MlflowClient, run: Run, folder: Path, description: dict[str, Any], root: Path) -> LoggedModel:
+    """Data only, to be loaded by `lexmill.registry.loader`."""
+    import mlflow.pyfunc
+    from mlflow.entities import LoggedModelStatus
+    from mlflow.models import Model
+
+    model = client.create_logged_model(
+        run.info.experiment_id,
+        name=description["name"],
+        source_run_id=run.info.run_id,
+        tags={FINGERPRINT: description["fingerprint"]},
+        model_type=description["kind"],
+    )
+    about = Model(
+        artifact_path=model.artifact_location,
+        model_uuid=model.model_id,
+        run_id=run.info.run_id,
+        model_id=model.model_id,
+    )
+    beside = root / ".lexmill" / "publishing"
+    shutil.rmtree(beside, ignore_errors=True)  # of a publish that was killed
+    try:
+        mlflow.pyfunc.save_model(
+            str(beside),
+            loader_module=LOADER,
+            data_path=str(folder),
+            mlflow_model=about,
+            signature=signature(description),
+            input_example=description["example"]["input"] or [""],
+            pip_requirements=requirements(),
+        )
+        client.log_model_artifacts(model.model_id, str(beside))
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+
+
+def signature(description: dict[str, Any]) -> ModelSignature:
+    """Texts in; texts, or labels with their scores, out; and the params that `predict` takes, with their defaults."""
+    from mlflow.models import ModelSignature, infer_signature
+    from mlflow.types import ParamSchema
+
+    outputs: list[Any] = [""]
+    if description["kind"] == "classifier":
+        outputs = [{"label": "", "score": 0.5, "scores": dict.fromkeys(description["config"]["labels"], 0.5)}]
+    found = infer_signature([""], outputs)
+    params = [_param(name, value) for name, value in defaults(description).items()]
+    return ModelSignature(found.inputs, found.outputs, ParamSchema(params)) if params else found
+
+
+def _param(name: str, default: Any) -> ParamSpec:
+    """A param of `predict`, told explicitly: of an empty list MLflow cannot infer what it would hold."""
+    from mlflow.types import ParamSpec
+
+    if isinstance(default, list):
+        return ParamSpec(name, "string", default, shape=(-1,))
+    return ParamSpec(name, {int: "long", float: "double"}[type(default)], default)
+
+
+def requirements() -> list[str]:
+    """The packages that a model runs on beside lexmill, at the versions installed here (a build's `+cpu` left out)."""
+    return [f"{name}=={installed(name).partition('+')[0]}" for name in _RUNS_ON]
+
+
+def register(client: MlflowClient, run: Run, model: LoggedModel, description: dict[str, Any]) -> Found:
+    """A new version of the registered model of the package's name, which is made if need be."""
+    from mlflow.exceptions import MlflowException
+
+    name = description["name"]
+    try:
+        client.create_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    version = client.create_model_version(
+        name,
+        source=f"models:/{model.model_id}",
+        run_id=run.info.run_id,
+        tags={
+            FINGERPRINT: description["fingerprint"],
+            KIND: description["kind"],
+            "lexmill.test_sha256": description["test_corpus"]["sha256"],
+        },
+        model_id=model.model_id,
+    )
+    return Found(name, str(version.version), run.info.run_id, description["fingerprint"], description["kind"], "")
