@@ -162,7 +162,12 @@ def _prefect_file(root: Path) -> Path:
 def serving_prefect(root: Path, port: int | None = None) -> Iterator[Server]:
     """A Prefect server on this workspace's database; others find it by `running_prefect`."""
     port = free_port(PREFECT_PORT) if port is None else port
-    environment = {"PREFECT_HOME": str(prefect_home(root)), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+    environment = {
+        "PREFECT_HOME": str(prefect_home(root)),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        # The page asks port 4200 whatever the server's own port is, unless it is told.
+        "PREFECT_UI_API_URL": "/api",
+    }
     command = ("prefect", "server", "start", "--host", HOST, "--port", str(port))
     with serving("prefect", command, port, health="/api/health", environment=environment, root=root) as server:
         storage.write_json(_prefect_file(root), {"url": server.url, "pid": server.process.pid})
