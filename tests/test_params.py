@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from lexmill.compose import compose, difference, write_params
+from lexmill.compose import compose, write_params
 from lexmill.errors import UserError, UserErrors
 from lexmill.execution import load_execution
 from lexmill.params import Length, load, parse, read_yaml
+from lexmill.undoing import undone
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml"))
@@ -35,7 +36,7 @@ def as_plain(value: Any) -> Any:
 
 def test_the_committed_file_is_the_composed_default() -> None:
     assert (ROOT / "params.yaml").read_text(encoding="utf-8") == compose((), ROOT)
-    assert difference(ROOT) == []
+    assert undone((), ROOT) == []
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
@@ -208,12 +209,3 @@ def test_compose_names_each_file_of_conf_that_is_no_yaml(tmp_path: Path) -> None
     assert "shakespeare.yaml:2: not valid YAML" in told
     assert "linear.yaml: not UTF-8" in told
     assert "bpe_2k.yaml:2: 'kind' is given twice" in told
-
-
-def test_difference_tells_what_an_experiment_run_would_undo(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "conf", tmp_path / "conf")
-    write_params(["language_models.gpt.length=77 steps", "language_models.gpt.optimizer.lr=0.5"], tmp_path)
-    assert [line.split(":")[0] for line in difference(tmp_path)] == [
-        "language_models.gpt.length",
-        "language_models.gpt.optimizer.lr",
-    ]

@@ -1,7 +1,7 @@
 """conf/ composed into params.yaml, by Hydra: the same bytes that `dvc exp run` writes; and its mixtures into dvc.yaml.
 
 `dvc repro` reads params.yaml as it stands and never composes; `dvc exp run` composes the defaults and its `-S`
-choices again before it runs, and so undoes what was edited by hand. `difference` tells what it would undo.
+choices again before it runs, and so undoes what was edited by hand. `lexmill.undoing` tells what it would undo.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _hint(cause: str, overrides: Sequence[str], folder: Path) -> str:
         group, choice = found.groups()
         return nearest(choice, [file.stem for file in (folder / group).glob("*.yaml")])
     if found := re.search(r"Could not override '(.+?)'", cause):
-        known = _flat(read_yaml(folder.parent / "params.yaml")) if (folder.parent / "params.yaml").is_file() else {}
+        known = flat(read_yaml(folder.parent / "params.yaml")) if (folder.parent / "params.yaml").is_file() else {}
         paths = {key.rsplit(".", up)[0] for key in known for up in range(key.count(".") + 1)}
         hint = nearest(found[1], paths)
         return hint if hint.startswith(", did") else "; `lexmill params` lists the keys"
@@ -111,24 +111,11 @@ def write_stages(overrides: Sequence[str] = (), workspace: str | Path = ".") -> 
     return Path(workspace) / "dvc.yaml"
 
 
-def difference(workspace: str | Path = ".") -> list[str]:
-    """What a bare `dvc exp run` would undo: `key: value in params.yaml -> value of the defaults`, sorted."""
-    import yaml
-
-    here = _flat(read_yaml(Path(workspace) / "params.yaml"))
-    defaults = _flat(yaml.safe_load(compose((), workspace)))
-    missing = "(absent)"
-    return [
-        f"{key}: {here.get(key, missing)} -> {defaults.get(key, missing)}"
-        for key in sorted(here.keys() | defaults.keys())
-        if here.get(key, missing) != defaults.get(key, missing)
-    ]
-
-
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+def flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, by dotted keys; a list is a value."""
     if isinstance(value, dict) and value:
         found: dict[str, Any] = {}
         for key, inner in value.items():
-            found |= _flat(inner, f"{prefix}.{key}" if prefix else str(key))
+            found |= flat(inner, f"{prefix}.{key}" if prefix else str(key))
         return found
     return {prefix: value}

@@ -7,6 +7,7 @@ model (to the bit on the same machine kind and thread count, see docs/design.md)
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import shutil
@@ -126,18 +127,41 @@ class Execution:
         return []
 
 
-def load_execution(workspace: str | Path = ".") -> Execution:
-    """The execution settings in force; raises `UserErrors` with all faults of the file."""
+def settings_file(workspace: str | Path = ".") -> Path:
+    """The file of the execution settings in force; raises `UserError` where there is none."""
     name = os.environ.get("LEXMILL_EXECUTION", "local")
-    folder = Path(workspace) / "conf" / "execution"
-    path = Path(name) if name.endswith((".yaml", ".yml")) else folder / f"{name}.yaml"
+    home = _home(Path(workspace))
+    folder = (home or Path(workspace)) / "conf" / "execution"
+    path = (home or Path()) / name if name.endswith((".yaml", ".yml")) else folder / f"{name}.yaml"
     if not path.exists():
         known = [file.stem for file in folder.glob("*.yaml")]
         named = "LEXMILL_EXECUTION" in os.environ
         why = f"LEXMILL_EXECUTION names it{nearest(name, known)}" if named else "run this in the project's folder"
         raise UserError(f"the file does not exist; {why}", path)
+    return path
+
+
+def load_execution(workspace: str | Path = ".") -> Execution:
+    """The execution settings in force; raises `UserErrors` with all faults of the file."""
+    path, home = settings_file(workspace), _home(Path(workspace))
     faults: list[str] = []
     execution = build(Execution, read_yaml(path) or {}, faults)
     if faults or execution is None:
         raise UserErrors([f"{path}: {fault}" for fault in faults])
-    return execution
+    return execution if home is None else _at_home(execution, home)
+
+
+def _home(workspace: Path) -> Path | None:
+    """The workspace whose experiment runs in `workspace`, a copy that DVC made; None where it is no copy."""
+    root = os.environ.get("DVC_ROOT")
+    if root is None or "DVC_EXP_NAME" not in os.environ or Path(root).resolve() == workspace.resolve():
+        return None
+    return Path(root).resolve()
+
+
+def _at_home(execution: Execution, home: Path) -> Execution:
+    """Checkpoints and a local store stay in the workspace that an experiment came from; its copy is soon gone."""
+    uri, sqlite = execution.tracking_uri, "sqlite:///"
+    if uri.startswith(sqlite):
+        uri = f"{sqlite}{home / uri.removeprefix(sqlite)}"
+    return dataclasses.replace(execution, checkpoint_root=str(home / execution.checkpoint_root), tracking_uri=uri)

@@ -142,19 +142,12 @@ def _files(where: str, source: FileSource) -> None:
 
 
 def _differences() -> list[str]:
-    from lexmill.compose import difference
+    from lexmill.undoing import told
 
     try:
-        found = difference()
+        return told()
     except UserError as error:
         return [f"conf/ was not compared: {error}"]
-    if not found:
-        return []
-    return [
-        "params.yaml differs from the defaults of conf/; a bare `dvc exp run` would undo (`lexmill run` and"
-        " `dvc repro` keep it):",
-        *(f"  {line}" for line in found),
-    ]
 
 
 def _changed_files(choices: Params) -> list[str]:

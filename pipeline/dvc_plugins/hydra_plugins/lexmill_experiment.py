@@ -1,0 +1,71 @@
+"""Called by Hydra when `dvc exp run` composes params.yaml, before DVC writes it (.dvc/config: hydra.plugins_path).
+
+DVC has no hook before an experiment, but it loads Hydra's plugins, and Hydra asks each for more places to search.
+This one adds none: it lets lexmill say what the run undoes. DVC passes its `-S` choices to Hydra alone, so they are
+read from the command line again. Of a sweep each choice is composed on its own, and the first tells for all.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+
+
+class LexmillExperiment(SearchPathPlugin):
+    """Says once in a process what an experiment's composition of params.yaml undoes."""
+
+    told = False
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Add nothing; raise DVC's own error where the choices have a fault, so that nothing runs."""
+        if LexmillExperiment.told:  # also while lexmill itself composes to compare
+            return
+        LexmillExperiment.told = True
+        from dvc.exceptions import DvcException
+
+        from lexmill.errors import LexmillError
+        from lexmill.undoing import before_experiment
+
+        root = Path(__file__).resolve().parents[3]
+        try:
+            before_experiment(first_of_sweeps(choices(sys.argv)), root, lambda text: print(text, file=sys.stderr))
+        except LexmillError as error:
+            raise DvcException(f"nothing was run: {error}") from None
+
+
+def choices(command: list[str]) -> Iterator[str]:
+    """The overrides of params.yaml among the words of a `dvc exp run` command line."""
+    words = iter(command[1:])
+    for word in words:
+        if word in ("-S", "--set-param"):
+            value = next(words, "")
+        elif word.startswith("--set-param="):
+            value = word.partition("=")[2]
+        elif word.startswith("-S"):
+            value = word[2:]
+        else:
+            continue
+        file, mark, rest = value.partition(":")
+        if mark and "=" not in file:
+            if Path(file).name != "params.yaml":
+                continue  # of another file, which is not composed
+            value = rest
+        yield value
+
+
+def first_of_sweeps(overrides: Iterator[str]) -> list[str]:
+    """Each override with the first of its values, where it is a sweep (`a.b=1,2`)."""
+    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    given = list(overrides)
+    try:
+        parsed = OverridesParser.create().parse_overrides(given)
+        return list(BasicSweeper.split_arguments(parsed, None)[0][0])
+    except HydraException:
+        return given  # no override at all: composing tells it

@@ -1,0 +1,166 @@
+"""What `dvc exp run` would undo of a params.yaml, said before it does, and how to keep it.
+
+`dvc exp run` composes params.yaml anew from the defaults of conf/ and its `-S` choices. What stands there for another
+reason (an edit by hand, an earlier `lexmill compose experiment=full`) is gone then, and nothing of DVC's tells.
+`lexmill check` tells it beforehand. `dvc exp run` itself is told by a Hydra plugin that .dvc/config names
+(pipeline/dvc_plugins): Hydra calls it before DVC writes, so it can say what goes, keep a copy, bring the mixtures'
+stages of dvc.yaml into agreement, and refuse choices with a fault before anything runs.
+Cost: up to three compositions, a third of a second each.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lexmill.compose import compose, flat
+from lexmill.errors import LexmillError
+from lexmill.mixed_stages import with_mixtures
+from lexmill.params import read_yaml
+from lexmill.storage import sha256_bytes, write_text
+from lexmill.workspace import HOME
+
+_MOST_TOLD = 8
+_ABSENT = "(absent)"
+
+
+def undone(overrides: Sequence[str] = (), workspace: str | Path = ".") -> list[str]:
+    """What a composition with these overrides undoes: `key: value in params.yaml -> value composed`, sorted.
+
+    What the overrides themselves ask for is not undone. That is each key that one names, and under another
+    `experiment` all that only stands there because of the present one.
+
+    Raises:
+        UserError: params.yaml or conf/ cannot be read or composed.
+    """
+    here, after = _here(workspace), _composed(overrides, workspace)
+    differing = {key for key in here.keys() | after.keys() if here.get(key, _ABSENT) != after.get(key, _ABSENT)}
+    asked = [_target(override) for override in overrides]
+    differing = {key for key in differing if not any(key == one or key.startswith(f"{one}.") for one in asked if one)}
+    if differing and any(override.startswith("experiment=") for override in overrides):
+        base = _composed(_experiment(here, workspace), workspace)
+        differing = {key for key in differing if here.get(key, _ABSENT) != base.get(key, _ABSENT)}
+    return [f"{key}: {here.get(key, _ABSENT)} -> {after.get(key, _ABSENT)}" for key in sorted(differing)]
+
+
+def keeping(workspace: str | Path = ".") -> list[str] | None:
+    """The overrides with which the defaults compose to params.yaml as it stands: `experiment=full`, `a.b=3`.
+
+    None where a handful does not do: such choices belong into a file of conf/.
+    """
+    here = _here(workspace)
+    experiment = _experiment(here, workspace)
+    base = _composed(experiment, workspace)
+    changed = {key: value for key, value in here.items() if base.get(key, _ABSENT) != value}
+    gone = [key for key in base if key not in here]
+    if len(changed) + len(gone) > _MOST_TOLD:
+        return None
+    found = [
+        *experiment,
+        *(f"{'' if key in base else '+'}{key}={_written(value)}" for key, value in changed.items()),
+        *(f"~{key}" for key in gone),
+    ]
+    try:
+        return found if _composed(found, workspace) == here else None
+    except LexmillError:
+        return None  # a value that Hydra's grammar cannot say
+
+
+def told(workspace: str | Path = ".") -> list[str]:
+    """For `lexmill check`: what a bare `dvc exp run` would undo and how to keep it; nothing where nothing differs."""
+    lines = undone((), workspace)
+    if not lines:
+        return []
+    return [
+        "params.yaml differs from the defaults of conf/; a bare `dvc exp run` would undo (`lexmill run` and"
+        " `dvc repro` keep it):",
+        *(f"  {line}" for line in lines),
+        f"  {_how_to_keep(workspace)}",
+    ]
+
+
+def before_experiment(overrides: Sequence[str], workspace: Path, say: Callable[[str], None]) -> None:
+    """What is due before `dvc exp run` composes params.yaml with these overrides.
+
+    Says what that undoes and keeps the file as .lexmill/params/<hash>.yaml; writes the stages of the composed mixtures
+    into dvc.yaml, which the experiment then holds.
+
+    Raises:
+        UserError, UserErrors: the choices cannot be composed, or have faults.
+    """
+    path = workspace / "params.yaml"
+    composed = compose(overrides, workspace)
+    if path.is_file() and (lines := undone(overrides, workspace)):
+        text = path.read_text(encoding="utf-8")
+        kept = workspace / HOME / "params" / f"{sha256_bytes(text.encode())[:12]}.yaml"
+        write_text(kept, text)
+        say("dvc exp run composes params.yaml from the defaults of conf/ and its own choices; this undoes")
+        for line in lines[:_MOST_TOLD]:
+            say(f"  {line}")
+        if len(lines) > _MOST_TOLD:
+            say(f"  and {len(lines) - _MOST_TOLD} more")
+        say(f"  it is kept as {kept.relative_to(workspace)}; {_how_to_keep(workspace, '-S ')}")
+    _write_stages(composed, workspace, say)
+
+
+def _write_stages(composed: str, workspace: Path, say: Callable[[str], None]) -> None:
+    import yaml
+
+    dag = workspace / "dvc.yaml"
+    before = dag.read_text(encoding="utf-8")
+    after = with_mixtures(before, yaml.safe_load(composed).get("mixtures") or {})
+    if after != before:
+        write_text(dag, after)
+        say("dvc.yaml: the stages of mixtures follow these choices")
+
+
+def _how_to_keep(workspace: str | Path, mark: str = "") -> str:
+    """The overrides that keep params.yaml, as typed in a shell."""
+    found = keeping(workspace)
+    if found is None:
+        return "to keep it, write it into a file of conf/ (conf/experiment/, conf/language_model/, ...)"
+    how = " ".join(f"{mark}{shlex.quote(override)}" for override in found)
+    return f"to keep it, give {how}" if mark else f"to keep it: dvc exp run -S {' -S '.join(map(shlex.quote, found))}"
+
+
+def _experiment(here: Mapping[str, Any], workspace: str | Path) -> list[str]:
+    """The choice of the experiment that params.yaml names, where conf/ has it and it is not the default."""
+    name = here.get("experiment")
+    there = isinstance(name, str) and (Path(workspace) / "conf" / "experiment" / f"{name}.yaml").is_file()
+    return [f"experiment={name}"] if there and _composed((), workspace).get("experiment") != name else []
+
+
+def _here(workspace: str | Path) -> dict[str, Any]:
+    return _values(read_yaml(Path(workspace) / "params.yaml"))
+
+
+def _composed(overrides: Sequence[str], workspace: str | Path) -> dict[str, Any]:
+    import yaml
+
+    return _values(yaml.safe_load(compose(overrides, workspace)))
+
+
+def _values(data: Any) -> dict[str, Any]:
+    """By dotted keys; an empty mapping is no value: another entry does not undo that there was none."""
+    return {key: value for key, value in flat(data).items() if value != {}}
+
+
+def _target(override: str) -> str:
+    """The key that an override sets: `a.b` of `+a.b=3`, `tokenizers.x` of `tokenizer@tokenizers.x=bpe_2k`."""
+    key = override.lstrip("+~").partition("=")[0]
+    return key.rpartition("@")[2] if "@" in key else "" if key == "experiment" else key
+
+
+def _written(value: Any) -> str:
+    """A value in Hydra's grammar."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, list):
+        return f"[{','.join(map(_written, value))}]"
+    if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][\w./-]*", value):
+        # A backslash stands for itself there, but before a quote.
+        return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), value) + "'"
+    return str(value)
