@@ -30,6 +30,8 @@ def main(arguments: list[str] | None = None) -> None:
         command = commands.add_parser(name, help=what)
         command.add_argument("targets", nargs="*", metavar="STAGE", help="stages or groups; default all")
         command.add_argument("--jobs", type=int, default=2, help="light stages side by side (default 2)")
+        command.add_argument("--approve", action="store_true", help="ask before a champion is replaced")
+        command.add_argument("--approval-hours", type=float, default=12.0, help="how long to wait for it (default 12)")
         if name == "serve":
             command.add_argument("--cron", required=True, help='when, as in "0 2 * * *"')
     options = parser.parse_args(arguments)
@@ -46,7 +48,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     preflight()
-    if run_nothing(options.targets, options.jobs):
+    # With approval asked for, a version that waits to be published needs the page.
+    if not options.approve and run_nothing(options.targets, options.jobs):
         return
     # The terminal shows the runner's progress; Prefect's own lines go to its pages.
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
@@ -54,7 +57,7 @@ def _run(options: argparse.Namespace) -> None:
         from flows.pipeline import run_now  # a few seconds, while the server starts
 
         wait()
-        run_now(options.targets or None, options.jobs)
+        run_now(options.targets or None, options.jobs, options.approve, options.approval_hours)
 
 
 def _serve(options: argparse.Namespace) -> None:

@@ -1,7 +1,7 @@
 """The pipeline as a Prefect flow: one task a stage of DVC's graph, the same runner as `lexmill run` beneath.
 
-    python -m flows.pipeline run [STAGE...] [--jobs N]
-    python -m flows.pipeline serve --cron "0 2 * * *"
+    python -m flows.pipeline run [STAGE...] [--jobs N] [--approve]
+    python -m flows.pipeline serve --cron "0 2 * * *"      (or --interval '6 h')
 
 DVC is the cache: only the stages that changed and those that follow them become tasks, and no result is cached or kept
 by Prefect. A stage that ends with "try again" (75: no network, a busy server) is retried with growing pauses.
@@ -19,15 +19,21 @@ if __name__ == "__main__":  # before Prefect is imported: its settings are read 
 import time
 from typing import Any
 
-from prefect import Task, flow, get_run_logger
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect import Task, flow, get_run_logger, runtime
 from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.context import FlowRunContext, TaskRunContext
+from prefect.exceptions import TerminationSignal
 from prefect.futures import PrefectFuture, wait
 from prefect.logging.handlers import APILogWorker
+from prefect.states import Cancelled, Completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows import pages
+from flows.approval import Asking
+from flows.cancelling import CancelWatch
 from lexmill.commands.run import finish, open_run
-from lexmill.errors import EXIT_DONE, EXIT_RETRY, LexmillError
+from lexmill.errors import EXIT_DONE, EXIT_RETRY, LexmillError, Terminated
 from lexmill.progress import line_text
 from lexmill.runner.session import Session
 from lexmill.runner.supervised import Outcome
@@ -35,6 +41,7 @@ from lexmill.runner.supervised import Outcome
 RETRY_PAUSES = (10.0, 60.0, 300.0)  # seconds
 _PROGRESS_SECONDS = 10.0
 _DRAIN_SECONDS = 10
+CANCELLED = "cancelled; the next run goes on from there"
 
 
 class StageFailed(LexmillError):
@@ -62,52 +69,93 @@ def _should_retry(_task: Any, _run: Any, state: Any) -> bool:
     return isinstance(error, StageFailed) and error.exit_code == EXIT_RETRY
 
 
+def _run_name() -> str:
+    """What the run is about, on the page; the time stands beside it there."""
+    parameters = runtime.flow_run.parameters
+    return ", ".join(parameters.get("targets") or ["all stages"])
+
+
 @flow(
     name="lexmill",
+    flow_run_name=_run_name,
     task_runner=ThreadPoolTaskRunner(max_workers=64),  # type: ignore[arg-type]
     persist_result=False,
 )
-def pipeline(targets: list[str] | None = None, jobs: int = 2) -> None:
+def pipeline(
+    targets: list[str] | None = None, jobs: int = 2, approve: bool = False, approval_hours: float = 12.0
+) -> State[None] | None:
     """Run what changed, publish the models, show the results.
 
     Args:
         targets: stages or groups of stages; they and what they need. None: all.
         jobs: light stages side by side; trainings run alone.
+        approve: pause for a person's word before a new version replaces a champion.
+        approval_hours: how long to wait for it; then the champion stays.
     """
+    context = FlowRunContext.get()
+    assert context is not None
+    assert context.flow_run is not None
+    with CancelWatch(context.flow_run.id) as watch:
+        try:
+            # Signals stay Prefect's: a run that its runner cancels gets an exception here, which ends the tree below.
+            with open_run(targets or (), jobs, door="flow", handle_signals=False) as session:
+                watch.over(session)
+                state = _run(session, Asking(session, approval_hours * 3600) if approve else None)
+        except TerminationSignal:
+            if not watch.struck:
+                raise
+        except (RunFailed, Terminated):
+            if not watch.seen:
+                raise
+        return Cancelled(message=CANCELLED) if watch.cancelled() else state
+
+
+def _run(session: Session, asking: Asking | None) -> State[None] | None:
+    """The session's stages as tasks, then the end that every door has, then the pages."""
     logger = get_run_logger()
-    # Signals stay Prefect's: a cancelled run gets an exception here, which ends the tree below.
-    with open_run(targets or (), jobs, door="flow", handle_signals=False) as session:
-        logger.info("%d stages to run, %d unchanged", len(session.plan.todo), session.plan.unchanged)
-        if session.plan.todo:
-            wait(list(_submit(session).values()))
-            _stage_table(session)
-        session.end()
-        if session.code != EXIT_DONE:
-            raise RunFailed(session)
-        text = finish(session.root, session.display)
-        if text:
-            create_markdown_artifact(text, key="results", description="Test figures beside their floors")
+    logger.info("%d stages to run, %d unchanged", len(session.plan.todo), session.plan.unchanged)
+    if session.plan.todo:
+        with pages.ProgressBoard() as board:
+            wait(list(_submit(session, board).values()))
+        pages.show_stages(session)
+    session.end()
+    if session.code != EXIT_DONE:
+        raise RunFailed(session)
+    text = finish(session.root, session.display, approve=asking)
+    if not session.plan.todo:
+        said = f"{session.plan.unchanged} stages unchanged, nothing to run"
+        pages.show_skipped(said)
+        return Completed(name="Skipped", message=said)
+    if text:
+        pages.show_results(text)
+    pages.show_decisions(session.root)
+    pages.show_links(session.root)
+    return None
 
 
-def run_now(targets: list[str] | None, jobs: int) -> None:
+def run_now(targets: list[str] | None, jobs: int, approve: bool, approval_hours: float) -> None:
     """Run the flow here and see that its logs have reached the server, which may end next.
 
     Raises:
         RunFailed: a stage failed; carries the exit code.
+        Terminated: it was cancelled from the page.
     """
     try:
-        pipeline(targets, jobs)
+        state = pipeline(targets, jobs, approve, approval_hours, return_state=True)
     finally:
         APILogWorker.drain_all(timeout=_DRAIN_SECONDS)
+    if state.is_cancelled():
+        raise Terminated(f"cancelled from the Prefect page: {CANCELLED}")
+    state.result()
 
 
-def _submit(session: Session) -> dict[str, PrefectFuture[None]]:
+def _submit(session: Session, board: pages.ProgressBoard) -> dict[str, PrefectFuture[None]]:
     """A task for each stage to run, after those it needs: the run graph of the page is the DVC graph."""
     futures: dict[str, PrefectFuture[None]] = {}
     reasons = session.plan.reasons()
     for stage in session.plan.todo:
         run: Task[[], None] = Task(
-            _stage_work(session, stage.name, "; ".join(reasons[stage.name])),
+            _stage_work(session, board, stage.name, "; ".join(reasons[stage.name])),
             name=stage.name.partition("@")[0],
             task_run_name=stage.name,
             cache_policy=NO_CACHE,
@@ -121,24 +169,31 @@ def _submit(session: Session) -> dict[str, PrefectFuture[None]]:
     return futures
 
 
-def _stage_work(session: Session, stage: str, why: str) -> Any:
-    """The body of a stage's task: its output goes to the task's log, its progress as a line every ten seconds."""
+def _stage_work(session: Session, board: pages.ProgressBoard, stage: str, why: str) -> Any:
+    """The body of a stage's task: its output goes to the task's log, its progress to the board."""
     pauses = iter(RETRY_PAUSES)
 
     def work() -> None:
         logger = get_run_logger()
         logger.info("why: %s", why)
-        start = last = time.monotonic()
+        context = TaskRunContext.get()
+        assert context is not None
+        task_run, start = context.task_run, time.monotonic()
+        assert task_run.flow_run_id is not None
+        flow_run = task_run.flow_run_id
+        last = start
 
         def record(data: dict[str, Any]) -> None:
             nonlocal last
             now = time.monotonic()
+            board.record(stage, data, task_run=task_run.id, flow_run=flow_run, seconds=now - start)
             if now - last >= _PROGRESS_SECONDS:
                 last = now
                 text = line_text(data["description"], data["done"], data["total"], data["shown"], now - start)
                 logger.info("%s", text)
 
         outcome = session.run(stage, line=lambda text: logger.info("%s", text), record=record)
+        board.end(outcome)
         if outcome.code == EXIT_DONE:
             return
         if outcome.code == EXIT_RETRY and (pause := next(pauses, None)) is not None:
@@ -148,11 +203,3 @@ def _stage_work(session: Session, stage: str, why: str) -> Any:
         raise StageFailed(outcome)
 
     return work
-
-
-def _stage_table(session: Session) -> None:
-    rows = [
-        {"stage": outcome.stage, "state": outcome.state, "seconds": round(outcome.seconds, 1), "code": outcome.code}
-        for outcome in session.outcomes.values()
-    ]
-    create_table_artifact(rows, key="stages", description="What ran, and how long it took")

@@ -30,6 +30,11 @@ def experiment_url(base: str, experiment_id: str) -> str:
     return f"{base}/#/experiments/{experiment_id}/runs?workflowType=machine_learning"
 
 
+def run_url(base: str, experiment_id: str, run_id: str) -> str:
+    """One run: its curves, params and files."""
+    return f"{base}/#/experiments/{experiment_id}/runs/{run_id}?workflowType=machine_learning"
+
+
 def compare_url(base: str, experiment_id: str, run_ids: Sequence[str]) -> str:
     """Runs beside each other: parallel coordinates, curves, params."""
     runs, experiments = (quote(json.dumps(list(ids), separators=(",", ":"))) for ids in (run_ids, [experiment_id]))

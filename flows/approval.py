@@ -1,0 +1,107 @@
+"""A person's word before a new version becomes champion: the run pauses, shows the figures, and asks on the page.
+
+Prefect's own `pause_flow_run` fails the run when nobody answers and does not hear of a cancel; here silence is a no,
+the run goes on, and a cancel ends the question. The run stays alive and holds the workspace while it waits.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, cast
+from uuid import UUID
+
+from httpx import HTTPError
+from prefect import get_run_logger
+from prefect.artifacts import create_markdown_artifact
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State
+from prefect.client.schemas.responses import SetStateStatus
+from prefect.context import FlowRunContext
+from prefect.input import RunInput
+from prefect.input.run_input import Keyset, keyset_from_paused_state
+from prefect.states import Paused
+from pydantic import Field
+
+from lexmill.commands.run_pages import proposal_markdown, proposal_sentence, slug
+from lexmill.errors import Terminated
+from lexmill.runner.session import Session
+
+if TYPE_CHECKING:
+    from lexmill.registry.publish import Proposal
+
+LOOK_SECONDS = 2.0
+_SPARE_SECONDS = 600  # the server's own time-out, which would fail the run, lies behind ours
+
+
+class Answer(RunInput):
+    """What the form of a paused run asks."""
+
+    approve: bool = Field(default=False, description="On: the new version becomes champion. Off: it stays beside it.")
+
+
+class Asking:
+    """Asks about each proposal in turn, for at most `seconds` each."""
+
+    def __init__(self, session: Session, seconds: float) -> None:
+        self._session, self._seconds = session, seconds
+        self._asked = 0
+
+    def __call__(self, proposal: Proposal) -> bool:
+        """Whether a person said yes in time.
+
+        Raises:
+            Terminated: the run was cancelled meanwhile.
+        """
+        context = FlowRunContext.get()
+        assert context is not None
+        assert context.flow_run is not None
+        flow_run = context.flow_run.id
+        self._asked += 1
+        key = f"{self._asked}-{slug(proposal.name)}-v{proposal.version}"
+        create_markdown_artifact(
+            proposal_markdown(proposal), key=f"approval-{slug(proposal.name)}", description=proposal_sentence(proposal)
+        )
+        _pause(flow_run, key, proposal, self._seconds + _SPARE_SECONDS)
+        self._session.display.note(f"{proposal_sentence(proposal)} Resume the run on the Prefect page to answer.")
+        answer = self._wait(flow_run, key)
+        said = {None: "nobody answered in time: not approved", True: "approved", False: "not approved"}[answer]
+        get_run_logger().info("%s: %s", proposal.name, said)
+        self._session.display.note(f"{proposal.name}: {said}")
+        return bool(answer)
+
+    def _wait(self, flow_run: UUID, key: str) -> bool | None:
+        """The answer; None when the time is over."""
+        deadline = time.monotonic() + self._seconds
+        with get_client(sync_client=True) as client:
+            while (left := deadline - time.monotonic()) > 0:
+                if self._session.stop.wait(min(LOOK_SECONDS, left)):
+                    raise Terminated("cancelled while it waited for approval")
+                try:
+                    state = client.read_flow_run(flow_run).state
+                except HTTPError:
+                    continue  # the server is away; whoever answers needs it too
+                if state is not None and state.is_running():
+                    return _answer(flow_run, key)
+            client.resume_flow_run(flow_run, run_input={"approve": False})
+            # Somebody may have answered in the last moment; what the server holds counts.
+            return _answer(flow_run, key) or None
+
+
+def _answer(flow_run: UUID, key: str) -> bool:
+    return cast(Answer, Answer.load(_keyset(key), flow_run)).approve
+
+
+def _keyset(key: str) -> Keyset:
+    return keyset_from_paused_state(Paused(timeout_seconds=1, pause_key=key))
+
+
+def _pause(flow_run: UUID, key: str, proposal: Proposal, seconds: float) -> None:
+    """Put the run into the state in which the page shows the form."""
+    form = Answer.with_initial_data(description=proposal_markdown(proposal))
+    form.save(_keyset(key), flow_run)
+    state: State[None] = Paused(timeout_seconds=round(seconds), pause_key=key)
+    state.state_details.run_input_keyset = {str(name): value for name, value in _keyset(key).items()}
+    with get_client(sync_client=True) as client:
+        result = client.set_flow_run_state(flow_run, state)
+    if result.status != SetStateStatus.ACCEPT:
+        raise Terminated(f"cancelled before {proposal.name} could be approved")  # nothing else refuses a pause

@@ -1,0 +1,153 @@
+"""What a run leaves on its Prefect page: its stages, the graph, progress, results, decisions, links to MLflow.
+
+The keys stay the same from run to run, so that the page of an artifact shows the last one and its history.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from uuid import UUID
+
+from httpx import HTTPError
+from prefect import get_run_logger
+from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
+
+from lexmill.commands.run_pages import graph_markdown, mlflow_links, slug, stage_counts, stage_rows
+from lexmill.errors import LexmillError
+from lexmill.progress import line_text
+from lexmill.registry import decisions
+from lexmill.runner.session import Session
+from lexmill.runner.supervised import Outcome
+
+PROGRESS_SECONDS = 3.0
+
+
+def show_stages(session: Session) -> None:
+    """What ran, why, how it ended and how long it took; and the graph it is part of."""
+    counts = stage_counts(session.plan, session.outcomes)
+    create_table_artifact(stage_rows(session.plan, session.outcomes), key="stages", description=f"Stages: {counts}")
+    create_markdown_artifact(
+        graph_markdown(session.plan, session.outcomes), key="graph", description=f"The graph of stages: {counts}"
+    )
+
+
+def show_skipped(text: str) -> None:
+    """That nothing was to be done."""
+    create_markdown_artifact(text, key="skipped", description="Nothing changed")
+
+
+def show_results(text: str) -> None:
+    """The test figures, as they are shown at the end of every run."""
+    create_markdown_artifact(text, key="results", description="Test figures beside their floors")
+
+
+def show_decisions(root: Path) -> None:
+    """Which versions became champion and why, the newest first."""
+    if rows := decisions.rows(root):
+        create_table_artifact(rows, key="decisions", description="Which versions became champion, and why")
+
+
+def show_links(root: Path) -> None:
+    """The pages of MLflow: the experiment, the comparison, each model's run."""
+    try:
+        links = mlflow_links(root)
+    except LexmillError as error:
+        get_run_logger().warning("no links to MLflow: %s", error)
+        return
+    for link in links:
+        create_link_artifact(link.url, link.text, key=f"mlflow-{slug(link.name)}", description=link.text)
+
+
+@dataclass
+class _Progress:
+    """The progress of one stage: what is known, what the server knows of it."""
+
+    task_run: UUID
+    flow_run: UUID
+    percent: float
+    text: str
+    artifact: UUID | None = None
+    told: tuple[float, str] | None = None
+
+
+class ProgressBoard:
+    """A progress artifact for each stage that tells how far it is, brought up to date every few seconds.
+
+    In a thread of its own: a slow server must not hold up a stage's output.
+    """
+
+    def __init__(self, client: Callable[[], SyncPrefectClient] | None = None) -> None:
+        self._stages: dict[str, _Progress] = {}
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._client = client or (lambda: get_client(sync_client=True))
+        self._thread = threading.Thread(target=self._work, name="progress", daemon=True)
+
+    def __enter__(self) -> ProgressBoard:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join(timeout=PROGRESS_SECONDS)
+
+    def record(self, stage: str, data: dict[str, Any], *, task_run: UUID, flow_run: UUID, seconds: float) -> None:
+        """How far a stage is; work of unknown length has no place on the board."""
+        if not data["total"]:
+            return
+        percent = min(100.0 * data["done"] / data["total"], 100.0)
+        text = line_text(data["description"], data["done"], data["total"], data["shown"], seconds)
+        with self._lock:
+            known = self._stages.get(stage)
+            if known is None:
+                self._stages[stage] = _Progress(task_run, flow_run, percent, text)
+            else:
+                known.percent, known.text = percent, text
+
+    def end(self, outcome: Outcome) -> None:
+        """A stage has ended; a bar that the server has seen says how."""
+        with self._lock:
+            known = self._stages.get(outcome.stage)
+            if known is None or known.artifact is None:
+                self._stages.pop(outcome.stage, None)
+                return
+            known.percent = 100.0 if outcome.code == 0 else known.percent
+            known.text = f"{outcome.stage}: {outcome.state}; {known.text}"
+
+    def _work(self) -> None:
+        with self._client() as client:
+            ended = False
+            while not ended:
+                ended = self._ended.wait(PROGRESS_SECONDS)
+                with self._lock:
+                    news = [(name, one) for name, one in self._stages.items() if one.told != (one.percent, one.text)]
+                for name, one in news:
+                    try:
+                        self._tell(client, name, one)
+                    except HTTPError:
+                        break  # the server is away: the next round tells what counts then
+
+    def _tell(self, client: SyncPrefectClient, stage: str, one: _Progress) -> None:
+        percent, text = one.percent, one.text
+        if one.artifact is None:
+            made = ArtifactCreate(
+                key=f"progress-{slug(stage)}",
+                type="progress",
+                description=text,
+                data=percent,
+                flow_run_id=one.flow_run,
+                task_run_id=one.task_run,
+            )
+            one.artifact = client.create_artifact(made).id
+        else:
+            client.update_artifact(one.artifact, ArtifactUpdate(description=text, data=percent))
+        one.told = (percent, text)

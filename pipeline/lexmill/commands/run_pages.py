@@ -1,0 +1,150 @@
+"""What the page of a run shows, as texts and tables: its stages, the graph, links, a proposal. Knows no Prefect."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lexmill import execution, layout, params
+from lexmill.progress import seconds_text
+from lexmill.registry import lookup, package
+from lexmill.results import figure
+from lexmill.runner.graph import Plan
+from lexmill.runner.supervised import Outcome
+from lexmill.tracking.links import base_url, compare_url, experiment_url, run_url
+from lexmill.tracking.store import opened
+
+if TYPE_CHECKING:
+    from lexmill.registry.publish import Proposal
+
+_REASONS = 4
+_MARKS = {"ran": "✓", "restored": "✓", "unchanged": "·", "failed": "✗", "stopped": "✗", "not run": " "}
+
+
+def slug(name: str) -> str:
+    """A name as the key of an artifact: lowercase letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def stage_rows(plan: Plan, outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
+    """A row for each stage that was to run, in running order: how it ended, its seconds, why it ran."""
+    rows = []
+    for name, reasons in plan.reasons().items():
+        outcome = outcomes.get(name)
+        more = max(len(reasons) - _REASONS, 0)
+        ran = outcome is not None and not (outcome.state == "stopped" and outcome.seconds == 0)
+        rows.append(
+            {
+                "stage": name,
+                "state": outcome.state if ran and outcome else "not run",
+                "seconds": round(outcome.seconds, 1) if ran and outcome else None,
+                "exit code": outcome.code if ran and outcome else None,
+                "message": outcome.message if outcome else "",
+                "why": "; ".join([*reasons[:_REASONS], *([f"{more} more"] if more else [])]),
+            }
+        )
+    return rows
+
+
+def stage_counts(plan: Plan, outcomes: Mapping[str, Outcome]) -> str:
+    """`3 ran, 1 failed, 2 not run, 12 unchanged`."""
+    counts: dict[str, int] = {}
+    for row in stage_rows(plan, outcomes):
+        counts[row["state"]] = counts.get(row["state"], 0) + 1
+    if plan.unchanged:
+        counts["unchanged"] = counts.get("unchanged", 0) + plan.unchanged
+    return ", ".join(f"{count} {state}" for state, count in counts.items())
+
+
+def graph_markdown(plan: Plan, outcomes: Mapping[str, Outcome]) -> str:
+    """The graph as a tree of text: each stage below the last of those it needs, the others named behind it."""
+    names = [stage.name for stage in plan.stages]
+    place = {name: number for number, name in enumerate(names)}
+    below: dict[str, list[str]] = {name: [] for name in names}
+    roots: list[str] = []
+    others: dict[str, list[str]] = {}
+    for stage in plan.stages:
+        needs = sorted((need for need in stage.needs if need in place), key=place.__getitem__)
+        (below[needs[-1]] if needs else roots).append(stage.name)
+        others[stage.name] = needs[:-1]
+    states = {row["stage"]: row for row in stage_rows(plan, outcomes)}
+    lines: list[tuple[str, str]] = []
+
+    def draw(name: str, before: str, branch: str, rest: str) -> None:
+        row = states.get(name)
+        state = "unchanged" if row is None else row["state"]
+        took = "" if row is None or row["seconds"] is None else f" {seconds_text(row['seconds'])}"
+        also = f"  (also after {', '.join(others[name])})" if others[name] else ""
+        lines.append((f"{before}{branch}{name}", f"{_MARKS[state]} {state}{took}{also}"))
+        for number, child in enumerate(below[name]):
+            last = number == len(below[name]) - 1
+            draw(child, before + rest, "└─ " if last else "├─ ", "   " if last else "│  ")
+
+    for root in roots:
+        draw(root, "", "", "")
+    width = max((len(left) for left, _ in lines), default=0)
+    text = "\n".join(f"{left.ljust(width)}  {right}" for left, right in lines)
+    return f"```\n{text}\n```\n"
+
+
+def proposal_sentence(proposal: Proposal) -> str:
+    """What is asked, in one sentence."""
+    return f"May version {proposal.version} of {proposal.name} replace version {proposal.champion_version} as champion?"
+
+
+def proposal_markdown(proposal: Proposal) -> str:
+    """The question with the figures that it rests on."""
+    found = proposal.decision.comparison
+    parts = [proposal_sentence(proposal), proposal.decision.reason.rstrip(".") + "."]
+    if found is not None:
+        rows: Sequence[tuple[str, str]] = (
+            ("metric", found.metric.replace("_", " ")),
+            (f"version {proposal.version} (new)", figure(found.challenger)),
+            (f"version {proposal.champion_version} (champion)", figure(found.champion)),
+            ("difference", f"{figure(found.difference)} [{figure(found.low)}, {figure(found.high)}]"),
+            ("p", f"{found.p_value:.3g}"),
+        )
+        parts.append("\n".join(["| figure | value |", "|---|---|", *(f"| {a} | {b} |" for a, b in rows)]))
+    return "\n\n".join(parts) + "\n"
+
+
+@dataclass(frozen=True)
+class Link:
+    """A page of MLflow: a short name, what it shows, its address."""
+
+    name: str
+    text: str
+    url: str
+
+
+def mlflow_links(root: Path) -> list[Link]:
+    """The experiment, the comparison of the models' runs, and each model's run; empty where nothing is published.
+
+    Raises:
+        RetryableError, UserError: the tracking store cannot be asked.
+    """
+    choices, uri = params.load(root / "params.yaml"), execution.load_execution(root).tracking_uri
+    folders = {name: root / layout.package(name) for name in choices.model_names}
+    packages = {name: package.read(folder) for name, folder in folders.items() if folder.is_dir()}
+    if not packages:
+        return []
+    with opened(uri, root) as client:
+        experiment = client.get_experiment_by_name(choices.experiment)
+        found = {
+            name: lookup.client_published(client, name, description["fingerprint"])
+            for name, description in packages.items()
+        }
+    runs = {name: one.run_id for name, one in found.items() if one is not None and one.run_id}
+    if experiment is None or not runs:
+        return []
+    base, number = base_url(uri), experiment.experiment_id
+    links = [Link("experiment", f"the runs of '{choices.experiment}' in MLflow", experiment_url(base, number))]
+    if len(runs) > 1:
+        links.append(Link("comparison", "all models side by side", compare_url(base, number, list(runs.values()))))
+    return links + [
+        Link(f"run-{name}", f"the run of {name}: curves, params, files", run_url(base, number, run))
+        for name, run in runs.items()
+    ]
