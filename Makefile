@@ -78,7 +78,7 @@ lock: $(STAMP) ## resolve requirements.lock anew from pyproject.toml
 	  --no-emit-options --no-header --no-annotate --strip-extras --allow-unsafe --unsafe-package torch --extra test \
 	  --output-file requirements.lock pyproject.toml
 	@"$(BIN)/python" -c 'import re, pathlib; p = pathlib.Path("requirements.lock"); \
-	  p.write_text(re.sub(r"^(?:torch|triton|nvidia-[\w-]+|cuda-[\w-]+)==.*\n(?:    --hash.*\n)+", "", p.read_text(), flags=re.M))'
+	  p.write_text(re.sub(r"^(?:(?:# .*\n)*lexmill @ .*\n|(?:torch|triton|nvidia-[\w-]+|cuda-[\w-]+)==.*\n(?:    --hash.*\n)+)", "", p.read_text(), flags=re.M))'
 	@grep -c == requirements.lock
 
 clean: ## remove .venv and the checkers' caches; artifacts stay
