@@ -30,6 +30,7 @@ COMMANDS = {
     "plan",
     "results",
     "publish",
+    "refresh",
     "generate",
     "classify",
     "translate",

@@ -147,6 +147,9 @@ class PackageIndex:
     def __init__(self, folder: Path, promise_hashes: bool = True) -> None:
         self.folder, self.promise_hashes = folder, promise_hashes
         self.npm_files = ""  # the host that npm documents name for tarballs, where it is another one
+        self.yanked: set[str] = set()  # file names that the simple index marks so
+        self.validators = False  # whether files come with an ETag, and a request that knows it gets 304
+        self.commits: dict[str, str] = {}  # hub data sets, `someone/some` or `someone/some/revision/main` -> commit
         self._scheme = "http"
         self.requests: list[tuple[str, dict[str, str]]] = []
         self._faults: dict[str, list[Fault]] = {}
@@ -208,6 +211,8 @@ class PackageIndex:
                 return "text/plain", self._packages().encode()
             case ["npm", *name]:
                 return self._npm("/".join(name))
+            case ["api", "datasets", *name] if (commit := self.commits.get("/".join(name))) is not None:
+                return "application/json", json.dumps({"id": "/".join(name[:2]), "sha": commit}).encode()
         return None
 
     def _simple(self, name: str) -> tuple[str, bytes] | None:
@@ -221,7 +226,8 @@ class PackageIndex:
                 continue
             if project.lower().replace("_", "-") == name:
                 hashed = f"#sha256={_sha256(path)}" if self.promise_hashes else ""
-                links.append(f'<a href="/files/{path.name}{hashed}" data-requires-python="&gt;=99">{path.name}</a>')
+                about = 'data-requires-python="&gt;=99"' + (' data-yanked="bad"' if path.name in self.yanked else "")
+                links.append(f'<a href="/files/{path.name}{hashed}" {about}>{path.name}</a>')
         return ("text/html", "<br>".join(links).encode()) if links else None
 
     def _npm(self, name: str) -> tuple[str, bytes] | None:
@@ -236,7 +242,8 @@ class PackageIndex:
                     **about,
                     "dist": {"tarball": f"{self.npm_files or self.address}/files/{path.name}"},
                 }
-        return ("application/json", json.dumps({"name": name, "versions": versions}).encode()) if versions else None
+        document = {"name": name, "dist-tags": {"latest": max(versions, default="")}, "versions": versions}
+        return ("application/json", json.dumps(document).encode()) if versions else None
 
     def _packages(self) -> str:
         text = ""
@@ -266,12 +273,20 @@ def _handler(index: PackageIndex) -> type[BaseHTTPRequestHandler]:
             if found is None:
                 status, found = 404, ("text/plain", b"not here")
             kind, body = found
+            etag = f'"{hashlib.sha256(body).hexdigest()[:16]}"' if index.validators and status == 200 else None
+            if etag is not None and self.headers.get("If-None-Match") == etag:
+                self.send_response(304)
+                self.send_header("ETag", etag)
+                self.end_headers()
+                return
             start = self._start(body) if status == 200 and not fault.ignore_range else 0
             if start > 0 and start >= len(body):
                 status, body, start = 416, b"", 0
             self.send_response(206 if start else status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body) - start))
+            if etag is not None:
+                self.send_header("ETag", etag)
             if start:
                 self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
             if fault.retry_after is not None:

@@ -29,3 +29,17 @@ def schedule(
     from lexmill.commands.schedule import schedule as command
 
     raise typer.Exit(command(cron, targets or (), jobs))
+
+
+@app.command()
+def refresh(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[CORPUS]...", help="Corpora or checkpoints; default all that move.")
+    ] = None,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would move.")] = False,
+) -> None:
+    """Look at the sources that move (newest versions, branches, addresses, files) and pin what they are now."""
+    from lexmill.commands.refresh import command
+
+    raise typer.Exit(command(names or (), dry_run=dry_run))

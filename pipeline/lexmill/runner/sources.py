@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from lexmill import layout, storage
 from lexmill.corpora.fetching import pins
@@ -33,25 +32,15 @@ def changed_files(params: Params, root: Path) -> dict[str, str]:
 
 def changed_since_pinned(params: Params, root: Path) -> list[str]:
     """What the user changed in files that are pinned, a sentence a corpus."""
+    from lexmill.corpora.fetching.files import present_pin
+
     entries, found = pins.read(root)["corpora"], []
     for name, source in _own_files(params):
         pin = pins.pin_of(source, entries.get(name))
         reason = pin and _difference(source, root, root / layout.source(name) / "manifest.json")
-        if reason and files_pin(source, root) != pin:
+        if reason and present_pin(source, root) != pin:
             found.append(f"corpora.{name}: {reason} since it was pinned; `lexmill refresh {name}` takes it up")
     return found
-
-
-def files_pin(source: FileSource, root: Path) -> dict[str, Any]:
-    """The pin of the files as they lie there now."""
-    from lexmill.corpora.fetching.files import locate
-
-    return pins.files_pin(
-        [
-            {"path": name, "bytes": path.stat().st_size, "sha256": storage.sha256_file(path)}
-            for name, path in locate(source, root).items()
-        ]
-    )
 
 
 def _own_files(params: Params) -> Iterator[tuple[str, FileSource]]:

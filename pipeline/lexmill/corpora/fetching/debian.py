@@ -39,10 +39,7 @@ def debian_package(source: PackageSource, sha256: str, cache: DownloadCache) -> 
 def _from_mirror(mirror: str, source: PackageSource, sha256: str, cache: DownloadCache) -> Path:
     client = Client(pip_settings())
     try:
-        versions = {}
-        for stanza in stanzas(_packages_index(client, mirror)):
-            if stanza.get("Package") == source.name:
-                versions[stanza.get("Version", "")] = stanza.get("Filename", "")
+        versions = {one.get("Version", ""): one.get("Filename", "") for one in mirrored(client, mirror, source.name)}
         if not versions.get(source.version):
             known = ", ".join(sorted(versions)) or "none"
             raise UserError(f"{MIRROR} has no version {source.version} (it has: {known}); correct name or version")
@@ -50,6 +47,11 @@ def _from_mirror(mirror: str, source: PackageSource, sha256: str, cache: Downloa
         return download(client, cache, Wanted(address, sha256, source.name))
     finally:
         client.close()
+
+
+def mirrored(client: Client, mirror: str, name: str) -> list[dict[str, str]]:
+    """What a flat repository says of each version of a package."""
+    return [stanza for stanza in stanzas(_packages_index(client, mirror)) if stanza.get("Package") == name]
 
 
 def _packages_index(client: Client, mirror: str) -> str:
@@ -81,11 +83,16 @@ def stanzas(text: str) -> Iterator[dict[str, str]]:
 # ---------------------------------------------------------------- apt
 
 
-def _from_apt(source: PackageSource, sha256: str, cache: DownloadCache) -> Path:
+def need_apt() -> None:
+    """Raise `UserError` where there is no apt."""
     if shutil.which("apt-get") is None:
         raise UserError(
             f"there is no apt-get here; set {MIRROR} to the address of a flat Debian repository that has the package"
         )
+
+
+def _from_apt(source: PackageSource, sha256: str, cache: DownloadCache) -> Path:
+    need_apt()
     with tempfile.TemporaryDirectory(dir=cache.folder, prefix=".apt-") as name:
         folder = Path(name)
         done = subprocess.run(
@@ -100,7 +107,7 @@ def _from_apt(source: PackageSource, sha256: str, cache: DownloadCache) -> Path:
         )
         files = sorted(folder.glob("*.deb"))
         if done.returncode != 0 or len(files) != 1:
-            raise _apt_error(done.stderr, source)
+            raise apt_error(done.stderr, source)
         actual = sha256_file(files[0])
         if actual != sha256:
             raise mismatch(sha256, actual, files[0].name)
@@ -109,7 +116,8 @@ def _from_apt(source: PackageSource, sha256: str, cache: DownloadCache) -> Path:
         return cache.store(whole, sha256)
 
 
-def _apt_error(said: str, source: PackageSource) -> UserError | RetryableError:
+def apt_error(said: str, source: PackageSource) -> UserError | RetryableError:
+    """What apt complained of, as an error of ours."""
     faults = [line[2:].strip() for line in said.splitlines() if line.startswith("E:")]
     reason = faults[0] if faults else "apt-get download gave no file"
     if "No space left" in said:

@@ -13,7 +13,7 @@ import fcntl
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,8 @@ from lexmill import progress
 from lexmill.corpora.fetching.connection import Client, explain, passing, redact, refused, status_text
 from lexmill.errors import RetryableError, UserError
 from lexmill.storage import flush_folder, sha256_file
+
+_CONDITIONS = {"etag": "If-None-Match", "last-modified": "If-Modified-Since"}
 
 
 def check_hash_text(sha256: str) -> str:
@@ -127,6 +129,82 @@ def download(client: Client, cache: DownloadCache, wanted: Wanted) -> Path:
             return cache.store(part, wanted.sha256)
         part.unlink()
         return found
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A file whose hash was not known before: the sha256 that came, and what a server says to tell it from the next."""
+
+    sha256: str
+    validators: dict[str, str]
+
+
+def look(client: Client, cache: DownloadCache, url: str, name: str, seen: Mapping[str, str]) -> Answer | None:
+    """Bring a file into the cache whose hash nobody knows yet; None where the server says that it is as it was.
+
+    Args:
+        client: asks.
+        cache: takes the file by the hash that it turns out to have.
+        url: its address.
+        name: its name for people.
+        seen: the validators of the last answer (`etag`, `last-modified`); empty: none.
+
+    Raises:
+        UserError: an HTTP status that stays. RetryableError: no connection or a failing server, after the retries.
+    """
+    asked = {"Accept-Encoding": "identity"}
+    asked |= {_CONDITIONS[key]: value for key, value in seen.items() if key in _CONDITIONS}
+    attempts = client.attempts()
+    with tempfile.NamedTemporaryFile(dir=cache.folder, prefix=".look-", suffix=".tmp", delete=False) as stream:
+        path = Path(stream.name)
+        try:
+            while True:
+                try:
+                    validators = _receive_whole(client, Wanted(url, "", name), asked, stream)
+                    break
+                except (httpx2.TransportError, httpx2.InvalidURL, httpx2.TooManyRedirects) as error:
+                    attempts.failed(explain(error, url, client.settings))
+                except _Passing as error:
+                    attempts.failed(str(error), error.retry_after)
+            if validators is None:
+                return None
+            stream.flush()
+            os.fsync(stream.fileno())
+            sha256 = sha256_file(path)
+            cache.store(path, sha256)
+            return Answer(sha256, validators)
+        finally:
+            path.unlink(missing_ok=True)
+
+
+class _Passing(Exception):
+    """A status that may pass."""
+
+    def __init__(self, text: str, retry_after: str | None) -> None:
+        super().__init__(text)
+        self.retry_after = retry_after
+
+
+def _receive_whole(
+    client: Client, wanted: Wanted, asked: Mapping[str, str], stream: IO[bytes]
+) -> dict[str, str] | None:
+    """One request from the first byte on; gives the validators, or None for "not modified"."""
+    with client.get_stream(wanted.url, headers=asked) as response:
+        status = response.status_code
+        if status == 304 and len(asked) > 1:
+            return None
+        if passing(status):
+            raise _Passing(status_text(wanted.url, status), response.headers.get("Retry-After"))
+        if status != 200:
+            raise refused(wanted.url, status)
+        stream.seek(0)
+        stream.truncate()
+        length = response.headers.get("Content-Length", "")
+        with progress.bar(f"download {wanted.name}", int(length) if length.isdigit() else None) as bar:
+            for chunk in response.iter_raw():
+                stream.write(chunk)
+                bar.update(len(chunk))
+        return {key: response.headers[key] for key in _CONDITIONS if key in response.headers}
 
 
 @contextmanager

@@ -7,12 +7,15 @@ import glob
 import os
 from collections import Counter
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from lexmill import progress
 from lexmill.corpora.fetching.downloads import check_hash_text, mismatch
+from lexmill.corpora.fetching.pins import files_pin
 from lexmill.corpora.fetching.source_folder import SourceFolder
 from lexmill.errors import UserError
 from lexmill.params import FileSource
+from lexmill.storage import sha256_file
 
 
 def fetch_files(source: FileSource, workspace: Path, target: SourceFolder) -> None:
@@ -52,6 +55,17 @@ def locate(source: FileSource, workspace: Path) -> dict[str, Path]:
         shared = os.path.commonpath([os.path.dirname(path) for path in files])
         files = {path: Path(os.path.relpath(path, shared)).as_posix() for path in files}
     return {name: Path(path) for path, name in sorted(files.items(), key=lambda item: item[1])}
+
+
+def present_pin(source: FileSource, workspace: Path) -> dict[str, Any]:
+    """The pin of the files as they lie there now (`pins.files_pin`); raises as `locate`."""
+    found = locate(source, workspace)
+    with progress.bar("look at files", sum(path.stat().st_size for path in found.values())) as bar:
+        entries = []
+        for name, path in found.items():
+            entries.append({"path": name, "bytes": path.stat().st_size, "sha256": sha256_file(path)})
+            bar.update(path.stat().st_size)
+    return files_pin(entries)
 
 
 def _one(pattern: str, workspace: Path) -> list[tuple[str, Path]]:

@@ -1,8 +1,8 @@
 """Data sets of the Hugging Face hub (or a local folder of that form), through `datasets.load_dataset`, as JSON lines.
 
 One file a split, `<split>.jsonl`. Class labels are written as their names; nested columns are joined by a dot, so
-that the two sides of a translation are the columns `translation.de` and `translation.en`. Pin `revision` to a commit:
-without it the data may change under its name.
+that the two sides of a translation are the columns `translation.de` and `translation.en`. `revision` comes as a commit,
+from the params or from the pin (`pins`): another name may mean other data tomorrow.
 Cost: memory O(1000 records); the disk holds the `datasets` cache beside the output.
 """
 
@@ -44,7 +44,7 @@ def fetch_hub(source: HubSource, workspace: Path, target: SourceFolder) -> None:
     local = workspace / source.dataset
     if source.dataset.startswith((".", "/")) and not local.is_dir():
         raise UserError(f"data set {source.dataset} cannot be loaded: there is no such folder; correct source.dataset")
-    _choose_cache(workspace)
+    choose_cache(workspace)
     import datasets
 
     datasets.disable_progress_bars()
@@ -59,14 +59,14 @@ def fetch_hub(source: HubSource, workspace: Path, target: SourceFolder) -> None:
                     revision=None if local.is_dir() else source.revision,
                 )
         except Exception as error:
-            raise _explained(error, split) from error
+            raise explained(error, f"split {split!r} cannot be loaded") from error
         with tempfile.TemporaryFile(dir=target.folder) as spool:
             _write(data, spool, f"write {split}")
             spool.seek(0)
             target.add(re.sub(r"[^\w.-]", "_", split) + ".jsonl", spool)
 
 
-def _choose_cache(workspace: Path) -> None:
+def choose_cache(workspace: Path) -> None:
     """`datasets` keeps its own cache under the home; where that cannot be written it goes to the workspace."""
     if "HF_HOME" in os.environ:
         return
@@ -151,9 +151,10 @@ def _flat(prefix: str, row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 # ---------------------------------------------------------------- errors
 
 
-def _explained(error: Exception, split: str) -> Exception:
-    """What went wrong, as an error of ours; anything unforeseen as it is."""
+def explained(error: Exception, what: str) -> Exception:
+    """What went wrong, as an error of ours that begins with `what`; anything unforeseen as it is."""
     from datasets.exceptions import DatasetsError
+    from huggingface_hub.errors import HfHubHTTPError
 
     chain: list[BaseException] = []
     link: BaseException | None = error
@@ -175,11 +176,9 @@ def _explained(error: Exception, split: str) -> Exception:
         )
         if network or (isinstance(status, int) and passing(status)):
             return RetryableError(f"the hub cannot be reached ({_line(error)}); run it again later")
-    if isinstance(error, DatasetsError | ValueError | FileNotFoundError | RuntimeError | TypeError):
+    if isinstance(error, DatasetsError | HfHubHTTPError | ValueError | FileNotFoundError | RuntimeError | TypeError):
         cause = error.__cause__ or error
-        return UserError(
-            f"split {split!r} cannot be loaded: {_line(cause)}; correct dataset, subset, revision or splits"
-        )
+        return UserError(f"{what}: {_line(cause)}; correct dataset, subset, revision or splits")
     return error
 
 

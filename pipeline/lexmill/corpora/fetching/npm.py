@@ -7,7 +7,11 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 from lexmill.corpora.fetching.connection import Client, json_document, pip_settings, redact
@@ -15,9 +19,62 @@ from lexmill.corpora.fetching.downloads import DownloadCache, Wanted, download
 from lexmill.errors import UserError
 from lexmill.params import PackageSource
 
+T = TypeVar("T")
+
 
 def npm_tarball(source: PackageSource, sha256: str, workspace: Path, cache: DownloadCache) -> Path:
     """The package's tarball in the cache."""
+    with npm_package(source, workspace) as package:
+        return package.fetch(
+            source.version, lambda client, url: download(client, cache, Wanted(url, sha256, source.name))
+        )
+
+
+@dataclass(frozen=True)
+class NpmPackage:
+    """A package's document in its registry, and the way to its tarballs."""
+
+    registry: str
+    name: str
+    address: str
+    document: Mapping[str, Any]
+    client: Client
+    stranger: Client
+
+    def fetch(self, version: str, bring: Callable[[Client, str], T]) -> T:
+        """What `bring` gives for a client and the address of a version's tarball."""
+        tarball = str(self.dist(version)["tarball"])
+        if urlsplit(tarball).netloc == urlsplit(self.registry).netloc:
+            return bring(self.client, tarball)
+        # A plain mirror passes on the public registry's document, whose addresses may not be reachable from here.
+        try:
+            return bring(self.client, f"{self.registry}/{self.name}/-/{tarball.rpartition('/')[2]}")
+        except UserError:
+            return bring(self.stranger, tarball)
+
+    def dist(self, version: str) -> Mapping[str, Any]:
+        """`dist` of a version: its tarball's address and hashes; raises `UserError` where there is no such version."""
+        versions = self.document["versions"]
+        try:
+            dist: Mapping[str, Any] = versions[version]["dist"]
+            str(dist["tarball"])
+            return dist
+        except (KeyError, TypeError):
+            known = ", ".join(list(versions)[-5:]) or "none"
+            raise UserError(f"there is no version {version}; the newest: {known}; correct `version`") from None
+
+    @property
+    def newest(self) -> str:
+        """The version that its maintainers call `latest`."""
+        tags = self.document.get("dist-tags")
+        if not isinstance(tags, dict) or "latest" not in tags:
+            raise UserError(f"{redact(self.address)} names no latest version; give an exact `version`")
+        return str(tags["latest"])
+
+
+@contextmanager
+def npm_package(source: PackageSource, workspace: Path) -> Iterator[NpmPackage]:
+    """The package in the registry that npm's settings name for it."""
     config = npm_config(workspace)
     registry = _registry(source.name, config, workspace).rstrip("/")
     pip = pip_settings()
@@ -31,29 +88,13 @@ def npm_tarball(source: PackageSource, sha256: str, workspace: Path, cache: Down
     stranger = Client(settings)  # another host must not be shown this registry's login
     try:
         address = f"{registry}/{quote(source.name, safe='@')}"
-        tarball = _tarball_address(json_document(client.get(address), address), source, address)
-        if urlsplit(tarball).netloc == urlsplit(registry).netloc:
-            return download(client, cache, Wanted(tarball, sha256, source.name))
-        # A plain mirror passes on the public registry's document, whose addresses may not be reachable from here.
-        here = f"{registry}/{source.name}/-/{tarball.rpartition('/')[2]}"
-        try:
-            return download(client, cache, Wanted(here, sha256, source.name))
-        except UserError:
-            return download(stranger, cache, Wanted(tarball, sha256, source.name))
+        document = json_document(client.get(address), address)
+        if not isinstance(document, dict) or not isinstance(document.get("versions"), dict):
+            raise UserError(f"{redact(address)} is no npm package document; is the registry's address right?")
+        yield NpmPackage(registry, source.name, address, document, client, stranger)
     finally:
         client.close()
         stranger.close()
-
-
-def _tarball_address(document: object, source: PackageSource, address: str) -> str:
-    versions = document.get("versions") if isinstance(document, dict) else None
-    if not isinstance(versions, dict):
-        raise UserError(f"{redact(address)} is no npm package document; is the registry's address right?")
-    try:
-        return str(versions[source.version]["dist"]["tarball"])
-    except KeyError:
-        known = ", ".join(list(versions)[-5:]) or "none"
-        raise UserError(f"there is no version {source.version}; the newest: {known}; correct `version`") from None
 
 
 # ---------------------------------------------------------------- npm's configuration

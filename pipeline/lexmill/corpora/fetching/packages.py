@@ -60,11 +60,10 @@ def _package_file(source: PackageSource, sha256: str, workspace: Path, cache: Do
 
 
 @dataclass
-class _Search:
+class Search:
     """What the configured places have of a package."""
 
-    links: list[Link] = field(default_factory=list)  # of the right kind and version
-    others: set[Version] = field(default_factory=set)  # other versions of the right kind
+    links: dict[Version, list[Link]] = field(default_factory=dict)  # of the right kind
     unreachable: list[str] = field(default_factory=list)  # places that did not answer
     notes: list[str] = field(default_factory=list)  # what was said on the way
 
@@ -72,35 +71,37 @@ class _Search:
 def _pypi_file(source: PackageSource, sha256: str, cache: DownloadCache) -> Path:
     client = Client(pip_settings())
     try:
-        return _choose(client, cache, source, sha256, _search(client, source))
+        parse_version(source.version)  # told before the network is asked
+        return _choose(client, cache, source, sha256, search(client, source))
     finally:
         client.close()
 
 
-def _search(client: Client, source: PackageSource) -> _Search:
+def search(client: Client, source: PackageSource) -> Search:
     """Ask every configured place; one that fails does not hide what another one has."""
     from unearth import PackageFinder
 
-    settings, version, search = client.settings, _version(source.version), _Search()
+    settings, found = client.settings, Search()
     places: list[dict[str, Any]] = [{"index_urls": [url]} for url in settings.index_urls]
     places += [{"find_links": [url]} for url in settings.find_links]
     common: dict[str, Any] = {"session": client, "trusted_hosts": settings.trusted_hosts, "ignore_compatibility": True}
-    with heard("unearth") as search.notes:
+    with heard("unearth") as found.notes:
         for place in places:
             finder = PackageFinder(**common, **place)
             try:
                 versions = _versions(finder, source)
             except RetryableError as error:
-                search.unreachable.append(str(error))
+                found.unreachable.append(str(error))
             except (ValueError, OSError):
                 continue  # a configured folder that is not there; pip passes over it too
             else:
-                search.links += versions.pop(version, [])
-                search.others.update(versions)
-    return search
+                for version, links in versions.items():
+                    found.links.setdefault(version, []).extend(links)
+    return found
 
 
-def _version(text: str) -> Version:
+def parse_version(text: str) -> Version:
+    """A version of PyPI; raises `UserError` for what is none."""
     try:
         return Version(text)
     except InvalidVersion:
@@ -116,9 +117,14 @@ def _versions(finder: PackageFinder, source: PackageSource) -> dict[Version, lis
     return links
 
 
-def _choose(client: Client, cache: DownloadCache, source: PackageSource, sha256: str, search: _Search) -> Path:
+def promised_hash(link: Link) -> str | None:
+    """The sha256 that the index page gives of a file, if it gives one."""
+    return (link.hash_option or {}).get("sha256", [None])[0]
+
+
+def _choose(client: Client, cache: DownloadCache, source: PackageSource, sha256: str, found: Search) -> Path:
     """The file with the right hash: one whose index page promises it, else one whose page promises nothing."""
-    promised = [(link, (link.hash_option or {}).get("sha256", [None])[0]) for link in search.links]
+    promised = [(link, promised_hash(link)) for link in found.links.get(parse_version(source.version), [])]
     ordered = [link for link, given in promised if given == sha256] + [
         link for link, given in promised if given is None
     ]
@@ -129,9 +135,9 @@ def _choose(client: Client, cache: DownloadCache, source: PackageSource, sha256:
         except UserError as error:
             wrong = error
         except RetryableError as error:
-            search.unreachable.append(str(error))
-    if search.unreachable:  # the right file may be where no answer came from
-        raise RetryableError("; ".join(dict.fromkeys(search.unreachable)))
+            found.unreachable.append(str(error))
+    if found.unreachable:  # the right file may be where no answer came from
+        raise RetryableError("; ".join(dict.fromkeys(found.unreachable)))
     if wrong is not None:
         raise wrong
     if promised:
@@ -140,17 +146,19 @@ def _choose(client: Client, cache: DownloadCache, source: PackageSource, sha256:
             f"no file of it has the sha256 {sha256} that the params say: {'; '.join(given[:5])}; if one of them is the"
             " one you mean, correct `sha256`, otherwise the package was changed: do not use it"
         )
-    raise UserError(_not_found_text(source, search))
+    raise UserError(not_found_text(source, found))
 
 
-def _not_found_text(source: PackageSource, search: _Search) -> str:
-    notes = list(dict.fromkeys(search.notes))
-    if search.others:
-        newest = ", ".join(str(version) for version in sorted(search.others, reverse=True)[:5])
+def not_found_text(source: PackageSource, found: Search) -> str:
+    """That there is no such file, with what there is and what to do."""
+    notes = list(dict.fromkeys(found.notes))
+    if found.links:
+        newest = ", ".join(str(version) for version in sorted(found.links, reverse=True)[:5])
         notes.append(f"there are {source.archive}s of {newest}")
     said = f" ({'; '.join(notes)})" if notes else ""
+    which = "" if source.version == "latest" else f" of version {source.version}"
     return (
-        f"no {source.archive} of version {source.version} was found{said}; correct name, version or archive, or the"
+        f"no {source.archive}{which} was found{said}; correct name, version or archive, or the"
         " index in pip's configuration (`pip config list`)"
     )
 

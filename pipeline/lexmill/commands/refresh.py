@@ -1,0 +1,57 @@
+"""`lexmill refresh`: look at the sources that move, and pin what they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lexmill import params
+from lexmill.corpora.fetching import pins
+from lexmill.errors import EXIT_DONE, EXIT_RETRY, EXIT_USER, UserError
+from lexmill.refreshing.refresh import Look, refresh
+
+
+def command(names: Sequence[str], *, dry_run: bool) -> int:
+    """Refresh and tell; gives the exit code.
+
+    2 where a source is not there or its name is wrong, 75 where none of them answered or one without a pin did not;
+    0 else, also where one keeps its old pin because it did not answer.
+
+    Raises:
+        UserErrors: params.yaml has faults. UserError: a name that is none of its corpora or checkpoints.
+        RetryableError: a run holds the workspace.
+    """
+    choices = params.load()
+    looks = refresh(choices, Path.cwd(), names, dry_run=dry_run)
+    for look in looks:
+        print(look)
+    for line in _fixed(choices, names):
+        print(line)
+    moved = sum(look.moved for look in looks)
+    if looks:
+        would = "would move" if dry_run else "moved"
+        print(
+            f"{moved} of {len(looks)} sources {would}" + (f"; {pins.FILE} is written" if moved and not dry_run else "")
+        )
+    elif not names:
+        print("no source moves: params.yaml pins each of them")
+    return code_of(looks)
+
+
+def code_of(looks: Sequence[Look]) -> int:
+    """The exit code of these looks."""
+    failed = [look for look in looks if look.error is not None]
+    if any(isinstance(look.error, UserError) for look in failed):
+        return EXIT_USER
+    if any(look.stuck for look in failed) or (failed and len(failed) == len(looks)):
+        return EXIT_RETRY
+    return EXIT_DONE
+
+
+def _fixed(choices: params.Params, names: Sequence[str]) -> list[str]:
+    return [
+        f"{group}.{name} does not move: params.yaml pins it"
+        for group, named in pins.sources(choices).items()
+        for name, source in named.items()
+        if name in names and not pins.moves(source)
+    ]
