@@ -31,11 +31,14 @@ COMMANDS = {
     "results",
     "publish",
     "refresh",
+    "nightly",
+    "search",
     "generate",
     "classify",
     "translate",
     "export",
     "schedule",
+    "sync",
     "ui",
 }
 

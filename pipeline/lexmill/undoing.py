@@ -60,7 +60,7 @@ def keeping(workspace: str | Path = ".") -> list[str] | None:
         return None
     found = [
         *experiment,
-        *(f"{'' if key in base else '+'}{key}={_written(value)}" for key, value in changed.items()),
+        *(f"{'' if key in base else '+'}{key}={written(value)}" for key, value in changed.items()),
         *(f"~{key}" for key in gone),
     ]
     try:
@@ -154,12 +154,12 @@ def _target(override: str) -> str:
     return key.rpartition("@")[2] if "@" in key else "" if key == "experiment" else key
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
     """A value in Hydra's grammar."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, list):
-        return f"[{','.join(map(_written, value))}]"
+        return f"[{','.join(map(written, value))}]"
     if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][\w./-]*", value):
         # A backslash stands for itself there, but before a quote.
         return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), value) + "'"

@@ -20,15 +20,30 @@ def publish() -> None:
 
 
 @app.command()
+def sync() -> None:
+    """Send to MLflow what waits here: points of trainings and records of runs, each once."""
+    from lexmill.commands.sync import sync as command
+
+    command()
+
+
+@app.command()
 def schedule(
-    cron: Annotated[str, typer.Option("--cron", help='When, as in "0 2 * * *".')],
     targets: Targets = None,
+    *,
+    cron: Annotated[str | None, typer.Option("--cron", help='When, as in "0 2 * * *".')] = None,
+    interval: Annotated[str | None, typer.Option("--interval", help="How often, as in '6 h', '30 min', 90.")] = None,
+    timezone: Annotated[str, typer.Option("--timezone", help="Of --cron, as in Europe/Berlin.")] = "UTC",
+    approve: Annotated[bool, typer.Option("--approve", help="Ask on the page before a champion is replaced.")] = False,
+    approval_hours: Annotated[float, typer.Option("--approval-hours", min=0.01, help="How long to wait for it.")] = 12,
     jobs: Jobs = 2,
 ) -> None:
     """Run the pipeline on a schedule, as a Prefect flow, until Ctrl-C."""
+    from lexmill.commands.schedule import Timetable
     from lexmill.commands.schedule import schedule as command
 
-    raise typer.Exit(command(cron, targets or (), jobs))
+    options = ["--jobs", str(jobs), "--approval-hours", f"{approval_hours:g}", *(["--approve"] if approve else [])]
+    raise typer.Exit(command(Timetable.parse(cron, interval, timezone), [*options, *(targets or ())]))
 
 
 @app.command()
@@ -43,3 +58,30 @@ def refresh(
     from lexmill.commands.refresh import command
 
     raise typer.Exit(command(names or (), dry_run=dry_run))
+
+
+@app.command()
+def search(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A search of conf/search/, as gpt.")],
+    trials: Annotated[int | None, typer.Option("--trials", min=1, help="Trainings in all; default its own.")] = None,
+    *,
+    adopt: Annotated[bool, typer.Option("--adopt", help="Write the best as a choice of conf/.")] = False,
+) -> None:
+    """Search a model's hyper-parameters by its valid loss; the same command goes on where it was stopped."""
+    from lexmill.commands.search import search as command
+
+    raise typer.Exit(command(name, trials, take=adopt))
+
+
+@app.command()
+def nightly(
+    targets: Targets = None,
+    *,
+    branch: Annotated[str, typer.Option("--branch", help="Where the results are committed.")] = "nightly",
+    push: Annotated[str | None, typer.Option("--push", metavar="REMOTE", help="Push the branch there.")] = None,
+    jobs: Jobs = 2,
+) -> None:
+    """Refresh the sources, run what follows, publish, and commit the results to a branch; once, now."""
+    from lexmill.commands.nightly import nightly as command
+
+    raise typer.Exit(command(targets or (), jobs, branch=branch, push=push))
