@@ -39,6 +39,7 @@ COMMANDS = {
     "export",
     "schedule",
     "sync",
+    "sync",
     "ui",
 }
 

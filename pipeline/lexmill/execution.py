@@ -78,6 +78,12 @@ class Execution:
     sample_every: int = spec(
         "steps between the texts that a language model in training writes; 0: none", 0, unit="steps", low=0
     )
+    system_metrics_seconds: float = spec(
+        "time between two looks at processors, memory and GPUs while a model trains; 0: none",
+        10.0,
+        unit="seconds",
+        low=0,
+    )
     tracking_uri: str = spec("the MLflow store or server", "sqlite:///mlflow.db")
     publish: bool = spec("publish registered models to MLflow at the end of a run", True)
 

@@ -49,7 +49,7 @@ class Workspace:
         subprocess.run(["git", "init", "-q"], cwd=root, check=True)
         subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=root, check=True, env=self.environment)
         (root / "conf" / "execution").mkdir(parents=True)
-        (root / "conf" / "execution" / "local.yaml").write_text("{}\n")
+        (root / "conf" / "execution" / "local.yaml").write_text("publish: false\n")
         (root / "params.yaml").write_text(yaml.safe_dump({"experiment": "x", "data_seed": 1, "training_seed": 1}))
 
     def stage(self, name: str, command: str, needs: tuple[str, ...] = ()) -> None:

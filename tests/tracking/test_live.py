@@ -90,7 +90,7 @@ def test_a_server_that_never_answers_holds_nobody(
     steps(watch, 6, 10)
     wait(lambda: cursor(tmp_path, training).under_way)
     watch.close()
-    assert "`lexmill publish` sends the rest" in capfd.readouterr().err
+    assert "`lexmill sync` sends the rest" in capfd.readouterr().err
     server.answers("ok")
     run_id = deliver(tmp_path, server.uri)
     assert run_id == cursor(tmp_path, training).run_id

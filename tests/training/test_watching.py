@@ -114,7 +114,9 @@ def test_a_resumed_training_drops_what_came_after_and_says_nothing_twice(tmp_pat
 
     another = watch_of(tmp_path, clock)
     another.start(6, "tiny-2")
-    assert [line["kind"] for line in read(tmp_path)] == ["training"]
+    assert [line["kind"] for line in read(tmp_path)] == ["training", "begin"]
+    (aside,) = [path for path in tmp_path.iterdir() if ".tiny-1." in path.name]  # what was not sent yet is still there
+    assert len([line for line in aside.read_text(encoding="utf-8").splitlines() if '"row"' in line]) == 12
 
 
 def test_the_result_is_known_by_its_weights(tmp_path: Path) -> None:

@@ -28,6 +28,14 @@ def sync() -> None:
 
 
 @app.command()
+def sync() -> None:
+    """Send to MLflow what waits here: points of trainings and records of runs, each once."""
+    from lexmill.commands.sync import sync as command
+
+    command()
+
+
+@app.command()
 def schedule(
     targets: Targets = None,
     *,

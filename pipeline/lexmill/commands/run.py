@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lexmill import execution, layout, params, results
+from lexmill.commands.sync import send, send_after_run
 from lexmill.corpora.fetching import pins
-from lexmill.errors import EXIT_DONE, RetryableError
+from lexmill.errors import EXIT_BUG, EXIT_DONE, EXIT_RETRY, EXIT_USER, RetryableError
 from lexmill.progress import bar, say
 from lexmill.runner.display import Display
 from lexmill.runner.graph import Plan, read
@@ -56,12 +57,18 @@ def open_run(
     choices = params.load()
     pins.complete(choices)
     also = changed_files(choices, Path.cwd())
-    with open_session(
-        targets, jobs=jobs, handle_signals=handle_signals, also=also, door=door, experiment=choices.experiment
-    ) as session:
-        for line in changed_since_pinned(choices, session.root):
-            session.display.note(line)
-        yield session
+    session = None
+    try:
+        with open_session(
+            targets, jobs=jobs, handle_signals=handle_signals, also=also, door=door, experiment=choices.experiment
+        ) as session:
+            for line in changed_since_pinned(choices, session.root):
+                session.display.note(line)
+            yield session
+    finally:
+        # A run that was stopped is to end soon: the next one tells MLflow of it.
+        if session is not None and session.record is not None and session.code in (EXIT_BUG, EXIT_USER, EXIT_RETRY):
+            send_after_run(choices, execution.load_execution(), session.display.note, session.root)
 
 
 def run_nothing(targets: Sequence[str], jobs: int) -> bool:
@@ -113,6 +120,7 @@ def finish(root: Path, display: Display, *, approve: Callable[[Proposal], bool] 
                 publish_all(choices, settings, display.note, root, approve=approve)
         except RetryableError as error:
             display.note(f"not published: {error}")
+    send_after_run(choices, settings, display.note, root)
     rows = results.collect(choices, root)
     if not rows:
         return ""
@@ -132,7 +140,9 @@ def publish() -> None:
 
     preflight()
     with run_lock():
-        publish_all(params.load(), execution.load_execution(), say, ".")
+        choices, settings = params.load(), execution.load_execution()
+        publish_all(choices, settings, say, ".")
+        send(choices, settings, say, Path())
 
 
 def show_results(rows: list[results.Row], experiment: str) -> None:

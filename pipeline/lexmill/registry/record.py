@@ -54,6 +54,27 @@ def find_or_start(client: MlflowClient, experiment_id: str, description: Mapping
     return client.create_run(experiment_id, tags=ours, run_name=description["name"])
 
 
+def run_of_model(client: MlflowClient, experiment_id: str, name: str, root: Path) -> str | None:
+    """The run of a model of this workspace: that of its package, if it holds the newest figures, else its training's.
+
+    None where the store has neither.
+    """
+    try:
+        description = storage.read_json(root / layout.package(name) / "package.json")
+        kind = KINDS[description["kind"]]
+        figures = storage.read_json(root / layout.metrics(kind.evaluated_by, name))
+    except (OSError, ValueError, KeyError):
+        description = figures = None
+    if description and description["metrics"]["test"] == figures["test"]:
+        for run in _runs(client, experiment_id, FINGERPRINT, description["fingerprint"]):
+            return str(run.info.run_id)
+    for kind in KINDS.values():
+        weights = points.weights_of(points.file_of(kind.trained_by, name, root))
+        for run in _runs(client, experiment_id, points.WEIGHTS, weights) if weights else ():
+            return str(run.info.run_id)
+    return None
+
+
 def _runs(client: MlflowClient, experiment_id: str, tag: str, value: str) -> Sequence[Run]:
     """The runs with a tag, the oldest first."""
     oldest_first = ["attributes.start_time ASC"]

@@ -21,6 +21,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
+from importlib.util import find_spec
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -101,10 +102,11 @@ def _system_exit(error: SystemExit) -> tuple[int, str]:
 
 
 def preflight() -> None:
-    """Check params.yaml and the execution settings.
+    """Check params.yaml and the execution settings, and make the store of what will be tracked.
 
     Raises:
         UserErrors: with all faults of both.
+        UserError: what lies in the store's place is none.
     """
     faults: list[str] = []
     for check in (params.load, execution.load_execution):
@@ -116,6 +118,20 @@ def preflight() -> None:
             faults.append(str(error))
     if faults:
         raise UserErrors(faults)
+    _prepare_store(execution.load_execution(), params.load())
+
+
+def _prepare_store(settings: execution.Execution, choices: params.Params) -> None:
+    """Make a local MLflow database before anything runs: several processes that make one at once ruin it.
+
+    A server is left alone: whether it answers must matter to no stage.
+    """
+    if not settings.publish or not choices.model_names or find_spec("mlflow") is None:
+        return
+    from lexmill.tracking import store
+
+    if store.sqlite_path(settings.tracking_uri) is not None:
+        store.prepare(settings.tracking_uri)
 
 
 def _module_name(main: Callable[[str], None]) -> str:

@@ -3,7 +3,7 @@
 A process and not a thread, and one that runs only when a core would be idle: MLflow takes seconds of a processor to
 import and tens of milliseconds a call, and torch's threads wait for the slowest of them. The file of points is the
 queue between the two, so whatever happens here (an outage, a refusal, a server that hangs, a kill) costs no step and
-loses no point: `lexmill publish` sends what is left.
+loses no point: `lexmill sync` sends what is left.
 """
 
 from __future__ import annotations
@@ -19,11 +19,18 @@ import time
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lexmill import progress
 from lexmill.execution import Execution
+from lexmill.tracking import runs
+from lexmill.tracking.finding import PARENT
 from lexmill.tracking.points import Cursor, Delivery, lock_of, training_of
 from lexmill.tracking.store import experiment_id, locked, opened, sqlite_path
+from lexmill.workspace import TOKEN_VARIABLE
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 _EVERY_SECONDS = 5.0
 _TOO_SLOW = 75
@@ -122,7 +129,7 @@ class LiveSender:
         elif code:
             failure = failure or f"the sending process ended with {code}"
         if failure:
-            progress.say(f"{self._name}: not all points are in MLflow ({failure}); `lexmill publish` sends the rest")
+            progress.say(f"{self._name}: not all points are in MLflow ({failure}); `lexmill sync` sends the rest")
 
 
 def sender_of(execution: Execution, experiment: str, name: str) -> LiveSender | None:
@@ -181,14 +188,23 @@ def _deliver(request: Request, over: threading.Event) -> None:
     with opened(request.uri, root) as client:
         experiment = experiment_id(client, request.experiment, sqlite_path(request.uri, root))
         delivery = Delivery(client, experiment, Path(request.points), request.name)
-        client.update_run(delivery.run_id, status="RUNNING")
+        delivery.begin()
+        _adopt(client, experiment, delivery.run_id, root)
         while True:
             ending = over.is_set()
             delivery.send()
             if ending:
-                client.set_terminated(delivery.run_id, "FINISHED" if delivery.made else "KILLED")
+                delivery.end()
                 return
             over.wait(request.every)
+
+
+def _adopt(client: MlflowClient, experiment: str, run_id: str, root: Path) -> None:
+    """Make the run a child of the pipeline run that trains it, where there is one."""
+    token = os.environ.get(TOKEN_VARIABLE, "")
+    record = runs.file_of(token, root) if token else None
+    if record is not None:
+        client.set_tag(run_id, PARENT, runs.parent(client, experiment, record))
 
 
 def _note(points: Path, error: Exception) -> None:

@@ -2,11 +2,13 @@
 
     .lexmill/metrics/<run>.jsonl        what a training has seen of itself, line by line (`training.watching` writes it)
     .lexmill/metrics/<run>.sent.json    how much of it is in the store, and in which run
+    .lexmill/metrics/<run>.<training>.jsonl    that of an earlier training, until it is sent
 
 A training's run is found by the tag `lexmill.training`; when its weights are made they become a tag too, by which
-publishing finds it and completes it. A row of the curve becomes `curves/*`, a live point `live/*`, a sample a text file
-`samples/*`. Before a call the cursor says that it is under way. Where it did not come back from one (a kill, an outage
-in the middle), or the cursor belongs to another run, the store is asked for the points that it has.
+publishing finds it and completes it. A row of the curve becomes `curves/*`, a live point `live/*`, the machine's state
+`system/*`, a sample a text file `samples/*`. Before a call the cursor says that it is under way. Where it did not come
+back from one (a kill, an outage in the middle), or the cursor belongs to another run, the store is asked for the points
+that it has.
 Cost: one call a thousand points, and the cursor written twice.
 """
 
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexmill import storage
+from lexmill.tracking.finding import find, make
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -27,7 +30,8 @@ if TYPE_CHECKING:
 
 TRAINING = "lexmill.training"
 WEIGHTS = "lexmill.weights"
-PREFIXES = {"row": "curves", "live": "live"}
+PREFIXES = {"row": "curves", "live": "live", "system": "system"}
+SENT = (*PREFIXES, "sample")
 MOST_POINTS = 1000
 
 Line = dict[str, Any]
@@ -55,6 +59,8 @@ class Cursor:
         under_way: whether a call was made whose end is not known.
         tagged: the weights that the run is tagged with.
         failure: why the last try failed; empty where it did not.
+        closed: whether the run has been ended in the store.
+        size: bytes of the file that were sent by then.
     """
 
     training: str
@@ -63,6 +69,8 @@ class Cursor:
     under_way: bool = False
     tagged: str = ""
     failure: str = ""
+    closed: bool = False
+    size: int = 0
 
     @staticmethod
     def path(points: Path) -> Path:
@@ -87,6 +95,11 @@ class Tail:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._place: tuple[int, int] = (0, 0)  # inode, bytes read
+
+    @property
+    def size(self) -> int:
+        """Bytes read so far."""
+        return self._place[1]
 
     def lines(self) -> Iterator[Line]:
         """What came since the last call; a line that is still being written is left for the next."""
@@ -114,6 +127,12 @@ def training_of(points: Path) -> str | None:
     return None if first is None else str(first["training"])
 
 
+def run_token_of(points: Path) -> str:
+    """The token of the pipeline run that trained it, the last where it went on; empty where there was none."""
+    tokens = [str(line["token"]) for line in Tail(points).lines() if line["kind"] == "begin"]
+    return tokens[-1] if tokens else ""
+
+
 def weights_of(points: Path) -> str | None:
     """The hash of the weights that the training gave; None before it has, or without a file."""
     return next((str(line["weights"]) for line in Tail(points).lines() if line["kind"] == "made"), None)
@@ -124,10 +143,24 @@ def complete(points: Path) -> bool:
     training, weights = training_of(points), weights_of(points)
     if training is None or weights is None:
         return False
+    return _all_there(points, Cursor.read(points, training), weights)
+
+
+def all_sent(points: Path) -> bool:
+    """Whether the store has all that the file holds, of a training that was finished or not, and its run is ended."""
+    training = training_of(points)
+    if training is None:
+        return True
     cursor = Cursor.read(points, training)
+    if cursor.closed and cursor.size == points.stat().st_size:
+        return True
+    return cursor.closed and _all_there(points, cursor, weights_of(points) or "")
+
+
+def _all_there(points: Path, cursor: Cursor, weights: str) -> bool:
     newest: dict[str, int] = {}
     for line in Tail(points).lines():
-        if "step" in line and line["kind"] != "made":
+        if line["kind"] in SENT:
             newest[line["kind"]] = line["step"]
     sent = all(cursor.sent.get(kind, 0) >= step for kind, step in newest.items())
     return sent and not cursor.under_way and cursor.tagged == weights
@@ -148,6 +181,8 @@ class Delivery:
         self._client, self._experiment_id, self._points, self._name = client, experiment_id, points, name
         self._tail = Tail(points)
         self._waiting: list[Line] = []
+        self._ours = True
+        self.sent = 0
         head = next(Tail(points).lines())
         self._cursor = Cursor.read(points, head["training"])
         self._there: set[Place] = set()
@@ -165,7 +200,11 @@ class Delivery:
 
     def send(self) -> None:
         """Send all that the file holds now and the run does not have."""
-        self._waiting.extend(self._tail.lines())
+        for line in self._tail.lines():
+            if line["kind"] == "training":
+                self._ours = line["training"] == self._cursor.training  # another's file may have taken its place
+            if self._ours:
+                self._waiting.append(line)
         self._send_metrics()
         self._send_samples()
         self._send_weights()
@@ -174,19 +213,27 @@ class Delivery:
             self._cursor.failure = ""
             self._cursor.write(self._points)
 
+    def begin(self) -> None:
+        """The training goes on: say so in the store."""
+        if self._cursor.closed:
+            self._cursor.closed = False
+            self._cursor.write(self._points)
+        self._client.update_run(self.run_id, status="RUNNING")
+
+    def end(self, when: int | None = None) -> None:
+        """The training has ended, well when its weights were made; `when` in milliseconds since 1970, default now."""
+        self._client.set_terminated(self.run_id, "FINISHED" if self.made else "KILLED", when)
+        self._cursor.closed, self._cursor.size = True, self._tail.size
+        self._cursor.write(self._points)
+
     # ---------------------------------------------------------------- the run
 
     def _find(self, into: str) -> Run | None:
         from mlflow.exceptions import MlflowException
 
-        training = self._cursor.training
-        known = self._client.search_runs(
-            [self._experiment_id], f"tags.`{TRAINING}` = '{training}'", order_by=["attributes.start_time ASC"]
-        )
-        if known:
-            return self._client.get_run(known[0].info.run_id)
-        if not into:
-            return None
+        known = find(self._client, self._experiment_id, {TRAINING: self._cursor.training})
+        if known or not into:
+            return known
         try:
             return self._client.get_run(into)
         except MlflowException as error:
@@ -195,8 +242,7 @@ class Delivery:
             return None
 
     def _create(self, head: Line) -> Run:
-        tags = {TRAINING: head["training"]}
-        return self._client.create_run(self._experiment_id, start_time=head["time"], tags=tags, run_name=self._name)
+        return make(self._client, self._experiment_id, self._name, head["time"], {TRAINING: head["training"]})
 
     # ---------------------------------------------------------------- the lines
 
@@ -226,6 +272,7 @@ class Delivery:
             self._cursor.under_way = True
             self._cursor.write(self._points)
             self._client.log_batch(self.run_id, metrics=batch)
+            self.sent += len(batch)
         self._cursor.sent, self._cursor.under_way = dict(reached), False
         self._cursor.write(self._points)
 

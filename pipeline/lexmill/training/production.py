@@ -90,7 +90,15 @@ def produce(
     """
     execution, run = load_execution(), f"{stage}-{name}"
     meter = Meter(flops_per_token, peak_of(execution, settings.precision))
-    with Watch(run, meter, sender=sender, sampler=sampler, sample_every=execution.sample_every) as watch:
+    watch = Watch(
+        run,
+        meter,
+        sender=sender,
+        sampler=sampler,
+        sample_every=execution.sample_every,
+        system_seconds=execution.system_metrics_seconds,
+    )
+    with watch:
         result = engine.fit(task, settings, execution, name=run, identity=trajectory, watch=watch)
         if not result.first_rank:
             return

@@ -2,8 +2,10 @@
 
     .lexmill/metrics/<run>.jsonl      one JSON object a line:
         {"kind": "training", ...}     which training this is, first
+        {"kind": "begin", ...}        it starts, or goes on: after which step, in which run of the pipeline
         {"kind": "row", ...}          a row of the curve, as reports/curves/ will hold it
         {"kind": "live", ...}         speed, memory, and the loss since the point before, by the clock
+        {"kind": "system", ...}       the machine: processors, memory, GPUs
         {"kind": "sample", ...}       a text
         {"kind": "made", ...}         the hash of the finished weights, last
 
@@ -17,6 +19,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -27,6 +31,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from lexmill import progress
 from lexmill.storage import sha256_file, write_text
 from lexmill.training.speed import Clock, Meter, memory
+from lexmill.training.system import System
+from lexmill.workspace import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from torch import nn
@@ -37,6 +43,7 @@ UNKNOWN = "unknown"
 _POINT_SECONDS = 5.0
 _POINT_SHARE = 0.001
 _SAMPLE_SHARE = 0.0025
+_SYSTEM_SHARE = 0.0025
 _SEND_AFTER_SECONDS = 15.0  # a shorter training is over before anyone looks; publishing sends its points
 
 Sampler = Callable[["nn.Module"], str]
@@ -66,6 +73,7 @@ class Watch:
         sender: who sends the points on; None: nobody.
         sampler: makes the samples; None: there are none.
         sample_every: steps between samples; 0: never.
+        system_seconds: between two looks at the machine; 0: never.
         now: the time of day, in seconds since 1970.
     """
 
@@ -78,6 +86,7 @@ class Watch:
         sender: Sender | None = None,
         sampler: Sampler | None = None,
         sample_every: int = 0,
+        system_seconds: float = 0.0,
         now: Clock = time.time,
     ) -> None:
         self.run, self.path = run, folder / f"{run}.jsonl"
@@ -90,6 +99,8 @@ class Watch:
         self._loss_sum, self._loss_count = 0.0, 0
         self._newest: dict[str, Any] = {}
         self._next_point = 0.0
+        self._system: System | None = None
+        self._every, self._next_system, self._spent = system_seconds, system_seconds, 0.0
 
     # ---------------------------------------------------------------- the engine's side
 
@@ -99,13 +110,17 @@ class Watch:
         Args:
             training: what tells it from every other training (the name of its checkpoint folder).
         """
+        _set_aside(self.path, training)
         lines = _kept(self.path, step, training)
         rows = (point["step"] for point in map(json.loads, lines) if point["kind"] == "row")
         self._last_row = max(rows, default=-1)
         head = json.dumps({"kind": "training", "training": training, "run": self.run, "time": self._time()})
-        write_text(self.path, "".join(f"{line}\n" for line in lines or [head]))
+        begin = {"kind": "begin", "step": step, "token": os.environ.get(TOKEN_VARIABLE, ""), "time": self._time()}
+        write_text(self.path, "".join(f"{line}\n" for line in [*(lines or [head]), json.dumps(begin)]))
         self._step, self._on = step, True
         self._next_point = _POINT_SECONDS
+        if self._every:
+            self._system, self._next_system, self._spent = System(), self._every, 0.0
         self.meter.start()
 
     def step(self, step: int, tokens: int, *, loss: float, lr: float, grad_norm: float, skipped: int = 0) -> None:
@@ -127,6 +142,8 @@ class Watch:
         self._newest = {"lr": lr, "grad_norm": grad_norm}
         if self.meter.seconds >= self._next_point:
             self._point()
+        if self._system is not None and self.meter.seconds >= self._next_system:
+            self._look(self._system)
 
     def row(self, row: Mapping[str, float]) -> None:
         """A row of the curve (`curve.COLUMNS`) is closed; where a training goes on, the file may hold its first."""
@@ -192,6 +209,8 @@ class Watch:
         if self._newest:
             self._point()
         self._on = False
+        if self._system is not None:
+            self._system.close()
         if self._sending and self._sender is not None:
             self._sender.close()
 
@@ -223,6 +242,18 @@ class Watch:
             self._sending = True
             self._sender.start(self.path)
 
+    def _look(self, system: System) -> None:
+        """A look at the machine; left out where looks have taken more than a share of the time so far."""
+        seconds = self.meter.seconds
+        self._next_system = seconds + max(self._every, _POINT_SHARE * seconds)
+        if self._spent > _SYSTEM_SHARE * seconds:
+            return
+        with self.aside():
+            figures = system.sample()
+        self._spent += self.meter.seconds - seconds
+        if figures:
+            self._write("system", {"step": self._step, **figures})
+
     def _write(self, kind: str, values: Mapping[str, Any]) -> None:
         told = {key: value for key, value in values.items() if not isinstance(value, float) or math.isfinite(value)}
         line = json.dumps({"kind": kind, "time": self._time(), **told}, ensure_ascii=False) + "\n"
@@ -232,6 +263,22 @@ class Watch:
     def _time(self) -> int:
         """Milliseconds since 1970."""
         return int(self._now() * 1000)
+
+
+def _set_aside(path: Path, training: str) -> None:
+    """Another training's points make room, with what is known of their sending, under a name of their own."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            other = str(json.loads(stream.readline())["training"])
+    except (OSError, ValueError, KeyError):
+        return
+    if other == training:
+        return
+    label = re.sub(r"[^\w-]", "_", other)
+    sent = path.with_suffix(".sent.json")
+    if sent.exists():
+        os.replace(sent, path.with_suffix(f".{label}.sent.json"))
+    os.replace(path, path.with_suffix(f".{label}.jsonl"))
 
 
 def _kept(path: Path, step: int, training: str) -> list[str]:

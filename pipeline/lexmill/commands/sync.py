@@ -1,0 +1,83 @@
+"""`lexmill sync`, and the same at the end of each run: what waits in the workspace goes to MLflow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+from lexmill import execution, params
+from lexmill.errors import LexmillError, UserError
+from lexmill.execution import Execution
+from lexmill.params import Params
+from lexmill.progress import say
+from lexmill.runner.record import unfinished
+from lexmill.tracking import spool
+from lexmill.tracking.spool import Sending, Waiting
+
+_SECONDS_AFTER_A_RUN = 60.0
+
+
+def sync(root: Path = Path()) -> None:
+    """`lexmill sync`: send all that waits, and say what was sent and what is left.
+
+    Raises:
+        UserError: the execution settings want nothing published; MLflow is not installed; the store refuses us.
+        RetryableError: the store does not answer; what was sent stays.
+    """
+    choices, settings = params.load(root / "params.yaml"), execution.load_execution(root)
+    if not settings.publish:
+        raise UserError("publish is false in the execution settings, so nothing is sent; set it to true")
+    if find_spec("mlflow") is None:
+        raise UserError("MLflow is not installed here; run this where it is")
+    try:
+        left = send(choices, settings, say, root)
+    except LexmillError:
+        say(f"not sent: {_words(spool.waiting(root))}")
+        raise
+    for line in left.running:
+        say(f"left: {line}")
+    say("nothing else waits" if left.running else "nothing waits")
+
+
+def send(
+    choices: Params, settings: Execution, tell: Callable[[str], None], root: Path, seconds: float | None = None
+) -> Waiting:
+    """Close the records of runs that were killed, send all that waits; gives what still does.
+
+    Raises:
+        RetryableError: the store does not answer, or takes longer than `seconds`.
+        UserError: it refuses us.
+    """
+    for killed in unfinished(root):
+        killed.end(None)
+    found = spool.waiting(root)
+    if not found:
+        return found
+    from lexmill.registry.record import run_of_model
+
+    return spool.send(
+        Sending(
+            root=root,
+            uri=settings.tracking_uri,
+            experiment=choices.experiment,
+            run_of_model=lambda client, experiment, name: run_of_model(client, experiment, name, root),
+            say=lambda line: tell(f"sent to MLflow: {line}"),
+            seconds=seconds,
+        )
+    )
+
+
+def send_after_run(choices: Params, settings: Execution, tell: Callable[[str], None], root: Path) -> None:
+    """Send what waits when a run has ended. A store that fails does not spoil the run: it is told."""
+    if not settings.publish or find_spec("mlflow") is None:
+        return
+    try:
+        send(choices, settings, lambda _: None, root, _SECONDS_AFTER_A_RUN)
+    except LexmillError as error:
+        tell(f"not all is in MLflow ({_words(spool.waiting(root))} wait): {error}")
+
+
+def _words(waits: Waiting) -> str:
+    parts = [(len(waits.points), "training"), (len(waits.records), "run")]
+    return " and ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in parts if count) or "nothing"

@@ -1,0 +1,57 @@
+"""Runs that are found by their tags or made, each once, through a server whose answers get lost.
+
+MLflow makes a new run at every call, and its client repeats a call whose answer was lost: so a run is made without
+repeats, and looked for before. One that a slow server made after we had given up, and a second one was made, is
+deleted at the next look.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+PARENT = "mlflow.parentRunId"
+_REPEATS = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
+
+
+def find(client: MlflowClient, experiment_id: str, tags: Mapping[str, str]) -> Run | None:
+    """The oldest run with all of these tags; younger ones in which nothing was logged are deleted."""
+    wanted = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
+    known = client.search_runs([experiment_id], wanted, order_by=["attributes.start_time ASC"])
+    if not known:
+        return None
+    first, *others = sorted(known, key=lambda run: (not run.data.metrics, run.info.start_time, run.info.run_id))
+    for other in others:
+        if not other.data.metrics:
+            client.delete_run(other.info.run_id)
+    return client.get_run(first.info.run_id)  # a search leaves out what went in and came out
+
+
+def make(client: MlflowClient, experiment_id: str, name: str, started: int, tags: Mapping[str, str]) -> Run:
+    """A new run, by one call that is not repeated.
+
+    Args:
+        started: milliseconds since 1970.
+    """
+    with no_repeats():
+        return client.create_run(experiment_id, start_time=started, tags=dict(tags), run_name=name)
+
+
+@contextmanager
+def no_repeats() -> Iterator[None]:
+    """MLflow's client makes each call of the block once. (It reads its environment at every call.)"""
+    before = os.environ.get(_REPEATS)
+    os.environ[_REPEATS] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_REPEATS]
+        else:
+            os.environ[_REPEATS] = before

@@ -1,0 +1,397 @@
+"""A run of the pipeline in MLflow: a parent run, below it a run for each stage that ran.
+
+    .lexmill/runs/<run>.json        what a run did (`runner.record` writes it)
+    .lexmill/runs/<run>.sent.json   how much of it is in the store
+
+The parent is known by the tag `lexmill.run`, a stage's run by its parent and `lexmill.stage`. A training, and what
+evaluates and registers its model, has no run of its own where the model has one: their figures go there, and that run
+is a child of the parent of the run that trained it. A stage that needed nothing or came from the cache is linked to the
+run that made its result, by the tag `lexmill.stage_fingerprint`; it is not logged again.
+
+The process that sends a training's points makes the parent early, so both may be at it: they take a file's lock.
+Cost: some four calls a stage that ran.
+"""
+
+from __future__ import annotations
+
+import calendar
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lexmill import storage
+from lexmill.tracking.finding import PARENT, find, make
+from lexmill.tracking.links import run_url
+from lexmill.tracking.points import MOST_POINTS
+from lexmill.tracking.store import locked
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+FOLDER = Path(".lexmill") / "runs"
+RUN = "lexmill.run"
+STAGE = "lexmill.stage"
+STAGE_FINGERPRINT = "lexmill.stage_fingerprint"
+_LONGEST_NOTE = 4900
+_LINKED = ("restored", "unchanged")
+_CODE_FOLDER = "pipeline/"
+_TRAININGS = ("pretrain", "finetune", "train_translator")
+OF_A_MODEL = ("evaluate_", "register_")
+
+Record = dict[str, Any]
+
+
+@dataclass
+class RunCursor:
+    """How far a run has been sent.
+
+    Attributes:
+        token: which run.
+        parent: its MLflow run; empty before the first call.
+        stages: the MLflow run of each stage that was sent, or that it is linked to ("": there is none).
+        done: all is there.
+        failure: why the last try failed; empty where it did not.
+    """
+
+    token: str
+    parent: str = ""
+    stages: dict[str, str] = field(default_factory=dict)
+    done: bool = False
+    failure: str = ""
+
+    @staticmethod
+    def path(record: Path) -> Path:
+        return record.with_suffix(".sent.json")
+
+    @classmethod
+    def read(cls, record: Path, token: str) -> RunCursor:
+        """The cursor of this run; a new one where there is none."""
+        try:
+            found = cls(**storage.read_json(cls.path(record)))
+        except (OSError, ValueError, TypeError):
+            return cls(token)
+        return found if found.token == token else cls(token)
+
+    def write(self, record: Path) -> None:
+        storage.write_json(self.path(record), asdict(self))
+
+
+def files(root: Path = Path()) -> list[Path]:
+    """The records of the workspace's runs, the oldest first."""
+    return [path for path in sorted((root / FOLDER).glob("*Z-*.json")) if path.name.count(".") == 1]
+
+
+def read(path: Path) -> Record | None:
+    """A record; None where the file is none."""
+    try:
+        found = storage.read_json(path)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and {"token", "started", "stages"} <= found.keys() else None
+
+
+def file_of(token: str, root: Path = Path()) -> Path | None:
+    """The record of the run with this token."""
+    for path in (root / FOLDER).glob(f"*Z-{token[:8]}.json"):
+        record = read(path)
+        if record is not None and record["token"] == token:
+            return path
+    return None
+
+
+def lock_of(path: Path) -> Path:
+    """Held by whoever looks for the parent run of a record, and makes it."""
+    return path.with_suffix(".parent.lock")
+
+
+def name_of(record: Record) -> str:
+    """How people know a run: `demo 2026-11-28 02:00`, by this machine's clock."""
+    return f"{record['experiment'] or 'pipeline'} {time.strftime('%Y-%m-%d %H:%M', time.localtime(_seconds(record)))}"
+
+
+def _seconds(record: Record, key: str = "started") -> int:
+    return calendar.timegm(time.strptime(record[key], "%Y-%m-%dT%H:%M:%SZ"))
+
+
+def parent(client: MlflowClient, experiment_id: str, path: Path) -> str:
+    """The id of the parent run of a record, made if need be; by one process at a time.
+
+    Raises:
+        ValueError: there is no such record.
+    """
+    record = read(path)
+    if record is None:
+        raise ValueError(f"{path}: not the record of a run")
+    with locked(lock_of(path)):
+        cursor = RunCursor.read(path, record["token"])
+        if cursor.parent and _lives(client, cursor.parent):
+            return cursor.parent
+        run = find(client, experiment_id, {RUN: record["token"]})
+        run = run or make(client, experiment_id, name_of(record), 1000 * _seconds(record), _parent_tags(record))
+        RunCursor(record["token"], run.info.run_id).write(path)
+        return str(run.info.run_id)
+
+
+def _lives(client: MlflowClient, run_id: str) -> bool:
+    """Whether the store has it, and nobody deleted it."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return bool(client.get_run(run_id).info.lifecycle_stage == "active")
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return False
+
+
+def _parent_tags(record: Record) -> dict[str, str]:
+    tags = {RUN: record["token"], "lexmill.door": record["door"], "mlflow.source.name": record["what"]}
+    return tags | _git_tags(record) | {"lexmill.host": record["host"]}
+
+
+def _git_tags(record: Record) -> dict[str, str]:
+    if not record.get("commit"):
+        return {}
+    return {
+        "mlflow.source.git.commit": record["commit"],
+        "lexmill.git_dirty": "true" if record["dirty"] else "false",
+    }
+
+
+class RunDelivery:
+    """Sends one ended run.
+
+    Args:
+        client: of a store that is ready.
+        experiment_id: where the runs are made.
+        path: the record.
+        base: the address of the store's pages.
+        run_of: the MLflow run that a stage belongs to; None: it has one of its own.
+    """
+
+    def __init__(
+        self,
+        client: MlflowClient,
+        experiment_id: str,
+        path: Path,
+        base: str,
+        run_of: Callable[[str], str | None] = lambda _: None,
+    ) -> None:
+        record = read(path)
+        assert record is not None
+        self._client, self._experiment_id, self._path, self._base = client, experiment_id, path, base
+        self._record, self._run_of = record, run_of
+        self.parent = parent(client, experiment_id, path)
+        self._cursor = RunCursor.read(path, record["token"])
+        self._known: dict[str, str] | None = None
+
+    def send(self) -> int:
+        """Send what the store does not have; gives how many stages were logged."""
+        sent = 0
+        for stage in self._record["stages"]:
+            if stage["name"] in self._cursor.stages:
+                continue
+            if stage["state"] in _LINKED:
+                self._keep(stage["name"], self._made_by(stage["name"], stage["fingerprint"]))
+                continue
+            self._keep(stage["name"], self._stage(stage))
+            sent += 1
+        for name, fingerprint in self._record["unchanged"].items():
+            if name not in self._cursor.stages:
+                self._cursor.stages[name] = self._made_by(name, fingerprint)
+        self._end()
+        return sent
+
+    def _keep(self, stage: str, run_id: str) -> None:
+        self._cursor.stages[stage] = run_id
+        self._cursor.write(self._path)
+
+    # ---------------------------------------------------------------- a stage
+
+    def _stage(self, stage: Record) -> str:
+        """Log a stage that ran; gives its run."""
+        run_id = self._run_of(stage["name"])
+        run = self._own(stage) if run_id is None else self._client.get_run(run_id)
+        self._log(run, stage, own=run_id is None)
+        return str(run.info.run_id)
+
+    def _own(self, stage: Record) -> Run:
+        """The run of a stage that belongs to no model."""
+        tags = {PARENT: self.parent, STAGE: stage["name"]}
+        run = find(self._client, self._experiment_id, tags)
+        return run or make(self._client, self._experiment_id, stage["name"], 1000 * _seconds(stage), tags)
+
+    def _log(self, run: Run, stage: Record, own: bool) -> None:
+        from mlflow.entities import Metric
+
+        run_id, group = run.info.run_id, stage["name"].rpartition(":")[2].partition("@")[0]
+        prefix = "" if own else f"stages/{group}/"
+        ended = 1000 * _seconds(stage) + round(1000 * stage["seconds"])
+        told = {"state": stage["state"], "why": stage["why"], "message": stage["message"][:_LONGEST_NOTE]}
+        tags = {f"lexmill.{prefix}{key}": value for key, value in told.items() if value}
+        if stage["fingerprint"]:
+            tags[f"{STAGE_FINGERPRINT}{'' if own else f'.{group}'}"] = stage["fingerprint"]
+        tags |= _git_tags(self._record) if own else {}
+        if own and self._record["dvc_lock"]:
+            tags["lexmill.dvc_lock"] = self._record["dvc_lock"]
+        trained = not own and _is_training(stage)
+        if trained:
+            tags |= {PARENT: self.parent, STAGE: stage["name"]}
+        numbers = {f"{prefix}seconds": stage["seconds"], f"{prefix}tries": stage["tries"]}
+        if stage["code"] is not None:
+            numbers[f"{prefix}exit_code"] = stage["code"]
+        metrics = [Metric(key, float(value), ended, 0) for key, value in numbers.items()]
+        metrics = [one for one in metrics if not self._has(run, one)]
+        there = run.data.metrics
+        for key, value in numbers_in(stage["figures"]):
+            name = f"train/{key}" if trained else key
+            if there.get(name) != value:  # publishing may have logged it: at the run's start
+                metrics.append(Metric(name, value, ended if name in there else run.info.start_time, 0))
+        self._batches(run_id, metrics, tags)
+        if own or trained:
+            self._log_inputs(run, stage)
+        if own or (trained and stage["state"] != "ran"):
+            self._client.set_terminated(run_id, _status(stage["code"]), ended)
+
+    def _batches(self, run_id: str, metrics: Sequence[Any], tags: Mapping[str, str]) -> None:
+        from mlflow.entities import RunTag
+
+        for start in range(0, len(metrics), MOST_POINTS):
+            self._client.log_batch(run_id, metrics=metrics[start : start + MOST_POINTS])
+        self._client.log_batch(run_id, tags=[RunTag(*item) for item in tags.items()])
+
+    def _has(self, run: Run, metric: Any) -> bool:
+        """Whether a run has this very point."""
+        if metric.key not in run.data.metrics:
+            return False
+        history = self._client.get_metric_history(run.info.run_id, metric.key)
+        return any((one.step, one.timestamp) == (metric.step, metric.timestamp) for one in history)
+
+    def _log_inputs(self, run: Run, stage: Record) -> None:
+        """The data it read, with DVC's digests. (Code is told by the commit, and is part of the fingerprint.)"""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        known = {one.dataset.name for one in run.inputs.dataset_inputs} if run.inputs else set()
+        inputs = []
+        for one in stage["inputs"]:
+            if one["path"].startswith(_CODE_FOLDER) or one["path"] in known or "md5" not in one:
+                continue
+            source = storage.canonical_json({"path": one["path"], "md5": one["md5"]})
+            profile = storage.canonical_json({"bytes": one.get("size")})
+            data = Dataset(one["path"], one["md5"][:36], "dvc", source, profile=profile)
+            inputs.append(DatasetInput(data, [InputTag("mlflow.data.context", stage["name"].partition("@")[0])]))
+        if inputs:
+            self._client.log_inputs(run.info.run_id, inputs)
+
+    def _made_by(self, stage: str, fingerprint: str) -> str:
+        """The run that made a result; empty where no run did that the store knows."""
+        if not fingerprint:
+            return ""
+        if self._known is None:
+            self._known = _known(self._path)
+        if fingerprint not in self._known:
+            group = stage.rpartition(":")[2].partition("@")[0]
+            tag = STAGE_FINGERPRINT + (f".{group}" if group.startswith(OF_A_MODEL) else "")
+            found = self._client.search_runs([self._experiment_id], f"tags.`{tag}` = '{fingerprint}'", max_results=1)
+            self._known[fingerprint] = str(found[0].info.run_id) if found else ""
+        return self._known[fingerprint]
+
+    # ---------------------------------------------------------------- the parent
+
+    def _end(self) -> None:
+        """Complete the parent and close it; then the cursor says that all is done."""
+        from mlflow.entities import Metric
+
+        record, ended = self._record, 1000 * _seconds(self._record, "ended")
+        states: dict[str, int] = {"unchanged": len(record["unchanged"])}
+        for stage in record["stages"]:
+            states[stage["state"]] = states.get(stage["state"], 0) + 1
+        numbers = {f"stages/{state}": float(count) for state, count in states.items()}
+        numbers["seconds"] = (ended - 1000 * _seconds(record)) / 1000
+        if record["code"] is not None:
+            numbers["exit_code"] = float(record["code"])
+        for stage in record["stages"]:
+            numbers[f"seconds/{metric_name(stage['name'].replace('@', '.'))}"] = stage["seconds"]
+        tags = {"mlflow.note.content": self._note()}
+        if record["dvc_lock"]:
+            tags["lexmill.dvc_lock"] = record["dvc_lock"]
+        there = self._client.get_run(self.parent).data.metrics
+        metrics = [Metric(key, value, ended, 0) for key, value in numbers.items() if key not in there]
+        self._batches(self.parent, metrics, tags)
+        self._client.log_dict(self.parent, self._table(), "stages.json")
+        self._client.set_terminated(self.parent, _status(record["code"]), ended)
+        self._cursor.done, self._cursor.failure = True, ""
+        self._cursor.write(self._path)
+        if record["parent_run_id"] != self.parent:
+            storage.write_json(self._path, {**record, "parent_run_id": self.parent})
+
+    def _table(self) -> dict[str, Any]:
+        """Every stage of the run, also those that are only linked: MLflow shows it as a table."""
+        rows = [[s["name"], s["state"], s["code"], s["seconds"], s["why"]] for s in self._record["stages"]]
+        rows += [[name, "unchanged", None, 0.0, ""] for name in self._record["unchanged"]]
+        rows = [[*row, self._cursor.stages.get(str(row[0]), "")] for row in rows]
+        return {"columns": ["stage", "state", "code", "seconds", "why", "run"], "data": rows}
+
+    def _note(self) -> str:
+        """The run for people, as Markdown: a line a stage that was begun, with a link to its page."""
+        lines = [f"`{self._record['what']}`", "", "| stage | state | seconds | |", "|---|---|---|---|"]
+        for stage in self._record["stages"]:
+            run_id = self._cursor.stages.get(stage["name"])
+            shown = stage["name"]
+            if run_id:
+                shown = f"[{shown}]({run_url(self._base, self._experiment_id, run_id)})"
+            about = " ".join((stage["message"] or stage["why"]).split())[:120].replace("|", "\\|")
+            lines.append(f"| {shown} | {stage['state']} | {stage['seconds']:.1f} | {about} |")
+        if self._record["unchanged"]:
+            lines += ["", f"{len(self._record['unchanged'])} stages unchanged; stages.json has all"]
+        while sum(len(line) + 1 for line in lines) > _LONGEST_NOTE:
+            del lines[-1]
+        return "\n".join(lines)
+
+
+def _known(path: Path) -> dict[str, str]:
+    """The run of each fingerprint that the workspace's other records tell; empty: it was looked for in vain."""
+    found: dict[str, str] = {}
+    for other in files(path.parent.parent.parent):
+        record = None if other == path else read(other)
+        if record is None:
+            continue
+        sent = RunCursor.read(other, record["token"]).stages
+        made = {stage["name"]: stage["fingerprint"] for stage in record["stages"] if stage["code"] == 0}
+        for name, fingerprint in {**record["unchanged"], **made}.items():
+            if fingerprint and name in sent:
+                found[fingerprint] = sent[name] or found.get(fingerprint, "")
+    return found
+
+
+def _is_training(stage: Record) -> bool:
+    return stage["name"].rpartition(":")[2].partition("@")[0] in _TRAININGS
+
+
+def _status(code: int | None) -> str:
+    """MLflow's word for an exit code: interrupted, terminated and killed are KILLED."""
+    return "KILLED" if code in (None, 130, 143) else "FAILED" if code else "FINISHED"
+
+
+def metric_name(text: str) -> str:
+    """A text as MLflow takes it in a metric's name."""
+    return "".join(c if c.isalnum() or c in "_-. :/" else "_" for c in text)[:240]
+
+
+def numbers_in(figures: Any) -> Iterator[tuple[str, float]]:
+    """The numbers of a metrics file as metrics: the first level before a slash, deeper ones dotted."""
+
+    def walk(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], float]]:
+        if isinstance(value, Mapping):
+            for key, item in value.items():
+                yield from walk(item, (*path, str(key)))
+        elif isinstance(value, int | float):
+            yield path, float(value)
+
+    for path, number in walk(figures, ()):
+        if path:
+            name = path[0] if len(path) == 1 else f"{path[0]}/{'.'.join(path[1:])}"
+            yield metric_name(name), number

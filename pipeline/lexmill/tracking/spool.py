@@ -1,0 +1,234 @@
+"""Everything that waits in the workspace for MLflow: points of trainings and records of runs. Sent once and only once.
+
+`waiting` looks at the files alone, in milliseconds; `send` brings all of it. Whoever is killed or cut off in between is
+followed by the next `send`: each file's cursor says how far it came, and what is not known is asked of the store.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lexmill import workspace
+from lexmill.errors import RetryableError
+from lexmill.tracking import runs
+from lexmill.tracking.finding import no_repeats
+from lexmill.tracking.links import base_url
+from lexmill.tracking.points import Cursor, Delivery, Tail, all_sent, lock_of, run_token_of
+from lexmill.tracking.store import experiment_id, locked, opened, sqlite_path
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+FOLDER = Path(".lexmill") / "metrics"
+_KEPT_RECORDS = 200
+
+RunOfModel = Callable[["MlflowClient", str, str], "str | None"]
+"""The run of a model, by the client, the experiment and the model's name; None where the store has none."""
+
+
+@dataclass
+class Waiting:
+    """What is not yet in the store.
+
+    Attributes:
+        points: files of trainings.
+        records: of runs that have ended.
+        running: what is left because it goes on, for people.
+    """
+
+    points: list[Path] = field(default_factory=list)
+    records: list[Path] = field(default_factory=list)
+    running: list[str] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.points or self.records)
+
+
+@dataclass(frozen=True)
+class Sending:
+    """How to send.
+
+    Attributes:
+        root: the workspace.
+        uri: the store.
+        experiment: where that of a training belongs which no run of the pipeline started.
+        run_of_model: see `RunOfModel`.
+        say: told one line for each thing that was sent.
+        seconds: after which the rest is left; None: no end.
+    """
+
+    root: Path
+    uri: str
+    experiment: str
+    run_of_model: RunOfModel
+    say: Callable[[str], None]
+    seconds: float | None = None
+
+
+def waiting(root: Path) -> Waiting:
+    """What a workspace has for the store."""
+    found = Waiting()
+    for path in sorted((root / FOLDER).glob("*.jsonl")):
+        if all_sent(path):
+            _forget(path)
+        elif _is_sending(path):
+            found.running.append(f"{path.stem}: its training sends it")
+        else:
+            found.points.append(path)
+    for path in runs.files(root):
+        record = runs.read(path)
+        if record is None or runs.RunCursor.read(path, record["token"]).done:
+            continue
+        if record["ended"] is None:
+            found.running.append(f"{runs.name_of(record)}: not ended yet")
+        else:
+            found.records.append(path)
+    return found
+
+
+def send(how: Sending) -> Waiting:
+    """Send what waits; gives what still does (what went on meanwhile).
+
+    Raises:
+        RetryableError: the store does not answer or failed, or the time is over; what was sent stays.
+        UserError: the store refuses us.
+    """
+    with locked(how.root / ".lexmill" / "sync.lock"):
+        found = waiting(how.root)
+        if found:
+            with opened(how.uri, how.root) as client, no_repeats():
+                _Sender(client, how).send(found)
+            _prune(how.root)
+        return waiting(how.root) if found else found
+
+
+class _Sender:
+    def __init__(self, client: MlflowClient, how: Sending) -> None:
+        self._client, self._how = client, how
+        self._experiments: dict[str, str] = {}
+        self._until = None if how.seconds is None else time.monotonic() + how.seconds
+
+    def send(self, found: Waiting) -> None:
+        for path in found.points:
+            self._points(path)
+        trained = self._trained()
+        for path in found.records:
+            self._record(path, trained)
+
+    def _experiment(self, name: str) -> str:
+        name = name or self._how.experiment
+        if name not in self._experiments:
+            database = sqlite_path(self._how.uri, self._how.root)
+            self._experiments[name] = experiment_id(self._client, name, database)
+        return self._experiments[name]
+
+    def _in_time(self) -> None:
+        if self._until is not None and time.monotonic() > self._until:
+            raise RetryableError(
+                f"the tracking store takes more than {self._how.seconds:.0f} s; `lexmill sync` sends the rest"
+            )
+
+    def _points(self, path: Path) -> None:
+        self._in_time()
+        with _unless_sending(path) as free:
+            if not free:
+                return
+            head = next(Tail(path).lines())
+            stage, _, name = str(head["run"]).partition("-")
+            delivery = Delivery(self._client, self._experiment(self._experiment_of(path)), path, name)
+            delivery.send()
+            if not _is_held(f"{stage}@{name}", self._how.root):
+                delivery.end(max(line["time"] for line in Tail(path).lines()))
+        if delivery.sent:
+            self._how.say(f"{name}: {delivery.sent} points of its training")
+        if all_sent(path):
+            _forget(path)
+
+    def _experiment_of(self, points: Path) -> str:
+        """That of the pipeline run that trained it; params.yaml may name another one by now."""
+        token = run_token_of(points)
+        path = runs.file_of(token, self._how.root) if token else None
+        record = runs.read(path) if path else None
+        return str(record["experiment"]) if record else ""
+
+    def _trained(self) -> dict[tuple[str, str], str]:
+        """The MLflow run of each training that a pipeline run made, by its token and the stage's address."""
+        found: dict[tuple[str, str], str] = {}
+        for path in sorted((self._how.root / FOLDER).glob("*.jsonl")):
+            head = next(Tail(path).lines(), None)
+            token = run_token_of(path)
+            if head is not None and token:
+                stage, _, name = str(head["run"]).partition("-")
+                if run_id := Cursor.read(path, head["training"]).run_id:
+                    found[token, f"{stage}@{name}"] = run_id
+        return found
+
+    def _record(self, path: Path, trained: dict[tuple[str, str], str]) -> None:
+        self._in_time()
+        record = runs.read(path)
+        assert record is not None
+        experiment = self._experiment(record["experiment"])
+
+        def run_of(stage: str) -> str | None:
+            self._in_time()
+            group, _, key = stage.rpartition(":")[2].partition("@")
+            if group.startswith(runs.OF_A_MODEL):
+                return self._how.run_of_model(self._client, experiment, key)
+            return trained.get((record["token"], stage))
+
+        count = runs.RunDelivery(self._client, experiment, path, base_url(self._how.uri), run_of).send()
+        self._how.say(f"{runs.name_of(record)}: the run with {count} stages")
+
+
+def _prune(root: Path) -> None:
+    """Remove the oldest records that are sent, so that years of nights do not pile up."""
+    for path in runs.files(root)[:-_KEPT_RECORDS]:
+        record = runs.read(path)
+        if record is not None and runs.RunCursor.read(path, record["token"]).done:
+            for one in (path, runs.RunCursor.path(path), runs.lock_of(path)):
+                one.unlink(missing_ok=True)
+
+
+def _forget(points: Path) -> None:
+    """Remove the file of an earlier training that is sent; the newest of each model stays."""
+    head = next(Tail(points).lines(), None)
+    if head is not None and points.stem != head["run"]:
+        Cursor.path(points).unlink(missing_ok=True)
+        lock_of(points).unlink(missing_ok=True)
+        points.unlink()
+
+
+@contextmanager
+def _unless_sending(points: Path) -> Iterator[bool]:
+    """Hold the lock of whoever sends this file; False, at once, where another process has it."""
+    with open(lock_of(points), "ab") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def _is_sending(points: Path) -> bool:
+    with _unless_sending(points) as free:
+        return not free
+
+
+def _is_held(stage: str, root: Path) -> bool:
+    """Whether a process is at work on a stage: its training has not ended."""
+    path = root / workspace.HOME / "locks" / workspace.file_name(stage)
+    if not path.exists():
+        return False
+    with open(path, "ab") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
