@@ -14,7 +14,7 @@ from lexmill.evaluation.translation import statistics
 from lexmill.execution import Execution
 from lexmill.models import build, folder
 from lexmill.params import Params, parse
-from lexmill.registry import package
+from lexmill.registry import package, trial
 from lexmill.registry.kinds import Kind
 from lexmill.registry.publish import Outcome, publish_all
 from lexmill.tokenizers.kinds import assemble, byte_model
@@ -26,6 +26,12 @@ Row = dict[str, Any]
 KINDS: dict[str, Kind] = {"gpt": "language_model", "tickets": "classifier", "en_de": "translator"}
 VOCABULARY = 261
 ITEMS = 60
+
+
+@pytest.fixture(autouse=True)
+def equal_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test of a decision waits for a clock, or can fail by one; test_trial.py measures for real."""
+    monkeypatch.setattr(trial, "times", lambda *_: {"champion": [0.01], "challenger": [0.01]})
 
 
 @pytest.fixture
@@ -151,7 +157,8 @@ def make(params: Params, root: Path, name: str, quality: float = 0.5, seed: int 
         storage.write_json(root / layout.metrics("floor_language_model", "plays"), floor)
     split = {"records": 60, "groups": 30, "characters": 600, "bytes": 600, "words": 90}
     shards = [{"path": "test-00000.jsonl", "records": 60, "bytes": 9, "sha256": "0" * 64}]
-    manifest = {"kind": "text", "splits": {s: {**split, "shards": shards} for s in ("train", "valid", "test")}}
+    splits = {s: {**split, "shards": shards} for s in ("train", "valid", "test")}
+    manifest = {"kind": "text", "unit": "group", "languages": ["en"], "splits": splits}
     storage.write_json(root / layout.corpus(corpus) / "manifest.json", manifest)
     storage.write_json(root / layout.samples(name), {"samples": _SAMPLES[name]})
     lines = ["step,tokens,epoch,train_loss,valid_loss,lr,grad_norm"]

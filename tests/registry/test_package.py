@@ -72,7 +72,15 @@ def test_the_card_names_each_corpus_of_a_mixture_and_its_licence(params: Params,
         mixtures={"both": Mixture(tokenizer="bytes", members={"plays": 3.0, "poems": 1.0})},
         language_models={"gpt": dataclasses.replace(params.language_models["gpt"], train="both")},
     )
+    members = {
+        name: {"train_tokens": 100, "corpus_fingerprint": f"of {name}", "manifest_sha256": "x", "weight": 1.0}
+        for name in ("plays", "poems")
+    }
+    storage.write_json(tmp_path / layout.tokens("both", "bytes") / "manifest.json", {"members": members})
     text = (_write(mixed, tmp_path) / "card.md").read_text()
+    assert package.read(tmp_path / layout.package("gpt"))["train_corpora"] == {
+        name: {"tokens": 100, "sha256": f"of {name}"} for name in ("plays", "poems")
+    }
     assert "- 75 % of what it learned from is corpus `plays`, licence: " in text
     assert "- 25 % of what it learned from is corpus `poems`, licence: CC0" in text
 

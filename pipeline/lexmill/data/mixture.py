@@ -82,7 +82,12 @@ def write_mixture(folder: Path, members: Mapping[str, tuple[Path, float]]) -> di
             _link(path.resolve(), folder / name / path.name)
         tokens = found["splits"].get("train", {}).get("text", {}).get("tokens", 0)
         sha256 = storage.sha256_file(source / "manifest.json")
-        manifest["members"][name] = {"weight": weight, "train_tokens": tokens, "manifest_sha256": sha256}
+        manifest["members"][name] = {
+            "weight": weight,
+            "train_tokens": tokens,
+            "manifest_sha256": sha256,
+            "corpus_fingerprint": found["corpus_fingerprint"],
+        }
     storage.write_json(folder / "manifest.json", manifest)
     return manifest
 

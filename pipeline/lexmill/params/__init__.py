@@ -182,6 +182,17 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class Guards:
+    """What must not get worse when a better version becomes champion."""
+
+    latency: float = spec(
+        "most that an answer's time may be of the champion's, median and 95th percentile; 0: not guarded", 1.5, low=0
+    )
+    size: float = spec("most that the model's bytes may be of the champion's; 0: not guarded", 1.5, low=0)
+    slices: bool = spec("whether a part of the test split that got worse beyond chance counts", True)
+
+
+@dataclass(frozen=True)
 class Promotion:
     """When the champion's alias moves to a new version."""
 
@@ -194,6 +205,7 @@ class Promotion:
         below=1,
     )
     gain: float = spec("share of the champion's figure: the gain whose chance to be found is told", 0.02, above=0)
+    guards: Guards = spec("what must not get worse", factory=Guards)
 
     @property
     def level(self) -> float:

@@ -1,65 +1,195 @@
-"""A new version beside the champion of its day: what is compared, and what is decided from it."""
+"""A new version beside the champion of its day: what is compared, and what is decided from it.
+
+Both are judged on the same items, the present test split. The champion's rows are in its package; where the split has
+changed since, its model is loaded (as data, by our loader) and scored anew by the present code, once: the rows are kept
+under .lexmill/rescored/ by the champion, the test data, the settings and the code. A champion that can no longer be
+loaded is compared on the items that both were tested on.
+
+Cost: with an unchanged test split, the paired test; else an evaluation of the champion, once. A version that won brings
+the champion's package here, once, and both answer some texts of the test split a few times.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lexmill import layout, storage
+from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling
-from lexmill.evaluation.rows import read_rows
+from lexmill.evaluation.rows import Row, read_rows, spread
+from lexmill.evaluation.significance import differing_key
+from lexmill.execution import Execution
 from lexmill.params import Params
-from lexmill.registry import lookup, package
-from lexmill.registry.lookup import Found
-from lexmill.registry.promotion import Decision, decide
+from lexmill.registry import guards, lookup, package, trial
+from lexmill.registry.download import champion_package
+from lexmill.registry.guards import Guard
+from lexmill.registry.lookup import TRAIN_DATA, Found
+from lexmill.registry.promotion import Decision, decide, shared_rows
+from lexmill.registry.trial import TrialFailed
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+RESCORED = Path(".lexmill") / "rescored"
+_TEXTS, _CHARACTERS, _NEW_TOKENS = 24, 400, 24  # of a timing
+_CODE = ("evaluation", "decoding")
 
-def compared(
-    client: MlflowClient, params: Params, folder: Path, description: dict[str, Any], found: Found
-) -> tuple[Decision, Found | None]:
+
+@dataclass(frozen=True)
+class Challenger:
+    """A new version, its package and the package's description; the choices, settings and workspace that judge it."""
+
+    found: Found
+    folder: Path
+    description: dict[str, Any]
+    params: Params
+    execution: Execution
+    root: Path
+
+    @property
+    def resampling(self) -> Resampling:
+        evaluation = self.params.evaluation
+        return Resampling(evaluation.bootstrap_samples, evaluation.confidence, self.params.data_seed)
+
+
+def compared(client: MlflowClient, challenger: Challenger, say: Callable[[str], None]) -> tuple[Decision, Found | None]:
     """The decision about a version, and the other version that was champion before (None: none was).
 
     Args:
-        folder: its package.
-        description: its package.json.
+        say: told what takes its time.
     """
+    found = challenger.found
     champion = lookup.client_champion(client, found.name)
     if champion is None:
         return Decision(True, "the first version" if found.version == "1" else "no version was champion"), None
     if champion.version == found.version:
         return Decision(True, "it was made champion before the publishing was interrupted"), None
-    return _against(champion, params, folder, description), champion
+    return _against(client, champion, challenger, say), champion
 
 
-def _against(champion: Found, params: Params, folder: Path, description: dict[str, Any]) -> Decision:
-    if champion.kind != description["kind"]:
+def _against(client: MlflowClient, champion: Found, challenger: Challenger, say: Callable[[str], None]) -> Decision:
+    kind = challenger.description["kind"]
+    if champion.kind != kind:
         return Decision(
             False,
-            f"version {champion.version} is {champion.kind or 'no model of ours'}, this one {description['kind']};"
+            f"version {champion.version} is {champion.kind or 'no model of ours'}, this one {kind};"
             f" give it another name, or `lexmill promote {champion.name}` if you want it",
         )
-    theirs = _rows(champion)
+    ours = read_rows(challenger.folder / package.ROWS)
+    theirs, note = _rows_of(champion, challenger, ours, say)
     if theirs is None:
         return Decision(
             False,
-            f"version {champion.version} has no test rows to compare with; `lexmill promote {champion.name}` if you"
-            " want the new one",
+            f"version {champion.version} has no test rows to compare with{note}; `lexmill promote {champion.name}` if"
+            " you want the new one",
         )
-    evaluation = params.evaluation
-    return decide(
-        description["kind"],
-        read_rows(folder / package.ROWS),
+    rule = challenger.params.promotion
+    decision = decide(
+        kind,
+        ours,
         theirs,
         champion_version=champion.version,
-        rule=params.promotion,
-        resampling=Resampling(evaluation.bootstrap_samples, evaluation.confidence, params.data_seed),
+        rule=rule,
+        resampling=challenger.resampling,
+        fresher=is_fresher(client, challenger.found, champion),
+    )
+    decision = dataclasses.replace(decision, reason=f"{decision.reason}{note}")
+    if not decision.promote:
+        return decision
+    guarded = _by_package(champion, challenger)
+    if rule.guards.slices:
+        guarded += guards.check_slices(
+            kind, *shared_rows(kind, ours, theirs), level=rule.significance, resampling=challenger.resampling
+        )
+    return decision.guarded(guarded)
+
+
+def is_fresher(client: MlflowClient, version: Found, champion: Found) -> bool:
+    """Whether a version has learned from newer data than the champion.
+
+    Its training data are others, and the registry first saw them after the champion's: going back to old data is not
+    fresher. False where one of the two does not say what it has learned from.
+    """
+    first: dict[str, int] = {}
+    by_version = {}
+    for one in client.search_model_versions(f"name = '{version.name}'"):
+        data = one.tags.get(TRAIN_DATA, "")
+        by_version[str(one.version)] = data
+        first[data] = min(int(one.version), first.get(data, int(one.version)))
+    mine, theirs = by_version.get(version.version, ""), by_version.get(champion.version, "")
+    return bool(mine and theirs) and first[mine] > first[theirs]
+
+
+def _rows_of(
+    champion: Found, challenger: Challenger, ours: list[Row], say: Callable[[str], None]
+) -> tuple[list[Row] | None, str]:
+    """The champion's rows on the challenger's test items, as far as they can be had, and a note for the reason."""
+    stored = _stored_rows(champion)
+    if stored is not None and _same_items(challenger.description["kind"], ours, stored):
+        return stored, ""
+    why = "the test data changed" if stored is not None else "it has no test rows"
+    told = f"{champion.name}: version {champion.version} is scored on the present test split, for {why}"
+    try:
+        kept = _rescored(champion, challenger, lambda: say(told))
+    except (TrialFailed, UserError) as error:
+        return stored, f"; version {champion.version} could not be scored anew ({error})"
+    return kept, f"; version {champion.version} was scored anew on the present test split"
+
+
+def _same_items(kind: Any, ours: list[Row], theirs: list[Row]) -> bool:
+    by_id = {row["id"]: row for row in theirs}
+    return len(ours) == len(by_id) and all(
+        row["id"] in by_id and differing_key(kind, row, by_id[row["id"]]) is None for row in ours
     )
 
 
-def _rows(version: Found) -> list[dict[str, Any]] | None:
+def _rescored(champion: Found, challenger: Challenger, announce: Callable[[], None]) -> list[Row]:
+    """The champion's rows on the present test split: those that are kept, or new ones.
+
+    Raises:
+        UserError: the test split is not here, or the champion's package cannot be had.
+        TrialFailed: it cannot be loaded or run.
+    """
+    test, root = challenger.description["test_corpus"], challenger.root
+    folder = root / layout.corpus(test["name"])
+    corpus = PreparedCorpus(folder)
+    if package.test_sha256(corpus.manifest) != test["sha256"]:
+        raise UserError(f"the prepared corpus '{test['name']}' is no longer the one of the test")
+    evaluation = challenger.params.evaluation
+    key = storage.fingerprint(
+        {
+            "champion": champion.fingerprint,
+            "test": test["sha256"],
+            "evaluation": dataclasses.asdict(evaluation),
+            "code": _code(),
+        }
+    )
+    place = root / RESCORED / champion.name
+    kept = place / f"{key[:32]}.jsonl"
+    if not kept.is_file():
+        announce()
+        model = champion_package(champion, challenger.execution.tracking_uri, root)
+        place.mkdir(parents=True, exist_ok=True)
+        for older in place.glob("*.jsonl"):
+            older.unlink()
+        trial.score(model, folder, evaluation, challenger.execution, kept)
+    return read_rows(kept)
+
+
+def _code() -> dict[str, str]:
+    """The code by which a model is scored, beside that of the model itself."""
+    home = Path(__file__).parent.parent
+    files = [path for room in _CODE for path in sorted((home / room).rglob("*.py"))]
+    return {path.relative_to(home).as_posix(): storage.sha256_file(path) for path in files}
+
+
+def _stored_rows(version: Found) -> list[Row] | None:
     """The test rows in a version's package; None when it has none."""
     from mlflow.artifacts import download_artifacts, list_artifacts
 
@@ -68,3 +198,40 @@ def _rows(version: Found) -> list[dict[str, Any]] | None:
         return None
     with tempfile.TemporaryDirectory() as folder:
         return read_rows(download_artifacts(artifact_uri=f"{inside}/{package.ROWS}", dst_path=folder))
+
+
+def _by_package(champion: Found, challenger: Challenger) -> list[Guard]:
+    """The guards of time and size, for which the champion's package is brought here."""
+    chosen = challenger.params.promotion.guards
+    if not (chosen.latency or chosen.size):
+        return []
+    try:
+        folder = champion_package(champion, challenger.execution.tracking_uri, challenger.root)
+    except UserError as error:
+        words = f"latency and size not compared: version {champion.version} cannot be brought here ({error})"
+        return [Guard("latency", None, None, None, False, words)]
+
+    def times(first: Path, second: Path) -> dict[str, Any]:
+        settings = {"max_tokens": _NEW_TOKENS, "temperature": 0.0} if champion.kind == "language_model" else {}
+        try:
+            return trial.times(first, second, _texts(challenger), settings, challenger.execution)
+        except TrialFailed as error:
+            return {"failed": "both", "why": str(error)}
+
+    found = guards.check_size(chosen, folder, challenger.folder)
+    return guards.check_latency(chosen, folder, challenger.folder, times) + found
+
+
+def _texts(challenger: Challenger) -> list[str]:
+    """Texts to be timed on: of the test split, spread over it; the package's examples where there is none here."""
+    try:
+        records = list(
+            PreparedCorpus(challenger.root / layout.corpus(challenger.description["test_corpus"]["name"])).records(
+                "test"
+            )
+        )
+    except (UserError, OSError):
+        records = []
+    chosen = [records[i] for i in spread(len(records), _TEXTS)]
+    texts = [(record.get("source") or record.get("text") or "")[:_CHARACTERS] for record in chosen]
+    return texts or challenger.description["example"]["input"] or ["a"]

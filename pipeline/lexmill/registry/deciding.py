@@ -15,7 +15,7 @@ from lexmill.execution import Execution
 from lexmill.params import Params
 from lexmill.registry import champion as alias
 from lexmill.registry import decisions, lookup, record
-from lexmill.registry.comparing import compared
+from lexmill.registry.comparing import Challenger, compared
 from lexmill.registry.lookup import DECISION, Found
 from lexmill.registry.promotion import Decision
 from lexmill.tracking.store import locked, opened, sqlite_path
@@ -78,17 +78,27 @@ class Judge:
     """Decides about versions by the choices and settings of one publish.
 
     Attributes:
+        say: told what takes its time.
         approve: asked before the alias moves from a champion to a version that won; None: nobody is asked.
     """
 
     params: Params
     execution: Execution
     root: Path
+    say: Callable[[str], None]
     approve: Approve | None = None
 
     def settle(self, client: MlflowClient, case: Case) -> Outcome | Proposal:
         """Decide about a version and do it; only a proposal where a person is to be asked first."""
-        decision, champion = compared(client, self.params, case.folder, case.description, case.found)
+        challenger = Challenger(
+            found=case.found,
+            folder=case.folder,
+            description=case.description,
+            params=self.params,
+            execution=self.execution,
+            root=self.root,
+        )
+        decision, champion = compared(client, challenger, self.say)
         if self.approve is not None and decision.promote and champion is not None:
             found = case.found
             client.set_terminated(found.run_id, "FINISHED")

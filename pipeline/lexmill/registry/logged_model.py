@@ -7,7 +7,8 @@ from importlib.metadata import version as installed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill.registry.lookup import FINGERPRINT, KIND, Found
+from lexmill import storage
+from lexmill.registry.lookup import FINGERPRINT, KIND, TRAIN_DATA, Found
 from lexmill.registry.predictor import defaults
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def register(client: MlflowClient, run: Run, model: LoggedModel, description: di
             FINGERPRINT: description["fingerprint"],
             KIND: description["kind"],
             "lexmill.test_sha256": description["test_corpus"]["sha256"],
+            TRAIN_DATA: storage.fingerprint(description["train_corpora"]),
         },
         model_id=model.model_id,
     )

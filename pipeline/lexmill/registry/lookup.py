@@ -22,6 +22,7 @@ CHAMPION = "champion"
 FINGERPRINT = "lexmill.fingerprint"
 KIND = "lexmill.kind"
 DECISION = "lexmill.decision"
+TRAIN_DATA = "lexmill.train_data"
 
 
 @dataclass(frozen=True)

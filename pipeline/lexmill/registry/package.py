@@ -58,6 +58,7 @@ def write(params: Params, kind: Kind, name: str, root: str | Path = ".") -> Path
         "params": _params(params, of, name),
         "metrics": _metrics(params, of, name, root),
         "test_corpus": _test_corpus(of.models(params)[name].corpus, root),
+        "train_corpora": _train_corpora(of.models(params)[name], root),
         "example": _example(kind, name, root),
         "rows": ROWS,
     }
@@ -211,11 +212,32 @@ def _config(entry: Any, name: str, root: Path) -> dict[str, Any]:
 def _test_corpus(corpus: str, root: Path) -> dict[str, Any]:
     """What the model was tested on: the corpus's name, the counts of its test split and a hash of its shards."""
     manifest = _read(root / layout.corpus(corpus) / "manifest.json", "the corpus's counts")
-    test = manifest["splits"]["test"]
     return {
         "name": corpus,
         "counts": {split: _counts(manifest["splits"][split]) for split in sorted(manifest["splits"])},
-        "sha256": storage.fingerprint([shard["sha256"] for shard in test["shards"]]),
+        "sha256": test_sha256(manifest),
+    }
+
+
+def test_sha256(manifest: dict[str, Any]) -> str:
+    """What identifies the test split of a prepared corpus: a hash over its shards, from the corpus's manifest."""
+    return _split_sha256(manifest, "test")
+
+
+def _split_sha256(manifest: dict[str, Any], split: str) -> str:
+    return storage.fingerprint([shard["sha256"] for shard in manifest["splits"][split]["shards"]])
+
+
+def _train_corpora(entry: Any, root: Path) -> dict[str, Any]:
+    """What identifies the data that a model learned from: corpus -> its amount and a hash of it."""
+    if getattr(entry, "train", entry.corpus) == entry.corpus:
+        manifest = _read(root / layout.corpus(entry.corpus) / "manifest.json", "the corpus's counts")
+        records = manifest["splits"]["train"].get("records", 0)
+        return {entry.corpus: {"records": records, "sha256": _split_sha256(manifest, "train")}}
+    mixture = _read(root / layout.tokens(entry.train, entry.tokenizer) / "manifest.json", "the mixture's tokens")
+    return {
+        corpus: {"tokens": member["train_tokens"], "sha256": member["corpus_fingerprint"]}
+        for corpus, member in mixture["members"].items()
     }
 
 

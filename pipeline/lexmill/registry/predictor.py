@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lexmill.decoding import settings
 from lexmill.decoding.settings import Sampling
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 _BATCH_TOKENS = 8192
+_Settings = TypeVar("_Settings")
 
 
 def defaults(description: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,21 +116,17 @@ class Predictor:
 
     @staticmethod
     def _sampling(chosen: Mapping[str, Any]) -> Sampling:
-        faults: list[str] = []
-        found = build(Sampling, chosen, faults)
-        if found is None:
-            raise UserErrors(faults)
-        return found
+        return _built(Sampling, chosen)
+
+    @property
+    def beam(self) -> BeamSearch:
+        """How a translator searches where nothing else is asked for."""
+        return _built(BeamSearch, self.config["beam"])
 
     def _translate(self, lines: Sequence[str], chosen: dict[str, Any]) -> list[str]:
         from lexmill.decoding.translate import translate_lines
 
-        faults: list[str] = []
-        configured = build(BeamSearch, self.config["beam"], faults)
-        beam_size = build(BeamSearch, chosen, faults)
-        if configured is None or beam_size is None:
-            raise UserErrors(faults)
-        beam = replace(configured, beam_size=beam_size.beam_size)
+        beam = replace(self.beam, beam_size=_built(BeamSearch, chosen).beam_size)
         return [found.text for found in translate_lines(self.module, self.tokenizer, lines, beam, _BATCH_TOKENS)]
 
     def _classify(self, texts: Sequence[str]) -> list[dict[str, Any]]:
@@ -143,6 +140,14 @@ class Predictor:
             scores = {label: float(chance) for label, chance in zip(labels, row, strict=True)}
             found.append({"label": labels[best], "score": float(row[best]), "scores": scores})
         return found
+
+
+def _built(of: type[_Settings], values: Mapping[str, Any]) -> _Settings:
+    faults: list[str] = []
+    found = build(of, values, faults)
+    if found is None:
+        raise UserErrors(faults)
+    return found
 
 
 def _check_texts(texts: Sequence[str]) -> None:

@@ -4,15 +4,15 @@ The first version does. Later the alias moves only when the new version is bette
 same test items, beyond chance. Nightly comparisons add up: at a level of 0.05 each, a year of retraining without any
 gain would promote eighteen times. So `promotion.significance` is the chance of a false promotion in a year, spent in
 equal parts over `tests_per_year` comparisons; the price is power, so the chance to find a gain of the size
-`promotion.gain` is told with each decision.
+`promotion.gain` is told with each decision. Who has won is then held to the guards (`guards`).
 
 A model of fresher data may replace an equal one where `promotion.fresher_margin` is above 0: when it is worse by less
 than this share of the champion's figure, beyond chance (a non-inferiority test, one-sided, at the same level).
 
 The same test items: rows with the same id and the same contents. When the test split has grown or lost items since the
-champion was tested, the two are compared on the items they share, which is fair because splits are sticky: neither
-has trained on them. Below a half shared, nothing is decided and the champion stays; the champion is never scored again
-here, for that costs an evaluation and the old model's code.
+champion was tested, the champion is scored anew on the present one (`comparing`). Where that cannot be, the two are
+compared on the items they share, which is fair because splits are sticky: neither has trained on them; below a half
+shared, nothing is decided and the champion stays.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.significance import Comparison, Kind, compare, differing_key
 from lexmill.params import Promotion
+from lexmill.registry.guards import Guard
 from lexmill.results import figure
 
 _LEAST_SHARED = 0.5
@@ -41,6 +42,8 @@ class Decision:
         level: what p had to be below.
         power: the chance that a true gain of `promotion.gain` is found.
         least_gain: the true gain that is found with a chance of 0.8, in the metric's unit.
+        fresher: whether the version has learned from newer data than the champion.
+        guards: what was held to the guards, where it won.
     """
 
     promote: bool
@@ -49,6 +52,8 @@ class Decision:
     level: float | None = None
     power: float | None = None
     least_gain: float | None = None
+    fresher: bool = False
+    guards: tuple[Guard, ...] = ()
 
     @property
     def word(self) -> str:
@@ -58,7 +63,17 @@ class Decision:
         """For a JSON file; a figure that is not finite becomes text."""
         comparison = None if self.comparison is None else _finite(dataclasses.asdict(self.comparison))
         told = {"level": self.level, "power": self.power, "least_gain": self.least_gain}
-        return {"promote": self.promote, "reason": self.reason, "comparison": comparison, **_finite(told)}
+        guards = [_finite(dataclasses.asdict(guard)) for guard in self.guards]
+        decided = {"promote": self.promote, "reason": self.reason, "fresher": self.fresher}
+        return {**decided, "comparison": comparison, "guards": guards, **_finite(told)}
+
+    def guarded(self, guards: Sequence[Guard]) -> Decision:
+        """The decision with what its guards say: one that got worse keeps the alias where it is."""
+        worse = [guard.words for guard in guards if guard.worse]
+        if not worse:
+            return dataclasses.replace(self, guards=tuple(guards))
+        reason = f"a guarded metric got worse: {'; '.join(worse)}; the test itself said {self.reason}"
+        return dataclasses.replace(self, promote=False, reason=reason, guards=tuple(guards))
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
@@ -89,13 +104,13 @@ def decide(
         fresher: whether the challenger has learned from newer data than the champion.
     """
     who = f"version {champion_version}"
-    shared, theirs = _shared(kind, challenger, champion)
+    shared, theirs = shared_rows(kind, challenger, champion)
     most = max(len(challenger), len(champion))
     if not shared or len(shared) < _LEAST_SHARED * most:
         return Decision(
             False,
             f"the test data changed: only {len(shared):,} of {most:,} items are those that {who} was tested on,"
-            " too few to compare; set the alias by hand if you want the new one",
+            " too few to compare; `lexmill promote` if you want the new one",
         )
     try:
         found = compare(kind, shared, theirs, resampling, level=rule.level)
@@ -111,7 +126,7 @@ def decide(
     told = f"a gain of {figure(gain)} is found with a chance of {power:.0%}"
 
     def decided(promote: bool, reason: str) -> Decision:
-        return Decision(promote, f"{reason}; {told}", found, rule.level, power, least)
+        return Decision(promote, f"{reason}; {told}", found, rule.level, power, least, fresher)
 
     if found.better and found.p_value < rule.level:
         return decided(True, f"better: {beside}")
@@ -122,7 +137,7 @@ def decide(
     return decided(False, f"{'worse' if found.worse else 'no better'}: {beside}")
 
 
-def _shared(kind: Kind, challenger: Sequence[Row], champion: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+def shared_rows(kind: Kind, challenger: Sequence[Row], champion: Sequence[Row]) -> tuple[list[Row], list[Row]]:
     """The rows of the items that both were tested on, in the challenger's order."""
     by_id = {row["id"]: row for row in champion}
     pairs = [

@@ -71,7 +71,7 @@ def publish_all(
             for outcome in done:
                 say(outcome.sentence)
             return done
-    judge = Judge(params, execution, root, approve)
+    judge = Judge(params, execution, root, say, approve)
     published: dict[str, Outcome] = {}
     asked: list[tuple[Case, Proposal]] = []
     with only_one(uri, root), opened(uri, root) as client:

@@ -13,12 +13,10 @@ from typing import Any
 
 from lexmill import layout, params, progress, storage
 from lexmill.corpora.prepared import PreparedCorpus
-from lexmill.decoding.classify import classify_texts
 from lexmill.evaluation import plots
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.classification import (
     all_labels,
-    classifier_row,
     confusion,
     confusion_counts,
     row_loss,
@@ -26,6 +24,7 @@ from lexmill.evaluation.classification import (
     worst,
 )
 from lexmill.evaluation.device import evaluation_device
+from lexmill.evaluation.measure_classifier import classified
 from lexmill.evaluation.rows import Row, spread, write_rows
 from lexmill.execution import load_execution
 from lexmill.models import folder as model_folder
@@ -35,7 +34,6 @@ from lexmill.strict import pick
 
 STAGE = "evaluate_classifier"
 SAMPLES, WORST = 20, 20
-CHUNK = 512  # texts between two signs of progress; an answer does not depend on the texts around it
 
 
 def main(name: str) -> None:
@@ -48,14 +46,8 @@ def main(name: str) -> None:
     module = module.to(evaluation_device(load_execution()))
 
     records = list(corpus.records("test"))
-    rows: list[Row] = []
     with progress.bar(f"evaluate {name}", len(records)) as bar:
-        for start in range(0, len(records), CHUNK):
-            chunk = records[start : start + CHUNK]
-            texts = [record["text"] for record in chunk]
-            found = classify_texts(module, tokenizer, texts, config["max_tokens"], evaluation.batch_tokens)
-            rows += [classifier_row(record, config["labels"], p) for record, p in zip(chunk, found, strict=True)]
-            bar.update(len(chunk))
+        rows = classified(module, tokenizer, config, records, evaluation, advance=bar.update)
     how = Resampling(evaluation.bootstrap_samples, evaluation.confidence, choices.data_seed)
     figures = summarise(rows, corpus.unit, how)
 

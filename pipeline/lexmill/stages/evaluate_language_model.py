@@ -18,9 +18,10 @@ from lexmill.decoding.settings import Sampling
 from lexmill.evaluation import plots
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.device import evaluation_device
-from lexmill.evaluation.language_model import OffsetEncoder, loss_by_position, score_documents, summarise
+from lexmill.evaluation.language_model import loss_by_position, summarise
+from lexmill.evaluation.measure_language_model import scored
 from lexmill.evaluation.rows import Row, write_rows
-from lexmill.evaluation.scoring import Floats, NetworkScorer
+from lexmill.evaluation.scoring import Floats
 from lexmill.execution import load_execution
 from lexmill.models import folder as model_folder
 from lexmill.stages.entry import run_stage
@@ -40,11 +41,10 @@ def main(name: str) -> None:
     tokenizer = tokenizers.load(folder / model_folder.TOKENIZER)
     module: Any = loaded.to(evaluation_device(load_execution()))
 
-    scorer = NetworkScorer(module, module.context, tokenizer.eos_id, evaluation.batch_tokens, evaluation.overlap)
     rows: list[Row] = []
     scores: list[Floats] = []
     with progress.bar(f"evaluate {name}", corpus.count("test")) as bar:
-        for document in score_documents(corpus.records("test"), OffsetEncoder(tokenizer), scorer):
+        for document in scored(module, tokenizer, corpus, evaluation):
             rows += document.rows
             scores.append(document.log_probabilities)
             bar.update(1)

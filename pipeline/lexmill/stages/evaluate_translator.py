@@ -13,12 +13,12 @@ from typing import Any
 
 from lexmill import layout, params, progress, storage, tokenizers
 from lexmill.corpora.prepared import PreparedCorpus
-from lexmill.decoding.translate import translate_lines
 from lexmill.evaluation import plots
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.device import evaluation_device
+from lexmill.evaluation.measure_translator import translated
 from lexmill.evaluation.rows import spread, write_rows
-from lexmill.evaluation.translation import summarise, translator_rows
+from lexmill.evaluation.translation import summarise
 from lexmill.execution import load_execution
 from lexmill.models import folder as model_folder
 from lexmill.stages.entry import run_stage
@@ -26,7 +26,6 @@ from lexmill.strict import pick
 
 STAGE = "evaluate_translator"
 SAMPLES = 40
-CHUNK = 256  # lines between two signs of progress; a translation does not depend on the lines around it
 
 
 def main(name: str) -> None:
@@ -40,20 +39,10 @@ def main(name: str) -> None:
     module: Any = loaded.to(evaluation_device(load_execution()))
 
     records = list(corpus.records("test"))
-    # Lines of like length together: a chunk then wastes little on padding.
-    order = sorted(range(len(records)), key=lambda i: (len(records[i]["source"]), i))
-    hypotheses = [""] * len(records)
-    truncated = 0
     with progress.bar(f"translate {name}", len(records)) as bar:
-        for start in range(0, len(order), CHUNK):
-            chunk = order[start : start + CHUNK]
-            lines = [records[i]["source"] for i in chunk]
-            found = translate_lines(module, tokenizer, lines, chosen.beam, evaluation.batch_tokens)
-            for i, translation in zip(chunk, found, strict=True):
-                hypotheses[i] = translation.text
-                truncated += translation.truncated
-            bar.update(len(chunk))
-    rows = translator_rows(records, hypotheses, target)
+        rows, truncated = translated(
+            module, tokenizer, records, chosen.beam, evaluation, language=target, advance=bar.update
+        )
     how = Resampling(evaluation.bootstrap_samples, evaluation.confidence, choices.data_seed)
     figures = summarise(rows, corpus.unit, how, target)
     figures["truncated_sources"] = truncated

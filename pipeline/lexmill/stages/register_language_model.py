@@ -1,8 +1,8 @@
 """Package a language model with its tokenizer, figures and card.
 
 Reads   artifacts/models/<name>/, artifacts/predictions/<name>/rows.jsonl, artifacts/corpora/<corpus>/manifest.json,
-        metrics/pretrain/<name>.json, metrics/evaluate_language_model/<name>.json, metrics/floor_language_model/,
-        reports/samples/<name>.json
+        artifacts/tokens/<train>-<tokenizer>/manifest.json, metrics/pretrain/<name>.json,
+        metrics/evaluate_language_model/<name>.json, metrics/floor_language_model/, reports/samples/<name>.json
 Writes  artifacts/packages/<name>/
 Identity: params `language_models.<name>`, the corpus and what else it names, the seeds; the files above; registry/.
 Cost: one copy and one hash of the model; no model is run.

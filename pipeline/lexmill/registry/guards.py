@@ -1,0 +1,156 @@
+"""What must not get worse when a better model becomes champion: its time, its size, each part of the test.
+
+A better mean can hide a worse part, a model of twice the time, or one that no longer fits. So a version that won is
+held to `promotion.guards`, and one guard that says "worse" keeps the alias where it is:
+
+* latency: the median, and the 95th percentile, over texts of the test split, of the time to answer one text, both
+  models in one process and in turns; worse above `latency` times the champion's;
+* size: the bytes of the model folder (weights, tokenizer, config); worse above `size` times the champion's;
+* slices: the main figure on each part of the test split: of a classifier each label, of a language model each group
+  where there are few, else short, middle and long items. A part is worse where the paired test finds it at
+  `promotion.significance`, by Holm's method over the parts. The level is not spent over the year as that of a promotion
+  is: a guard that errs costs a day, not a worse model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lexmill.evaluation.bootstrap import Resampling
+from lexmill.evaluation.rows import Row
+from lexmill.evaluation.significance import Comparison, Kind, compare
+from lexmill.params import Guards
+from lexmill.registry import package
+from lexmill.results import figure
+
+Times = Callable[[Path, Path], dict[str, Any]]  # champion, challenger -> seconds a text of each
+_MOST_GROUPS = 12  # more parts than that say little each
+
+
+@dataclass(frozen=True)
+class Guard:
+    """One guarded metric: both models' figures and whether the challenger got worse.
+
+    `limit` is the most that the challenger's figure may be (latency, size), or the p-value below which a worse part
+    of the test counts (slices); the figures are None where nothing could be measured.
+    """
+
+    name: str
+    champion: float | None
+    challenger: float | None
+    limit: float | None
+    worse: bool
+    words: str
+
+
+def check_latency(guards: Guards, champion: Path, challenger: Path, times: Times) -> list[Guard]:
+    """The guards of time; none where the params switch them off.
+
+    Args:
+        champion, challenger: the packages.
+        times: measures both.
+    """
+    if not guards.latency:
+        return []
+    found = times(champion, challenger)
+    if "failed" in found:
+        worse = found["failed"] == "challenger"
+        who = {"challenger": "it does not answer", "champion": "latency not compared: the champion does not answer"}
+        words = f"{who.get(found['failed'], 'latency could not be measured')} ({found['why']})"
+        return [Guard("latency", None, None, None, worse, words)]
+    guarded = []
+    for name, share in (("median latency", 50), ("95th percentile latency", 95)):
+        old, new = (float(np.percentile(found[which], share)) for which in ("champion", "challenger"))
+        guarded.append(_ratio(name, old, new, guards.latency, lambda seconds: f"{figure(1000 * seconds)} ms"))
+    return guarded
+
+
+def check_size(guards: Guards, champion: Path, challenger: Path) -> list[Guard]:
+    """The guard of size; none where the params switch it off."""
+    if not guards.size:
+        return []
+    old, new = (_bytes(folder / package.MODEL) for folder in (champion, challenger))
+    return [_ratio("size", old, new, guards.size, lambda count: f"{figure(count / 1e6)} MB")]
+
+
+def _bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _ratio(name: str, old: float, new: float, most: float, shown: Callable[[float], str]) -> Guard:
+    worse = new > most * old
+    ratio = new / old if old else math.inf
+    words = f"{name} {shown(new)} against {shown(old)}, {ratio:.2f} times (at most {most:g})"
+    return Guard(name, float(old), float(new), most * old, worse, words)
+
+
+def check_slices(
+    kind: Kind, challenger: Sequence[Row], champion: Sequence[Row], level: float, resampling: Resampling
+) -> list[Guard]:
+    """The guards of the parts of the test split.
+
+    Args:
+        challenger, champion: rows of the same items, in the same order.
+        level: the chance that any part is called worse where none is.
+    """
+    parts = slices(kind, challenger)
+    if len(parts) < 2:
+        return []
+    compared = {
+        name: compare(
+            kind,
+            [challenger[i] for i in places],
+            [champion[i] for i in places],
+            resampling,
+            level=level / len(parts),
+        )
+        for name, places in parts.items()
+    }
+    limits = _holm({name: found.p_value for name, found in compared.items()}, level)
+    return [_slice(name, found, limits.get(name)) for name, found in compared.items()]
+
+
+def _holm(p_values: dict[str, float], level: float) -> dict[str, float]:
+    """The parts whose difference holds by Holm's step-down method, each with the level it had to be below."""
+    found = {}
+    for rank, name in enumerate(sorted(p_values, key=lambda key: p_values[key])):
+        limit = level / (len(p_values) - rank)
+        if not p_values[name] < limit:
+            break
+        found[name] = limit
+    return found
+
+
+def _slice(name: str, found: Comparison, limit: float | None) -> Guard:
+    worse = found.worse and limit is not None
+    words = (
+        f"{found.metric.replace('_', ' ')} on {name} {figure(found.challenger)} against {figure(found.champion)},"
+        f" p = {found.p_value:.3g}"
+    )
+    return Guard(f"slice {name}", found.champion, found.challenger, limit, worse, words)
+
+
+def slices(kind: Kind, rows: Sequence[Row]) -> dict[str, list[int]]:
+    """The parts of a test split, as places in its rows; all rows are in one part."""
+    found: dict[str, list[int]] = {}
+    if kind == "classifier":
+        for i, row in enumerate(rows):
+            found.setdefault(f"label {row['label']}", []).append(i)
+        return found
+    groups = {row["group"] for row in rows}
+    if kind == "language_model" and 2 <= len(groups) <= _MOST_GROUPS:
+        for i, row in enumerate(rows):
+            found.setdefault(str(row["group"]), []).append(i)
+        return found
+    lengths = [row["bytes"] if kind == "language_model" else len(row["source"]) for row in rows]
+    order = sorted(range(len(rows)), key=lambda i: lengths[i])
+    named = zip(
+        ("short items", "middle items", "long items"), np.array_split(np.array(order, dtype=int), 3), strict=True
+    )
+    return {name: sorted(int(i) for i in part) for name, part in named if len(part)}

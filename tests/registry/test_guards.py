@@ -1,0 +1,136 @@
+"""What must not get worse when a better model becomes champion."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lexmill.evaluation.bootstrap import Resampling
+from lexmill.params import Guards
+from lexmill.registry.guards import check_latency, check_size, check_slices, slices
+from lexmill.registry.promotion import Decision
+from lexmill.registry.trial import ROUNDS, interleaved
+
+from .conftest import rows_of
+
+Row = dict[str, Any]
+HOW = Resampling(200, 0.95, 1)
+
+
+class Clock:
+    """Time that passes only where a model says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_both_are_timed_in_turns_and_noise_that_passes_is_left_out() -> None:
+    clock, order = Clock(), list[str]()
+    noise = iter([0.0, 5.0, 0.0, 0.0, 7.0, 0.0] * 100)
+
+    def model(name: str, seconds: float) -> Any:
+        def answer(text: str) -> None:
+            order.append(name)
+            clock.now += seconds * len(text) + next(noise)
+
+        return answer
+
+    champion, challenger = interleaved(model("old", 1.0), model("new", 2.0), ["a", "bb", "cc"], clock)
+    assert champion == [1.0, 2.0, 2.0]
+    assert challenger == [2.0, 4.0, 4.0]
+    timed = order[4:]  # behind the warm-up
+    assert len(timed) == 2 * 3 * ROUNDS
+    assert timed[:6] == ["old", "new"] * 3
+    assert timed[6:12] == ["new", "old"] * 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "worse"),
+    [
+        ([1.0] * 20, [1.4] * 20, [False, False]),
+        ([1.0] * 20, [1.6] * 20, [True, True]),
+        ([1.0] * 20, [1.0] * 18 + [3.0] * 2, [False, True]),  # only the slowest answers
+    ],
+)
+def test_median_and_slowest_answers_have_a_limit(old: list[float], new: list[float], worse: list[bool]) -> None:
+    found = check_latency(Guards(), Path("a"), Path("b"), lambda *_: {"champion": old, "challenger": new})
+    assert [guard.worse for guard in found] == worse
+    assert [guard.name for guard in found] == ["median latency", "95th percentile latency"]
+    assert "times (at most 1.5)" in found[0].words
+    assert check_latency(Guards(latency=0), Path("a"), Path("b"), lambda *_: {}) == []
+
+
+def test_a_model_that_does_not_answer_is_held_back_and_a_champion_that_does_not_holds_nothing_back() -> None:
+    for failed in ("challenger", "champion", "both"):
+        (guard,) = check_latency(
+            Guards(), Path("a"), Path("b"), lambda *_, f=failed: {"failed": f, "why": "KeyError: x"}
+        )
+        assert guard.worse == (failed == "challenger")
+        assert "KeyError: x" in guard.words
+
+
+def test_the_model_folder_has_a_limit(tmp_path: Path) -> None:
+    for name, count in (("old", 100), ("same", 150), ("large", 151)):
+        (tmp_path / name / "model" / "tokenizer").mkdir(parents=True)
+        (tmp_path / name / "model" / "tokenizer" / "w").write_bytes(b"x" * count)
+        (tmp_path / name / "rows.jsonl").write_bytes(b"x" * 10_000)  # the test grows, not the model
+    worse = [check_size(Guards(), tmp_path / "old", tmp_path / name)[0].worse for name in ("same", "large")]
+    assert worse == [False, True]
+    assert check_size(Guards(size=0), tmp_path / "old", tmp_path / "large") == []
+
+
+def test_the_parts_of_a_test_split() -> None:
+    tickets = slices("classifier", rows_of("tickets", 0.5))
+    assert {name: len(places) for name, places in tickets.items()} == {"label billing": 30, "label other": 30}
+    pairs = rows_of("en_de", 0.5)
+    for i, row in enumerate(pairs):
+        row["source"] = "x" * (i % 30)
+    thirds = slices("translator", pairs)
+    assert list(thirds) == ["short items", "middle items", "long items"]
+    assert sorted(i for places in thirds.values() for i in places) == list(range(60))
+    assert max(len(pairs[i]["source"]) for i in thirds["short items"]) <= 10
+    plays = rows_of("gpt", 0.5)
+    assert list(slices("language_model", plays)) == list(thirds)  # thirty groups
+    for i, row in enumerate(plays):
+        row["group"] = f"play {i % 3}"
+    assert list(slices("language_model", plays)) == ["play 0", "play 1", "play 2"]
+    assert slices("translator", pairs[:1]) == {"short items": [0]}
+
+
+def _tickets(right: dict[str, float], seed: int = 0) -> list[Row]:
+    """600 tickets of four queues; how often each queue's are right."""
+    draw, labels = random.Random(seed), list(right)
+    rows = []
+    for i in range(600):
+        label = labels[i % len(labels)]
+        predicted = label if draw.random() < right[label] else "none"
+        rows.append({"id": f"t{i}", "group": f"g{i}", "label": label, "predicted": predicted, "probabilities": {}})
+    return rows
+
+
+def test_a_label_that_got_worse_is_found_behind_a_better_mean() -> None:
+    old = _tickets({"a": 0.5, "b": 0.5, "c": 0.5, "d": 0.9})
+    new = _tickets({"a": 0.9, "b": 0.9, "c": 0.9, "d": 0.5}, seed=1)
+    found = {guard.name: guard for guard in check_slices("classifier", new, old, 0.05, HOW)}
+    assert {name for name, guard in found.items() if guard.worse} == {"slice label d"}
+    assert found["slice label d"].words.startswith("accuracy on label d 0.")
+    decision = Decision(True, "better: accuracy ...").guarded(list(found.values()))
+    assert not decision.promote
+    assert decision.reason.startswith("a guarded metric got worse: accuracy on label d")
+    assert decision.reason.endswith("the test itself said better: accuracy ...")
+    assert len(decision.plain()["guards"]) == 4
+    assert Decision(True, "better").guarded([found["slice label a"]]).promote
+
+
+def test_equal_models_are_rarely_held_back_by_one_of_many_parts() -> None:
+    """Holm's method: with 12 labels and no difference, at most 5 of 100 comparisons may find a worse one."""
+    right = {chr(97 + i): 0.7 for i in range(12)}
+    held = 0
+    for night in range(60):
+        old, new = _tickets(right, 2 * night), _tickets(right, 2 * night + 1)
+        held += any(guard.worse for guard in check_slices("classifier", new, old, 0.05, Resampling(200, 0.95, night)))
+    assert held <= 6  # 1.5 are to be expected (half of the differences are for the better); more than 6: p < 0.002
