@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Literal
 
 from lexmill.errors import UserError, UserErrors
+from lexmill.launching.settings import Duration, Kubernetes, Slurm, StageSettings, faults_of
 from lexmill.params import read_yaml
 from lexmill.strict import build, nearest, spec
+from lexmill.workers.settings import DataWorkers
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,15 @@ class Execution:
     )
     tracking_uri: str = spec("the MLflow store or server", "sqlite:///mlflow.db")
     publish: bool = spec("publish registered models to MLflow at the end of a run", True)
+    data: DataWorkers = spec("who prepares and encodes large corpora", DataWorkers())
+    stages: dict[str, StageSettings] = spec(
+        "where stages run and with what: by stage (`pretrain@gpt`), by group (`pretrain`), or `default`", factory=dict
+    )
+    slurm: Slurm = spec("for the launcher of that name", Slurm())
+    kubernetes: Kubernetes = spec("for the launcher of that name", Kubernetes())
+    poll_seconds: float = spec("time between looks at a job that runs elsewhere", 5.0, unit="seconds", above=0)
+    orphan_time: Duration = spec("how long a job elsewhere goes on when nobody waits for it any more", Duration(120))
+    lease_root: str = spec("where GPUs and cores are leased, for all workspaces of a machine", "/tmp/lexmill-leases")
 
     @property
     def world(self) -> int:
@@ -119,7 +130,11 @@ class Execution:
             )
         if self.compile:
             found += self._compiler_faults()
-        return found
+        if self.orphan_time.seconds == 0:
+            found.append("orphan_time: 0 would end every job at once; give a time, such as '2 minutes'")
+        if not self.lease_root.strip():
+            found.append("lease_root: it is empty; give a folder, such as /tmp/lexmill-leases")
+        return found + faults_of(self.stages, accelerator=self.accelerator, devices=self.devices, nodes=self.nodes)
 
     def _compiler_faults(self) -> list[str]:
         if self.accelerator == "mps":

@@ -7,6 +7,10 @@ it with its exit code and its sentences alone; Ctrl-C gives 130; SIGTERM gives 1
 thread unless the stage installs a handler of its own); anything else is our bug: a traceback and 1. DVC turns every
 code into 255, so the code is also left in .lexmill/status/ under the stage's address.
 
+A stage runs where the execution settings say (`lexmill.launching`): here, with GPUs and cores of its own if it is to
+have them and no longer than its time; or elsewhere, and then this process submits it, streams its log, waits, and ends
+as it ended.
+
 A stage that DVC started ends when that DVC process is gone: `kill -9` of dvc would leave the stage running, and the
 next `dvc repro` would start a second one beside it.
 """
@@ -20,16 +24,17 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack
 from importlib.util import find_spec
 from types import FrameType
 from typing import Any, NoReturn
 
-from lexmill import execution, params, workspace
+from lexmill import execution, params, progress, workspace
 from lexmill.errors import (
     EXIT_BUG,
     EXIT_DONE,
     EXIT_INTERRUPTED,
+    EXIT_RETRY,
     EXIT_TERMINATED,
     LexmillError,
     Terminated,
@@ -37,6 +42,11 @@ from lexmill.errors import (
     UserErrors,
     machine_fault,
 )
+from lexmill.launching import leases
+from lexmill.launching.deadline import deadline
+from lexmill.launching.drive import JobEnded, run_elsewhere
+from lexmill.launching.job import JobFolder, watch_submitter
+from lexmill.launching.place import Place, place_of
 from lexmill.quiet import quieten
 
 _FETCHING = ("fetch", "checkpoint")
@@ -60,19 +70,79 @@ def run_stage(main: Callable[[str], None], *, keyed: bool = True) -> NoReturn:
     first = _is_first_rank()
     signal.signal(signal.SIGTERM, terminate)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` leaves it ignored
-    code, message = outcome(lambda: _guarded(main, key, stage, first))
+    said: list[bool] = []
+
+    def work() -> None:
+        command = ["-m", f"lexmill.stages.{module}", *([key] if keyed else [])]
+        try:
+            _placed(lambda: main(key), command, stage, first)
+        except JobEnded:
+            said.append(True)
+            raise
+
+    code, message = outcome(work)
     if first:
-        workspace.write_status(stage, code, message)
-    _say(message)
-    sys.exit(code)
+        _leave_status(stage, code, message)
+    if not said:
+        _say(message)
+    job = JobFolder.here()
+    # 143 brings a job back into its queue; not one that was cancelled.
+    sys.exit(EXIT_RETRY if job is not None and code == EXIT_TERMINATED and job.cancelled.exists() else code)
 
 
-def _guarded(main: Callable[[str], None], key: str, stage: str, first: bool) -> None:
-    if "DVC_STAGE" in os.environ:
-        watch_parent()
-    with workspace.stage_guard(stage) if first else nullcontext():
+def _placed(main: Callable[[], None], command: list[str], stage: str, first: bool) -> None:
+    """Do the stage's work where it belongs; of several processes of a training the first alone sees to it."""
+    job = JobFolder.here()
+    if not first:
         preflight()
-        main(key)
+        main()
+        return
+    with ExitStack() as stack:
+        if job is not None:
+            watch_submitter(job)
+        else:
+            if "DVC_STAGE" in os.environ:
+                watch_parent()
+            stack.enter_context(workspace.stage_guard(stage))
+        preflight()
+        settings = execution.load_execution()
+        place = place_of(stage, settings)
+        if job is None and place.elsewhere:
+            run_elsewhere(place, command, settings)
+            return
+        _set_threads(place, settings)
+        # A cluster has given its job GPUs, and torchrun's processes have those of the process that started it.
+        here = place.launcher == "local"
+        if job is None or place.elsewhere:
+            stack.enter_context(leases.leased(place, settings.lease_root, progress.say, gpus=not place.elsewhere))
+        if job is None:
+            stack.enter_context(deadline(place.seconds, lambda code, text: _leave_status(stage, code, text)))
+        if job is None and not here:
+            run_elsewhere(place, command, settings)
+        else:
+            main()
+
+
+def _leave_status(stage: str, code: int, message: str) -> None:
+    """Where whoever waits for this process looks for its end."""
+    job = JobFolder.here()
+    if job is None:
+        workspace.write_status(stage, code, message)
+    else:
+        job.write_status(code, message)
+
+
+def _set_threads(place: Place, settings: execution.Execution) -> None:
+    """The threads of the libraries that read them from the environment, the same behind every door and in every shell.
+
+    A job gets the number too that its scheduler or torchrun would set otherwise. Torch's own are set by who uses it.
+    """
+    count = settings.threads or place.cpus
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        if count:
+            os.environ[name] = str(count)
+        else:
+            os.environ.pop(name, None)
 
 
 def outcome(work: Callable[[], None]) -> tuple[int, str]:
@@ -141,7 +211,7 @@ def _module_name(main: Callable[[str], None]) -> str:
 
 
 def _is_first_rank() -> bool:
-    return all(int(os.environ.get(name) or 0) == 0 for name in ("LOCAL_RANK", "NODE_RANK"))
+    return all(int(os.environ.get(name) or 0) == 0 for name in ("LOCAL_RANK", "NODE_RANK", "RANK"))
 
 
 def terminate(_signal: int, _frame: FrameType | None) -> None:

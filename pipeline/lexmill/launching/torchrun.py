@@ -1,0 +1,72 @@
+"""Several processes of one training on this machine, started by torchrun.
+
+Lightning starts its processes itself where nothing else does; under torchrun they are told of each other by the same
+means as on several machines, and the whole group ends when one of them does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from lexmill.errors import LexmillError
+from lexmill.launching.drive import Look
+from lexmill.launching.job import JobFolder
+from lexmill.launching.place import Place
+
+
+class TorchrunLauncher:
+    """Starts `torchrun --standalone`; the job's name is its process id."""
+
+    name = "torchrun"
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def submit(self, place: Place, command: Sequence[str], folder: JobFolder, environment: dict[str, str]) -> str:
+        """Start one process a device."""
+        if "CUDA_VISIBLE_DEVICES" in os.environ:  # what was leased here
+            environment = environment | {"CUDA_VISIBLE_DEVICES": os.environ["CUDA_VISIBLE_DEVICES"]}
+        run = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={place.processes}"]
+        with open(folder.log, "ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, *run, *command],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C reaches the submitting side, which passes it on in good order
+            )
+        return str(self._process.pid)
+
+    def look(self, job: str) -> Look:
+        """How torchrun stands, also one whose submitting side was killed."""
+        if self._process is None:
+            return Look("running", "running") if _torchrun(job) else Look("ended", "gone")
+        code = self._process.poll()
+        if code is None:
+            return Look("running", "running")
+        return Look("ended", f"exit code {code}", LexmillError(f"torchrun ended with {code}; its words stand above"))
+
+    def cancel(self, job: str) -> None:
+        """SIGTERM to torchrun, which asks its processes to end, and kills them half a minute later."""
+        if self._process is None:
+            if (process := _torchrun(job)) is not None:
+                process.terminate()
+        elif self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+
+
+def _torchrun(job: str) -> Any:
+    """The process of that id, where it is (still) a torchrun."""
+    import psutil
+
+    try:
+        process = psutil.Process(int(job))
+        return process if any("torch.distributed.run" in word for word in process.cmdline()) else None
+    except (ValueError, psutil.NoSuchProcess, psutil.AccessDenied):
+        return None

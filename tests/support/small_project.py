@@ -1,0 +1,121 @@
+"""A workspace with the project's own first stages, up to a real training of seconds, on a file of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+STAGES = ("fetch", "prepare", "tokenizer", "encode", "pretrain")
+OURS = ("LEXMILL_", "DVC_", "PREFECT_", "MLFLOW_", "SLURM_", "SBATCH_")
+LANGUAGE_MODEL: dict[str, Any] = {
+    "family": "gpt",
+    "corpus": "rows",
+    "train": "rows",
+    "tokenizer": "letters",
+    "shape": {"n_layer": 1, "n_head": 2, "d_model": 16, "context": 16, "dropout": 0.1},
+    "optimizer": {"name": "adamw", "lr": 0.01},
+    "schedule": {"name": "cosine", "warmup": "2 steps"},
+    "length": "8 steps",
+    "init_from": "gpt2.yaml",
+    "batch_tokens": 64,
+    "evaluate_every": 3,
+    "keep": "best",
+}
+
+
+class SmallProject:
+    """The workspace: a text file, params.yaml, the stages `fetch` to `pretrain` of the project's dvc.yaml."""
+
+    def __init__(self, root: Path, steps: int = 8, **execution: Any) -> None:
+        root.mkdir(parents=True, exist_ok=True)
+        self.root = root
+        self.environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith(OURS)},
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": f"{ROOT / 'pipeline'}{os.pathsep}{ROOT}",
+            "DVC_NO_ANALYTICS": "1",
+            "CI": "1",  # no look for a newer DVC
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            **{f"GIT_{who}_{what}": "test@localhost" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+            **{name: str(root.parent / name) for name in ("DVC_SITE_CACHE_DIR", "DVC_GLOBAL_CONFIG_DIR")},
+        }
+        self.git("init", "-q")
+        self.run("-m", "dvc", "init", "-q")
+        (root / "rows.txt").write_text("".join(f"{'abcdabcdabcd'[i % 4 :]}{i}\n" for i in range(400)), encoding="utf-8")
+        (root / "gpt2.yaml").write_text("name: gpt2\nstd: 0.02\n", encoding="utf-8")
+        self.write_params(steps)
+        self.write_execution(**execution)
+        stages = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+        chosen = {name: stages[name] for name in STAGES}
+        for stage in chosen.values():  # its code is the installed one, and there is no lock of moving sources
+            stage["do"]["params"] = [key for key in stage["do"]["params"] if isinstance(key, str)]
+            stage["do"]["deps"] = [path for path in stage["do"].get("deps", []) if not path.startswith("pipeline/")]
+        chosen["pretrain"]["do"]["params"] = ["language_models.${key}", "data_seed", "training_seed"]
+        (root / "dvc.yaml").write_text(yaml.safe_dump({"stages": chosen}, sort_keys=False), encoding="utf-8")
+        ignored = ("artifacts", ".lexmill", "mlruns", "mlflow.db*", ".mlflow.db*", "reports/samples")
+        (root / ".gitignore").write_text("".join(f"/{name}\n" for name in ignored), encoding="utf-8")
+
+    def write_params(self, steps: int) -> None:
+        params = {
+            "experiment": "small",
+            "data_seed": 1,
+            "training_seed": 2,
+            "corpora": {
+                "rows": {
+                    "kind": "text",
+                    "source": {"kind": "file", "paths": ["rows.txt"]},
+                    "reader": {"format": "text", "document": "line"},
+                }
+            },
+            "tokenizers": {"letters": {"corpus": "rows", "kind": "character"}},
+            "encodings": {"rows-letters": {"corpus": "rows", "tokenizer": "letters"}},
+            "language_models": {"toy": LANGUAGE_MODEL | {"length": f"{steps} steps"}},
+        }
+        (self.root / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+
+    def write_execution(self, **settings: Any) -> None:
+        folder = self.root / "conf" / "execution"
+        folder.mkdir(parents=True, exist_ok=True)
+        everywhere = {"threads": 1, "publish": False}
+        (folder / "local.yaml").write_text(yaml.safe_dump(everywhere | settings), encoding="utf-8")
+
+    def start(self, *command: str, **environment: str) -> subprocess.Popen[str]:
+        """Start `python command...` in the workspace, in a process group of its own."""
+        return subprocess.Popen(
+            [sys.executable, *command],
+            cwd=self.root,
+            env=self.environment | environment,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def run(self, *command: str, code: int = 0, **environment: str) -> str:
+        """Run `python command...` to its end and hold it to its exit code; all that it said."""
+        with self.start(*command, **environment) as process:
+            said, _ = process.communicate(timeout=600)
+        assert process.returncode == code, f"{command}: exit {process.returncode}\n{said}"
+        return said
+
+    def git(self, *arguments: str) -> str:
+        command = ["git", *arguments]
+        return subprocess.run(
+            command, cwd=self.root, env=self.environment, check=True, capture_output=True, text=True
+        ).stdout
+
+    def commit(self, message: str = "start") -> None:
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", message)
+
+    def outputs(self) -> dict[str, Any]:
+        """The hash of every output that dvc.lock knows, by stage."""
+        stages = yaml.safe_load((self.root / "dvc.lock").read_text(encoding="utf-8"))["stages"]
+        return {name: stage["outs"] for name, stage in sorted(stages.items())}
