@@ -170,6 +170,12 @@ def tokenizer() -> Tokenizer:
     return Tokenizer(assemble("byte", byte_model(), lowercase=False), "f" * 64)
 
 
+@pytest.fixture
+def _samples_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "_SAMPLE_AFTER_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("_samples_at_once")
 def test_samples_are_lines_of_the_file_and_of_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     modes = []
 
@@ -191,6 +197,7 @@ def test_samples_are_lines_of_the_file_and_of_the_terminal(tmp_path: Path, capsy
     assert capsys.readouterr().err == "pretrain-tiny step 3: To be, or not\npretrain-tiny step 6: To be, or not\n"
 
 
+@pytest.mark.usefixtures("_samples_at_once")
 def test_a_sample_sends_no_escape_sequence_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with watch_of(tmp_path, Clock(), sampler=lambda _: "To \x1b[31mbe\x16,\n or", sample_every=1) as watch:
         watch.start(0, "tiny-1")
@@ -199,7 +206,7 @@ def test_a_sample_sends_no_escape_sequence_to_the_terminal(tmp_path: Path, capsy
     assert capsys.readouterr().err == "pretrain-tiny step 1: To \ufffd[31mbe\ufffd, or\n"
 
 
-def test_samples_take_a_quarter_of_a_percent_of_the_time_at_most(tmp_path: Path) -> None:
+def test_samples_come_after_half_a_minute_and_take_a_quarter_of_a_percent_of_the_time_at_most(tmp_path: Path) -> None:
     clock = Clock()
 
     def sample(_: torch.nn.Module) -> str:
@@ -212,9 +219,10 @@ def test_samples_take_a_quarter_of_a_percent_of_the_time_at_most(tmp_path: Path)
         for number in range(1, 1001):
             step(watch, clock, number)
             watch.sample(number, module)
-    assert [line["step"] for line in read(tmp_path, "sample")] == [10, 400, 800]
+    assert [line["step"] for line in read(tmp_path, "sample")] == [30, 400, 800]
 
 
+@pytest.mark.usefixtures("_samples_at_once")
 def test_a_sample_that_finds_no_memory_ends_the_samples_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -270,6 +278,7 @@ def test_training_is_to_the_bit_as_it_would_be_unseen(
     """With dropout, a sample after each step, points at every step; also when it is stopped on the way."""
     monkeypatch.setattr(watching, "_POINT_SECONDS", 0.0)
     monkeypatch.setattr(watching, "_SAMPLE_SHARE", 1.0)
+    monkeypatch.setattr(watching, "_SAMPLE_AFTER_SECONDS", 0.0)
 
     def draw(module: Any) -> str:
         return str(module(torch.tensor([[1, 2]]))[0, -1].argmax().item())

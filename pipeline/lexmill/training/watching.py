@@ -43,6 +43,7 @@ UNKNOWN = "unknown"
 _POINT_SECONDS = 5.0
 _POINT_SHARE = 0.001
 _SAMPLE_SHARE = 0.0025
+_SAMPLE_AFTER_SECONDS = 30.0  # the first one is measured only when it is taken: before, it could cost a percent
 _SYSTEM_SHARE = 0.0025
 _SEND_AFTER_SECONDS = 15.0  # a shorter training is over before anyone looks; publishing sends its points
 
@@ -154,9 +155,12 @@ class Watch:
     def sample(self, step: int, module: nn.Module) -> None:
         """After each step: take a sample where it is time. `module` answers on its own (not sharded).
 
-        One is left out where samples have taken more than a quarter of a percent of the time so far.
+        One is left out in the first half minute, and where samples have taken more than a quarter of a percent of the
+        time so far.
         """
         if not self._on or self._sampler is None or not self._sample_every or step % self._sample_every:
+            return
+        if self.meter.seconds < _SAMPLE_AFTER_SECONDS:
             return
         if self._sample_seconds > _SAMPLE_SHARE * self.meter.seconds:
             return
