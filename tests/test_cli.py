@@ -39,7 +39,6 @@ COMMANDS = {
     "export",
     "schedule",
     "sync",
-    "sync",
     "ui",
 }
 

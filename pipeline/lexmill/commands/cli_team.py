@@ -28,11 +28,36 @@ def sync() -> None:
 
 
 @app.command()
-def sync() -> None:
-    """Send to MLflow what waits here: points of trainings and records of runs, each once."""
-    from lexmill.commands.sync import sync as command
+def promote(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A registered model.")],
+    version: Annotated[str | None, typer.Argument(metavar="[VERSION]", help="Default: the newest.")] = None,
+    reason: Annotated[str, typer.Option("--reason", help="Kept with the version.")] = "",
+) -> None:
+    """Make a version the champion by hand."""
+    from lexmill.commands.champions import promote as command
 
-    command()
+    command(name, version, reason)
+
+
+@app.command()
+def rollback(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A registered model.")],
+    reason: Annotated[str, typer.Option("--reason", help="Kept with the version.")] = "",
+) -> None:
+    """Go back to the version that was champion before; again: one further."""
+    from lexmill.commands.champions import rollback as command
+
+    command(name, reason)
+
+
+@app.command()
+def champions(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show all versions of this model.")] = None,
+) -> None:
+    """Show which version of each registered model is the champion, since when and why."""
+    from lexmill.commands.champions import champions as command
+
+    command(name)
 
 
 @app.command()

@@ -52,7 +52,7 @@ def model_of(client: MlflowClient, name: str) -> RegisteredModel:
         if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
             raise
         known = [model.name for model in client.search_registered_models()]
-        there = f"{nearest(name, known)}; there are: {', '.join(known)}" if known else "; it holds none yet"
+        there = nearest(name, known) if known else "; it holds none yet"
         raise UserError(f"the registry has no model '{name}'{there}") from None
 
 

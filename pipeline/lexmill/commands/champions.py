@@ -1,0 +1,99 @@
+"""`lexmill promote | rollback | champions`: the champion's alias by hand."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lexmill import execution
+from lexmill.errors import UserError
+from lexmill.tracking.store import opened, sqlite_path
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+    from lexmill.registry.champion import Move
+
+
+def promote(name: str, version: str | None, reason: str) -> None:
+    """Make a version the champion (None: the newest) and say what was done.
+
+    Raises:
+        UserError: no such model or version, or it is the champion already.
+        RetryableError: the tracking server does not answer.
+    """
+    from lexmill.registry import champion
+
+    told = f"by hand: {reason}" if reason else "by hand"
+    with _registry() as (client, root):
+        moved = champion.promote(client, name, version, told)
+        _keep(moved, "promoted by hand", told, root)
+    beside = f", in the place of version {moved.before}" if moved.before else ""
+    print(f"{name}: version {moved.version} is the champion now{beside}")
+
+
+def rollback(name: str, reason: str) -> None:
+    """Give the alias back to the version that was champion before and say what was done.
+
+    Raises:
+        UserError: no such model, or no version was champion before.
+        RetryableError: the tracking server does not answer.
+    """
+    from lexmill.registry import champion
+
+    with _registry() as (client, root):
+        moved = champion.rollback(client, name, f"rolled back: {reason}" if reason else "rolled back by hand")
+        _keep(moved, "rolled back by hand", reason or "rolled back by hand", root)
+    print(f"{name}: back to version {moved.version}; version {moved.before} is no longer the champion")
+
+
+def champions(name: str | None) -> None:
+    """Show the champion of each registered model, or all versions of one.
+
+    Raises:
+        UserError: no such model.
+        RetryableError: the tracking server does not answer.
+    """
+    from lexmill.registry import listing
+
+    with _registry() as (client, _):
+        rows = listing.champions(client) if name is None else listing.versions(client, name)
+    if not rows:
+        raise UserError("the registry holds no model yet; `lexmill run` makes and registers them")
+    _show(rows)
+
+
+@contextmanager
+def _registry() -> Iterator[tuple[MlflowClient, Path]]:
+    """The registry that exists already, while nobody else publishes to it."""
+    from lexmill.registry.deciding import only_one
+
+    root, uri = Path(), execution.load_execution().tracking_uri
+    path = sqlite_path(uri, root)
+    if path is not None and not path.is_file():
+        raise UserError("there is no registry yet; `lexmill run` makes it", path)
+    with only_one(uri, root), opened(uri, root) as client:
+        yield client, root
+
+
+def _keep(moved: Move, outcome: str, reason: str, root: Path) -> None:
+    from lexmill.registry import decisions
+
+    decisions.keep_by_hand(
+        root, name=moved.name, version=moved.version, before=moved.before, outcome=outcome, reason=reason
+    )
+
+
+def _show(rows: Sequence[dict[str, str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table()
+    for column in rows[0]:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*row.values())
+    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160).print(table)

@@ -1,0 +1,150 @@
+"""The champion's alias by hand: forward, back, and back again, said in sentences."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from typer.testing import CliRunner
+
+from lexmill import cli
+from lexmill.errors import UserError
+from lexmill.params import Params
+from lexmill.registry import champion, decisions
+from lexmill.tracking.store import opened
+
+from .conftest import publish_model
+
+URI = "sqlite:///mlflow.db"
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Path:
+    """A workspace whose translator has four versions: 1 and 3 were promoted, 2 and 4 stayed beside."""
+    from lexmill.params import parse
+
+    from .plain import plain_params
+
+    plain = plain_params()
+    plain["promotion"]["guards"] = {"latency": 0, "size": 0, "slices": False}
+    params: Params = parse(plain)
+    where = tmp_path_factory.mktemp("four") / "the workspace"
+    shutil.copytree(empty_store, where)
+    for seed, quality in enumerate((0.3, 0.1, 0.9, 0.5)):
+        publish_model(params, where, "en_de", quality, seed)
+    (where / "conf/execution").mkdir(parents=True)
+    (where / "conf/execution/local.yaml").write_text("tracking_uri: sqlite:///mlflow.db\n")
+    return where
+
+
+@pytest.fixture
+def here(four: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(four, root, dirs_exist_ok=True)
+    monkeypatch.chdir(root)
+    return root
+
+
+@pytest.fixture
+def client(here: Path) -> Iterator[MlflowClient]:
+    with opened(URI, here) as opened_client:
+        yield opened_client
+
+
+def lexmill(*arguments: str) -> str:
+    done = CliRunner().invoke(cli.app, arguments)
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0
+    return done.stdout
+
+
+def present(client: MlflowClient) -> str:
+    return str(client.get_model_version_by_alias("en_de", "champion").version)
+
+
+def test_promote_and_roll_back_step_by_step(client: MlflowClient, here: Path) -> None:
+    assert champion.line(client, "en_de") == ["1", "3"]
+    assert lexmill("promote", "en_de", "--reason", "the customers' wish") == (
+        "en_de: version 4 is the champion now, in the place of version 3\n"
+    )
+    version = client.get_model_version_by_alias("en_de", "champion")
+    assert version.tags[champion.WHY] == "by hand: the customers' wish"
+    assert lexmill("promote", "en_de", "v2") == "en_de: version 2 is the champion now, in the place of version 4\n"
+    assert champion.line(client, "en_de") == ["1", "3", "4", "2"]
+
+    assert lexmill("rollback", "en_de") == "en_de: back to version 4; version 2 is no longer the champion\n"
+    assert lexmill("rollback", "en_de", "--reason", "too slow") == (
+        "en_de: back to version 3; version 4 is no longer the champion\n"
+    )
+    assert lexmill("rollback", "en_de") == "en_de: back to version 1; version 3 is no longer the champion\n"
+    assert present(client) == "1"
+    with pytest.raises(UserError, match="version 1 of 'en_de' is the first champion, so there is none to go back to"):
+        lexmill("rollback", "en_de")
+    by_hand = [row for row in decisions.rows(here) if "by hand" in row["outcome"]]
+    assert len(by_hand) == 5
+    assert {row["reason"] for row in by_hand} >= {"by hand: the customers' wish", "too slow", "rolled back by hand"}
+
+
+def test_an_alias_that_was_set_elsewhere_is_part_of_the_line(client: MlflowClient) -> None:
+    client.set_registered_model_alias("en_de", "champion", "2")  # on MLflow's page
+    assert champion.line(client, "en_de") == ["1", "3", "2"]
+    assert champion.rollback(client, "en_de", "") == champion.Move("en_de", "3", "2")
+    client.delete_registered_model_tag("en_de", champion.LINE)  # of before the line was kept: the decisions tell it
+    assert champion.line(client, "en_de") == ["1", "3"]
+    client.delete_model_version("en_de", "1")
+    assert champion.line(client, "en_de") == ["3"]
+
+
+def test_a_killed_move_leaves_a_line_that_is_right(client: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "set_registered_model_tag", killed)
+        with pytest.raises(KeyboardInterrupt):
+            champion.promote(client, "en_de", "4", "")
+    assert present(client) == "4"
+    assert champion.line(client, "en_de") == ["1", "3", "4"]
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "set_registered_model_alias", killed)
+        with pytest.raises(KeyboardInterrupt):
+            champion.rollback(client, "en_de", "")
+    assert present(client) == "4"
+    assert champion.rollback(client, "en_de", "").version == "3"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("promote", "en_dee"), "the registry has no model 'en_dee', did you mean 'en_de'?"),
+        (("rollback", "nobody"), "the registry has no model 'nobody'; known: en_de"),
+        (("champions", "nobody"), "the registry has no model 'nobody'"),
+        (("promote", "en_de", "9"), "'en_de' has no version 9; it has 1, 2, 3, 4"),
+        (("promote", "en_de", "newest"), "'en_de' has no version newest"),
+        (("promote", "en_de", "3"), "version 3 of 'en_de' is the champion already"),
+    ],
+)
+def test_wrong_names_and_versions_are_told(arguments: tuple[str, ...], told: str, here: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        lexmill(*arguments)
+    assert told in str(caught.value)
+
+
+def test_the_list_shows_champions_and_versions(here: Path) -> None:
+    listed = lexmill("champions")
+    for part in ("en_de", "translator", "3", "bleu 20.50", "better: bleu"):
+        assert part in listed
+    versions = lexmill("champions", "en_de")
+    assert versions.count("champion") == 3  # the mark, and two decisions
+    assert "worse: bleu" in versions
+
+
+def test_without_a_registry_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "conf/execution").mkdir(parents=True)
+    (tmp_path / "conf/execution/local.yaml").write_text("tracking_uri: sqlite:///mlflow.db\n")
+    monkeypatch.chdir(tmp_path)
+    for arguments in (("champions",), ("promote", "x"), ("rollback", "x")):
+        with pytest.raises(UserError, match="there is no registry yet; `lexmill run` makes it"):
+            lexmill(*arguments)
+    assert not (tmp_path / "mlflow.db").exists()
