@@ -25,9 +25,9 @@ os.rename("pids.tmp", "pids")
 time.sleep(600)
 """
 OWN_STAGE = f"""
-from lexmill import params, execution
+from lexmill import execution
 from lexmill.stages import entry
-entry.preflight = lambda: None
+entry.preflight = execution.Execution
 def main(key):
 {"".join(f"    {line}{chr(10)}" for line in WAITING.strip().splitlines())}
 entry.run_stage(main)

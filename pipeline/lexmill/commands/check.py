@@ -36,7 +36,7 @@ def check() -> None:
         print(line)
 
 
-def gather(checks: list[Callable[[], None]]) -> list[str]:
+def gather(checks: list[Callable[[], object]]) -> list[str]:
     """The faults of all checks, each once, in order."""
     faults: dict[str, None] = {}
     for one in checks:
@@ -99,7 +99,7 @@ def _settings() -> Execution | None:
         return None  # told already
 
 
-def _file_checks() -> list[Callable[[], None]]:
+def _file_checks() -> list[Callable[[], object]]:
     try:
         choices = params.load()
     except UserError:

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from importlib.util import find_spec
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from lexmill import execution, params, progress, workspace
 from lexmill.errors import (
@@ -48,6 +48,8 @@ from lexmill.launching.drive import JobEnded, run_elsewhere
 from lexmill.launching.job import JobFolder, watch_submitter
 from lexmill.launching.place import Place, place_of
 from lexmill.quiet import quieten
+
+T = TypeVar("T")
 
 _FETCHING = ("fetch", "checkpoint")
 _SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "busybox"}
@@ -104,8 +106,7 @@ def _placed(main: Callable[[], None], command: list[str], stage: str, first: boo
             if "DVC_STAGE" in os.environ:
                 watch_parent()
             stack.enter_context(workspace.stage_guard(stage))
-        preflight()
-        settings = execution.load_execution()
+        settings = preflight()
         place = place_of(stage, settings)
         if job is None and place.elsewhere:
             run_elsewhere(place, command, settings)
@@ -171,24 +172,32 @@ def _system_exit(error: SystemExit) -> tuple[int, str]:
     return (error.code, "") if isinstance(error.code, int) else (EXIT_BUG, str(error.code))
 
 
-def preflight() -> None:
+def preflight() -> execution.Execution:
     """Check params.yaml and the execution settings, and make the store of what will be tracked.
+
+    Returns:
+        The execution settings.
 
     Raises:
         UserErrors: with all faults of both.
         UserError: what lies in the store's place is none.
     """
     faults: list[str] = []
-    for check in (params.load, execution.load_execution):
-        try:
-            check()
-        except UserErrors as errors:
-            faults.extend(errors.faults)
-        except UserError as error:
-            faults.append(str(error))
-    if faults:
+    choices, settings = _checked(params.load, faults), _checked(execution.load_execution, faults)
+    if choices is None or settings is None:
         raise UserErrors(faults)
-    _prepare_store(execution.load_execution(), params.load())
+    _prepare_store(settings, choices)
+    return settings
+
+
+def _checked(load: Callable[[], T], faults: list[str]) -> T | None:
+    try:
+        return load()
+    except UserErrors as errors:
+        faults.extend(errors.faults)
+    except UserError as error:
+        faults.append(str(error))
+    return None
 
 
 def _prepare_store(settings: execution.Execution, choices: params.Params) -> None:
