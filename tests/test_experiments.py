@@ -125,7 +125,7 @@ def test_a_choice_runs_what_it_changes_and_says_what_it_undoes(small: Small) -> 
     said = small.dvc("exp", "run", "-n", "faster", "-S", "language_models.lstm.optimizer.lr=0.02")
     told = said.index("language_models.gpt.length: 77 steps -> 700 steps")
     assert told < said.index("Running stage")
-    assert "-S 'language_models.gpt.length=" in said
+    assert """-S 'language_models.gpt.length="77 steps"'""" in said
     kept = re.search(r"kept as (\S+);", said)
     assert kept is not None
     assert (small.root / kept[1]).read_text() == edited

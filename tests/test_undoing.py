@@ -81,7 +81,7 @@ def test_before_an_experiment_it_is_said_and_a_copy_kept(project: Path) -> None:
     said: list[str] = []
     before_experiment(["data_seed=3"], project, said.append)
     assert "  language_models.gpt.length: 77 steps -> 700 steps" in said
-    assert said[-1].endswith("to keep it, give -S 'language_models.gpt.length='\"'\"'77 steps'\"'\"''")
+    assert said[-1].endswith("""to keep it, give -S 'language_models.gpt.length="77 steps"'""")
     (kept,) = (project / ".lexmill" / "params").iterdir()
     assert kept.read_text() == before == (project / "params.yaml").read_text()
     said.clear()

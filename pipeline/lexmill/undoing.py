@@ -155,12 +155,12 @@ def _target(override: str) -> str:
 
 
 def written(value: Any) -> str:
-    """A value in Hydra's grammar."""
+    """A value as Hydra's overrides write it."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, list):
         return f"[{','.join(map(written, value))}]"
     if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][\w./-]*", value):
-        # A backslash stands for itself there, but before a quote.
-        return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), value) + "'"
+        # Double quotes look best within a shell's single ones. A backslash stands for itself, but before a quote.
+        return '"' + re.sub(r'(\\*)("|$)', lambda found: found[1] * 2 + ('\\"' if found[2] else ""), value) + '"'
     return str(value)

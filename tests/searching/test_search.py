@@ -44,7 +44,8 @@ class Parabola:
             raise KeyboardInterrupt
         if number in self.fail:
             return self.fail[number]
-        self._losses = [(lr - 0.03) ** 2 + 1 / (look + 1) for look in range(LOOKS)]
+        losses = [(lr - 0.03) ** 2 + 1 / (look + 1) for look in range(LOOKS)]
+        self._losses = [float(f"{loss:.8g}") for loss in losses]  # as a curve's file has them
         rows = [json.dumps({"kind": "row", "step": n, "time": 1, "valid_loss": v}) for n, v in enumerate(self._losses)]
         asked = threading.Event()
         stop.attach(lambda _: asked.set())

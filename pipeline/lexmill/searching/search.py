@@ -17,6 +17,7 @@ from pathlib import Path
 import yaml
 
 from lexmill import storage, workspace
+from lexmill.compose import flat
 from lexmill.errors import EXIT_DONE, EXIT_RETRY, EXIT_TERMINATED, EXIT_USER, LexmillError, RetryableError, UserError
 from lexmill.progress import say
 from lexmill.runner.display import Display
@@ -44,11 +45,12 @@ class Place:
 def place(name: str, search: Search, about: Target, root: Path) -> Place:
     """The folder of this search over these choices, data and code: another of them begins anew, in another folder.
 
-    How many trials there shall be is no part of it.
+    How many trials there shall be is no part of it, nor what params.yaml has for the searched keys: taking the best
+    begins no new search.
     """
     known = {
         "search": {key: value for key, value in _plain(search).items() if key != "trials"},
-        "entry": about.entry,
+        "entry": {key: value for key, value in flat(about.entry).items() if key not in search.space},
         "seeds": [about.data["data_seed"], about.data["training_seed"]],
         "inputs": _inputs(about, root),
     }
@@ -200,12 +202,13 @@ class Loop:
 
     def _tell(self, ended: trials.Ended) -> None:
         first = trials.best(trials.read(self._where.folder))
+        loss = "" if ended.valid_loss is None else f"valid loss {ended.valid_loss:.5g}"
         what = {
-            "complete": f"valid loss {ended.valid_loss}",
-            "pruned": f"ended early at look {ended.looks}, valid loss {ended.valid_loss}",
+            "complete": loss,
+            "pruned": f"ended early at look {ended.looks}, {loss}",
             "failed": f"failed: {ended.message}",
         }[ended.state]
-        lead = "" if first is None else f"; best so far {first.valid_loss} (trial {first.number})"
+        lead = "" if first is None else f"; best so far {first.valid_loss:.5g} (trial {first.number})"
         say(f"trial {ended.number}: {what}{lead}")
 
     def _give_up(self) -> None:
