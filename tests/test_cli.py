@@ -32,6 +32,7 @@ COMMANDS = {
     "publish",
     "refresh",
     "nightly",
+    "doctor",
     "search",
     "generate",
     "classify",

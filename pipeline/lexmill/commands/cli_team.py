@@ -118,3 +118,17 @@ def nightly(
     from lexmill.commands.nightly import nightly as command
 
     raise typer.Exit(command(targets or (), jobs, branch=branch, push=push))
+
+
+@app.command()
+def doctor(
+    *,
+    fix: Annotated[bool, typer.Option("--fix", help="Put right what is safe to put right.")] = False,
+    checkpoints: Annotated[
+        bool, typer.Option("--checkpoints", help="With --fix: remove checkpoints that are kept for later, too.")
+    ] = False,
+) -> None:
+    """Find what died here and was not cleared away: runs, locks, half-written files, servers, a full disk."""
+    from lexmill.commands.doctor import doctor as command
+
+    raise typer.Exit(command(fix=fix, remove_checkpoints=checkpoints))

@@ -47,6 +47,18 @@ def mend_rwlock(folder: Path) -> None:
             storage.write_text(held, json.dumps(kept))
 
 
+def stale_holders(folder: Path) -> list[str]:
+    """The paths that `mend_rwlock` would free, each once."""
+    try:
+        found = json.loads((folder / "rwlock").read_text(encoding="utf-8"))
+        held = [(path, [one]) for path, one in found.get("write", {}).items()] + list(found.get("read", {}).items())
+        return sorted({path for path, holders in held if not all(map(_holds, holders))})
+    except FileNotFoundError:
+        return []
+    except (ValueError, AttributeError, TypeError, KeyError):
+        return ["all, by a half-written file"]
+
+
 def _holds(holder: dict[str, Any]) -> bool:
     """Whether the dvc that wrote this entry still runs: its process lives, and with the command line it wrote."""
     import psutil

@@ -18,6 +18,7 @@ from typing import Any
 
 from lexmill import workspace
 from lexmill.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_RETRY, EXIT_TERMINATED, EXIT_USER
+from lexmill.execution import Execution
 from lexmill.runner import graph
 from lexmill.runner.display import Display
 from lexmill.runner.record import Door, RunRecord, unfinished, why
@@ -123,6 +124,7 @@ def open_session(
     also: Mapping[str, str] = MappingProxyType({}),
     door: Door = "run",
     experiment: str = "",
+    settings: Execution | None = None,
 ) -> Iterator[Session]:
     """Hold the workspace, read its plan, and end what runs in good order at Ctrl-C or SIGTERM.
 
@@ -135,6 +137,7 @@ def open_session(
         also: stages that changed in a way that DVC does not see, and how.
         door: how it was started.
         experiment: where its record belongs in MLflow.
+        settings: where stages run, and with what; None: all of them here.
 
     Raises:
         RetryableError: another run holds the workspace.
@@ -142,10 +145,12 @@ def open_session(
     """
     root = Path(root).resolve()
     with workspace.run_lock(root=root) as lock:
+        display = display or Display()
         for killed in unfinished(root):
             killed.end(None)
+            display.note(f"'{killed.what}' of {killed.started} was killed; its record is closed, and this run goes on")
         plan = graph.read(root, targets, also)
-        session = Session(root, plan, lock, Slots(jobs), display or Display(), door=door, experiment=experiment)
+        session = Session(root, plan, lock, Slots(jobs), display, door=door, experiment=experiment)
         session.stop.attach(lambda _code: session.slots.close())
         try:
             with stopping(session.stop, session.display) if handle_signals else nullcontext():

@@ -77,6 +77,12 @@ def prepare(uri: str, workspace: str | Path = ".") -> None:
         check_address(uri)
 
 
+def outdated(uri: str, workspace: str | Path = ".") -> Path | None:
+    """The SQLite file of a store that another version of MLflow made or upgraded; None where `prepare` has no work."""
+    path = sqlite_path(uri, workspace)
+    return path if path is not None and path.exists() and not _is_current(path) else None
+
+
 def check_address(uri: str) -> None:
     """Raise `UserError` where an address is of no kind that MLflow serves."""
     kind = uri.partition(":")[0].partition("+")[0]

@@ -49,15 +49,18 @@ class DownloadCache:
 
     Args:
         workspace: holds the fallback folder.
+
+    Attributes:
+        folders: where files are looked for; the first that can be written takes new ones.
     """
 
     def __init__(self, workspace: Path) -> None:
         home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        self._folders = [Path(home) / "lexmill" / "downloads", workspace / ".lexmill" / "downloads"]
+        self.folders = [Path(home) / "lexmill" / "downloads", workspace / ".lexmill" / "downloads"]
 
     def find(self, sha256: str) -> Path | None:
         """The cached file, checked; a damaged one is removed."""
-        for folder in self._folders:
+        for folder in self.folders:
             path = folder / sha256
             try:
                 if not path.is_file():
@@ -72,7 +75,7 @@ class DownloadCache:
     @property
     def folder(self) -> Path:
         """The first folder that can be written."""
-        for folder in self._folders[:-1]:
+        for folder in self.folders[:-1]:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 with tempfile.TemporaryFile(dir=folder):
@@ -80,8 +83,8 @@ class DownloadCache:
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT):
                     raise
-        self._folders[-1].mkdir(parents=True, exist_ok=True)
-        return self._folders[-1]
+        self.folders[-1].mkdir(parents=True, exist_ok=True)
+        return self.folders[-1]
 
     def store(self, path: Path, sha256: str) -> Path:
         """Move a whole, checked file of the cache's folder to its place."""

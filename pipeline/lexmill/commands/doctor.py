@@ -1,0 +1,187 @@
+"""`lexmill doctor`: what died here and was not cleared away, each as a sentence; `--fix` clears what is safe to clear.
+
+Nothing that a living process holds is touched: `--fix` takes the workspace like a run does. Exit code 0 where all is
+well (or was put right), 2 where something is left.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from lexmill import execution, params
+from lexmill.commands.check import LEAST_FREE
+from lexmill.diagnosis import checkpoints, leftovers
+from lexmill.diagnosis.finding import Finding
+from lexmill.errors import EXIT_DONE, EXIT_USER, LexmillError, UserError
+from lexmill.execution import Execution
+from lexmill.runner.record import RunRecord, unfinished
+from lexmill.workspace import run_lock
+
+_LEAST_SHARE = 0.05
+
+
+def doctor(*, fix: bool, remove_checkpoints: bool) -> int:
+    """Tell what is wrong, put right what may be, and give the exit code.
+
+    Args:
+        fix: put right what is safe.
+        remove_checkpoints: with `fix`, also the checkpoints that are kept for a longer training or were given up.
+
+    Raises:
+        UserError: this is no project, or its execution settings have faults.
+        RetryableError: `fix` was asked for while a run is at work.
+    """
+    root = Path.cwd()
+    if remove_checkpoints and not fix:
+        raise UserError("--checkpoints removes files, so it needs --fix; without both they are listed")
+    settings = execution.load_execution(root)
+    if not fix:
+        findings = list(_findings(root, settings))
+        for finding in findings:
+            print(finding)
+        _list_checkpoints(root, settings)
+        return _end(len(findings))
+    with run_lock("lexmill doctor", root):
+        left = _put_right(root, settings)
+        if remove_checkpoints:
+            _remove_checkpoints(root, settings)
+        _list_checkpoints(root, settings)
+        return _end(left)
+
+
+def _end(left: int) -> int:
+    if left == 0:
+        print("all is well")
+        return EXIT_DONE
+    return EXIT_USER
+
+
+def _put_right(root: Path, settings: Execution) -> int:
+    """Fix what can be fixed; how many are left."""
+    left = 0
+    for finding in _findings(root, settings):
+        if finding.fix is None:
+            print(finding)
+            left += 1
+            continue
+        try:
+            finding.fix()
+        except LexmillError as error:
+            print(f"{finding.what}; this could not be put right: {error}")
+            left += 1
+        except OSError as error:
+            print(f"{finding.what}; this could not be put right: {error.strerror}: {error.filename}")
+            left += 1
+        else:
+            print(f"put right: {finding.what}")
+    return left
+
+
+def _findings(root: Path, settings: Execution) -> Iterator[Finding]:
+    """All of them, the cause before what follows from it."""
+    yield from _runs(root)
+    yield from _tracking(root, settings)
+    yield from leftovers.half_written(root)
+    yield from _half_saved(_checkpoint_root(root, settings))
+    yield from leftovers.held_paths(root)
+    yield from leftovers.servers(root)
+    yield from leftovers.worktrees(root)
+    yield from _disks(root, settings)
+
+
+def _runs(root: Path) -> Iterator[Finding]:
+    for record in unfinished(root):
+        yield Finding(
+            f"{told(record)} has died",
+            "`lexmill doctor --fix` closes its record, and so does the next run, which goes on from there",
+            partial(record.end, None),
+        )
+
+
+def told(record: RunRecord) -> str:
+    """A run in words: `the run 'lexmill run' of 2026-01-02T03:04:05Z, at pretrain@gpt`."""
+    at = [stage.name for stage in record.stages if stage.state == "running"]
+    return f"the run '{record.what}' of {record.started}" + (f", at {', '.join(at)}," if at else "")
+
+
+def _tracking(root: Path, settings: Execution) -> Iterator[Finding]:
+    if not settings.publish or find_spec("mlflow") is None:
+        return
+    from lexmill.commands.sync import send
+    from lexmill.tracking import spool
+    from lexmill.tracking.store import outdated, prepare
+
+    old = outdated(settings.tracking_uri, root)
+    if old is not None:
+        yield Finding(
+            f"the MLflow database {old} was made by another version of MLflow",
+            "`lexmill doctor --fix` upgrades it, and so does the next run; keep a copy if you mean to go back",
+            lambda: prepare(settings.tracking_uri, root),
+        )
+    waits = spool.waiting(root)
+    if waits:
+        count = len(waits.points) + len(waits.records)
+
+        def send_all() -> None:
+            send(params.load(root / "params.yaml"), settings, print, root)
+
+        yield Finding(
+            f"{count} trainings or runs are not all in MLflow, which may show them as running",
+            "`lexmill sync` (or `lexmill doctor --fix`) sends the rest and ends those that died as killed",
+            send_all,
+        )
+
+
+def _half_saved(root: Path) -> Iterator[Finding]:
+    found = list(checkpoints.half_saved(root))
+    if found:
+        size = sum(map(leftovers.size_of, found))
+
+        def clear() -> None:
+            for path in found:
+                shutil.rmtree(path)
+
+        yield Finding(
+            f"{len(found)} half-saved checkpoints of dead trainings ({size / 1e6:,.1f} MB) under {root}",
+            "`lexmill doctor --fix` removes them, and so does the training when it goes on",
+            clear,
+        )
+
+
+def _disks(root: Path, settings: Execution) -> Iterator[Finding]:
+    seen: set[int] = set()
+    for wanted in (root, _checkpoint_root(root, settings), Path.home()):
+        place = next(folder for folder in (wanted, *wanted.parents) if folder.exists())
+        device, usage = place.stat().st_dev, shutil.disk_usage(place)
+        if device in seen or usage.free >= max(LEAST_FREE, _LEAST_SHARE * usage.total):
+            continue
+        seen.add(device)
+        free, total = usage.free / 2**30, usage.total / 2**30
+        yield Finding(
+            f"the disk of {place} is nearly full: {free:.1f} of {total:.0f} GiB are free",
+            "`dvc gc --workspace` drops results of old from DVC's cache, the download cache may be emptied, and"
+            " `lexmill doctor --fix --checkpoints` removes old checkpoints",
+        )
+
+
+def _checkpoint_root(root: Path, settings: Execution) -> Path:
+    return root / Path(settings.checkpoint_root).expanduser()
+
+
+def _list_checkpoints(root: Path, settings: Execution) -> None:
+    """No fault: what is kept on purpose, so that somebody may find it too much."""
+    found = checkpoints.kept(_checkpoint_root(root, settings))
+    if found:
+        print(f"checkpoints ({sum(one.size for one in found) / 1e6:,.1f} MB):")
+        for one in found:
+            print(f"  {one}")
+
+
+def _remove_checkpoints(root: Path, settings: Execution) -> None:
+    for one in checkpoints.kept(_checkpoint_root(root, settings)):
+        if one.removable:
+            print(f"removed {checkpoints.remove(one) / 1e6:,.1f} MB of {one.model}'s checkpoints in {one.path}")
