@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lexmill import storage
 from lexmill.tracking import store
 
 SERVER = Path(__file__).with_name("failing_server.py")
@@ -42,7 +43,7 @@ class Server:
 
     def answers(self, how: str) -> None:
         """Set how it fails: see failing_server.py."""
-        store.storage.write_text(self.root / "mode", how)
+        storage.write_text(self.root / "mode", how)
 
 
 @pytest.fixture(scope="module")

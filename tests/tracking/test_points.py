@@ -12,6 +12,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 
+from lexmill import storage
 from lexmill.tracking import points, store
 from lexmill.tracking.points import Cursor, Delivery, Tail
 from lexmill.training import watching
@@ -31,7 +32,7 @@ def train(root: Path, first: int, last: int, training: str = TRAINING) -> Watch:
     for step in range(first, last + 1):
         watch.step(step, 64, loss=5 / step, lr=0.001, grad_norm=1.0)
         watch.row({"step": step, "tokens": 64 * step, "train_loss": 5 / step})
-        with mock.patch.object(watching, "_SAMPLE_SHARE", 1.0):  # these steps take no time
+        with mock.patch.multiple(watching, _SAMPLE_SHARE=1.0, _SAMPLE_AFTER_SECONDS=0.0):  # these steps take no time
             watch.sample(step, module)
     return watch
 
@@ -189,5 +190,5 @@ def test_a_half_written_line_waits(tmp_path: Path) -> None:
     with open(path, "a", encoding="utf-8") as stream:
         stream.write(": 2}\n")
     assert list(tail.lines()) == [{"b": 2}]
-    store.storage.write_text(path, json.dumps({"new": 1}) + "\n")  # a resumed training replaces the file
+    storage.write_text(path, json.dumps({"new": 1}) + "\n")  # a resumed training replaces the file
     assert list(tail.lines()) == [{"new": 1}]

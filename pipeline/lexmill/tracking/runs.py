@@ -233,7 +233,7 @@ class RunDelivery:
         told = {"state": stage["state"], "why": stage["why"], "message": stage["message"][:_LONGEST_NOTE]}
         tags = {f"lexmill.{prefix}{key}": value for key, value in told.items() if value}
         if stage["fingerprint"]:
-            tags[f"{STAGE_FINGERPRINT}{'' if own else f'.{group}'}"] = stage["fingerprint"]
+            tags[_fingerprint_tag(stage["name"])] = stage["fingerprint"]
         tags |= _git_tags(self._record) if own else {}
         if own and self._record["dvc_lock"]:
             tags["lexmill.dvc_lock"] = self._record["dvc_lock"]
@@ -293,9 +293,8 @@ class RunDelivery:
         if self._known is None:
             self._known = _known(self._path)
         if fingerprint not in self._known:
-            group = stage.rpartition(":")[2].partition("@")[0]
-            tag = STAGE_FINGERPRINT + (f".{group}" if group.startswith(OF_A_MODEL) else "")
-            found = self._client.search_runs([self._experiment_id], f"tags.`{tag}` = '{fingerprint}'", max_results=1)
+            wanted = f"tags.`{_fingerprint_tag(stage)}` = '{fingerprint}'"
+            found = self._client.search_runs([self._experiment_id], wanted, max_results=1)
             self._known[fingerprint] = str(found[0].info.run_id) if found else ""
         return self._known[fingerprint]
 
@@ -365,6 +364,12 @@ def _known(path: Path) -> dict[str, str]:
             if fingerprint and name in sent:
                 found[fingerprint] = sent[name] or found.get(fingerprint, "")
     return found
+
+
+def _fingerprint_tag(stage: str) -> str:
+    """One name for each of the stages that share a model's run."""
+    group = stage.rpartition(":")[2].partition("@")[0]
+    return f"{STAGE_FINGERPRINT}.{group}" if group.startswith(OF_A_MODEL) else STAGE_FINGERPRINT
 
 
 def _is_training(stage: Record) -> bool:

@@ -183,7 +183,7 @@ class _Sender:
             return trained.get((record["token"], stage))
 
         count = runs.RunDelivery(self._client, experiment, path, base_url(self._how.uri), run_of).send()
-        self._how.say(f"{runs.name_of(record)}: the run with {count} stages")
+        self._how.say(f"{runs.name_of(record)}: the run with {count} stage{'' if count == 1 else 's'}")
 
 
 def _prune(root: Path) -> None:
