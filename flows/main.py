@@ -1,4 +1,5 @@
-"""The command line of the flow: `run` now, with the terminal progress of `lexmill run`; `serve` on a schedule.
+"""The command line of the flow: `run` now, with the terminal progress of `lexmill run`; `serve` on a schedule;
+`changed` sends the event that starts scheduled flows.
 
 Where no Prefect server is configured, one is started on the workspace's own database (.prefect/), where `lexmill ui`
 shows the runs afterwards; one that already serves this workspace is used.
@@ -13,37 +14,76 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
+from lexmill import params
 from lexmill.commands import servers
 from lexmill.commands.run import preflight, run_nothing
+from lexmill.commands.schedule import Timetable
 from lexmill.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, UserError
 from lexmill.progress import bar, say, speak_utf8
 from lexmill.quiet import quieten
 from lexmill.stages.entry import outcome, terminate
+from lexmill.strict import nearest
+from lexmill.workspace import only_one
+
+_Number = TypeVar("_Number", int, float)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Parse the command line, do it, exit with its code."""
-    parser = argparse.ArgumentParser(prog="python -m flows.pipeline", description="The pipeline as a Prefect flow.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, what in (("run", "run what changed, now"), ("serve", "run it on a schedule, until Ctrl-C")):
-        command = commands.add_parser(name, help=what)
-        command.add_argument("targets", nargs="*", metavar="STAGE", help="stages or groups; default all")
-        command.add_argument("--jobs", type=int, default=2, help="light stages side by side (default 2)")
-        command.add_argument("--approve", action="store_true", help="ask before a champion is replaced")
-        command.add_argument("--approval-hours", type=float, default=12.0, help="how long to wait for it (default 12)")
-        if name == "serve":
-            command.add_argument("--cron", required=True, help='when, as in "0 2 * * *"')
-    options = parser.parse_args(arguments)
-    if options.jobs < 1:
-        parser.error(f"--jobs must be at least 1, got {options.jobs}")
+    options = _parser().parse_args(arguments)
     quieten()
     speak_utf8()
     signal.signal(signal.SIGTERM, terminate)  # Prefect gives SIGTERM back to the handler it found
-    code, message = outcome(lambda: _run(options) if options.command == "run" else _serve(options))
+    code, message = outcome(lambda: options.work(options))
     if message and code not in (EXIT_INTERRUPTED, EXIT_TERMINATED):
         say(message)
     sys.exit(code)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m flows.pipeline", description="The pipeline as a Prefect flow.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="run what changed, now")
+    run.set_defaults(work=_run)
+    serve = commands.add_parser("serve", help="run it on a schedule, until Ctrl-C")
+    serve.set_defaults(work=_serve)
+    serve.add_argument("--cron", help='when, as in "0 2 * * *"')
+    serve.add_argument("--interval", help="how often, as in '6 h'")
+    serve.add_argument("--timezone", default="UTC", help="of the cron expression (default UTC)")
+    for command in (run, serve):
+        command.add_argument("targets", nargs="*", metavar="STAGE", help="stages or groups; default all")
+        command.add_argument("--jobs", type=_above(0, int), default=2, help="light stages side by side (default 2)")
+        command.add_argument("--approve", action="store_true", help="ask before a champion is replaced")
+        command.add_argument(
+            "--approval-hours", type=_above(0, float), default=12.0, help="how long to wait for it (default 12)"
+        )
+    changed = commands.add_parser("changed", help="tell the scheduled flows that a corpus has changed")
+    changed.set_defaults(work=_changed)
+    changed.add_argument("corpus", help="its name in params.yaml")
+    return parser
+
+
+def _above(low: float, kind: type[_Number]) -> Callable[[str], _Number]:
+    def read(text: str) -> _Number:
+        number = kind(text)
+        if not number > low:
+            raise argparse.ArgumentTypeError(f"must be above {low:g}, got {text}")
+        return number
+
+    read.__name__ = kind.__name__  # argparse names it when the text is no number
+    return read
+
+
+def _parameters(options: argparse.Namespace) -> dict[str, Any]:
+    """The flow's parameters."""
+    return {
+        "targets": options.targets or None,
+        "jobs": options.jobs,
+        "approve": options.approve,
+        "approval_hours": options.approval_hours,
+    }
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -57,29 +97,34 @@ def _run(options: argparse.Namespace) -> None:
         from flows.pipeline import run_now  # a few seconds, while the server starts
 
         wait()
-        run_now(options.targets or None, options.jobs, options.approve, options.approval_hours)
+        run_now(_parameters(options))
 
 
 def _serve(options: argparse.Namespace) -> None:
+    timetable = Timetable.parse(options.cron, options.interval, options.timezone)
     preflight()
-    with prefect_server(Path.cwd()) as wait:
-        from prefect.schedules import Cron
+    root = Path.cwd()
+    with only_one("schedule", root), prefect_server(root) as wait:
+        from flows.serving import serve, when
 
-        from flows.pipeline import pipeline
-
-        try:
-            schedule = Cron(options.cron)
-        except ValueError as error:
-            raise UserError(f"--cron '{options.cron}': {error}") from None
+        schedule = when(timetable)
         wait()
-        say(f"scheduled '{options.cron}'; Ctrl-C ends the schedule")
-        pipeline.serve(
-            name="scheduled",
-            schedule=schedule,
-            parameters={"targets": options.targets or None, "jobs": options.jobs},
-            limit=1,
-            print_starting_message=False,
-        )
+        say(f"scheduled {timetable.words}; Ctrl-C ends the schedule")
+        serve(schedule, _parameters(options), root)
+
+
+def _changed(options: argparse.Namespace) -> None:
+    choices = params.load()
+    if options.corpus not in choices.corpora:
+        raise UserError(f"corpora.{options.corpus} is not in params.yaml{nearest(options.corpus, choices.corpora)}")
+    root = Path.cwd()
+    if servers.configured_prefect() is None and servers.running_prefect(root) is None:
+        raise UserError("no schedule listens: start `lexmill schedule`, or name the Prefect server in PREFECT_API_URL")
+    with prefect_server(root):
+        from flows.serving import tell_changed
+
+        tell_changed(options.corpus)
+    say(f"told that corpus '{options.corpus}' changed")
 
 
 @contextmanager

@@ -16,6 +16,7 @@ if __name__ == "__main__":  # before Prefect is imported: its settings are read 
 
     main()
 
+import re
 import time
 from typing import Any
 
@@ -41,6 +42,10 @@ from lexmill.runner.supervised import Outcome
 RETRY_PAUSES = (10.0, 60.0, 300.0)  # seconds
 _PROGRESS_SECONDS = 10.0
 _DRAIN_SECONDS = 10
+# What DVC advises after each stage, which the run does by itself or the nightly run commits.
+_ADVICE = re.compile(
+    r"\s*(git add |dvc config core.autostage|To track the changes|To enable auto staging|Use `dvc push`|$)"
+)
 CANCELLED = "cancelled; the next run goes on from there"
 
 
@@ -133,15 +138,18 @@ def _run(session: Session, asking: Asking | None) -> State[None] | None:
     return None
 
 
-def run_now(targets: list[str] | None, jobs: int, approve: bool, approval_hours: float) -> None:
+def run_now(parameters: dict[str, Any]) -> None:
     """Run the flow here and see that its logs have reached the server, which may end next.
+
+    Args:
+        parameters: of `pipeline`.
 
     Raises:
         RunFailed: a stage failed; carries the exit code.
         Terminated: it was cancelled from the page.
     """
     try:
-        state = pipeline(targets, jobs, approve, approval_hours, return_state=True)
+        state = pipeline(**parameters, return_state=True)
     finally:
         APILogWorker.drain_all(timeout=_DRAIN_SECONDS)
     if state.is_cancelled():
@@ -192,7 +200,11 @@ def _stage_work(session: Session, board: pages.ProgressBoard, stage: str, why: s
                 text = line_text(data["description"], data["done"], data["total"], data["shown"], now - start)
                 logger.info("%s", text)
 
-        outcome = session.run(stage, line=lambda text: logger.info("%s", text), record=record)
+        def line(text: str) -> None:
+            if not _ADVICE.match(text):
+                logger.info("%s", text)
+
+        outcome = session.run(stage, line=line, record=record)
         board.end(outcome)
         if outcome.code == EXIT_DONE:
             return

@@ -2,26 +2,94 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from lexmill.errors import UserError
 
 _ENDS: dict[int, int] = {signal.SIGINT: signal.SIGINT, signal.SIGTERM: signal.SIGTERM, signal.SIGHUP: signal.SIGTERM}
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_NAMES = {"sec": "s", "second": "s", "min": "m", "minute": "m", "hour": "h", "day": "d"}
 
 
-def schedule(cron: str, targets: Sequence[str], jobs: int) -> int:
+@dataclass(frozen=True)
+class Timetable:
+    """When the flow runs.
+
+    Attributes:
+        cron: a cron expression; None: by interval.
+        interval: seconds from start to start; None: by cron.
+        timezone: in which the cron expression is read.
+    """
+
+    cron: str | None
+    interval: float | None
+    timezone: str
+
+    @classmethod
+    def parse(cls, cron: str | None, interval: str | None, timezone: str) -> Timetable:
+        """Read the options of the command line.
+
+        Raises:
+            UserError: none or both of `cron` and `interval`, an interval that is none, an unknown time zone.
+        """
+        if (cron is None) == (interval is None):
+            raise UserError("""say when: --cron "0 2 * * *" or --interval '6 h', one of both""")
+        if cron is not None and len(cron.split()) not in (1, 5):
+            raise UserError(f"--cron '{cron}': five fields are needed: minute, hour, day, month, day of the week")
+        return cls(cron, None if interval is None else seconds_of(interval), _checked_zone(timezone))
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return f"'{self.cron}' ({self.timezone})" if self.cron is not None else f"every {self.interval:g} seconds"
+
+
+def seconds_of(interval: str) -> float:
+    """`90`, `90 s`, `15 min`, `6 h`, `1.5 days` in seconds.
+
+    Raises:
+        UserError: it is none of these, or 0.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", interval.strip().lower())
+    unit = found[2].removesuffix("s") or "s" if found else ""
+    unit = _NAMES.get(unit, unit)
+    if found is None or unit not in _UNITS or not float(found[1]):
+        raise UserError(f"--interval '{interval}': give seconds, or a number with s, min, h or d, such as '6 h'")
+    return float(found[1]) * _UNITS[unit]
+
+
+def _checked_zone(name: str) -> str:
+    from zoneinfo import available_timezones
+
+    zones = available_timezones() | {"UTC"}
+    if name not in zones:
+        close = get_close_matches(name, zones, n=1)
+        hint = f"did you mean '{close[0]}'?" if close else "write it as in 'Europe/Berlin'"
+        raise UserError(f"--timezone '{name}' is no time zone; {hint}")
+    return name
+
+
+def schedule(timetable: Timetable, options: Sequence[str]) -> int:
     """Serve the flow until Ctrl-C; gives its exit code.
+
+    Args:
+        timetable: when it runs.
+        options: further arguments of `python -m flows.pipeline serve`.
 
     Raises:
         UserError: this is not the project's folder.
     """
     if not Path("flows/pipeline.py").is_file():
         raise UserError("there is no flows/pipeline.py here; run this in the project's folder")
-    command = [sys.executable, "-m", "flows.pipeline", "serve", "--cron", cron, "--jobs", str(jobs), *targets]
+    when = ["--cron", timetable.cron] if timetable.cron is not None else ["--interval", f"{timetable.interval:g}"]
+    command = [sys.executable, "-m", "flows.pipeline", "serve", *when, "--timezone", timetable.timezone, *options]
     # In a session of its own, so that a signal reaches the child once, through us, whoever sent it: the terminal's
     # Ctrl-C, `kill`, a service manager. It ends in good order and we give its code.
     process: subprocess.Popen[bytes] | None = None
