@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from lexmill import params
 from lexmill.commands import servers
+from lexmill.commands.nightly import BRANCH
 from lexmill.commands.run import preflight, run_nothing
 from lexmill.commands.schedule import Timetable
 from lexmill.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, UserError
@@ -32,7 +33,10 @@ _Number = TypeVar("_Number", int, float)
 
 def main(arguments: list[str] | None = None) -> None:
     """Parse the command line, do it, exit with its code."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.work is not _changed and not options.nightly and (options.push or options.branch != BRANCH):
+        parser.error("--branch and --push say where a nightly run commits: add --nightly")
     quieten()
     speak_utf8()
     signal.signal(signal.SIGTERM, terminate)  # Prefect gives SIGTERM back to the handler it found
@@ -59,6 +63,9 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--approval-hours", type=_above(0, float), default=12.0, help="how long to wait for it (default 12)"
         )
+        command.add_argument("--nightly", action="store_true", help="look at the sources before, commit after")
+        command.add_argument("--branch", default=BRANCH, help=f"where a nightly run commits (default {BRANCH})")
+        command.add_argument("--push", metavar="REMOTE", help="the git remote that the branch is pushed to")
     changed = commands.add_parser("changed", help="tell the scheduled flows that a corpus has changed")
     changed.set_defaults(work=_changed)
     changed.add_argument("corpus", help="its name in params.yaml")
@@ -83,13 +90,16 @@ def _parameters(options: argparse.Namespace) -> dict[str, Any]:
         "jobs": options.jobs,
         "approve": options.approve,
         "approval_hours": options.approval_hours,
+        "nightly": options.nightly,
+        "branch": options.branch,
+        "push": options.push,
     }
 
 
 def _run(options: argparse.Namespace) -> None:
     preflight()
-    # With approval asked for, a version that waits to be published needs the page.
-    if not options.approve and run_nothing(options.targets, options.jobs):
+    # With approval asked for, a version that waits to be published needs the page; a nightly run looks further.
+    if not (options.approve or options.nightly) and run_nothing(options.targets, options.jobs):
         return
     # The terminal shows the runner's progress; Prefect's own lines go to its pages.
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")

@@ -6,7 +6,7 @@ The keys stay the same from run to run, so that the page of an artifact shows th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -41,6 +41,13 @@ def show_stages(session: Session) -> None:
 def show_skipped(text: str) -> None:
     """That nothing was to be done."""
     create_markdown_artifact(text, key="skipped", description="Nothing changed")
+
+
+def show_night(said: Sequence[str]) -> None:
+    """What a nightly run found at the sources and what it committed."""
+    if said:
+        text = "\n".join(f"* {line}" for line in said)
+        create_markdown_artifact(text, key="nightly", description="The sources, and the commit")
 
 
 def show_results(text: str) -> None:

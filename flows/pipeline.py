@@ -18,6 +18,7 @@ if __name__ == "__main__":  # before Prefect is imported: its settings are read 
 
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 
 from prefect import Task, flow, get_run_logger, runtime
@@ -33,9 +34,10 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows import pages
 from flows.approval import Asking
 from flows.cancelling import CancelWatch
+from lexmill.commands import nightly as night
 from lexmill.commands.run import finish, open_run
 from lexmill.errors import EXIT_DONE, EXIT_RETRY, LexmillError, Terminated
-from lexmill.progress import line_text
+from lexmill.progress import line_text, say
 from lexmill.runner.session import Session
 from lexmill.runner.supervised import Outcome
 
@@ -77,7 +79,8 @@ def _should_retry(_task: Any, _run: Any, state: Any) -> bool:
 def _run_name() -> str:
     """What the run is about, on the page; the time stands beside it there."""
     parameters = runtime.flow_run.parameters
-    return ", ".join(parameters.get("targets") or ["all stages"])
+    what = ", ".join(parameters.get("targets") or ["all stages"])
+    return f"nightly: {what}" if parameters.get("nightly") else what
 
 
 @flow(
@@ -87,25 +90,39 @@ def _run_name() -> str:
     persist_result=False,
 )
 def pipeline(
-    targets: list[str] | None = None, jobs: int = 2, approve: bool = False, approval_hours: float = 12.0
+    targets: list[str] | None = None,
+    jobs: int = 2,
+    *,
+    approve: bool = False,
+    approval_hours: float = 12.0,
+    nightly: bool = False,
+    branch: str = night.BRANCH,
+    push: str | None = None,
 ) -> State[None] | None:
-    """Run what changed, publish the models, show the results.
+    """Run what changed, publish the models, show the results; nightly: look at the sources before, commit after.
 
     Args:
         targets: stages or groups of stages; they and what they need. None: all.
         jobs: light stages side by side; trainings run alone.
         approve: pause for a person's word before a new version replaces a champion.
         approval_hours: how long to wait for it; then the champion stays.
+        nightly: look at the sources that move before the run, and commit its results after it.
+        branch: where a nightly run commits.
+        push: the git remote that it pushes the branch to; None: none.
     """
     context = FlowRunContext.get()
     assert context is not None
     assert context.flow_run is not None
     with CancelWatch(context.flow_run.id) as watch:
-        try:
+
+        def stages() -> State[None] | None:
             # Signals stay Prefect's: a run that its runner cancels gets an exception here, which ends the tree below.
             with open_run(targets or (), jobs, door="flow", handle_signals=False) as session:
                 watch.over(session)
-                state = _run(session, Asking(session, approval_hours * 3600) if approve else None)
+                return _run(session, Asking(session, approval_hours * 3600) if approve else None)
+
+        try:
+            state = _night(stages, branch, push) if nightly else stages()
         except TerminationSignal:
             if not watch.struck:
                 raise
@@ -113,6 +130,27 @@ def pipeline(
             if not watch.seen:
                 raise
         return Cancelled(message=CANCELLED) if watch.cancelled() else state
+
+
+def _night(stages: Callable[[], State[None] | None], branch: str, push: str | None) -> State[None] | None:
+    """`lexmill nightly` with this flow as the door of its run; what it says goes to the page."""
+    ended: list[State[None] | None] = []
+    said: list[str] = []
+
+    def run() -> int:
+        ended.append(stages())
+        return EXIT_DONE  # what is worse has raised
+
+    def tell(text: str) -> None:
+        said.append(text)
+        get_run_logger().info("%s", text)
+        say(text)
+
+    try:
+        night.nightly(branch=branch, push=push, run=run, say=tell)
+    finally:
+        pages.show_night(said)
+    return ended[0]
 
 
 def _run(session: Session, asking: Asking | None) -> State[None] | None:

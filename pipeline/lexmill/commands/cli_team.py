@@ -69,13 +69,18 @@ def schedule(
     timezone: Annotated[str, typer.Option("--timezone", help="Of --cron, as in Europe/Berlin.")] = "UTC",
     approve: Annotated[bool, typer.Option("--approve", help="Ask on the page before a champion is replaced.")] = False,
     approval_hours: Annotated[float, typer.Option("--approval-hours", min=0.01, help="How long to wait for it.")] = 12,
+    nightly: Annotated[bool, typer.Option("--nightly", help="Each run as `lexmill nightly`.")] = False,
+    branch: Annotated[str | None, typer.Option("--branch", help="With --nightly: where it commits.")] = None,
+    push: Annotated[str | None, typer.Option("--push", metavar="REMOTE", help="With --nightly: push there.")] = None,
     jobs: Jobs = 2,
 ) -> None:
     """Run the pipeline on a schedule, as a Prefect flow, until Ctrl-C."""
     from lexmill.commands.schedule import Timetable
     from lexmill.commands.schedule import schedule as command
 
-    options = ["--jobs", str(jobs), "--approval-hours", f"{approval_hours:g}", *(["--approve"] if approve else [])]
+    options = ["--jobs", str(jobs), "--approval-hours", f"{approval_hours:g}"]
+    options += [word for word, wanted in (("--approve", approve), ("--nightly", nightly)) if wanted]
+    options += [word for pair in (("--branch", branch), ("--push", push)) if pair[1] for word in pair if word]
     raise typer.Exit(command(Timetable.parse(cron, interval, timezone), [*options, *(targets or ())]))
 
 
