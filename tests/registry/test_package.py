@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from lexmill import layout, storage
+from lexmill.corpora.fetching import pins
 from lexmill.errors import UserError
 from lexmill.params import Params
-from lexmill.params.corpora import Mixture
+from lexmill.params.corpora import Mixture, PackageSource
 from lexmill.registry import package
 from lexmill.registry.card import card
 
@@ -50,6 +51,19 @@ def test_what_a_package_says(params: Params, tmp_path: Path) -> None:
         "card.md",
         "package.json",
     }
+
+
+def test_a_source_that_moves_is_named_as_it_was_pinned(params: Params, tmp_path: Path) -> None:
+    source = PackageSource("package", "pypi", "plays", "latest", None, ("*.txt",))
+    corpora = {**params.corpora, "plays": dataclasses.replace(params.corpora["plays"], source=source)}
+    moving = dataclasses.replace(params, corpora=corpora)
+    entry = {"pin": {"version": "1.4", "sha256": "a" * 64}, "of": pins.identity(source)}
+    pins.write({"corpora": {"plays": entry}, "checkpoints": {}}, tmp_path)
+    make(params, tmp_path, "gpt")
+    folder = _write(moving, tmp_path)
+    pinned = package.read(folder)["params"]["corpus"]["source"]
+    assert (pinned["version"], pinned["sha256"]) == ("1.4", "a" * 64)
+    assert "from plays 1.4" in (folder / "card.md").read_text()
 
 
 def test_the_card_shows_the_figures_beside_the_floors_and_the_licences(params: Params, tmp_path: Path) -> None:

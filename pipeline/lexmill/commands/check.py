@@ -11,9 +11,10 @@ from pathlib import Path
 
 from lexmill import params
 from lexmill.commands.precision import advice
+from lexmill.corpora.fetching import pins
 from lexmill.errors import LexmillError, RetryableError, UserError, UserErrors
 from lexmill.execution import Execution, load_execution
-from lexmill.params import FileSource, Params
+from lexmill.params import FileSource, Params, Source
 from lexmill.strict import nearest
 
 LEAST_FREE = 2 << 30  # bytes
@@ -117,11 +118,24 @@ def _file_checks() -> list[Callable[[], object]]:
             if isinstance(one.source, FileSource)
         ),
         *(
+            lambda group=group, name=name, source=source: _pin(group, name, source)
+            for group, named in pins.sources(choices).items()
+            for name, source in named.items()
+            if pins.needs_pin(source)
+        ),
+        *(
             lambda name=name, path=path: _recipe(name, path)
             for name, path in starts.items()
             if path.suffix in (".yaml", ".yml")
         ),
     ]
+
+
+def _pin(group: str, name: str, source: Source) -> None:
+    try:
+        pins.pinned(source, group, name)
+    except UserError as error:
+        raise UserError(f"{group}.{name}.source: {error}", "params.yaml") from None
 
 
 def _recipe(name: str, path: Path) -> None:

@@ -31,7 +31,7 @@ Pin = dict[str, Any]
 
 @dataclass(frozen=True)
 class Found:
-    """What a source is now: its pin, and what its servers said to make the next look short."""
+    """What a source is now: its pin, and by address what a server said of these bytes, to make the next look short."""
 
     pin: Pin
     seen: dict[str, Any] = field(default_factory=dict)
@@ -73,15 +73,12 @@ def _urls(source: UrlSource, root: Path, pin: Pin | None, seen: dict[str, Any]) 
     cache, client = DownloadCache(root), Client(pip_settings())
     try:
         for url in source.urls:
-            known = before.get(url)
-            answer = look(client, cache, url, url.rpartition("/")[2], seen.get(url, {}) if known else {})
-            if answer is None and known is not None:
-                hashes.append(known)
-                said[url] = seen[url]
-            elif answer is not None:
-                hashes.append(answer.sha256)
-                if answer.validators:
-                    said[url] = answer.validators
+            # What was said of other bytes than those that are pinned is of no use.
+            last = seen.get(url, {})
+            last = last if last.get("sha256") == before.get(url, "") else {}
+            answer = look(client, cache, url, url.rpartition("/")[2], last)
+            hashes.append(last["sha256"] if answer is None else answer.sha256)
+            said[url] = last if answer is None else {"sha256": answer.sha256, **answer.validators}
     finally:
         client.close()
     return Found({"sha256": hashes}, said)

@@ -1,13 +1,13 @@
 """Look at every source that moves and write what was found into sources.lock.yaml, all at once.
 
-A source that cannot be reached, or is no longer there, keeps its pin: what was fetched once goes on being used. The file
-is replaced in one step and only while no run is at work, for a run records the pins that it ran with.
+A source that cannot be reached, or is no longer there, keeps its pin: what was fetched once goes on being used. The
+file is replaced in one step and only while no run is at work, for a run records the pins that it ran with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,11 @@ from lexmill.errors import LexmillError, RetryableError, UserError
 from lexmill.params import FileSource, HubSource, Params, RegisteredSource, Source
 from lexmill.progress import bar
 from lexmill.refreshing.looking import Found, find
+from lexmill.storage import read_json, write_json
 from lexmill.strict import nearest
-from lexmill.workspace import run_lock
+from lexmill.workspace import HOME, run_lock
+
+SEEN = HOME / "seen.json"
 
 
 @dataclass(frozen=True)
@@ -73,20 +76,32 @@ def refresh(params: Params, root: Path, names: Sequence[str] = (), *, dry_run: b
         RetryableError: a run holds the workspace.
     """
     chosen = choose(params, names)
-    before = pins.completed(params, pins.read(root))
+    before, seen = pins.completed(params, pins.read(root)), _seen(root)
     looks = []
     with bar("look at the sources", len(chosen)) as progress:
         for group, name, source in chosen:
-            looks.append(_look(group, name, source, root, before[group][name]))
+            old = pins.pin_of(source, before[group][name])
+            looks.append(_look(Look(group, name, source, old), root, seen.get(f"{group}.{name}", {})))
             progress.update(1)
     if not dry_run:
         with run_lock("lexmill refresh", root):
             entries = pins.completed(params, pins.read(root))
             for one in looks:
                 if one.found is not None:
-                    entries[one.group][one.name] = _entry(one.source, one.found)
+                    entries[one.group][one.name] = {"pin": one.found.pin, "of": pins.identity(one.source)}
+                    seen[f"{one.group}.{one.name}"] = one.found.seen
             pins.write(entries, root)
+            write_json(root / SEEN, {place: said for place, said in seen.items() if said})
     return looks
+
+
+def _seen(root: Path) -> dict[str, Any]:
+    """What servers said of the bytes behind addresses, by source: a help, not a part of the pins, so not in git."""
+    try:
+        found = read_json(root / SEEN)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def choose(params: Params, names: Sequence[str]) -> list[tuple[str, str, Source | RegisteredSource]]:
@@ -107,20 +122,13 @@ def choose(params: Params, names: Sequence[str]) -> list[tuple[str, str, Source 
     ]
 
 
-def _look(group: str, name: str, source: Source | RegisteredSource, root: Path, entry: pins.Entry) -> Look:
-    old = pins.pin_of(source, entry)
-    seen = entry.get("seen") if old is not None else None
+def _look(one: Look, root: Path, seen: dict[str, Any]) -> Look:
     try:
-        with told_of(name_of(source)):
-            found = find(source, root, old, seen if isinstance(seen, dict) else {})
+        with told_of(name_of(one.source)):
+            found = find(one.source, root, None if one.old is None else dict(one.old), seen)
     except (UserError, RetryableError) as error:
-        return Look(group, name, source, old, error=error)
-    return Look(group, name, source, old, found)
-
-
-def _entry(source: Source | RegisteredSource, found: Found) -> pins.Entry:
-    entry: pins.Entry = {"pin": found.pin, "of": pins.identity(source)}
-    return entry | ({"seen": found.seen} if found.seen else {})
+        return replace(one, error=error)
+    return replace(one, found=found)
 
 
 def name_of(source: Source | RegisteredSource) -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lexmill import layout, storage
+from lexmill.corpora.fetching import pins
 from lexmill.errors import UserError
 from lexmill.params import Length, Params
 from lexmill.registry.card import card
@@ -55,7 +56,7 @@ def write(params: Params, kind: Kind, name: str, root: str | Path = ".") -> Path
         "kind": kind,
         "name": name,
         "config": _config(of.models(params)[name], name, root),
-        "params": _params(params, of, name),
+        "params": _params(params, of, name, root),
         "metrics": _metrics(params, of, name, root),
         "test_corpus": _test_corpus(of.models(params)[name].corpus, root),
         "train_corpora": _train_corpora(of.models(params)[name], root),
@@ -150,12 +151,14 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _params(params: Params, of: KindOf, name: str) -> dict[str, Any]:
-    """The choices that made the model: its entry and the entries that it names."""
+def _params(params: Params, of: KindOf, name: str, root: Path) -> dict[str, Any]:
+    """The choices that made the model: its entry and the entries that it names; its corpus as it was pinned."""
     entry = of.models(params)[name]
+    corpus = params.corpora[entry.corpus]
+    source = pins.pinned(corpus.source, "corpora", entry.corpus, root).source
     chosen: dict[str, Any] = {
         "model": _plain(entry),
-        "corpus": _plain(params.corpora[entry.corpus]),
+        "corpus": _plain(dataclasses.replace(corpus, source=source)),
         "data_seed": params.data_seed,
         "training_seed": params.training_seed,
     }

@@ -6,7 +6,6 @@
       news:
         pin: {version: 1.4.0, sha256: ...}  # what fetch brings; DVC tracks it: a new pin is a change of `news` alone
         of: pypi sdist news latest          # the source that was looked at; of another one the pin does not count
-        seen: {...}                         # what a server said of its files, so that the next look may be short
     checkpoints: ...
 
 `lexmill refresh` moves the pins, fetch reads them: without a refresh, every run brings the same bytes. Every corpus and
