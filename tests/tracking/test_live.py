@@ -10,14 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from lexmill.execution import Execution
-from lexmill.tracking import live, points
+from lexmill.models.common.state import snapshot
+from lexmill.runner.graph import Plan
+from lexmill.runner.record import RunRecord
+from lexmill.tracking import live, points, runs, spool
 from lexmill.tracking.live import LiveSender, sender_of
 from lexmill.tracking.points import Cursor
+from lexmill.tracking.spool import Sending
 from lexmill.training import watching
+from lexmill.training.engine import fit
 from lexmill.training.watching import Watch
 
+from ..training.arithmetic_task import DyingTask, execution, settings
 from .conftest import Server
 from .test_points import TRAINING, client_of, deliver, file_of, found, losses
 
@@ -147,6 +154,57 @@ def test_a_killed_sender_is_followed_by_the_next(root: Path) -> None:
     assert set(found(root, first).values()) == {1}
     assert [step for step, _ in losses(root, first)] == list(range(1, 13))
     assert client_of(root).get_run(first).info.status == "KILLED"  # no weights were made
+
+
+@pytest.mark.parametrize("how", ["hang", "down", "500"])
+def test_a_training_beside_a_server_that_fails_is_the_same_to_the_bit_and_waits_for_nothing(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Each step ends while no call has come back: one that waited would wait ten minutes."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "600")
+    server.answers("ok" if how == "down" else how)
+    uri = "http://127.0.0.1:9" if how == "down" else server.uri
+
+    def weights(folder: Path, sender: LiveSender | None) -> dict[str, torch.Tensor]:
+        task = DyingTask(-1, signal.SIGTERM, dropout=0.3)
+        with Watch("pretrain-gpt", folder=folder / ".lexmill" / "metrics", sender=sender, system_seconds=1e-9) as watch:
+            fit(task, settings(), execution(folder), name="gpt", identity={}, watch=watch)
+        return snapshot(task.module)
+
+    alone = weights(tmp_path / "alone", None)
+    beside = weights(tmp_path, LiveSender(uri, how, "gpt", root=tmp_path, every=0.01, patience=0.1, idle=False))
+    assert all(torch.equal(alone[name], beside[name]) for name in alone)
+    lines = list(points.Tail(file_of(tmp_path)).lines())
+    assert [line["step"] for line in lines if line["kind"] == "row"][-1] == 12
+    assert "system" in {line["kind"] for line in lines}
+
+    server.answers("ok")
+    sent = spool.send(Sending(tmp_path, server.uri, how, lambda *_: None, lambda _: None))
+    assert not sent
+    run_id = Cursor.read(file_of(tmp_path), lines[0]["training"]).run_id
+    assert set(found(server.root, run_id).values()) == {1}
+    assert {step for key, step in found(server.root, run_id) if key == "curves/train_loss"} == {
+        line["step"] for line in lines if line["kind"] == "row"
+    }
+    assert any(key.startswith("system/cpu_") for key, _ in found(server.root, run_id))
+
+
+def test_a_running_training_is_already_a_child_of_its_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = RunRecord.start(root, "c" * 32, "lexmill run", "run", Plan(()), experiment="tiny")
+    monkeypatch.setenv("LEXMILL_RUN", record.token)
+    with watch_of(root, "sqlite:///mlflow.db") as watch:
+        watch.start(0, TRAINING)
+        steps(watch, 1, 5)
+        wait(lambda: cursor(root).sent.get("row") == 5)
+        run = client_of(root).get_run(cursor(root).run_id)
+        parent = client_of(root).get_run(run.data.tags["mlflow.parentRunId"])
+        assert parent.data.tags["lexmill.run"] == record.token
+        assert (parent.info.status, parent.info.run_name) == ("RUNNING", runs.name_of(runs.read(record.path) or {}))
+    record.end(0)
+    spool.send(Sending(root, "sqlite:///mlflow.db", "tiny", lambda *_: None, lambda _: None))
+    known = client_of(root).search_runs([run.info.experiment_id])
+    assert {one.info.run_id for one in known} == {run.info.run_id, parent.info.run_id}
+    assert client_of(root).get_run(parent.info.run_id).info.status == "FINISHED"
 
 
 def test_nothing_is_sent_where_nothing_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
