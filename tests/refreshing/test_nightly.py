@@ -100,6 +100,13 @@ def test_a_failed_run_is_not_committed_and_the_next_night_goes_on(night: Night) 
     night.release("1.1")
     assert night.pass_by(lambda: 2) == 2
     assert night.said[-1].startswith("nothing is committed")
+
+    def fail() -> int:
+        raise UserError("a stage failed")
+
+    with pytest.raises(UserError, match="a stage failed"):
+        night.pass_by(fail)
+    assert night.said[-1].startswith("nothing is committed")
     assert night.workspace.lock["plays"]["pin"]["version"] == "1.1"
     assert night.results == ["1.0"]
     assert night.pass_by() == 0

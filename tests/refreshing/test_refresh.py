@@ -16,6 +16,7 @@ from lexmill.corpora.fetching import pins
 from lexmill.corpora.fetching.fetch import fetch
 from lexmill.errors import RetryableError, UserError, UserErrors
 from lexmill.refreshing.debian_versions import compare
+from lexmill.runner.sources import changed_files, changed_since_pinned
 from lexmill.workspace import run_lock
 from tests.refreshing.conftest import Workspace
 from tests.support.package_index import Fault, make_deb, make_npm, make_sdist, make_wheel
@@ -158,6 +159,23 @@ def test_new_files_of_a_glob(workspace: Workspace) -> None:
     assert brought(workspace, "notes") == {"a.txt": b"a", "b.txt": b"bb"}
     (folder / "b.txt").write_bytes(b"cc")
     assert workspace.refresh()[0].moved  # as many, as large
+
+
+def test_a_run_takes_up_own_files_and_only_tells_of_those_that_are_pinned(workspace: Workspace) -> None:
+    (workspace.root / "a.txt").write_bytes(b"a")
+    workspace.corpus("notes", kind="file", paths=["*.txt"])
+    root, where = workspace.root, workspace.root / "artifacts/sources/notes"
+    fetch(workspace.params.corpora["notes"].source, root, where)
+    (root / "a.txt").write_bytes(b"b")
+    assert changed_files(workspace.params, root) == {"fetch@notes": f"{root / 'a.txt'} changed"}
+    assert changed_since_pinned(workspace.params, root) == []
+    workspace.refresh()  # DVC sees the pin
+    assert changed_files(workspace.params, root) == {}
+    assert changed_since_pinned(workspace.params, root) == []
+    (root / "b.txt").write_bytes(b"b")
+    assert changed_files(workspace.params, root) == {}
+    (told,) = changed_since_pinned(workspace.params, root)
+    assert told.endswith(" since it was pinned; `lexmill refresh notes` takes it up")
 
 
 def test_who_does_not_answer_keeps_the_pin_and_the_others_move(workspace: Workspace) -> None:

@@ -14,7 +14,7 @@ import yaml
 
 from lexmill import params, results
 from lexmill.corpora.fetching import pins
-from lexmill.errors import EXIT_DONE, RetryableError, UserError, UserErrors
+from lexmill.errors import EXIT_DONE, LexmillError, RetryableError, UserError, UserErrors
 from lexmill.progress import say as speak
 from lexmill.refreshing.refresh import Look, changes, refresh
 from lexmill.result_branch import TRAILER, NoRepository, ResultBranch
@@ -22,6 +22,7 @@ from lexmill.workspace import only_one, run_lock
 
 BRANCH = "nightly"
 _SHOWN_FILES = 5
+_NOT_DONE = "nothing is committed; the sources stay pinned as they are now, and the next night goes on from here"
 
 
 def nightly(
@@ -53,9 +54,13 @@ def nightly(
         to = _branch(ResultBranch(root, branch), push, say)
         looks = refresh(choices, root)
         _tell(looks, say)
-        ran, code = (True, run()) if run is not None else _run(targets, jobs)
+        try:
+            ran, code = (True, run()) if run is not None else _run(targets, jobs)
+        except LexmillError:
+            say(_NOT_DONE)
+            raise
         if code != EXIT_DONE:
-            say("nothing is committed; the sources stay pinned as they are now, and the next night goes on from here")
+            say(_NOT_DONE)
             return code
         if to is not None:
             with run_lock("lexmill nightly", root):
