@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from lexmill import execution, layout, params, results
 from lexmill.commands.sync import send, send_after_run
 from lexmill.corpora.fetching import pins
 from lexmill.errors import EXIT_BUG, EXIT_DONE, EXIT_RETRY, EXIT_USER, RetryableError
 from lexmill.progress import bar, say
+from lexmill.runner import worktree
 from lexmill.runner.display import Display
 from lexmill.runner.graph import Plan, read
 from lexmill.runner.record import Door
 from lexmill.runner.session import Session, open_session, run_all
 from lexmill.runner.sources import changed_files, changed_since_pinned
 from lexmill.stages.entry import preflight
-from lexmill.workspace import run_lock
+from lexmill.workspace import only_one, publishing, run_lock
 
 if TYPE_CHECKING:
     from lexmill.registry.publish import Proposal
 
-__all__ = ["finish", "open_run", "preflight", "publish", "run", "run_nothing", "show_reasons"]
+__all__ = ["finish", "open_run", "preflight", "publish", "run", "run_beside", "run_nothing", "show_reasons"]
 
 _SHOWN_REASONS = 4
 
@@ -46,7 +48,28 @@ def run(targets: Sequence[str], jobs: int) -> int:
         session.end()
         if session.code == EXIT_DONE:
             finish(session.root, session.display)
+        if told := worktree.farewell(session.root):
+            session.display.note(told)
         return session.code
+
+
+def run_beside(name: str, arguments: Sequence[str], *, take_params: bool) -> NoReturn:
+    """`lexmill run --worktree NAME`: become the run of a worktree, beside whatever runs here.
+
+    Args:
+        name: of the worktree.
+        arguments: of its `lexmill run`.
+        take_params: bring the present params.yaml along.
+
+    Raises:
+        UserError: the worktree cannot be made.
+    """
+    root = Path.cwd()
+    with only_one(f"worktree-{name}", root):
+        folder = worktree.prepare(name, root, say, take_params=take_params)
+    command, environment = worktree.command_in(folder, root, list(arguments))
+    os.chdir(folder)
+    os.execve(command[0], command, environment)
 
 
 @contextmanager
@@ -60,7 +83,13 @@ def open_run(
     session = None
     try:
         with open_session(
-            targets, jobs=jobs, handle_signals=handle_signals, also=also, door=door, experiment=choices.experiment
+            targets,
+            jobs=jobs,
+            handle_signals=handle_signals,
+            also=also,
+            door=door,
+            experiment=choices.experiment,
+            settings=execution.load_execution(),
         ) as session:
             for line in changed_since_pinned(choices, session.root):
                 session.display.note(line)
@@ -116,7 +145,7 @@ def finish(root: Path, display: Display, *, approve: Callable[[Proposal], bool] 
         from lexmill.registry.publish import publish_all
 
         try:
-            with bar("publish the models"):
+            with publishing(root), bar("publish the models"):
                 publish_all(choices, settings, display.note, root, approve=approve)
         except RetryableError as error:
             display.note(f"not published: {error}")
@@ -136,13 +165,15 @@ def publish() -> None:
         UserError: there is no package, or one was changed after it was made.
         RetryableError: the tracking server does not answer, or a run holds the workspace.
     """
+    from lexmill.commands.experiments import publish_experiments
     from lexmill.registry.publish import publish_all
 
     preflight()
-    with run_lock():
+    with run_lock(), publishing():
         choices, settings = params.load(), execution.load_execution()
         publish_all(choices, settings, say, ".")
         send(choices, settings, say, Path())
+        publish_experiments(settings, say, Path.cwd())
 
 
 def show_results(rows: list[results.Row], experiment: str) -> None:

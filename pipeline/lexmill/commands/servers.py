@@ -7,17 +7,20 @@ one SQLite file block each other ("database is locked").
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lexmill import storage
 from lexmill.errors import RetryableError
@@ -52,6 +55,18 @@ def answers(address: str) -> bool:
             return bool(reply.status == 200)
     except (OSError, ValueError, urllib.error.URLError):
         return False
+
+
+def ask(mlflow: Server, what: str, **query: str) -> Any:
+    """What an MLflow server of ours answers to a GET of its API; None where it has no such thing."""
+    address = f"{mlflow.url}/api/2.0/mlflow/{what}?{urllib.parse.urlencode(query)}"
+    try:
+        with urllib.request.urlopen(address, timeout=30) as reply:
+            return json.load(reply)
+    except urllib.error.HTTPError as error:
+        if error.code == 404:
+            return None
+        raise
 
 
 @dataclass

@@ -8,9 +8,9 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from lexmill import execution, workspace
+from lexmill import execution, params, workspace
 from lexmill.commands import servers
-from lexmill.errors import RetryableError
+from lexmill.errors import RetryableError, UserError
 from lexmill.progress import bar, say
 
 _LOOK_SECONDS = 2.0
@@ -72,11 +72,41 @@ def _links(uri: str, mlflow: servers.Server | None, prefect: servers.Server | No
     from lexmill.tracking.links import base_url
 
     base = mlflow.url if mlflow is not None else base_url(uri)
-    # MLflow opens in a view for chat applications; this address opens the training runs.
-    say(f"MLflow   {base}/#/experiments?workflowType=machine_learning")
+    # MLflow opens in a view for chat applications; these addresses open the training runs.
+    for line in _runs(base, uri, mlflow, root) or [f"MLflow   {base}/#/experiments?workflowType=machine_learning"]:
+        say(line)
     page = prefect.url if prefect is not None else servers.running_prefect(root)
     say(f"Prefect  {page}" if page else f"Prefect  {servers.configured_prefect()}")
     say("report   reports/index.html    Ctrl-C ends the servers")
+
+
+def _runs(base: str, uri: str, mlflow: servers.Server | None, root: Path) -> list[str]:
+    """The addresses of this workspace's runs and of the comparison of its models; none where nothing is published.
+
+    Only a store of our own is asked: another's may be slow, or want a password.
+    """
+    from lexmill.registry.lookup import champion
+    from lexmill.tracking.links import compare_url, experiment_url
+
+    if mlflow is None or not (root / "params.yaml").is_file():
+        return []
+    try:
+        choices = params.load(root / "params.yaml")
+    except UserError:
+        return []  # `lexmill check` tells it; the pages show what is there all the same
+    found = servers.ask(mlflow, "experiments/get-by-name", experiment_name=choices.experiment)
+    if found is None:
+        return []
+    experiment = found["experiment"]["experiment_id"]
+    lines = [f"MLflow   {experiment_url(base, experiment)}"]
+    # Models of one kind have figures in common; where no kind has two, all are shown.
+    kinds = (choices.language_models, choices.classifiers, choices.translators)
+    most = max(kinds, key=len)
+    champions = [champion(uri, name, root) for name in (most if len(most) > 1 else choices.model_names)]
+    runs = [one.run_id for one in champions if one is not None]
+    if len(runs) > 1:
+        lines.append(f"compare  {compare_url(base, experiment, runs)}")
+    return lines
 
 
 def _watch(started: list[servers.Server], borrowed: bool, root: Path, stack: ExitStack, ended: threading.Event) -> None:

@@ -1,0 +1,57 @@
+"""What `lexmill publish` does with the experiments of `dvc exp run`: their models become MLflow runs, once each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from lexmill import params, storage
+from lexmill.errors import UserError, UserErrors
+from lexmill.execution import Execution
+from lexmill.runner.experiments import Experiment, experiments, taken_out
+from lexmill.workspace import HOME
+
+_SENT = HOME / "experiments.json"
+
+
+def publish_experiments(settings: Execution, say: Callable[[str], None], root: Path) -> None:
+    """Send those that were not sent yet; one whose params this version cannot read is told and left out.
+
+    Raises:
+        RetryableError, UserError: the store fails or refuses.
+    """
+    mark = root / _SENT
+    sent: dict[str, str] = storage.read_json(mark) if mark.is_file() else {}
+    new = [one for one in experiments(root) if sent.get(one.name) != one.commit]
+    if not new:
+        return
+    from lexmill.tracking.store import opened
+
+    with opened(settings.tracking_uri, root) as client:
+        for one in new:
+            try:
+                chosen = _params(one, root)
+            except (UserError, UserErrors) as fault:
+                say(f"experiment {one.name}: not published: {fault}")
+                continue
+            from lexmill.registry.experiments import paths, send_experiment
+
+            with taken_out(root, one.commit, paths(chosen)) as folder:
+                runs = send_experiment(
+                    client,
+                    settings.tracking_uri,
+                    root,
+                    name=one.name,
+                    commit=one.commit,
+                    baseline=one.baseline,
+                    folder=folder,
+                    params=chosen,
+                )
+            sent[one.name] = one.commit
+            storage.write_json(mark, sent)
+            say(f"experiment {one.name}: {len(runs)} models in MLflow")
+
+
+def _params(one: Experiment, root: Path) -> params.Params:
+    with taken_out(root, one.commit, ["params.yaml"]) as folder:
+        return params.load(folder / "params.yaml")

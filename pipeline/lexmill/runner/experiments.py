@@ -1,0 +1,64 @@
+"""The experiments of `dvc exp run` in a workspace, and what each made, taken out of git and DVC's cache.
+
+DVC keeps an experiment as a commit under refs/exps/<commit that it started from>/<name>.
+Cost: listing is one call of git; taking one out copies its files from the cache.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lexmill.quiet import quieten
+
+_REFS = "refs/exps/"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment that has ended: its name, its commit, and the commit that it started from."""
+
+    name: str
+    commit: str
+    baseline: str
+
+
+def experiments(root: Path) -> list[Experiment]:
+    """The ended experiments, by name; none where there is no git."""
+    command = ["git", "-C", str(root), "for-each-ref", "--format=%(refname) %(objectname)", _REFS]
+    try:
+        listed = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    found = []
+    for line in listed.splitlines():
+        name, _, commit = line.rpartition(" ")
+        match name.removeprefix(_REFS).split("/"):
+            case [start, rest, of_its_own] if len(start) + len(rest) == len(commit):
+                found.append(Experiment(of_its_own, commit, start + rest))
+            case _:
+                continue  # queues and what runs now
+    return sorted(found, key=lambda one: one.name)
+
+
+@contextmanager
+def taken_out(root: Path, commit: str, paths: Sequence[str]) -> Iterator[Path]:
+    """A folder with these paths of a commit, from git or from DVC's cache; what is not there is left out."""
+    quieten()
+    from dvc.fs.dvc import DVCFileSystem
+
+    with tempfile.TemporaryDirectory(prefix="lexmill-experiment-") as folder:
+        files = DVCFileSystem(str(root.resolve()), rev=commit)
+        try:
+            for path in paths:
+                if files.exists(path):
+                    place = Path(folder) / path
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    files.get(path, str(place), recursive=files.isdir(path))
+            yield Path(folder)
+        finally:
+            files.close()

@@ -1,0 +1,121 @@
+"""`lexmill ui` in a real browser: its links show the runs by their names with figures, the comparison, the flow run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.flows.conftest import Workspace
+from tests.registry.conftest import empty_store, published  # noqa: F401  fixtures of these tests too
+from tests.registry.plain import plain_params
+from tests.services.missing import needs, program
+from tests.support.browser import Browser
+
+pytestmark = [pytest.mark.services, needs("chromium")]
+MODELS = ("gpt", "tickets", "en_de")
+
+
+@dataclass
+class Pages:
+    """What `lexmill ui` said of the pages that it serves, and what publishing said before."""
+
+    root: Path
+    said: str
+    published: list[str]
+
+    def link(self, name: str) -> str:
+        found = re.search(rf"^{name} +(http\S+)", self.said, re.MULTILINE)
+        assert found is not None, self.said
+        return found[1]
+
+
+@pytest.fixture(scope="module")
+def pages(
+    published: tuple[Path, list[str]],  # noqa: F811
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Pages]:
+    root = tmp_path_factory.mktemp("pages") / "the workspace"
+    shutil.copytree(published[0], root)
+    (root / "conf" / "execution").mkdir(parents=True)
+    (root / "conf" / "execution" / "local.yaml").write_text("{}\n")
+    (root / "params.yaml").write_text(yaml.safe_dump(plain_params()))
+    ours = ("PREFECT_", "MLFLOW_", "LEXMILL_")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(ours)} | {"HOME": str(root)}
+    log = root / "ui.log"
+    with open(log, "w") as stream:
+        served = subprocess.Popen(
+            [sys.executable, "-m", "lexmill.cli", "ui"], cwd=root, env=environment, stdout=stream, stderr=stream
+        )
+    try:
+        deadline = time.monotonic() + 300
+        while "Ctrl-C" not in log.read_text():
+            assert served.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.2)
+        yield Pages(root, log.read_text(), published[1])
+    finally:
+        served.send_signal(signal.SIGINT)
+        served.wait(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = program("chromium")
+    assert path is not None
+    with Browser(path) as opened:
+        yield opened
+
+
+def test_the_link_of_the_runs_shows_them_by_name_with_figures(pages: Pages, browser: Browser) -> None:
+    browser.open(pages.link("MLflow"))
+    text = browser.wait("tiny", *MODELS)
+    assert "Something went wrong" not in text
+    assert "bits_per_byte" in browser.wait("bits_per_byte")
+
+
+def test_the_comparison_shows_the_runs_side_by_side(pages: Pages, browser: Browser) -> None:
+    browser.open(pages.link("compare"))
+    text = browser.wait("Comparing 3 Runs", *MODELS)
+    assert "Parallel Coordinates" in text
+    assert "data_seed" in browser.wait("data_seed")
+
+
+def test_publishing_gives_the_links_of_the_page_that_is_served(pages: Pages, browser: Browser) -> None:
+    """Publishing does not know the port that a page will have; the rest of its links is that of the page."""
+    for line, name in (("runs: ", "MLflow"), ("side by side: ", "compare")):
+        (link,) = (one.removeprefix(line) for one in pages.published if one.startswith(line))
+        assert link.partition("/#/")[2] == pages.link(name).partition("/#/")[2]
+
+
+def test_a_run_shows_its_curves_and_card(pages: Pages, browser: Browser) -> None:
+    browser.open(pages.link("MLflow"))
+    browser.wait("gpt")
+    browser.run("[...document.querySelectorAll('a')].find(one => one.innerText.trim() === 'gpt').click()")
+    text = browser.wait("test/bits_per_byte", "curves/train_loss", "lexmill.fingerprint")
+    assert "2.5" in text
+
+
+def test_the_prefect_page_shows_the_run_and_its_stages(pages: Pages, browser: Browser, tmp_path: Path) -> None:
+    workspace = tmp_path / "project"
+    workspace.mkdir()
+    small = Workspace(workspace, pages.link("Prefect").removesuffix("/runs"))
+    small.stage("first", "python -c \"open('first.out', 'w').write('1')\"")
+    small.stage("second", "python -c \"open('second.out', 'w').write('2')\"", needs=("first",))
+    code, output = small.run()
+    assert code == 0, output
+    browser.open(f"{small.url}/runs")
+    browser.wait("lexmill")
+    (run,) = (one for one in small.ask("flow_runs") if one["state_type"] == "COMPLETED")
+    browser.open(f"{small.url}/runs/flow-run/{run['id']}")
+    browser.wait(run["name"], "first", "second", "Completed")
