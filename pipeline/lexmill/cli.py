@@ -30,10 +30,20 @@ def run(
     targets: Targets = None,
     jobs: Jobs = 2,
     why: Annotated[bool, typer.Option("--why", help="Only say what would run, and why.")] = False,
+    worktree: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Run beside what runs here, in a git worktree made from HEAD.")
+    ] = None,
+    params: Annotated[bool, typer.Option("--params", help="Take the present params.yaml into the worktree.")] = False,
 ) -> None:
     """Run what changed, publish the models, show the results."""
     from lexmill.commands import run as command
 
+    if params and worktree is None:
+        raise typer.BadParameter("it goes with --worktree", param_hint="--params")
+    if worktree is not None:
+        command.run_beside(
+            worktree, [*(targets or ()), f"--jobs={jobs}", *(["--why"] if why else [])], take_params=params
+        )
     if why:
         command.show_reasons(targets or ())
         return
@@ -126,6 +136,7 @@ app.add_typer(cli_init.app, name="init")
 def main() -> None:
     """The console script: faults as sentences on standard error, each with its exit code."""
     from lexmill.progress import fill_standard_streams, speak_utf8
+    from lexmill.workspace import run_own_code
 
     fill_standard_streams()
     if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
@@ -133,6 +144,7 @@ def main() -> None:
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {"PYTHONUTF8": "1"})
     speak_utf8()
     try:
+        run_own_code()
         app()
     except Exception as error:
         from lexmill.errors import LexmillError, machine_fault

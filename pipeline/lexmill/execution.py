@@ -20,6 +20,7 @@ from lexmill.launching.settings import Duration, Kubernetes, Slurm, StageSetting
 from lexmill.params import read_yaml
 from lexmill.strict import build, nearest, spec
 from lexmill.workers.settings import DataWorkers
+from lexmill.workspace import main_root
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,10 @@ def load_execution(workspace: str | Path = ".") -> Execution:
     execution = build(Execution, read_yaml(path) or {}, faults)
     if faults or execution is None:
         raise UserErrors([f"{path}: {fault}" for fault in faults])
-    return execution if home is None else _at_home(execution, home)
+    if home is not None:
+        return _at_home(execution, home)
+    main = main_root(Path(workspace))
+    return execution if main is None else dataclasses.replace(execution, tracking_uri=_store_at(execution, main))
 
 
 def _home(workspace: Path) -> Path | None:
@@ -182,7 +186,11 @@ def _home(workspace: Path) -> Path | None:
 
 def _at_home(execution: Execution, home: Path) -> Execution:
     """Checkpoints and a local store stay in the workspace that an experiment came from; its copy is soon gone."""
+    root = str(home / execution.checkpoint_root)
+    return dataclasses.replace(execution, checkpoint_root=root, tracking_uri=_store_at(execution, home))
+
+
+def _store_at(execution: Execution, home: Path) -> str:
+    """The store as another workspace sees it: runs of a worktree stand on the same page as those beside it."""
     uri, sqlite = execution.tracking_uri, "sqlite:///"
-    if uri.startswith(sqlite):
-        uri = f"{sqlite}{home / uri.removeprefix(sqlite)}"
-    return dataclasses.replace(execution, checkpoint_root=str(home / execution.checkpoint_root), tracking_uri=uri)
+    return f"{sqlite}{home / uri.removeprefix(sqlite)}" if uri.startswith(sqlite) else uri

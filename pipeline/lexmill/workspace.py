@@ -4,6 +4,7 @@
     .lexmill/locks/<stage>     one process a stage at a time
     .lexmill/status/<stage>.json   how the stage ended: its exit code and its message
     .lexmill/logs/<stage>.log  what it printed
+    .lexmill/worktree.json     in a worktree that a run was started in: its name and the workspace it came from
 
 A run (`lexmill run`, the flow) holds run.lock alone and gives its token to the stages it starts; a stage that plain
 `dvc repro` starts holds it together with other such stages. flock's locks end with their processes, however those end.
@@ -24,11 +25,55 @@ from pathlib import Path
 from typing import IO, Any
 
 from lexmill import storage
-from lexmill.errors import RetryableError
+from lexmill.errors import RetryableError, UserError
 
 HOME = Path(".lexmill")
 TOKEN_VARIABLE = "LEXMILL_RUN"
 _POLL_SECONDS = 0.1
+
+
+def mark_worktree(folder: Path, name: str, main: Path) -> None:
+    """Note that a workspace is a worktree of another one."""
+    storage.write_json(folder / HOME / "worktree.json", {"name": name, "main": str(main)})
+
+
+def main_root(root: Path = Path()) -> Path | None:
+    """The workspace that this worktree was made from; None for a workspace that is no worktree of ours."""
+    try:
+        return Path(storage.read_json(root / HOME / "worktree.json")["main"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def run_own_code() -> None:
+    """Start this command once more where it runs another workspace's code than the present folder's.
+
+    A worktree or a second clone may share one Python, in which the first one's code is installed: DVC would hash the
+    files here, and run those there.
+    """
+    own, running = Path("pipeline", "lexmill"), Path(__file__).parent
+    if not (own / "workspace.py").is_file() or own.resolve() == running.resolve():
+        return
+    place = str(own.parent.resolve())
+    before = os.environ.get("PYTHONPATH", "")
+    if before.split(os.pathsep)[0] == place:
+        raise UserError(f"Python runs the code of {running}, though PYTHONPATH begins with this", place)
+    path = os.pathsep.join(filter(None, [place, before]))
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {"PYTHONPATH": path})
+
+
+@contextmanager
+def publishing(root: Path = Path(), wait_seconds: float = 600.0) -> Iterator[None]:
+    """Hold the registry for one publication of a workspace and its worktrees at a time.
+
+    Raises:
+        RetryableError: another one goes on for longer than `wait_seconds`.
+    """
+    with _open((main_root(root) or root) / HOME / "locks" / "publish") as stream:
+        if not _take(stream, fcntl.LOCK_EX, wait_seconds):
+            raise RetryableError(f"the registry is in use by {_describe(_read_holder(stream))}; try again")
+        _write_holder(stream, "publish", "")
+        yield
 
 
 def file_name(stage: str) -> str:

@@ -26,7 +26,7 @@ SlurmctldHost={host}(127.0.0.1)
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
-AuthInfo=socket={root}/munge/socket,cred_expire=3
+AuthInfo=socket={root}/munge/socket,cred_expire=5
 CredType=cred/munge
 SlurmctldPort={controller}
 SlurmdPort={node}
@@ -130,7 +130,7 @@ class Cluster:
         with open(self._log, "ab") as log:
             self._daemons.append(
                 subprocess.Popen(
-                    [path, *words],
+                    ["setpriv", "--pdeathsig", "TERM", path, *words],  # a killed test leaves none behind
                     env={**os.environ, **self.environment},
                     stdin=subprocess.DEVNULL,
                     stdout=log,

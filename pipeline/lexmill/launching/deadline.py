@@ -1,21 +1,27 @@
-"""The longest that a stage may run: over it, it is ended in order, and what stays is ended with its tree.
+"""The longest that a stage may run: over it, it is ended in order, and what does not end then is killed with its tree.
 
 A stage that ran out of time ends as worth another try (75): a training goes on from its checkpoint, and what hung may
-not hang again.
+not hang again. A process of its own keeps the time, for a stage that hangs in a library cannot do it itself:
+
+    python -m lexmill.launching.deadline PID SECONDS STAGE        (in the workspace)
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import threading
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 
+from lexmill import workspace
 from lexmill.errors import EXIT_RETRY, RetryableError, Terminated
 from lexmill.launching.settings import Duration
 
 GRACE_SECONDS = 30.0
+_POLL_SECONDS = 0.2
 
 
 def sentence(seconds: float) -> str:
@@ -27,12 +33,8 @@ def sentence(seconds: float) -> str:
 
 
 @contextmanager
-def deadline(seconds: float, record: Callable[[int, str], None]) -> Iterator[None]:
-    """End this process after `seconds` (0: never): by SIGTERM to itself; half a minute later, with all below it.
-
-    Args:
-        seconds: how long the block may take.
-        record: is told the exit code and the sentence before the process is ended by force.
+def deadline(seconds: float, stage: str) -> Iterator[None]:
+    """Let the block take `seconds` at most (0: without an end).
 
     Raises:
         RetryableError: the time was up and the block ended in order.
@@ -40,37 +42,62 @@ def deadline(seconds: float, record: Callable[[int, str], None]) -> Iterator[Non
     if not seconds:
         yield
         return
-    over, done = threading.Event(), threading.Event()
-
-    def watch() -> None:
-        if done.wait(seconds):
-            return
-        over.set()
-        os.kill(os.getpid(), signal.SIGTERM)
-        if done.wait(GRACE_SECONDS):
-            return
-        _kill_children()
-        record(EXIT_RETRY, sentence(seconds))
-        os._exit(EXIT_RETRY)
-
-    threading.Thread(target=watch, name="deadline", daemon=True).start()
+    begun = time.monotonic()
+    keeper = subprocess.Popen(
+        [sys.executable, "-m", "lexmill.launching.deadline", str(os.getpid()), str(seconds), stage],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is the stage's
+    )
     try:
         yield
     except Terminated:
-        if over.is_set():
+        if time.monotonic() - begun >= seconds:
             raise RetryableError(sentence(seconds)) from None
         raise
     finally:
-        done.set()
+        keeper.kill()
+        keeper.wait()
 
 
-def _kill_children() -> None:
+def keep(pid: int, seconds: float, stage: str, grace: float = GRACE_SECONDS) -> None:
+    """Wait; then ask the process to end, and after `grace` seconds kill it with all below it.
+
+    Returns as soon as the process is gone.
+    """
+    import psutil
+
     try:
-        import psutil
-    except ImportError:
-        return  # a training machine without a runner: its ranks end by themselves
-    for child in psutil.Process().children(recursive=True):
-        try:
-            child.kill()
-        except psutil.NoSuchProcess:
-            continue
+        process = psutil.Process(pid)
+        if _gone_after(process, seconds):
+            return
+        process.send_signal(signal.SIGTERM)
+        if _gone_after(process, grace):
+            return
+        below = [one for one in process.children(recursive=True) if one.pid != psutil.Process().pid]
+        workspace.write_status(stage, EXIT_RETRY, sentence(seconds))
+        for one in [process, *below]:
+            try:
+                one.kill()
+            except psutil.NoSuchProcess:
+                continue
+    except psutil.NoSuchProcess:
+        return  # it has just ended
+
+
+def _gone_after(process: object, seconds: float) -> bool:
+    """Wait so long, or until the process has ended; whether it has."""
+    import psutil
+
+    assert isinstance(process, psutil.Process)
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
+            return True
+        time.sleep(_POLL_SECONDS)
+    return False
+
+
+if __name__ == "__main__":
+    keep(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3])

@@ -6,6 +6,7 @@ import threading
 from contextlib import ExitStack
 from typing import Any
 
+from lexmill.errors import EXIT_INTERRUPTED, EXIT_TERMINATED
 from lexmill.progress import Bar, bar, say, seconds_text
 from lexmill.runner.supervised import Outcome
 
@@ -72,12 +73,15 @@ class Display:
 def outcome_text(outcome: Outcome) -> str:
     """`pretrain@gpt: done in 41.0 s`, or what went wrong, indented."""
     took = seconds_text(outcome.seconds)
+    signals = {EXIT_INTERRUPTED: "interrupted", EXIT_TERMINATED: "terminated"}
+    failed = signals.get(outcome.code, f"failed with exit code {outcome.code}")
     said = {
         "ran": f"done in {took}",
         "restored": f"restored from the cache in {took}",
         "unchanged": f"unchanged ({took})",
         "stopped": f"stopped after {took}",
-        "failed": f"failed with exit code {outcome.code} after {took}",
+        "failed": f"{failed} after {took}",
     }[outcome.state]
-    lines = [f"{outcome.stage}: {said}", *(f"  {line}" for line in outcome.message.split("\n") if outcome.message)]
+    message = "" if outcome.message in signals.values() else outcome.message
+    lines = [f"{outcome.stage}: {said}", *(f"  {line}" for line in message.split("\n") if message)]
     return "\n".join(lines)

@@ -62,6 +62,7 @@ def run_stage(main: Callable[[str], None], *, keyed: bool = True) -> NoReturn:
 
     A stage that is not `keyed` takes no key, and its `main` gets "".
     """
+    workspace.run_own_code()
     module = _module_name(main)
     if len(sys.argv) != (2 if keyed else 1):
         print(f"usage: python -m lexmill.stages.{module}{' KEY' if keyed else ''}", file=sys.stderr)
@@ -117,7 +118,7 @@ def _placed(main: Callable[[], None], command: list[str], stage: str, first: boo
         if job is None or place.elsewhere:
             stack.enter_context(leases.leased(place, settings.lease_root, progress.say, gpus=not place.elsewhere))
         if job is None:
-            stack.enter_context(deadline(place.seconds, lambda code, text: _leave_status(stage, code, text)))
+            stack.enter_context(deadline(place.seconds, stage))
         if job is None and not here:
             run_elsewhere(place, command, settings)
         else:
