@@ -10,8 +10,9 @@ import pytest
 from lexmill.errors import UserError, UserErrors
 from lexmill.params import Params
 from lexmill.registry import package
-from lexmill.registry.loader import as_texts, load_package
+from lexmill.registry.loader import load_package
 from lexmill.registry.predictor import Predictor
+from lexmill.registry.served import as_texts
 
 from .conftest import KINDS, make
 

@@ -1,4 +1,4 @@
-"""`lexmill generate | classify | translate | export`: the use of models."""
+"""`lexmill generate | classify | translate | serve | export`: the use of models."""
 
 from __future__ import annotations
 
@@ -64,6 +64,19 @@ def translate(sentences: Sentences = None, model: ModelName = None) -> None:
     from lexmill.commands.use import translate as command
 
     command(sentences, model)
+
+
+@app.command()
+def serve(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A registered model.")],
+    version: Annotated[str | None, typer.Option("--version", help="Default: the champion.")] = None,
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: a free one.")] = 5001,
+) -> None:
+    """Answer HTTP requests with a registered model, until Ctrl-C."""
+    from lexmill.commands.serve import serve as command
+
+    command(name, version, host, port)
 
 
 @app.command()

@@ -77,16 +77,20 @@ def _make_model(client: MlflowClient, run: Run, folder: Path, description: dict[
 
 
 def signature(description: dict[str, Any]) -> ModelSignature:
-    """Texts in; texts, or labels with their scores, out; and the params that `predict` takes, with their defaults."""
+    """Texts, or labels with their scores, come out; and the params that `predict` takes, with their defaults.
+
+    What goes in is left to `served.as_texts`: MLflow's own check takes the first of two columns, and makes a text of a
+    number or of nothing.
+    """
     from mlflow.models import ModelSignature, infer_signature
     from mlflow.types import ParamSchema
 
     outputs: list[Any] = [""]
     if description["kind"] == "classifier":
         outputs = [{"label": "", "score": 0.5, "scores": dict.fromkeys(description["config"]["labels"], 0.5)}]
-    found = infer_signature([""], outputs)
     params = [_param(name, value) for name, value in defaults(description).items()]
-    return ModelSignature(found.inputs, found.outputs, ParamSchema(params)) if params else found
+    found = infer_signature([""], outputs).outputs
+    return ModelSignature(outputs=found, params=ParamSchema(params)) if params else ModelSignature(outputs=found)
 
 
 def _param(name: str, default: Any) -> ParamSpec:

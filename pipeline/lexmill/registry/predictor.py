@@ -153,4 +153,4 @@ def _built(of: type[_Settings], values: Mapping[str, Any]) -> _Settings:
 def _check_texts(texts: Sequence[str]) -> None:
     for i, text in enumerate(texts):
         if not isinstance(text, str):
-            raise UserError(f"input {i} is no text but {type(text).__name__}: {text!r}")
+            raise UserError(f"input {i} is no text but {type(text).__name__}: {text!r:.80}")

@@ -155,7 +155,7 @@ def _made_from(description: Mapping[str, Any], root: Path) -> dict[str, str]:
     """Tags that say what the model was made from: code, lock file, corpus, tokenizer."""
     config = description["config"]
     tags = {
-        "lexmill.stage": KINDS[description["kind"]].trained_by,
+        "lexmill.stage": f"{KINDS[description['kind']].trained_by}@{description['name']}",
         "lexmill.test_corpus": description["test_corpus"]["name"],
         "lexmill.test_sha256": description["test_corpus"]["sha256"],
         "mlflow.source.name": "lexmill publish",

@@ -1,0 +1,157 @@
+"""`lexmill serve`: a registered model behind MLflow's own scoring application, in one process that ends by itself.
+
+What answers is what `mlflow models serve` runs, with the same addresses and formats. Before it stands a gate, for what
+MLflow answers with status 500 or does not limit: a request without a content type, JSON nested beyond measure, a body
+too large. There is no second process to leave behind: Ctrl-C, SIGTERM and a kill end it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from lexmill import storage
+from lexmill.errors import UserError
+from lexmill.execution import Execution
+from lexmill.registry import lookup
+from lexmill.registry.lookup import KIND
+from lexmill.tracking.store import opened
+
+if TYPE_CHECKING:
+    from mlflow.pyfunc import PyFuncModel
+
+MOST_BYTES = 16_000_000  # of a request
+_TOO_LARGE = f"the request is too large; send at most {MOST_BYTES // 1_000_000} MB at once"
+_REQUEST_SECONDS = "600"  # MLflow's own minute is short for requests that wait for others
+_WAITING = 2048  # connections that the system holds for us
+_END_SECONDS = 10  # for the requests at work when the server is told to end
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Gate:
+    """An ASGI application before another: refuses with 4xx and a sentence what that one would fail at."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        if not headers.get(b"content-type", b"").strip():
+            await _answer(send, 415, "the request has no content type; send application/json or text/csv")
+            return
+        if int(headers.get(b"content-length", b"0")) > MOST_BYTES:
+            await _answer(send, 413, _TOO_LARGE)
+            return
+        taken, refused = 0, False
+
+        async def counted() -> Message:
+            nonlocal taken, refused
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if taken <= MOST_BYTES:
+                return message
+            refused = True
+            await _answer(send, 413, _TOO_LARGE)
+            return {"type": "http.disconnect"}
+
+        async def unless_refused(message: Message) -> None:
+            if not refused:
+                await send(message)
+
+        try:
+            await self._app(scope, counted, unless_refused)
+        except Exception:
+            if not refused:  # else: what the application makes of a request that breaks off
+                raise
+
+
+async def _answer(send: Send, status: int, sentence: str) -> None:
+    body = storage.canonical_json({"error_code": "BAD_REQUEST", "message": sentence}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def application(model: PyFuncModel) -> App:
+    """MLflow's scoring application for a loaded model, behind the gate."""
+    from fastapi import Request
+    from fastapi.responses import JSONResponse
+    from mlflow.pyfunc import scoring_server
+
+    os.environ.setdefault("MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT", _REQUEST_SECONDS)
+    app = scoring_server.init(model)
+
+    async def nested(_: Request, __: Exception) -> JSONResponse:
+        return JSONResponse({"error_code": "BAD_REQUEST", "message": "the JSON is nested too deeply"}, 400)
+
+    app.add_exception_handler(RecursionError, nested)
+    return Gate(app)
+
+
+def load(name: str, version: str | None, execution: Execution) -> tuple[PyFuncModel, str]:
+    """A registered model, loaded as MLflow loads it, and its version.
+
+    Args:
+        version: None: the champion.
+
+    Raises:
+        UserError: no such model or version, or it has no champion, or it was not made here.
+        RetryableError: the tracking server does not answer.
+    """
+    uri = execution.tracking_uri
+    with opened(uri) as client:
+        import mlflow.pyfunc
+
+        from lexmill.registry import champion as alias
+
+        known = [str(one.version) for one in alias.versions_of(client, alias.model_of(client, name).name)]
+        if version is None:
+            found = lookup.client_champion(client, name)
+            if found is None:
+                raise UserError(f"'{name}' has no champion; `lexmill promote {name}` makes one")
+            version = found.version
+        elif version not in known:
+            raise UserError(f"'{name}' has no version {version}; it has {', '.join(known) or 'none'}")
+        if not client.get_model_version(name, version).tags.get(KIND):
+            raise UserError(f"version {version} of '{name}' was not made here; `mlflow models serve` may serve it")
+        return mlflow.pyfunc.load_model(f"models:/{name}/{version}"), version
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens there; port 0 takes a free one.
+
+    Raises:
+        UserError: the address cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+        bound.listen(_WAITING)
+    except (OSError, OverflowError) as error:
+        bound.close()
+        raise UserError(
+            f"cannot listen on {host}:{port} ({getattr(error, 'strerror', error)}); try another --port"
+        ) from None
+    return bound
+
+
+def run(app: App, bound: socket.socket) -> None:
+    """Answer requests until a signal says to end; those at work get ten seconds."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, timeout_graceful_shutdown=_END_SECONDS, lifespan="off"
+    )
+    uvicorn.Server(config).run(sockets=[bound])
