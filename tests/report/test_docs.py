@@ -31,7 +31,7 @@ def test_every_quoted_message_is_one_that_the_code_says() -> None:
     code += (ROOT / "Makefile").read_text(encoding="utf-8")
     # DVC's and Prefect's words
     code += "is invalid Unable to acquire lock is busy, it is being blocked by database is locked"
-    code += "JSON structure is corrupted"
+    code += "JSON structure is corrupted Parameters are missing from"
     said = " ".join(re.sub(r'"\s*f?"', "", code).split())
     page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
     messages = [
