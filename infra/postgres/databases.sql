@@ -9,4 +9,4 @@ CREATE ROLE prefect LOGIN PASSWORD :'prefect_password';
 CREATE DATABASE mlflow OWNER mlflow;
 CREATE DATABASE mlflow_auth OWNER mlflow;
 CREATE DATABASE prefect OWNER prefect;
-REVOKE ALL ON DATABASE mlflow, mlflow_auth, prefect, postgres FROM PUBLIC;
+REVOKE ALL ON DATABASE mlflow, mlflow_auth, prefect FROM PUBLIC;

@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from lexmill.commands.servers import HOST, Server, free_port, serving
@@ -65,15 +66,26 @@ class Postgres:
 
     def ask(self, statement: str, database: str = "postgres", user: str = "admin") -> list[tuple[object, ...]]:
         """The rows that a statement gives."""
+        with self._cursor(database, user) as cursor:
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    def change(self, statement: str, database: str = "postgres", user: str = "admin") -> None:
+        """Run a statement that gives none."""
+        with self._cursor(database, user) as cursor:
+            cursor.execute(statement)
+
+    @contextmanager
+    def _cursor(self, database: str, user: str) -> Iterator[Any]:
         import psycopg2
 
         connection = psycopg2.connect(
             host=HOST, port=self.port, dbname=database, user=user, password=self.passwords[user]
         )
         try:
-            with connection, connection.cursor() as cursor:
-                cursor.execute(statement)
-                return list(cursor.fetchall())
+            connection.autocommit = True
+            with connection.cursor() as cursor:
+                yield cursor
         finally:
             connection.close()
 
@@ -176,7 +188,7 @@ class Bucket:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
-    def client(self) -> object:
+    def client(self) -> Any:
         """A boto3 client."""
         import boto3
 
@@ -186,9 +198,9 @@ class Bucket:
     def objects(self) -> dict[str, bytes]:
         """All that lies in the bucket."""
         client = self.client()
-        pages = client.get_paginator("list_objects_v2").paginate(Bucket=self.name)  # type: ignore[attr-defined]
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=self.name)
         keys = [entry["Key"] for page in pages for entry in page.get("Contents", [])]
-        return {key: client.get_object(Bucket=self.name, Key=key)["Body"].read() for key in keys}  # type: ignore[attr-defined]
+        return {key: client.get_object(Bucket=self.name, Key=key)["Body"].read() for key in keys}
 
 
 @contextmanager
@@ -200,7 +212,7 @@ def bucket() -> Iterator[Bucket]:
     server.start()
     try:
         made = Bucket("http://{}:{}".format(*server.get_host_and_port()))
-        made.client().create_bucket(Bucket=made.name)  # type: ignore[attr-defined]
+        made.client().create_bucket(Bucket=made.name)
         yield made
     finally:
         server.stop()
@@ -257,6 +269,18 @@ def mlflow_server(root: Path, database: Postgres, store: Bucket) -> Iterator[Ser
         yield Service(server, login, (login[1], key, store.secret, database.passwords["mlflow"]))
 
 
+def prefect_database(database: Postgres) -> dict[str, str]:
+    """How Prefect finds its database."""
+    return {
+        "PREFECT_SERVER_DATABASE_DRIVER": "postgresql+asyncpg",
+        "PREFECT_SERVER_DATABASE_HOST": HOST,
+        "PREFECT_SERVER_DATABASE_PORT": str(database.port),
+        "PREFECT_SERVER_DATABASE_USER": "prefect",
+        "PREFECT_SERVER_DATABASE_NAME": "prefect",
+        "PREFECT_SERVER_DATABASE_PASSWORD": database.passwords["prefect"],
+    }
+
+
 @contextmanager
 def prefect_server(root: Path, database: Postgres) -> Iterator[Service]:
     """Prefect on PostgreSQL; every call of its API by an authentication string."""
@@ -266,12 +290,7 @@ def prefect_server(root: Path, database: Postgres) -> Iterator[Service]:
         "PREFECT_HOME": str(root / "prefect"),
         "PREFECT_SERVER_API_AUTH_STRING": ":".join(login),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "PREFECT_SERVER_DATABASE_DRIVER": "postgresql+asyncpg",
-        "PREFECT_SERVER_DATABASE_HOST": HOST,
-        "PREFECT_SERVER_DATABASE_PORT": str(database.port),
-        "PREFECT_SERVER_DATABASE_USER": "prefect",
-        "PREFECT_SERVER_DATABASE_NAME": "prefect",
-        "PREFECT_SERVER_DATABASE_PASSWORD": database.passwords["prefect"],
+        **prefect_database(database),
         "PREFECT_UI_API_URL": f"http://{HOST}:{port}/api",
     }
     command = ("prefect", "server", "start", "--host", HOST, "--port", str(port))
