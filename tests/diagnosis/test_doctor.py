@@ -21,9 +21,17 @@ from lexmill.diagnosis import checkpoints
 from lexmill.errors import RetryableError, UserError
 from lexmill.runner.record import unfinished
 from lexmill.storage import new_folder
-from lexmill.workspace import run_lock
+from lexmill.workspace import mark_worktree, run_lock
 
-NAME = "0" * 64
+DIES = (
+    "import os, pathlib\n"
+    "from lexmill.runner.graph import Plan, Stage\n"
+    "from lexmill.runner.record import RunRecord\n"
+    "plan = Plan((Stage('fetch@a', (), ('new',)),))\n"
+    "record = RunRecord.start(pathlib.Path(), 'f' * 32, 'lexmill run', 'run', plan)\n"
+    "record.begin('fetch@a')\n"
+    "os.kill(os.getpid(), 9)\n"
+)
 
 
 @pytest.fixture
@@ -61,15 +69,7 @@ def test_a_workspace_in_order(workspace: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_run_that_was_killed_is_closed(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    killed(
-        "import os, pathlib\n"
-        "from lexmill.runner.graph import Plan, Stage\n"
-        "from lexmill.runner.record import RunRecord\n"
-        "plan = Plan((Stage('fetch@a', (), ('new',)),))\n"
-        "record = RunRecord.start(pathlib.Path(), 'f' * 32, 'lexmill run', 'run', plan)\n"
-        "record.begin('fetch@a')\n"
-        "os.kill(os.getpid(), 9)\n"
-    )
+    killed(DIES)
     (line,) = heard(capsys, 2)
     assert line.startswith("the run 'lexmill run' of 2")
     assert ", at fetch@a, has died; `lexmill doctor --fix` closes its record" in line
@@ -150,6 +150,20 @@ def test_worktrees_whose_folders_are_gone(workspace: Path, capsys: pytest.Captur
     assert "there" not in line
     heard(capsys, 0, fix=True)
     assert "gone" not in git("worktree", "list")
+
+
+def test_worktrees_of_runs_are_listed_and_the_dead_in_them_found(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("idle", "busy"):
+        mark_worktree(workspace / ".lexmill/worktrees" / name, name, workspace)
+    with run_lock(root=workspace / ".lexmill/worktrees/busy"):
+        busy, idle, _ = heard(capsys, 0)
+    assert busy == "worktree busy (0.0 MB): a run is at work in it"
+    assert idle == "worktree idle (0.0 MB): `git worktree remove --force .lexmill/worktrees/idle` removes it"
+    killed(DIES.replace("pathlib.Path()", "pathlib.Path('.lexmill/worktrees/idle')"))
+    assert "has died in the worktree idle; " in heard(capsys, 2)[0]
+    assert heard(capsys, 0, fix=True)[0].endswith("has died in the worktree idle")
 
 
 def checkpoint(root: Path, model: str, letter: str, **steps: str) -> Path:

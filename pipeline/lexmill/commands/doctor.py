@@ -19,7 +19,7 @@ from lexmill.diagnosis.finding import Finding
 from lexmill.errors import EXIT_DONE, EXIT_USER, LexmillError, UserError
 from lexmill.execution import Execution
 from lexmill.runner.record import RunRecord, unfinished
-from lexmill.workspace import run_lock
+from lexmill.workspace import held_by, run_lock
 
 _LEAST_SHARE = 0.05
 
@@ -43,13 +43,13 @@ def doctor(*, fix: bool, remove_checkpoints: bool) -> int:
         findings = list(_findings(root, settings))
         for finding in findings:
             print(finding)
-        _list_checkpoints(root, settings)
+        _list_kept(root, settings)
         return _end(len(findings))
     with run_lock("lexmill doctor", root):
         left = _put_right(root, settings)
         if remove_checkpoints:
             _remove_checkpoints(root, settings)
-        _list_checkpoints(root, settings)
+        _list_kept(root, settings)
         return _end(left)
 
 
@@ -94,12 +94,14 @@ def _findings(root: Path, settings: Execution) -> Iterator[Finding]:
 
 
 def _runs(root: Path) -> Iterator[Finding]:
-    for record in unfinished(root):
-        yield Finding(
-            f"{told(record)} has died",
-            "`lexmill doctor --fix` closes its record, and so does the next run, which goes on from there",
-            partial(record.end, None),
-        )
+    for place in (root, *leftovers.kept_worktrees(root)):
+        where = "" if place == root else f" in the worktree {place.name}"
+        for record in unfinished(place):
+            yield Finding(
+                f"{told(record)} has died{where}",
+                "`lexmill doctor --fix` closes its record, and so does the next run, which goes on from there",
+                partial(record.end, None),
+            )
 
 
 def told(record: RunRecord) -> str:
@@ -172,13 +174,17 @@ def _checkpoint_root(root: Path, settings: Execution) -> Path:
     return root / Path(settings.checkpoint_root).expanduser()
 
 
-def _list_checkpoints(root: Path, settings: Execution) -> None:
-    """No fault: what is kept on purpose, so that somebody may find it too much."""
+def _list_kept(root: Path, settings: Execution) -> None:
+    """No faults: what is kept on purpose, so that somebody may find it too much."""
     found = checkpoints.kept(_checkpoint_root(root, settings))
     if found:
         print(f"checkpoints ({sum(one.size for one in found) / 1e6:,.1f} MB):")
         for one in found:
             print(f"  {one}")
+    for place in leftovers.kept_worktrees(root):
+        path, at_work = place.relative_to(root), held_by(place) is not None
+        remove = "a run is at work in it" if at_work else f"`git worktree remove --force {path}` removes it"
+        print(f"worktree {place.name} ({leftovers.size_of(place) / 1e6:,.1f} MB): {remove}")
 
 
 def _remove_checkpoints(root: Path, settings: Execution) -> None:

@@ -164,6 +164,11 @@ def worktrees(root: Path) -> Iterator[Finding]:
         )
 
 
+def kept_worktrees(root: Path) -> list[Path]:
+    """The worktrees that `lexmill run --worktree` made."""
+    return sorted(path.parent.parent for path in (root / HOME / "worktrees").glob(f"*/{HOME}/worktree.json"))
+
+
 def _git(root: Path, *arguments: str) -> str:
     try:
         done = subprocess.run(
