@@ -14,6 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lexmill.commands.servers import serving
+from lexmill.errors import RetryableError
+
 pytestmark = pytest.mark.e2e
 
 
@@ -48,3 +51,11 @@ def test_both_pages_are_served_and_end_with_ctrl_c(tmp_path: Path) -> None:
         if served.poll() is None:
             served.send_signal(signal.SIGTERM)
             served.wait(timeout=60)
+
+
+def test_a_server_that_ends_while_starting_is_told_by_its_log(tmp_path: Path) -> None:
+    with (
+        pytest.raises(RetryableError, match=r"calendar server ended while starting(.|\n)*unrecognized arguments"),
+        serving("calendar", ("calendar", "--no-such"), 1, health="/", environment={}, root=tmp_path) as server,
+    ):
+        server.wait()

@@ -125,6 +125,7 @@ def serving(
             cwd=root,
             env={**os.environ, **environment},
             stdin=subprocess.PIPE,
+            bufsize=0,  # what could not be written to one that has ended must not come up again at close
             stdout=stream,
             stderr=subprocess.STDOUT,
             start_new_session=True,
