@@ -11,11 +11,21 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lexmill.errors import RetryableError, UserError
+from lexmill.stages.entry import preflight
 from lexmill.tracking import store
 
-_PREPARE = "import sys; from lexmill.tracking.store import prepare; prepare('sqlite:///sub/ml flow.db', sys.argv[1])"
+from ..registry.plain import plain_params
+
+_PREFLIGHT = "from lexmill.stages.entry import preflight; preflight()"
+
+
+def _workspace(root: Path, **settings: object) -> None:
+    (root / "conf" / "execution").mkdir(parents=True)
+    (root / "conf" / "execution" / "local.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+    (root / "params.yaml").write_text(yaml.safe_dump(plain_params()), encoding="utf-8")
 
 
 def _tables(path: Path) -> set[str]:
@@ -24,7 +34,9 @@ def _tables(path: Path) -> set[str]:
 
 
 def test_three_processes_at_once_make_one_whole_database(tmp_path: Path) -> None:
-    started = [subprocess.Popen([sys.executable, "-c", _PREPARE, str(tmp_path)]) for _ in range(3)]
+    """By what every door and every stage does first."""
+    _workspace(tmp_path, tracking_uri="sqlite:///sub/ml flow.db")
+    started = [subprocess.Popen([sys.executable, "-c", _PREFLIGHT], cwd=tmp_path) for _ in range(3)]
     assert [process.wait() for process in started] == [0, 0, 0]
     path = tmp_path / "sub" / "ml flow.db"
     assert {"experiments", "runs", "model_versions", "alembic_version"} <= _tables(path)
@@ -40,6 +52,16 @@ def test_three_processes_at_once_make_one_whole_database(tmp_path: Path) -> None
     path.unlink()
     sqlite3.connect(path).close()
     assert not store._is_current(path)
+
+
+@pytest.mark.parametrize("settings", [{"tracking_uri": "http://127.0.0.1:9"}, {"publish": False}])
+def test_a_server_that_is_down_holds_no_stage_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, object]
+) -> None:
+    _workspace(tmp_path, **settings)
+    monkeypatch.chdir(tmp_path)
+    preflight()
+    assert not (tmp_path / "mlflow.db").exists()
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:

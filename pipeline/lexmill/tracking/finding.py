@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 PARENT = "mlflow.parentRunId"
-_REPEATS = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
+_REPEATS, _TIMEOUT, _LONGEST_SECONDS = "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_HTTP_REQUEST_TIMEOUT", 20
 
 
 def find(client: MlflowClient, experiment_id: str, tags: Mapping[str, str]) -> Run | None:
@@ -45,13 +45,19 @@ def make(client: MlflowClient, experiment_id: str, name: str, started: int, tags
 
 @contextmanager
 def no_repeats() -> Iterator[None]:
-    """MLflow's client makes each call of the block once. (It reads its environment at every call.)"""
-    before = os.environ.get(_REPEATS)
-    os.environ[_REPEATS] = "0"
+    """MLflow's client makes each call of the block once, and waits 20 seconds at most.
+
+    (It reads its environment at every call.)
+    """
+    before = {name: os.environ.get(name) for name in (_REPEATS, _TIMEOUT)}
+    given = before[_TIMEOUT] or ""
+    longest = min(int(given), _LONGEST_SECONDS) if given.isdecimal() else _LONGEST_SECONDS
+    os.environ |= {_REPEATS: "0", _TIMEOUT: str(longest)}
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[_REPEATS]
-        else:
-            os.environ[_REPEATS] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,7 +1,7 @@
 """Addresses of MLflow's pages.
 
 The page opens in a view made for chat applications; `workflowType=machine_learning` asks for the one with runs,
-curves and comparisons.
+curves and comparisons, and the key of a view (`tracking.view`) for the table with figures.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from urllib.parse import quote, urlsplit, urlunsplit
 
 LOCAL_PAGES = "http://127.0.0.1:5000"
+VIEW = "lexmill"
+_TRAINING = "workflowType=machine_learning"
 
 
 def base_url(uri: str) -> str:
@@ -26,16 +28,16 @@ def base_url(uri: str) -> str:
 
 
 def experiment_url(base: str, experiment_id: str) -> str:
-    """The table of an experiment's runs."""
-    return f"{base}/#/experiments/{experiment_id}/runs?workflowType=machine_learning"
+    """The table of an experiment's runs, with their figures."""
+    return f"{base}/#/experiments/{experiment_id}/runs?{_TRAINING}&viewStateShareKey={VIEW}"
 
 
 def run_url(base: str, experiment_id: str, run_id: str) -> str:
     """One run: its curves, params and files."""
-    return f"{base}/#/experiments/{experiment_id}/runs/{run_id}?workflowType=machine_learning"
+    return f"{base}/#/experiments/{experiment_id}/runs/{run_id}?{_TRAINING}"
 
 
 def compare_url(base: str, experiment_id: str, run_ids: Sequence[str]) -> str:
     """Runs beside each other: parallel coordinates, curves, params."""
     runs, experiments = (quote(json.dumps(list(ids), separators=(",", ":"))) for ids in (run_ids, [experiment_id]))
-    return f"{base}/#/compare-runs?runs={runs}&experiments={experiments}"
+    return f"{base}/#/compare-runs?runs={runs}&experiments={experiments}&{_TRAINING}"

@@ -168,7 +168,6 @@ class RunDelivery:
         client: of a store that is ready.
         experiment_id: where the runs are made.
         path: the record.
-        base: the address of the store's pages.
         run_of: the MLflow run that a stage belongs to; None: it has one of its own.
     """
 
@@ -177,12 +176,11 @@ class RunDelivery:
         client: MlflowClient,
         experiment_id: str,
         path: Path,
-        base: str,
         run_of: Callable[[str], str | None] = lambda _: None,
     ) -> None:
         record = read(path)
         assert record is not None
-        self._client, self._experiment_id, self._path, self._base = client, experiment_id, path, base
+        self._client, self._experiment_id, self._path = client, experiment_id, path
         self._record, self._run_of = record, run_of
         self.parent = parent(client, experiment_id, path)
         self._cursor = RunCursor.read(path, record["token"])
@@ -234,12 +232,13 @@ class RunDelivery:
         tags = {f"lexmill.{prefix}{key}": value for key, value in told.items() if value}
         if stage["fingerprint"]:
             tags[_fingerprint_tag(stage["name"])] = stage["fingerprint"]
-        tags |= _git_tags(self._record) if own else {}
-        if own and self._record["dvc_lock"]:
-            tags["lexmill.dvc_lock"] = self._record["dvc_lock"]
         trained = not own and _is_training(stage)
         if trained:
             tags |= {PARENT: self.parent, STAGE: stage["name"]}
+        if own or trained:  # publishing knows only the checkout of later, with the run's results in it
+            tags |= _git_tags(self._record)
+        if own and self._record["dvc_lock"]:
+            tags["lexmill.dvc_lock"] = self._record["dvc_lock"]
         numbers = {f"{prefix}seconds": stage["seconds"], f"{prefix}tries": stage["tries"]}
         if stage["code"] is not None:
             numbers[f"{prefix}exit_code"] = stage["code"]
@@ -340,9 +339,9 @@ class RunDelivery:
         for stage in self._record["stages"]:
             run_id = self._cursor.stages.get(stage["name"])
             shown = stage["name"]
-            if run_id:
-                shown = f"[{shown}]({run_url(self._base, self._experiment_id, run_id)})"
-            about = " ".join((stage["message"] or stage["why"]).split())[:120].replace("|", "\\|")
+            if run_id:  # without the server's address, which may change
+                shown = f"[{shown}]({run_url('', self._experiment_id, run_id).lstrip('/').partition('?')[0]})"
+            about = " ".join((stage["message"] or stage["why"]).split())[:80].replace("|", "\\|")
             lines.append(f"| {shown} | {stage['state']} | {stage['seconds']:.1f} | {about} |")
         if self._record["unchanged"]:
             lines += ["", f"{len(self._record['unchanged'])} stages unchanged; stages.json has all"]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexmill import storage
+from lexmill.tracking import view
 from lexmill.tracking.points import MOST_POINTS, PREFIXES
 from lexmill.tracking.store import experiment_id, locked, opened, sqlite_path
 
@@ -60,6 +61,7 @@ def send(uri: str, folder: Path, root: Path) -> None:
                 sent.append(one["number"])
                 storage.write_json(mark, sent)
             _tell_best(client, parent, search, trials)
+            view.offer(client, experiment)
 
 
 def _parent(client: MlflowClient, experiment: str, search: dict[str, Any], started: int) -> str:

@@ -18,7 +18,6 @@ from lexmill import workspace
 from lexmill.errors import RetryableError
 from lexmill.tracking import runs
 from lexmill.tracking.finding import no_repeats
-from lexmill.tracking.links import base_url
 from lexmill.tracking.points import Cursor, Delivery, Tail, all_sent, lock_of, run_token_of
 from lexmill.tracking.store import experiment_id, locked, opened, sqlite_path
 
@@ -182,7 +181,7 @@ class _Sender:
                 return self._how.run_of_model(self._client, experiment, key)
             return trained.get((record["token"], stage))
 
-        count = runs.RunDelivery(self._client, experiment, path, base_url(self._how.uri), run_of).send()
+        count = runs.RunDelivery(self._client, experiment, path, run_of).send()
         self._how.say(f"{runs.name_of(record)}: the run with {count} stage{'' if count == 1 else 's'}")
 
 
