@@ -17,13 +17,14 @@ class State:
 
 def state(root: Path) -> State | None:
     """The state of the checkout that holds `root`; None where there is no git, no repository or no commit yet."""
-    commit = _git(root, "rev-parse", "HEAD")
+    commit = git(root, "rev-parse", "HEAD")
     if commit is None:
         return None
-    return State(commit, bool(_git(root, "status", "--porcelain", "--untracked-files=no")))
+    return State(commit, bool(git(root, "status", "--porcelain", "--untracked-files=no")))
 
 
-def _git(root: Path, *arguments: str) -> str | None:
+def git(root: Path, *arguments: str) -> str | None:
+    """What a git command prints about the checkout that holds `root`; None where it fails or there is no git."""
     try:
         done = subprocess.run(
             ["git", "-C", str(root), *arguments],

@@ -107,8 +107,12 @@ def requirements() -> list[str]:
     return [f"{name}=={installed(name).partition('+')[0]}" for name in _RUNS_ON]
 
 
-def register(client: MlflowClient, run: Run, model: LoggedModel, description: dict[str, Any]) -> Found:
-    """A new version of the registered model of the package's name, which is made if need be."""
+def register(client: MlflowClient, run: Run, model: LoggedModel, description: dict[str, Any], about: str) -> Found:
+    """A new version of the registered model of the package's name, which is made if need be.
+
+    Args:
+        about: the text on the version's page.
+    """
     from mlflow.exceptions import MlflowException
 
     name = description["name"]
@@ -128,5 +132,6 @@ def register(client: MlflowClient, run: Run, model: LoggedModel, description: di
             TRAIN_DATA: storage.fingerprint(description["train_corpora"]),
         },
         model_id=model.model_id,
+        description=about,
     )
     return Found(name, str(version.version), run.info.run_id, description["fingerprint"], description["kind"], "")

@@ -25,7 +25,8 @@ from lexmill.registry.deciding import Approve, Case, Judge, Outcome, Proposal, o
 from lexmill.registry.kinds import KINDS
 from lexmill.registry.logged_model import log_model, register
 from lexmill.registry.lookup import Found
-from lexmill.tracking import points, store
+from lexmill.registry.reproduce import recipe
+from lexmill.tracking import points, store, view
 from lexmill.tracking.links import base_url, compare_url, experiment_url
 from lexmill.tracking.store import locked, opened, sqlite_path
 
@@ -76,8 +77,9 @@ def publish_all(
     asked: list[tuple[Case, Proposal]] = []
     with only_one(uri, root), opened(uri, root) as client:
         experiment_id = store.experiment_id(client, params.experiment, sqlite_path(uri, root))
+        view.offer(client, experiment_id)
         for name in packages:
-            brought = _bring(client, folders[name], experiment_id, root)
+            brought = _bring(client, folders[name], experiment_id, execution.threads, root)
             if isinstance(brought, Case):
                 settled = judge.settle(client, brought)
                 if isinstance(settled, Proposal):
@@ -128,7 +130,7 @@ def _outcome_of(found: Found, champion: Found | None, kind: str) -> Outcome:
     )
 
 
-def _bring(client: MlflowClient, folder: Path, experiment_id: str, root: Path) -> Outcome | Case:
+def _bring(client: MlflowClient, folder: Path, experiment_id: str, threads: int, root: Path) -> Outcome | Case:
     """See that the registry holds a package: the outcome where that was decided before, else the case to decide."""
     description = package.verify(folder)
     name, kind = description["name"], description["kind"]
@@ -141,7 +143,11 @@ def _bring(client: MlflowClient, folder: Path, experiment_id: str, root: Path) -
     if found is None:
         weights = storage.sha256_file(folder / package.MODEL / WEIGHTS)
         run = record.find_or_start(client, experiment_id, description, weights)
+        made = recipe(description, run.info.run_id, threads, root)
         record.fill(client, run, folder, description, root)
+        record.log_recipe(client, run.info.run_id, folder, made, root)
         model = log_model(client, run, folder, description, root)
-        found = register(client, run, model, description)
+        found = register(
+            client, run, model, description, made.description((folder / "card.md").read_text(encoding="utf-8"))
+        )
     return Case(folder, description, found)

@@ -20,6 +20,7 @@ from lexmill import checkout, layout, storage
 from lexmill.registry.card import flatten
 from lexmill.registry.kinds import KINDS
 from lexmill.registry.lookup import FINGERPRINT, KIND
+from lexmill.registry.reproduce import SCRIPT, Recipe
 from lexmill.tracking import points
 
 if TYPE_CHECKING:
@@ -214,9 +215,26 @@ def _log_files(client: MlflowClient, run_id: str, folder: Path, description: Map
     log_json(client, run_id, description["metrics"], "metrics.json")
 
 
-def log_json(client: MlflowClient, run_id: str, value: Any, name: str) -> None:
-    """Log plain data as a JSON file of the run, over one that is there."""
+def log_recipe(client: MlflowClient, run_id: str, folder: Path, made: Recipe, root: Path) -> None:
+    """Log how a packaged model is made again: in its card and its tags, as a script, with the params.yaml it needs."""
+    from mlflow.entities import RunTag
+
+    client.log_batch(run_id, tags=[RunTag(key, value) for key, value in made.tags().items()])
+    card = (folder / "card.md").read_text(encoding="utf-8")
+    log_text(client, run_id, f"{card}\n{made.section}", "card.md")
+    log_text(client, run_id, made.script, SCRIPT)
+    if (root / "params.yaml").is_file():
+        client.log_artifact(run_id, str(root / "params.yaml"))
+
+
+def log_text(client: MlflowClient, run_id: str, text: str, name: str) -> None:
+    """Log a text as a file of the run, over one that is there."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
-        storage.write_json(path, value)
+        storage.write_text(path, text)
         client.log_artifact(run_id, str(path))
+
+
+def log_json(client: MlflowClient, run_id: str, value: Any, name: str) -> None:
+    """Log plain data as a JSON file of the run, over one that is there."""
+    log_text(client, run_id, storage.canonical_json(value), name)

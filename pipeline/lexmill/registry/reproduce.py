@@ -1,0 +1,160 @@
+"""How a registered version is made again from its git commit: a script, and a section of its card.
+
+A package holds no commit, for it is a function of its inputs alone; the run and the version hold it. What a run itself
+writes into git (dvc.lock, metrics/, reports/) is no difference from the commit: it shapes no model. A changed
+params.yaml is kept with the run, and the script puts it in place. Other changes are named, with a hash, and then the
+script says that the commit alone may give another model.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from lexmill import layout, storage
+from lexmill.checkout import git
+from lexmill.registry.card import flatten
+from lexmill.registry.package import DESCRIPTION
+
+SCRIPT = "reproduce.sh"
+_RESULTS = ("dvc.lock", "metrics", "reports")
+_SHOWN_CHANGES = 10
+_LONGEST_DESCRIPTION = 5000  # of a version, in MLflow's databases
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The way from a commit to a package.
+
+    Attributes:
+        commit: empty outside of a git repository.
+        changes: files of the work tree that differ from the commit and can shape a model, params.yaml left out.
+        diff_sha256: a hash of those changes; empty without any.
+        params_changed: whether params.yaml differs from the commit's.
+        script: the text of reproduce.sh.
+        section: a section of the card.
+    """
+
+    commit: str
+    changes: tuple[str, ...]
+    diff_sha256: str
+    params_changed: bool
+    script: str
+    section: str
+
+    def tags(self) -> dict[str, str]:
+        """For the run."""
+        found = {"lexmill.git_diff_sha256": self.diff_sha256, "lexmill.reproduce": _one_line(self.script)}
+        return {key: value for key, value in found.items() if value}
+
+    def description(self, card: str) -> str:
+        """For the version's page: how to make it again, then its card, as much as there is room for."""
+        text = f"{self.section}\n{card}"
+        return text if len(text) <= _LONGEST_DESCRIPTION else text[: _LONGEST_DESCRIPTION - 4].rstrip() + " ..."
+
+
+def recipe(description: Mapping[str, Any], run_id: str, threads: int, root: Path) -> Recipe:
+    """The recipe of a package that was made in this workspace.
+
+    Args:
+        description: its package.json.
+        run_id: its MLflow run, which keeps params.yaml.
+        threads: of the execution settings; 0: all cores.
+    """
+    commit = git(root, "rev-parse", "HEAD") or ""
+    changes, diff_sha256 = _changes(root) if commit else ((), "")
+    params_changed = bool(commit) and bool(git(root, "status", "--porcelain", "--", "params.yaml"))
+    lines = _lines(description, run_id, commit, root, params_changed=params_changed)
+    warnings = _warnings(description, changes, diff_sha256)
+    name, fingerprint = description["name"], description["fingerprint"]
+    head = ["#!/bin/sh", f"# {name}, {fingerprint}", *(f"# {warning}" for warning in warnings), "set -eu"]
+    return Recipe(
+        commit=commit,
+        changes=changes,
+        diff_sha256=diff_sha256,
+        params_changed=params_changed,
+        script="\n".join([*head, *lines]) + "\n",
+        section=_section(lines, warnings, threads),
+    )
+
+
+def _lines(description: Mapping[str, Any], run_id: str, commit: str, root: Path, *, params_changed: bool) -> list[str]:
+    name, kind = description["name"], description["kind"]
+    found = []
+    if commit:
+        folder = f"lexmill-{name}"
+        source = _address(git(root, "remote", "get-url", "origin") or "") or "REPOSITORY"
+        found += [f"git clone {shlex.quote(source)} {shlex.quote(folder)}", f"cd {shlex.quote(folder)}"]
+        found.append(f"git checkout {commit}")
+    found += ["make setup", ". .venv/bin/activate"]
+    if params_changed or not commit:
+        what = f"--run-id {run_id} --artifact-path params.yaml"
+        found.append(f"mlflow artifacts download {what} --dst-path .")
+    execution = os.environ.get("LEXMILL_EXECUTION", "")
+    chosen = f"LEXMILL_EXECUTION={execution} " if re.fullmatch(r"[\w-]+", execution) else ""
+    found.append(f"{chosen}dvc repro {shlex.quote(f'register_{kind}@{name}')}")
+    made = (layout.package(name) / DESCRIPTION).as_posix()
+    found.append(f"grep -q {description['fingerprint']} {shlex.quote(made)} && echo 'the same model, to the bit'")
+    return found
+
+
+def _warnings(description: Mapping[str, Any], changes: tuple[str, ...], diff_sha256: str) -> list[str]:
+    found = []
+    if changes:
+        shown = ", ".join(changes[:_SHOWN_CHANGES]) + (", ..." if len(changes) > _SHOWN_CHANGES else "")
+        found.append(
+            f"The work tree had changes that were not committed ({shown}; sha256 of the difference {diff_sha256}),"
+            " so the commit alone may give another model."
+        )
+    source = flatten({"source": description["params"]["corpus"]["source"]})
+    if source.get("source.kind") in ("file", "folder"):
+        found.append(f"Its corpus is made of the user's own files ({source.get('source.paths')}), which must be there.")
+    return found
+
+
+def _section(lines: list[str], warnings: list[str], threads: int) -> str:
+    cores = "all its cores" if threads == 0 else "one thread" if threads == 1 else f"{threads} threads"
+    return "\n".join(
+        [
+            "## Make it again",
+            "",
+            "```",
+            *lines,
+            "```",
+            "",
+            f"To the bit on the same kind of machine, with {cores} and the lock file's packages; elsewhere to float"
+            " precision.",
+            *(f"\n{warning}" for warning in warnings),
+            "",
+        ]
+    )
+
+
+def _one_line(script: str) -> str:
+    return " && ".join(line for line in script.splitlines() if line and not line.startswith(("#", "set ")))
+
+
+def _address(remote: str) -> str:
+    """A remote's address without a name or password in it."""
+    parts = urlsplit(remote)
+    if parts.scheme in ("http", "https") and "@" in parts.netloc:
+        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    return remote
+
+
+def _changes(root: Path) -> tuple[tuple[str, ...], str]:
+    """Changed files that can shape a model, and a hash of the changes: tracked ones, and new ones among the code."""
+    but = [f":(exclude){name}" for name in (*_RESULTS, "params.yaml")]
+    changed = git(root, "diff", "--name-only", "-z", "HEAD", "--", ".", *but) or ""
+    new = git(root, "ls-files", "--others", "--exclude-standard", "-z", "--", "pipeline", "conf", "dvc.yaml") or ""
+    names = sorted({*changed.split("\0"), *new.split("\0")} - {""})
+    if not names:
+        return (), ""
+    contents = {name: storage.sha256_file(root / name) if (root / name).is_file() else "removed" for name in names}
+    return tuple(names), storage.fingerprint(contents)
