@@ -82,7 +82,7 @@ class SmallProject:
     def write_execution(self, **settings: Any) -> None:
         folder = self.root / "conf" / "execution"
         folder.mkdir(parents=True, exist_ok=True)
-        everywhere = {"threads": 1, "publish": False}
+        everywhere = {"threads": 1, "publish": False, "lease_root": str(self.root.parent / "leases")}
         (folder / "local.yaml").write_text(yaml.safe_dump(everywhere | settings), encoding="utf-8")
 
     def start(self, *command: str, **environment: str) -> subprocess.Popen[str]:

@@ -84,6 +84,8 @@ def run_stage(main: Callable[[str], None], *, keyed: bool = True) -> NoReturn:
             raise
 
     code, message = outcome(work)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)  # it is over; a second signal must not break the way out
     if first:
         _leave_status(stage, code, message)
     if not said:
