@@ -123,13 +123,22 @@ def memory(sizes: Sequence[float]) -> list[dict[str, float]]:
 
 def _lexmill(folder: Path, target: Path, processes: int) -> Callable[[], int]:
     """Encode; gives what counts the ids afterwards."""
+    from lexmill.corpora.prepared import PreparedCorpus
     from lexmill.data.encoding import encode_corpus
+    from lexmill.data.encoding_pieces import encode_pieces
     from lexmill.tokenizers import load
+    from lexmill.workers.processes import Processes
 
-    tokenizer = load(folder / "tokenizer")
-    with (folder / "text.jsonl").open(encoding="utf-8") as stream:
-        splits = {"train": map(json.loads, stream)}
-        manifest = encode_corpus(target, "text", splits, tokenizer, "0" * 64, processes=processes)
+    shards = {"train": {"shards": [{"path": "text.jsonl"}]}}
+    corpus = {"kind": "text", "unit": "line", "languages": ["en"], "splits": shards}
+    (folder / "manifest.json").write_text(json.dumps(corpus), encoding="utf-8")
+    texts, tokenizer = PreparedCorpus(folder), folder / "tokenizer"
+    if processes == 1:
+        splits = {"train": texts.records("train")}
+        manifest = encode_corpus(target, "text", splits, load(tokenizer), "0" * 64)
+    else:
+        with Processes(processes) as pool, tempfile.TemporaryDirectory(dir=folder) as scratch:
+            manifest = encode_pieces(target, texts, tokenizer, "0" * 64, pool, Path(scratch))
     side = manifest["splits"]["train"]["text"]
     return lambda: int(side["tokens"] - side["documents"])
 
@@ -161,7 +170,7 @@ def main(side: str, folder: Path, processes: int) -> dict[str, float]:
     if side == "lexmill":
         import tokenizers  # noqa: F401
 
-        import lexmill.data.encoding  # noqa: F401
+        import lexmill.data.encoding_pieces  # noqa: F401
     else:
         import datasets
         from transformers import AutoTokenizer  # noqa: F401

@@ -120,6 +120,18 @@ def new_folder(target: str | Path) -> Iterator[Path]:
                 shutil.rmtree(folder)
 
 
+@contextmanager
+def scratch_folder(target: str | Path) -> Iterator[Path]:
+    """A folder beside `target` that is gone after the block; `new_folder` removes what a killed run left of one."""
+    target = Path(target)
+    scratch = target.with_name(f".{target.name}.{os.getpid()}.scratch.tmp")
+    scratch.mkdir()
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch)
+
+
 def _beside(target: Path) -> Iterator[tuple[Path, int]]:
     """What writers of `target` have beside it, each with the writer's process id."""
     name = re.compile(rf"\.{re.escape(target.name)}\.(\d+)(\.[a-z]+)?\.tmp")

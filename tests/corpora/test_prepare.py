@@ -14,7 +14,7 @@ from lexmill.corpora.preparing.disk_index import DiskSet, open_index
 from lexmill.corpora.preparing.prepare import prepare
 from lexmill.corpora.preparing.removals import Removals
 from lexmill.corpora.preparing.splits import SPLITS, split_of
-from lexmill.corpora.preparing.writing import SplitWriter
+from lexmill.corpora.preparing.writing import Row, SplitWriter, json_line
 from lexmill.errors import UserError, UserErrors
 from tests.corpora.made_sources import corpus_of, make_source
 
@@ -159,7 +159,8 @@ def test_shards_are_closed_before_they_grow_over_the_limit(tmp_path):
         writer = SplitWriter(tmp_path, "train", DiskSet(index, "groups"), shard_bytes=200)
         rows = [{"id": str(i), "group": "g", "text": "x" * (500 if i == 4 else 30)} for i in range(12)]
         for row in rows:
-            writer.write(row)
+            line = json_line(row)
+            writer.write(line, Row.of(row, "train", line))
         listed = writer.manifest()["shards"]
     assert [shard["path"] for shard in listed] == [f"train-{i:05d}.jsonl" for i in range(len(listed))]
     assert [shard["bytes"] for shard in listed if shard["bytes"] > 200] == [listed[2]["bytes"]]

@@ -1,10 +1,6 @@
 """A prepared corpus as token shards: the ids of each text, whatever the batch and shard size."""
 
-import subprocess
-import sys
-
 import numpy as np
-import psutil
 import pytest
 
 from lexmill import storage
@@ -66,54 +62,6 @@ def test_both_sides_of_a_parallel_corpus_stay_in_step(tmp_path, tokenizer, monke
         assert source.document(i).tolist() == [*tokenizer.encode(pair["source"]), 3]
         assert target.document(i).tolist() == [*tokenizer.encode(pair["target"]), 3]
     assert set(metrics(manifest)) == {"vocab_size", "train_source", "train_target"}
-
-
-@pytest.mark.parametrize("kind", ["text", "parallel"])
-def test_several_processes_give_the_same_bytes(tmp_path, tokenizer, monkeypatch, kind):
-    monkeypatch.setattr(encoding, "_BATCH", 60)
-    texts = [f"{text} </s> {i} going" for i in range(12) for text in TEXTS]
-    records = [{"text": text, "source": text, "target": text[::-1]} for text in texts]
-    splits = {"train": records, "valid": records[:1], "test": []}
-    seen = []
-    encode(tmp_path / "one", tokenizer, kind, splits)
-    encode(tmp_path / "two", tokenizer, kind, splits, processes=2, advance=seen.append)
-    assert storage.sha256_folder(tmp_path / "one") == storage.sha256_folder(tmp_path / "two")
-    assert len(seen) > 5
-
-
-def test_a_fault_in_a_process_is_the_users_sentence(tmp_path, tokenizer):
-    with pytest.raises(UserError, match="lone surrogate"):
-        encode(tmp_path / "t", tokenizer, splits={"train": [{"text": "a\ud83d"}]}, processes=2)
-
-
-ORPHANS = """
-import os, sys, time
-from lexmill.data.encoding_processes import Texts, encoding_map
-from lexmill.tokenizers import Tokenizer
-from lexmill.tokenizers.training import train
-
-if __name__ == "__main__":
-    tokenizer = Tokenizer(train("wordpiece", lambda: ["a mill"], vocab_size=60, lowercase=False), "c" * 64)
-    with encoding_map(tokenizer, 2) as encode:
-        for _ in encode(Texts((["a mill"],), 6) for _ in range(4)):
-            pass
-        print("ready", flush=True)
-        time.sleep(60)
-"""
-
-
-def test_workers_end_when_their_parent_is_killed(tmp_path):
-    (tmp_path / "orphans.py").write_text(ORPHANS)
-    parent = subprocess.Popen([sys.executable, str(tmp_path / "orphans.py")], stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None
-    assert parent.stdout.readline() == "ready\n"
-    workers = psutil.Process(parent.pid).children(recursive=True)
-    assert len(workers) >= 2
-    parent.kill()
-    parent.wait()
-    _, alive = psutil.wait_procs(workers, timeout=30)
-    assert not alive
-    parent.stdout.close()
 
 
 def test_metrics_count_tokens_with_their_end_tokens(tmp_path, tokenizer):

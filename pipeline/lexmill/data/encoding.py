@@ -1,21 +1,39 @@
-"""Turning a prepared corpus into a folder of token shards, as a stream: memory does not grow with the corpus."""
+"""Turning a prepared corpus into a folder of token shards, as a stream: memory does not grow with the corpus.
+
+Records are encoded in this process (`encode_corpus`) or piece by piece wherever an executor has its workers
+(`lexmill.data.encoding_pieces`); what comes of it is written here, in corpus order.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from lexmill import storage
-from lexmill.data.encoding_processes import Rows, Texts, encoding_map
 from lexmill.data.shards import SHARD_BYTES, VERSION, ShardWriter
 from lexmill.errors import UserError
+from lexmill.tokenizers.bulk import BulkEncoder
 from lexmill.tokenizers.tokenizer import Tokenizer
 
 SIDES = {"text": ("text",), "parallel": ("source", "target")}
 _BATCH = 1 << 20  # characters encoded at once
 
 Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Documents as ids back to back, each with its end token; bytes and unknown tokens of all of them."""
+
+    ids: npt.NDArray[Any]
+    lengths: npt.NDArray[np.int64]
+    bytes: int
+    unknown: int
 
 
 def encode_corpus(
@@ -27,9 +45,8 @@ def encode_corpus(
     *,
     advance: Callable[[int], None] = lambda characters: None,
     shard_bytes: int = SHARD_BYTES,
-    processes: int = 1,
 ) -> dict[str, Any]:
-    """Write the shards and the manifest of a corpus into an existing folder.
+    """Encode the records of a corpus in this process and write them as shards.
 
     Args:
         folder: an empty folder.
@@ -39,7 +56,6 @@ def encode_corpus(
         corpus_fingerprint: sha256 that names the corpus.
         advance: called with the number of characters done.
         shard_bytes: largest shard.
-        processes: how many encode at once; the result does not depend on it.
 
     Returns:
         The manifest.
@@ -47,10 +63,70 @@ def encode_corpus(
     Raises:
         UserError: labelled corpora have no shards; a text is not Unicode.
     """
+    sides, encoder = sides_of(kind), BulkEncoder(tokenizer)
+    encoded = {split: encode_records(records, sides, encoder, advance) for split, records in splits.items()}
+    return write_shards(folder, kind, encoded, tokenizer, corpus_fingerprint, shard_bytes)
+
+
+def sides_of(kind: str) -> tuple[str, ...]:
+    """The fields of a record that are encoded; raises `UserError` for a kind that has no shards."""
     if kind not in SIDES:
         raise UserError(
             f"a {kind} corpus is not encoded: classifiers read its texts directly; take its entry out of encodings"
         )
+    return SIDES[kind]
+
+
+def encode_records(
+    records: Iterable[Record], sides: tuple[str, ...], encoder: BulkEncoder, advance: Callable[[int], None]
+) -> Iterator[tuple[str, Rows]]:
+    """Encode a stream of records, about a million characters at a time: the rows of one side after the other's.
+
+    Args:
+        records: with a field for each side.
+        sides: their names.
+        encoder: turns texts into ids, to which the end token is added.
+        advance: called with the number of characters done.
+    """
+    for texts, characters in _batches(records, sides):
+        yield from [(side, _rows(encoder, column)) for side, column in zip(sides, texts, strict=True)]
+        advance(characters)
+
+
+def _rows(encoder: BulkEncoder, texts: list[str]) -> Rows:
+    tokenizer = encoder.tokenizer
+    normal = [tokenizer.normalize(text) for text in texts]
+    ids, lengths = encoder.encode_normal(normal)
+    unknown = 0 if tokenizer.unk_id is None else int((ids == tokenizer.unk_id).sum())
+    size = sum(len(text.encode("utf-8")) for text in normal)
+    return Rows(np.insert(ids, np.cumsum(lengths), tokenizer.eos_id), lengths + 1, size, unknown)
+
+
+def _batches(records: Iterable[Record], fields: tuple[str, ...]) -> Iterator[tuple[tuple[list[str], ...], int]]:
+    """The texts of records, side by side, in groups of about _BATCH characters, with the number of those."""
+    sides: tuple[list[str], ...] = tuple([] for _ in fields)
+    characters = 0
+    for record in records:
+        for side, field in zip(sides, fields, strict=True):
+            text = record[field]
+            side.append(text)
+            characters += len(text)
+        if characters >= _BATCH:
+            yield sides, characters
+            sides, characters = tuple([] for _ in fields), 0
+    if sides[0]:
+        yield sides, characters
+
+
+def write_shards(
+    folder: Path,
+    kind: str,
+    splits: dict[str, Iterator[tuple[str, Rows]]],
+    tokenizer: Tokenizer,
+    corpus_fingerprint: str,
+    shard_bytes: int = SHARD_BYTES,
+) -> dict[str, Any]:
+    """Write what was encoded, in corpus order, and the manifest, which it gives back (see `encode_corpus`)."""
     manifest: dict[str, Any] = {
         "version": VERSION,
         "kind": kind,
@@ -65,27 +141,24 @@ def encode_corpus(
         },
         "splits": {},
     }
-    with encoding_map(tokenizer, processes) as encode:
-        for split, records in splits.items():
-            sides = {
-                side: _Side(
-                    ShardWriter(
-                        folder,
-                        split,
-                        side,
-                        vocab_size=tokenizer.vocab_size,
-                        tokenizer=tokenizer.fingerprint,
-                        corpus=corpus_fingerprint,
-                        shard_bytes=shard_bytes,
-                    )
+    for split, stream in splits.items():
+        sides = {
+            side: _Side(
+                ShardWriter(
+                    folder,
+                    split,
+                    side,
+                    vocab_size=tokenizer.vocab_size,
+                    tokenizer=tokenizer.fingerprint,
+                    corpus=corpus_fingerprint,
+                    shard_bytes=shard_bytes,
                 )
-                for side in SIDES[kind]
-            }
-            for encoded in encode(_batches(records, SIDES[kind])):
-                for side, rows in zip(sides.values(), encoded.sides, strict=True):
-                    side.add(rows)
-                advance(encoded.characters)
-            manifest["splits"][split] = {name: side.close() for name, side in sides.items()}
+            )
+            for side in sides_of(kind)
+        }
+        for side, rows in stream:
+            sides[side].add(rows)
+        manifest["splits"][split] = {name: side.close() for name, side in sides.items()}
     storage.write_json(folder / "manifest.json", manifest)
     return manifest
 
@@ -103,22 +176,6 @@ class _Side:
 
     def close(self) -> dict[str, Any]:
         return {**self.writer.close(), "bytes": self.bytes, "unknown": self.unknown}
-
-
-def _batches(records: Iterable[Record], fields: tuple[str, ...]) -> Iterator[Texts]:
-    """The texts of records, side by side, in groups of about _BATCH characters."""
-    sides: tuple[list[str], ...] = tuple([] for _ in fields)
-    characters = 0
-    for record in records:
-        for side, field in zip(sides, fields, strict=True):
-            text = record[field]
-            side.append(text)
-            characters += len(text)
-        if characters >= _BATCH:
-            yield Texts(sides, characters)
-            sides, characters = tuple([] for _ in fields), 0
-    if sides[0]:
-        yield Texts(sides, characters)
 
 
 def metrics(manifest: dict[str, Any]) -> dict[str, Any]:

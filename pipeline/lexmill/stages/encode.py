@@ -3,23 +3,24 @@
 Reads   artifacts/corpora/<corpus>/, artifacts/tokenizers/<tokenizer>/
 Writes  artifacts/tokens/<corpus>-<tokenizer>/, metrics/encode/<name>.json
 Identity: params `encodings.<name>`, the corpus, the tokenizer, the code it imports.
-Cost: 6 to 12 MB of text a second on one core; memory O(1). A large corpus takes all cores of the execution settings.
+Cost: 6 to 12 MB of text a second on one core; memory O(1). A large corpus is encoded by the workers of the execution
+settings (`data`).
 """
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterable
 
 from lexmill import layout, params, progress, storage
 from lexmill.corpora.prepared import PreparedCorpus
-from lexmill.data.encoding import encode_corpus, metrics
+from lexmill.data.encoding import Record, encode_corpus, metrics
+from lexmill.data.encoding_pieces import encode_pieces
 from lexmill.errors import UserError
-from lexmill.execution import load_execution
 from lexmill.stages.entry import run_stage
 from lexmill.strict import nearest
 from lexmill.tokenizers import load
-
-LARGE = 50_000_000  # characters, a few seconds of work
+from lexmill.workers.choosing import executor_for
+from lexmill.workers.executor import Here
 
 
 def main(name: str) -> None:
@@ -32,28 +33,22 @@ def main(name: str) -> None:
     tokenizer = load(layout.tokenizer(choice.tokenizer))
     splits = corpus.manifest["splits"]
     total = sum(split["characters"] for split in splits.values())
+    size = sum(split["bytes"] for split in splits.values())
+    fingerprint = storage.sha256_file(layout.corpus(choice.corpus) / "manifest.json")
+    target = layout.tokens(choice.corpus, choice.tokenizer)
     with (
-        storage.new_folder(layout.tokens(choice.corpus, choice.tokenizer)) as folder,
+        executor_for(f"encode {name}", size) as executor,
+        storage.new_folder(target) as folder,
         progress.bar(f"encode {name}", total) as bar,
     ):
-        manifest = encode_corpus(
-            folder,
-            corpus.kind,
-            {split: corpus.records(split) for split in sorted(splits)},
-            tokenizer,
-            storage.sha256_file(layout.corpus(choice.corpus) / "manifest.json"),
-            advance=bar.update,
-            processes=processes(total),
-        )
+        if isinstance(executor, Here):
+            records: dict[str, Iterable[Record]] = {split: corpus.records(split) for split in sorted(splits)}
+            manifest = encode_corpus(folder, corpus.kind, records, tokenizer, fingerprint, advance=bar.update)
+        else:
+            with storage.scratch_folder(target) as scratch:
+                source = layout.tokenizer(choice.tokenizer)
+                manifest = encode_pieces(folder, corpus, source, fingerprint, executor, scratch, advance=bar.update)
     storage.write_json(layout.metrics("encode", name), metrics(manifest))
-
-
-def processes(characters: int) -> int:
-    """How many processes encode: one where the others would hardly have started before the end."""
-    if characters < LARGE:
-        return 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return load_execution().threads or cores
 
 
 if __name__ == "__main__":

@@ -4,17 +4,20 @@ Reads   artifacts/sources/<corpus>/
 Writes  artifacts/corpora/<corpus>/{train,valid,test}-NNNNN.jsonl and manifest.json,
         metrics/prepare/<corpus>.json, reports/samples/prepare-<corpus>.json
 Identity: params `corpora.<corpus>`, the fetched files, the code it imports.
-Cost: reads the files once and train once more; memory O(largest document), whatever the size of the corpus;
-scratch on disk: train once, and about 100 bytes a record (with near duplicates 4 bytes a permutation more).
+Cost: reads the files once and copies what is kept once more; memory O(largest document), whatever the size of the
+corpus; scratch on disk: the corpus once, and about 200 bytes a record (with near duplicates 8 bytes a permutation more).
+A large corpus is read by the workers of the execution settings (`data`).
 """
 
 from __future__ import annotations
 
 from lexmill import layout, params, progress, storage
 from lexmill.corpora.preparing.prepare import prepare
+from lexmill.corpora.preparing.source_files import SourceFiles
 from lexmill.errors import UserError, UserErrors
 from lexmill.stages.entry import run_stage
 from lexmill.strict import nearest
+from lexmill.workers.choosing import executor_for
 
 
 def main(name: str) -> None:
@@ -23,7 +26,8 @@ def main(name: str) -> None:
     if name not in corpora:
         raise UserError(f"corpora: there is no corpus '{name}'{nearest(name, corpora)}")
     try:
-        report = prepare(name, corpora[name], layout.source(name), layout.corpus(name))
+        with executor_for(f"prepare {name}", SourceFiles(layout.source(name)).bytes) as executor:
+            report = prepare(name, corpora[name], layout.source(name), layout.corpus(name), executor)
     except UserError as error:
         copies = f"{layout.source(name)}/"
         if isinstance(corpora[name].source, params.FileSource) and copies in str(error):

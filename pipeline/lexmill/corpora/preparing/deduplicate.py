@@ -4,6 +4,8 @@ Exact: equal normalised text (both sides of a pair; a label does not count). Nea
 records' sets of word n-grams, estimated by MinHash (Broder 1997) for the candidates that locality-sensitive hashing
 finds (Leskovec, Rajaraman, Ullman, Mining of Massive Datasets, chapter 3). Signatures and band sizes come from
 `datasketch`; its index lives in memory, so ours keeps the same bands in a SQLite file.
+A signature is a function of its record alone and is computed wherever the record is read; the decisions are taken one
+after the other, in the records' order.
 Cost of near: 4 bytes a permutation and some 30 bytes a band on disk for each kept record; memory does not grow.
 """
 
@@ -19,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from lexmill.corpora.preparing.disk_index import DiskSet
-from lexmill.corpora.preparing.record import Record, text_key
+from lexmill.corpora.preparing.record import Record
 from lexmill.params import Deduplicate
 
 _WORD = re.compile(r"\w+")
@@ -32,20 +34,37 @@ class ExactDuplicates:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._seen = DiskSet(connection, "seen_texts")
 
-    def __call__(self, record: Record) -> bool:
-        """Whether the record's text was seen; it is seen from now on."""
-        return not self._seen.add(text_key(*record.sides))
+    def __call__(self, key: bytes) -> bool:
+        """Whether the text of this key was seen; it is seen from now on."""
+        return not self._seen.add(key)
+
+
+class Signatures:
+    """MinHash signatures of records."""
+
+    def __init__(self, choice: Deduplicate) -> None:
+        from datasketch import MinHash
+
+        self._shingle = choice.shingle
+        # An explicit seed and scheme: the signatures are part of the result.
+        self._minhash: Any = MinHash(num_perm=choice.permutations, seed=1, scheme="affine32")
+
+    def __call__(self, record: Record) -> bytes:
+        """(permutations,) little-endian uint32."""
+        self._minhash.clear()
+        grams = shingles(" ".join(record.sides), self._shingle)
+        while batch := [gram.encode("utf-8") for gram in islice(grams, _SHINGLES_AT_ONCE)]:
+            self._minhash.update_batch(batch)
+        return np.asarray(self._minhash.hashvalues).astype("<u4").tobytes()
 
 
 class NearDuplicates:
     """Knows the signatures of the records that were kept, on disk."""
 
     def __init__(self, connection: sqlite3.Connection, choice: Deduplicate) -> None:
-        from datasketch import MinHash, MinHashLSH
+        from datasketch import MinHashLSH
 
         self._choice = choice
-        # An explicit seed and scheme: the signatures are part of the result.
-        self._minhash: Any = MinHash(num_perm=choice.permutations, seed=1, scheme="affine32")
         geometry = MinHashLSH(threshold=choice.threshold, num_perm=choice.permutations)
         self._bands, self._rows = int(geometry.b), int(geometry.r)
         self._cursor = connection.cursor()
@@ -53,27 +72,23 @@ class NearDuplicates:
         self._cursor.execute("CREATE TABLE signatures (record INTEGER PRIMARY KEY, signature BLOB)")
         self._kept = 0
 
-    def __call__(self, record: Record) -> bool:
-        """Whether a kept record's estimated similarity reaches the threshold; if none does, this one is kept."""
-        signature = self._signature(record)
+    def __call__(self, data: bytes) -> bool:
+        """Whether a kept record's estimated similarity reaches the threshold; if none does, this one is kept.
+
+        Args:
+            data: the record's signature, from `Signatures`.
+        """
+        signature = np.frombuffer(data, "<u4")
         hashes = list(self._band_hashes(signature))
         marks = ",".join("?" * len(hashes))
         query = f"SELECT DISTINCT signature FROM bands JOIN signatures USING (record) WHERE hash IN ({marks})"
         for (other,) in self._cursor.execute(query, hashes):
             if float(np.mean(np.frombuffer(other, "<u4") == signature)) >= self._choice.threshold:
                 return True
-        self._cursor.execute("INSERT INTO signatures VALUES (?, ?)", (self._kept, signature.tobytes()))
+        self._cursor.execute("INSERT INTO signatures VALUES (?, ?)", (self._kept, data))
         self._cursor.executemany("INSERT OR IGNORE INTO bands VALUES (?, ?)", ((h, self._kept) for h in hashes))
         self._kept += 1
         return False
-
-    def _signature(self, record: Record) -> np.ndarray:
-        """(permutations,) uint32."""
-        self._minhash.clear()
-        grams = shingles(" ".join(record.sides), self._choice.shingle)
-        while batch := [gram.encode("utf-8") for gram in islice(grams, _SHINGLES_AT_ONCE)]:
-            self._minhash.update_batch(batch)
-        return np.asarray(self._minhash.hashvalues).astype("<u4")
 
     def _band_hashes(self, signature: np.ndarray) -> Iterator[bytes]:
         for band in range(self._bands):

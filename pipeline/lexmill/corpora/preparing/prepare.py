@@ -1,43 +1,47 @@
 """From fetched files to a prepared corpus: read, normalise, filter, de-duplicate, split, check for leakage, write.
 
-Two passes. The first reads the files and writes valid and test; train goes to a scratch file. The second copies train
-and leaves out what also stands in valid or test, which is only known then. All that is remembered of the texts is
-hashes in a scratch file on disk (see `disk_index`), so memory does not grow with the corpus: it is bounded by one
-document, the index's cache and the labels. The result is a function of the files and the choices alone.
+Two halves. The first is done piece by piece, wherever the stage's executor has its workers (`pieces`), and asks nothing
+of other pieces. The second is here, in one process and in the corpus's order, in two passes: the first finds duplicates
+and writes valid and test; the second copies train and leaves out what also stands in valid or test, which is only known
+then. All that is remembered of the texts is hashes in a scratch file on disk (see `disk_index`), so memory does not
+grow with the corpus: it is bounded by one document, the index's cache and the labels. The result is a function of the
+files and the choices alone: not of the pieces, nor of who worked on them.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import sqlite3
+import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from lexmill import progress, storage
-from lexmill.corpora.prepared import texts_of
-from lexmill.corpora.preparing import filters, readers
+from lexmill.corpora.prepared import PreparedCorpus, texts_of
+from lexmill.corpora.preparing import filters, pieces, readers
 from lexmill.corpora.preparing.deduplicate import ExactDuplicates, NearDuplicates
 from lexmill.corpora.preparing.disk_index import DiskSet, open_index
 from lexmill.corpora.preparing.faults import Faults
-from lexmill.corpora.preparing.normalize import normalize, normalize_record
-from lexmill.corpora.preparing.record import Record, text_key
+from lexmill.corpora.preparing.pieces import PreparedPiece
+from lexmill.corpora.preparing.record import shown, text_key
 from lexmill.corpora.preparing.removals import Removals
 from lexmill.corpora.preparing.source_files import SourceFiles
-from lexmill.corpora.preparing.splits import SPLITS, check_filled, check_pinned, split_of
-from lexmill.corpora.preparing.writing import SplitWriter, json_line, to_json
+from lexmill.corpora.preparing.splits import SPLITS, check_filled, check_pinned
+from lexmill.corpora.preparing.writing import ROW, Row, SplitWriter
 from lexmill.errors import UserError
-from lexmill.params import Corpus, Splits
+from lexmill.params import Corpus
+from lexmill.workers.executor import Executor, Here
 
 EXACT, NEAR, LEAKED = "exact_duplicates", "near_duplicates", "also_in_valid_or_test"
 MOST_LABELS = 10_000
 _SOME_GROUPS = 1000
+_SOME_RECORDS = 1_000_000
 _SHOW_EVERY = 1 << 20
+_TRAIN = struct.Struct("<Q")  # before each row of train: where its line begins
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,13 @@ class Report:
     samples: dict[str, Any]
 
 
-def prepare(name: str, corpus: Corpus, source: str | Path, target: str | Path) -> Report:
+def prepare(
+    name: str,
+    corpus: Corpus,
+    source: str | Path,
+    target: str | Path,
+    executor: Executor | None = None,
+) -> Report:
     """Prepare the corpus `name`.
 
     Args:
@@ -56,59 +66,55 @@ def prepare(name: str, corpus: Corpus, source: str | Path, target: str | Path) -
         corpus: its choices.
         source: the folder that fetch filled.
         target: the folder to make (see `lexmill.corpora.prepared`); an old one is replaced.
+        executor: who reads the pieces; None: this process.
 
     Raises:
         UserError, UserErrors: all faults of the files, each with file and line; nothing left after filtering; a split
             that came out empty; a pinned group that does not exist.
+        RetryableError: a worker was lost.
     """
     files = SourceFiles(source)
-    target = Path(target)
-    with storage.new_folder(target) as folder, _scratch(target) as scratch, open_index(scratch / "index") as index:
-        work = _Preparation(name, corpus, folder, scratch / "train.jsonl", index)
-        work.read(files)
+    with (
+        storage.new_folder(target) as folder,
+        storage.scratch_folder(target) as scratch,
+        open_index(scratch / "index") as index,
+    ):
+        work = _Preparation(name, corpus, folder, scratch, index)
+        work.read(files, executor or Here())
         work.copy_train()
         return work.finish()
-
-
-@contextmanager
-def _scratch(target: Path) -> Iterator[Path]:
-    """A scratch folder beside the target; `new_folder` of a later run removes what a killed run left of it."""
-    scratch = target.with_name(f".{target.name}.{os.getpid()}.scratch.tmp")
-    scratch.mkdir()
-    try:
-        yield scratch
-    finally:
-        shutil.rmtree(scratch)
 
 
 class _Preparation:
     """The state of one `prepare`."""
 
-    def __init__(self, name: str, corpus: Corpus, folder: Path, train: Path, index: sqlite3.Connection) -> None:
+    def __init__(self, name: str, corpus: Corpus, folder: Path, scratch: Path, index: sqlite3.Connection) -> None:
         self.where = f"corpora.{name}"
-        self.name, self.corpus, self.folder, self.train = name, corpus, folder, train
-        self.steps: dict[str, Callable[[Record], bool]] = dict(filters.active(corpus))
-        if corpus.deduplicate.exact:
-            self.steps[EXACT] = ExactDuplicates(index)
-        if corpus.deduplicate.near:
-            self.steps[NEAR] = NearDuplicates(index, corpus.deduplicate)
-        leaked = [LEAKED] if corpus.splits.keep_together else []
-        self.removals = Removals([*self.steps, *leaked])
-        self.splits = _normalized_pins(corpus)
+        self.name, self.corpus, self.folder, self.scratch = name, corpus, folder, scratch
+        choice = corpus.deduplicate
+        self.exact = ExactDuplicates(index) if choice.exact else None
+        self.near = NearDuplicates(index, choice) if choice.near else None
+        later = {EXACT: choice.exact, NEAR: choice.near, LEAKED: corpus.splits.keep_together}
+        self.removals = Removals([*filters.active(corpus), *(step for step, active in later.items() if active)])
+        self.splits = pieces.normalized_pins(corpus)
         self.writers = {split: SplitWriter(folder, split, DiskSet(index, f"groups_of_{split}")) for split in SPLITS}
         self.held_out = {split: DiskSet(index, f"texts_of_{split}") for split in ("valid", "test")}
+        self.pins = {text_key(group): group for group in self.splits.pinned}
         self.pins_met: set[str] = set()
-        self.some_groups: dict[str, None] = {}
         self.labels: Counter[str] = Counter()
         self.raw = self.trained = self.leaks = 0
+        self.done: list[PreparedPiece] = []
 
-    def read(self, files: SourceFiles) -> None:
-        """The first pass."""
+    def read(self, files: SourceFiles, executor: Executor) -> None:
+        """The first half, and the first pass over what it gave."""
         faults = Faults()
         unshown = 0
+        items = pieces.cut(readers.units(self.corpus, files, faults), files, executor.piece_bytes)
+        common = pieces.common(self.corpus, files.folder, self.scratch)
+        signature_bytes = 4 * self.corpus.deduplicate.permutations if self.near else 0
         with (
             progress.bar(f"prepare {self.name}", total=files.bytes) as bar,
-            open(self.train, "wb") as train,
+            open(self.scratch / "train.rows", "wb") as train,
         ):
 
             def advance(count: int) -> None:
@@ -118,11 +124,13 @@ class _Preparation:
                     bar.update(unshown, records=self.raw)
                     unshown = 0
 
-            for record in readers.read(self.corpus, files, faults, advance):
-                self.raw += 1
-                if faults:
-                    continue  # read on for the other faults; nothing will be written
-                self._place(record, train)
+            for result in executor.map(pieces.prepare_piece, common, items, advance):
+                self.raw += result["raw"]
+                self.removals.merge(result["removals"])
+                faults.merge(result["faults"], files.folder)
+                if not faults:
+                    self.done.append(PreparedPiece(self.scratch, result, signature_bytes))
+                    self._place(self.done[-1], train)
             bar.update(unshown, records=self.raw)
         faults.raise_all()
         if not self.raw:
@@ -130,46 +138,51 @@ class _Preparation:
         for writer in self.writers.values():
             writer.close()
 
-    def _place(self, record: Record, train: Any) -> None:
-        normalize_record(record, self.corpus.kind, self.corpus.normalization)
-        for step, hits in self.steps.items():
-            if hits(record):
-                self.removals.add(step, record.shown)
-                return
-        group = record.group if record.group is not None else text_key(record.text).hex()
-        split = split_of(group, self.splits)
-        if group in self.splits.pinned:
-            self.pins_met.add(group)
-        if len(self.some_groups) < _SOME_GROUPS:
-            self.some_groups[group] = None
-        stored = to_json(record, group)
-        if split == "train":
-            train.write(json_line(stored))
-            self.trained += 1
-            return
-        self.held_out[split].add(text_key(record.text))
-        self._keep(split, stored)
+    def _place(self, piece: PreparedPiece, train: Any) -> None:
+        """Find the duplicates of a piece, write its records of valid and test, note those of train."""
+        before = self.trained
+        with piece.lines() as lines:
+            for offset, row, signature in piece.rows():
+                if self.exact is not None and self.exact(row.key):
+                    self.removals.add(EXACT, _shown(lines.read(offset, row.line)))
+                    continue
+                if self.near is not None and self.near(signature):
+                    self.removals.add(NEAR, _shown(lines.read(offset, row.line)))
+                    continue
+                if row.group in self.pins:
+                    self.pins_met.add(self.pins[row.group])
+                split = SPLITS[row.split]
+                if split == "train":
+                    train.write(_TRAIN.pack(offset) + ROW.pack(*row))
+                    self.trained += 1
+                    continue
+                self.held_out[split].add(row.first)
+                self._keep(split, lines.read(offset, row.line), row)
+        piece.trained = self.trained - before
 
     def copy_train(self) -> None:
         """The second pass."""
-        with progress.bar(f"prepare {self.name}: train", total=self.trained) as bar, open(self.train, "rb") as train:
-            for done, line in enumerate(train, 1):
-                stored = json.loads(line)
-                texts = texts_of(stored)
-                key = text_key(texts[0])
-                leaks = any(key in held for held in self.held_out.values())
-                self.leaks += leaks
-                if leaks and self.corpus.splits.keep_together:
-                    self.removals.add(LEAKED, " ||| ".join(texts))
-                else:
-                    self._keep("train", stored)
-                if done % 1000 == 0:
-                    bar.update(1000)
+        with (
+            progress.bar(f"prepare {self.name}: train", total=self.trained) as bar,
+            open(self.scratch / "train.rows", "rb") as train,
+        ):
+            rows = _train_rows(train)
+            for piece in self.done:
+                with piece.lines() as lines:
+                    for offset, row in islice(rows, piece.trained):
+                        line = lines.read(offset, row.line)
+                        leaks = any(row.first in held for held in self.held_out.values())
+                        self.leaks += leaks
+                        if leaks and self.corpus.splits.keep_together:
+                            self.removals.add(LEAKED, _shown(line))
+                        else:
+                            self._keep("train", line, row)
+                bar.update(piece.trained)
 
-    def _keep(self, split: str, stored: dict[str, str]) -> None:
-        self.writers[split].write(stored)
-        if "label" in stored:
-            self.labels[stored["label"]] += 1
+    def _keep(self, split: str, line: bytes, row: Row) -> None:
+        self.writers[split].write(line, row)
+        if self.corpus.kind == "labelled":
+            self.labels[json.loads(line)["label"]] += 1
             if len(self.labels) > MOST_LABELS:
                 message = f"more than {MOST_LABELS:,} different labels; is this the column of the label?"
                 raise UserError(f"{self.where}.reader.label: {message}")
@@ -177,7 +190,6 @@ class _Preparation:
     def finish(self) -> Report:
         """Check the splits, write the manifest and report."""
         splits = {split: writer.manifest() for split, writer in self.writers.items()}
-        self._check(splits)
         manifest = {
             "kind": self.corpus.kind,
             "unit": self.corpus.unit,
@@ -188,6 +200,7 @@ class _Preparation:
         if self.corpus.kind == "labelled":
             manifest["labels"] = sorted(self.labels)
         storage.write_json(self.folder / "manifest.json", manifest)
+        self._check(splits)
         used = sum(split["records"] for split in splits.values())
         removed = self.removals.counts
         assert self.raw == used + sum(removed.values())
@@ -207,13 +220,26 @@ class _Preparation:
         if self.trained and not splits["train"]["records"]:
             message = f"all {self.trained:,} training records have a text that also stands in valid or test"
             raise UserError(f"{self.where}.splits: {message}; look at reader.group and splits")
-        check_pinned(self.splits, self.pins_met, list(self.some_groups), self.where)
+        check_pinned(self.splits, self.pins_met, self._some_groups(), self.where)
         check_filled(self.splits, {s: splits[s]["groups"] for s in SPLITS}, self.corpus.unit, self.where)
         if self.corpus.kind == "labelled" and len(self.labels) < 2:
             raise UserError(f"{self.where}: one label only, '{next(iter(self.labels))}'; a classifier needs two")
 
+    def _some_groups(self) -> list[str]:
+        """Some of the corpus's groups, where a pinned one is missing: the nearest name is among them, often enough."""
+        if len(self.pins_met) == len(self.splits.pinned):
+            return []
+        made = PreparedCorpus(self.folder)
+        groups = (record["group"] for split in SPLITS for record in made.records(split))
+        return list(islice(dict.fromkeys(islice(groups, _SOME_RECORDS)), _SOME_GROUPS))
 
-def _normalized_pins(corpus: Corpus) -> Splits:
-    """The splits with pinned groups in the corpus's normal form, in which groups are compared."""
-    pinned = {normalize(group, corpus.normalization): split for group, split in corpus.splits.pinned.items()}
-    return replace(corpus.splits, pinned=pinned)
+
+def _train_rows(stream: BinaryIO) -> Iterator[tuple[int, Row]]:
+    size = _TRAIN.size + ROW.size
+    while block := stream.read(1024 * size):
+        for at in range(0, len(block), size):
+            yield _TRAIN.unpack_from(block, at)[0], Row._make(ROW.unpack_from(block, at + _TRAIN.size))
+
+
+def _shown(line: bytes) -> str:
+    return shown(texts_of(json.loads(line)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -31,7 +32,12 @@ class Record:
     @property
     def shown(self) -> str:
         """For people: the text, or `source ||| target`."""
-        return " ||| ".join(self.sides)
+        return shown(self.sides)
+
+
+def shown(sides: Sequence[str]) -> str:
+    """The sides of a record for people."""
+    return " ||| ".join(sides)
 
 
 def text_key(*texts: str) -> bytes:

@@ -22,14 +22,27 @@ class Removals:
     def add(self, name: str, shown: str) -> None:
         """One more record is removed by the filter `name`."""
         self.counts[name] += 1
-        rank = -int.from_bytes(text_key(shown), "big")
+        example = shown if len(shown) <= _EXAMPLE_CHARACTERS else shown[:_EXAMPLE_CHARACTERS] + " ..."
+        self._keep(name, -int.from_bytes(text_key(shown), "big"), example)
+
+    def _keep(self, name: str, rank: int, example: str) -> None:
         kept = self._examples[name]
         if len(kept) == EXAMPLES and rank <= kept[0][0]:
             return
-        example = shown if len(shown) <= _EXAMPLE_CHARACTERS else shown[:_EXAMPLE_CHARACTERS] + " ..."
         if (rank, example) in kept:
             return
         (heapq.heappush if len(kept) < EXAMPLES else heapq.heapreplace)(kept, (rank, example))
+
+    def as_plain(self) -> dict[str, Any]:
+        """What `merge` reads, as JSON can hold it."""
+        return {"counts": self.counts, "examples": self._examples}
+
+    def merge(self, other: dict[str, Any]) -> None:
+        """Take in what was removed elsewhere (from `as_plain`), as if it had been added here."""
+        for name, count in other["counts"].items():
+            self.counts[name] += count
+            for rank, example in other["examples"][name]:
+                self._keep(name, rank, example)
 
     def samples(self) -> list[dict[str, Any]]:
         """`{"name", "removed", "examples"}` of each filter, in the order in which they were asked."""

@@ -46,12 +46,17 @@ def _stem_with_folder(path: str) -> str:
     return str(PurePosixPath(uncompressed(path)).with_suffix(""))
 
 
+Unit = tuple[str, tuple[str, ...]]
+"""What is read in one go: the name that its records get, and its files, relative to the source folder."""
+
+
 class SourceFiles:
     """A source folder, read through its manifest.
 
     Attributes:
         folder: where the files lie.
         paths: their paths in it, naturally sorted.
+        sizes: the size of each.
         bytes: their size together.
     """
 
@@ -63,7 +68,8 @@ class SourceFiles:
             raise UserError("there is no manifest.json here; fetch the corpus first", self.folder)
         files = read_json(manifest)["files"]
         self.paths = sorted((str(file["path"]) for file in files), key=natural_key)
-        self.bytes = sum(int(file["bytes"]) for file in files)
+        self.sizes = {str(file["path"]): int(file["bytes"]) for file in files}
+        self.bytes = sum(self.sizes.values())
         if not self.paths:
             raise UserError("the corpus has no files; look at its `source` in params.yaml", manifest)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lexmill.corpora.prepared import texts_of
 from lexmill.corpora.preparing.disk_index import DiskSet
@@ -32,6 +33,47 @@ def json_line(stored: dict[str, str]) -> bytes:
     return _encoder.encode(stored).encode("utf-8") + b"\n"
 
 
+class Row(NamedTuple):
+    """What the later steps ask of a record that passed the filters, without its text.
+
+    Attributes:
+        key: of all its sides (`text_key`).
+        first: of its text, or the source side of a pair.
+        group: of its group.
+        split: the place of its split in `SPLITS`.
+        line: bytes of its line (`json_line`).
+        characters, size, words: of its texts, both sides of a pair together; the size in bytes of UTF-8.
+    """
+
+    key: bytes
+    first: bytes
+    group: bytes
+    split: int
+    line: int
+    characters: int
+    size: int
+    words: int
+
+    @classmethod
+    def of(cls, stored: dict[str, str], split: str, line: bytes) -> Row:
+        """Measure a stored record."""
+        texts = texts_of(stored)
+        return cls(
+            text_key(*texts),
+            text_key(texts[0]),
+            text_key(stored["group"]),
+            SPLITS.index(split),
+            len(line),
+            sum(map(len, texts)),
+            sum(len(text.encode("utf-8")) for text in texts),
+            sum(len(text.split()) for text in texts),
+        )
+
+
+ROW = struct.Struct("<16s16s16sBIIII")
+"""A `Row` on disk; no document is larger than 64 MiB, and its line at most six times that."""
+
+
 class SplitWriter:
     """Writes the shards of one split and counts what goes into them."""
 
@@ -50,8 +92,13 @@ class SplitWriter:
         self._shards: list[dict[str, Any]] = []
         self.records = self._characters = self._bytes = self._words = 0
 
-    def write(self, stored: dict[str, str]) -> None:
-        line = json_line(stored)
+    def write(self, line: bytes, row: Row) -> None:
+        """Append a record.
+
+        Args:
+            line: from `json_line`.
+            row: what was measured of it.
+        """
         stream = self._stream
         if stream is None or self._shards[-1]["bytes"] + len(line) > self._limit:
             stream = self._next_shard()
@@ -60,12 +107,11 @@ class SplitWriter:
         shard = self._shards[-1]
         shard["records"] += 1
         shard["bytes"] += len(line)
-        self._groups.add(text_key(stored["group"]))
+        self._groups.add(row.group)
         self.records += 1
-        for text in texts_of(stored):
-            self._characters += len(text)
-            self._bytes += len(text.encode("utf-8"))
-            self._words += len(text.split())
+        self._characters += row.characters
+        self._bytes += row.size
+        self._words += row.words
 
     def _next_shard(self) -> io.BufferedWriter:
         self.close()

@@ -6,28 +6,49 @@ each pair must have the same number of lines.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from lexmill.corpora.preparing.faults import Faults
 from lexmill.corpora.preparing.record import Record
-from lexmill.corpora.preparing.source_files import SourceFiles, names
+from lexmill.corpora.preparing.source_files import SourceFiles, Unit, names
 from lexmill.corpora.preparing.text_files import Advance, checked_encoding, lines
 from lexmill.errors import UserError
 from lexmill.params import ParallelTextReader
 
 
-def read(reader: ParallelTextReader, files: SourceFiles, faults: Faults, advance: Advance) -> Iterator[Record]:
-    """Sentence pairs; the group of a pair is its source side."""
-    try:
-        encoding = checked_encoding(reader.encoding)
-        pairs = _file_pairs(reader, files)
-    except UserError as fault:
-        faults.add(fault)
-        return
+def units(reader: ParallelTextReader, files: SourceFiles) -> list[Unit]:
+    """The pairs of files; raises `UserError` where they do not pair."""
+    pairs = _file_pairs(reader, files)
     named = names(source for source, _ in pairs)
-    for pair in pairs:
-        for number, text, translation in _line_pairs(files, pair, encoding, faults, advance):
-            yield Record(f"{named[pair[0]]}:{number}", None, text, translation)
+    return [(named[pair[0]], pair) for pair in pairs]
+
+
+def read(
+    reader: ParallelTextReader,
+    name: str,
+    paths: Sequence[str],
+    files: Sequence[Path],
+    faults: Faults,
+    advance: Advance,
+) -> Iterator[Record]:
+    """Sentence pairs of one pair of files; the group of a pair is its source side."""
+    encoding = checked_encoding(reader.encoding)
+    left, right = (_Side(lines(file, encoding, advance), faults) for file in files)
+    while True:
+        text, translation = left.next(), right.next()
+        if text is None or translation is None:
+            break
+        yield Record(f"{name}:{left.count}", None, text, translation)
+    # Read on: the other side's own faults and its count belong in the report.
+    paired = min(left.count, right.count)
+    for side in (left, right):
+        while side.next() is not None:
+            pass
+    if left.count != right.count and not left.broken and not right.broken:
+        longer = files[0] if left.count > right.count else files[1]
+        counts = f"{paths[0]} has {left.count:,} lines but {paths[1]} has {right.count:,}"
+        faults.add(UserError(f"{counts}; this line has no partner", longer, paired + 1))
 
 
 def _file_pairs(reader: ParallelTextReader, files: SourceFiles) -> list[tuple[str, str]]:
@@ -63,25 +84,3 @@ class _Side:
             self._faults.add(fault)
             self.broken = True
         return None
-
-
-def _line_pairs(
-    files: SourceFiles, pair: tuple[str, str], encoding: str, faults: Faults, advance: Advance
-) -> Iterator[tuple[int, str, str]]:
-    source, target = pair
-    left = _Side(lines(files.file(source), encoding, advance), faults)
-    right = _Side(lines(files.file(target), encoding, advance), faults)
-    while True:
-        text, translation = left.next(), right.next()
-        if text is None or translation is None:
-            break
-        yield left.count, text, translation
-    # Read on: the other side's own faults and its count belong in the report.
-    paired = min(left.count, right.count)
-    for side in (left, right):
-        while side.next() is not None:
-            pass
-    if left.count != right.count and not left.broken and not right.broken:
-        longer = source if left.count > right.count else target
-        counts = f"{source} has {left.count:,} lines but {target} has {right.count:,}"
-        faults.add(UserError(f"{counts}; this line has no partner", files.file(longer), paired + 1))

@@ -15,7 +15,6 @@ from typing import Any
 
 from lexmill.corpora.preparing.faults import Faults
 from lexmill.corpora.preparing.record import Record
-from lexmill.corpora.preparing.source_files import SourceFiles, names
 from lexmill.corpora.preparing.text_files import MAX_LINE_BYTES, Advance, checked_encoding, half_character, lines
 from lexmill.errors import UserError
 from lexmill.params import RecordsReader
@@ -34,29 +33,22 @@ Row = tuple[int, Mapping[str, Any]]
 """A row's place (a line, or the row's number in a parquet file, from 1) and its values by role."""
 
 
-def read(kind: str, reader: RecordsReader, files: SourceFiles, faults: Faults, advance: Advance) -> Iterator[Record]:
-    """Records of a text, labelled or parallel corpus.
+def read(kind: str, reader: RecordsReader, name: str, file: Path, faults: Faults, advance: Advance) -> Iterator[Record]:
+    """Records of one file of a text, labelled or parallel corpus.
 
     A record without a group column, or with an empty value in it, is its own group.
     """
-    try:
-        checked_encoding(reader.encoding)
-    except UserError as fault:
-        faults.add(fault)
-        return
     columns = {role: str(getattr(reader, role)) for role in _ROLES[kind]}
     if reader.group is not None:
         columns["group"] = reader.group
-    for path, name in names(files.paths).items():
-        file = files.file(path)
-        try:
-            for place, row in _rows(reader, columns, file, faults, advance):
-                try:
-                    yield _record(kind, reader, columns, f"{name}:{place}", row)
-                except _BadValue as fault:
-                    faults.add(_fault(reader, str(fault), file, place))
-        except UserError as fault:
-            faults.add(fault)
+    try:
+        for place, row in _rows(reader, columns, file, faults, advance):
+            try:
+                yield _record(kind, reader, columns, f"{name}:{place}", row)
+            except _BadValue as fault:
+                faults.add(_fault(reader, str(fault), file, place))
+    except UserError as fault:
+        faults.add(fault)
 
 
 def _fault(reader: RecordsReader, message: str, file: Path, place: int) -> UserError:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from lexmill.corpora.preparing.faults import Faults
 from lexmill.corpora.preparing.record import Record
-from lexmill.corpora.preparing.source_files import SourceFiles, uncompressed
+from lexmill.corpora.preparing.source_files import SourceFiles, Unit, uncompressed
 from lexmill.corpora.preparing.text_files import Advance, half_character, whole_text
 from lexmill.errors import UserError
 from lexmill.params import TranslationTreeReader
@@ -21,32 +22,30 @@ from lexmill.params import TranslationTreeReader
 KeyPath = tuple[str, ...]
 
 
-def read(reader: TranslationTreeReader, files: SourceFiles, faults: Faults, advance: Advance) -> Iterator[Record]:
-    """Message pairs in the order of the source trees; the group of a pair is its component."""
-    try:
-        sources = _by_component("source", reader.source, files)
-        targets = _by_component("target", reader.target, files)
-    except UserError as fault:
-        faults.add(fault)
-        return
+def units(reader: TranslationTreeReader, files: SourceFiles, faults: Faults) -> list[Unit]:
+    """The components that have both languages; raises `UserError` where a pattern does not fit."""
+    sources = _by_component("source", reader.source, files)
+    targets = _by_component("target", reader.target, files)
     if not sources.keys() & targets.keys():
         counts = f"{len(sources)} components with a source file, {len(targets)} with a target file"
         faults.add(UserError(f"{counts}, none with both; look at reader.source and reader.target", files.folder))
-    for component, path in sources.items():
-        if component not in targets:
-            continue
-        trees = []
-        for side in (path, targets[component]):
-            try:
-                trees.append(_messages(files, side, advance))
-            except UserError as fault:
-                faults.add(fault)
-        if len(trees) < 2:
-            continue
-        source, target = trees
-        for key, message in source.items():
-            if key in target:
-                yield Record(f"{component}:{'.'.join(key)}", component, message, target[key])
+    return [(component, (path, targets[component])) for component, path in sources.items() if component in targets]
+
+
+def read(component: str, files: Sequence[Path], faults: Faults, advance: Advance) -> Iterator[Record]:
+    """Message pairs of one component, in the order of its source tree; its name is their group."""
+    trees = []
+    for file in files:
+        try:
+            trees.append(_messages(file, advance))
+        except UserError as fault:
+            faults.add(fault)
+    if len(trees) < 2:
+        return
+    source, target = trees
+    for key, message in source.items():
+        if key in target:
+            yield Record(f"{component}:{'.'.join(key)}", component, message, target[key])
 
 
 def _by_component(side: str, pattern: str, files: SourceFiles) -> dict[str, str]:
@@ -69,8 +68,7 @@ def _by_component(side: str, pattern: str, files: SourceFiles) -> dict[str, str]
     return found
 
 
-def _messages(files: SourceFiles, path: str, advance: Advance) -> dict[KeyPath, str]:
-    file = files.file(path)
+def _messages(file: Path, advance: Advance) -> dict[KeyPath, str]:
     text = whole_text(file, "utf-8", advance)
     try:
         tree = json.loads(text)

@@ -1,0 +1,129 @@
+"""Encoding piece by piece gives the shards of encoding in one go, whatever the pieces and whoever works on them."""
+
+import pytest
+
+from lexmill import storage
+from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.data import encoding_pieces
+from lexmill.data.encoding import encode_corpus
+from lexmill.data.encoding_pieces import cut, encode_pieces
+from lexmill.errors import RetryableError, UserErrors
+from lexmill.tokenizers import load
+from lexmill.tokenizers.saving import save
+from lexmill.tokenizers.training import train
+from lexmill.workers import files
+from lexmill.workers.executor import Here
+from lexmill.workers.processes import Processes
+from tests.support.prepared import write_prepared
+
+TEXTS = ["Über the hill,\nand down.", "", "a  b\n\nc", "The mill was still. " * 20, "</s> typed", "\u2028\x85"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizers") / "made"
+    folder.mkdir()
+    save(train("wordpiece", lambda: TEXTS, vocab_size=80, lowercase=True), folder)
+    return folder
+
+
+def corpus(folder, kind="text", train_texts=None, valid_texts=("one",)):
+    def record(i, text):
+        return {"text": text} if kind == "text" else {"source": text, "target": f"{text[::-1]} {i}"}
+
+    texts = [f"{text} {i}" for i in range(12) for text in TEXTS] if train_texts is None else train_texts
+    splits = {"train": texts, "valid": valid_texts}
+    write_prepared(folder, kind, {name: [record(i, t) for i, t in enumerate(some)] for name, some in splits.items()})
+    return PreparedCorpus(folder)
+
+
+def in_one_go(tmp_path, made, tokenizer, **options):
+    folder = tmp_path / "one"
+    folder.mkdir()
+    records = {split: made.records(split) for split in sorted(made.manifest["splits"])}
+    encode_corpus(folder, made.kind, records, load(tokenizer), "d" * 64, **options)
+    return storage.sha256_folder(folder)
+
+
+def in_pieces(tmp_path, made, tokenizer, executor, **options):
+    folder, scratch = tmp_path / "pieces", tmp_path / "scratch"
+    folder.mkdir()
+    scratch.mkdir()
+    encode_pieces(folder, made, tokenizer, "d" * 64, executor, scratch, **options)
+    assert not list(scratch.iterdir())
+    return storage.sha256_folder(folder)
+
+
+class Pieces(Here):
+    def __init__(self, piece_bytes):
+        self.piece_bytes = piece_bytes
+
+
+@pytest.mark.parametrize("kind", ["text", "parallel"])
+@pytest.mark.parametrize("piece_bytes", [1, 50, 333, 1 << 20])
+def test_the_cut_changes_no_byte(tmp_path, tokenizer, kind, piece_bytes):
+    made = corpus(tmp_path / "made", kind)
+    seen = []
+    wanted = in_one_go(tmp_path, made, tokenizer, shard_bytes=100)
+    assert in_pieces(tmp_path, made, tokenizer, Pieces(piece_bytes), shard_bytes=100, advance=seen.append) == wanted
+    sides = ("text",) if kind == "text" else ("source", "target")
+    characters = sum(len(r[side]) for split in ("train", "valid") for r in made.records(split) for side in sides)
+    assert sum(seen) == characters
+
+
+def test_blocks_read_back_change_no_byte(tmp_path, tokenizer, monkeypatch):
+    monkeypatch.setattr(encoding_pieces, "_BLOCK", 5)
+    made = corpus(tmp_path / "made")
+    assert in_pieces(tmp_path, made, tokenizer, Pieces(700)) == in_one_go(tmp_path, made, tokenizer)
+
+
+def test_processes_give_the_same_bytes(tmp_path, tokenizer):
+    made = corpus(tmp_path / "made", "parallel")
+    with Processes(2, 600) as pool:
+        assert in_pieces(tmp_path, made, tokenizer, pool) == in_one_go(tmp_path, made, tokenizer)
+
+
+def test_an_empty_corpus_has_no_pieces(tmp_path, tokenizer):
+    made = corpus(tmp_path / "made", train_texts=[], valid_texts=[])
+    assert cut(made, "train", 100) == []
+    assert in_pieces(tmp_path, made, tokenizer, Pieces(1)) == in_one_go(tmp_path, made, tokenizer)
+
+
+def test_every_line_is_in_one_piece(tmp_path):
+    made = corpus(tmp_path / "made")
+    wanted = list(made.records("train"))
+    for size in range(1, 400, 7):
+        pieces = cut(made, "train", size)
+        found = [r for p in pieces for r in encoding_pieces._records(made.folder / p["path"], p["begin"], p["end"])]
+        assert found == wanted
+
+
+def test_the_faults_of_all_pieces_are_told_with_their_lines(tmp_path, tokenizer):
+    made = corpus(tmp_path / "made", train_texts=["fine"] * 30)
+    path = made.folder / "train-00000.jsonl"
+    lines = path.read_text().splitlines()
+    for at in (3, 20):
+        lines[at] = '{"id": "x", "group": "x", "text": "ab\\ud83d"}'
+    path.write_text("".join(line + "\n" for line in lines))
+    with Processes(2, 300) as pool, pytest.raises(UserErrors) as caught:
+        in_pieces(tmp_path, made, tokenizer, pool)
+    assert caught.value.faults == [
+        f"{path}:{line}: the text is not Unicode: a lone surrogate '\\ud83d' at character 2 of 'text';"
+        " prepare the corpus again"
+        for line in (4, 21)
+    ]
+
+
+def test_a_file_that_is_not_what_the_worker_wrote_is_not_used(tmp_path, tokenizer, monkeypatch):
+    """As on a folder that is not shared, or shows old contents."""
+    monkeypatch.setattr(files, "SEEN_SECONDS", 0.0)
+
+    class Losing(Here):
+        def map(self, *given):
+            for result in super().map(*given):
+                for file in (tmp_path / "scratch").glob(f"{result['name']}*.ids"):
+                    file.write_bytes(file.read_bytes()[:-1])
+                yield result
+
+    with pytest.raises(RetryableError, match="is the folder on shared storage"):
+        in_pieces(tmp_path, corpus(tmp_path / "made"), tokenizer, Losing())
