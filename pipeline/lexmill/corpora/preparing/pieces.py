@@ -1,0 +1,171 @@
+"""The first half of prepare: one piece of the corpus, read, normalised, filtered and measured, far from all others.
+
+What a record is in the end depends on the whole corpus (duplicates, leakage), so nothing is decided here but what a
+record's own text decides. A piece leaves two files in the scratch folder, and three with near duplicates:
+
+    <piece>.jsonl        the records that passed the filters, as they will be stored
+    <piece>.rows         a `Row` for each
+    <piece>.signatures   a MinHash signature for each
+
+Cost: reads the piece once; memory O(largest document).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from lexmill.corpora.preparing import filters, readers
+from lexmill.corpora.preparing.deduplicate import Signatures
+from lexmill.corpora.preparing.faults import Faults
+from lexmill.corpora.preparing.normalize import normalize, normalize_record
+from lexmill.corpora.preparing.record import text_key
+from lexmill.corpora.preparing.removals import Removals
+from lexmill.corpora.preparing.source_files import SourceFiles, Unit
+from lexmill.corpora.preparing.splits import split_of
+from lexmill.corpora.preparing.writing import ROW, Row, json_line, to_json
+from lexmill.params import Corpus, Splits
+from lexmill.strict import build
+from lexmill.workers.executor import Advance, Plain
+from lexmill.workers.files import await_file, own_name
+
+_BUFFER = 1 << 18
+_ROWS_AT_ONCE = 1024
+
+
+def common(corpus: Corpus, source: Path, scratch: Path) -> Plain:
+    """What all pieces of a corpus share."""
+    return {
+        "corpus": dataclasses.asdict(corpus),
+        "source": str(source.absolute()),
+        "scratch": str(scratch.absolute()),
+    }
+
+
+def cut(units: Sequence[Unit], files: SourceFiles, piece_bytes: int) -> list[Plain]:
+    """Pieces of at least so many bytes, as far as the files make it possible; each of whole units, in their order."""
+    pieces: list[Plain] = []
+    size = piece_bytes
+    for unit in units:
+        if size >= piece_bytes:
+            pieces.append({"piece": len(pieces), "units": []})
+            size = 0
+        pieces[-1]["units"].append(unit)
+        size += sum(files.sizes[path] for path in unit[1])
+    return pieces
+
+
+def prepare_piece(item: Plain, advance: Advance) -> Plain:
+    """The work on one piece (`lexmill.workers`): what was read and removed, the faults, and the files it left."""
+    faults: list[str] = []
+    corpus = build(Corpus, item["corpus"], faults)
+    assert corpus is not None, faults
+    source, scratch = Path(item["source"]), Path(item["scratch"])
+    units = [(name, tuple(paths)) for name, paths in item["units"]]
+    name = own_name(f"{item['piece']:06d}")
+    found = _read(corpus, source, units, scratch / name, advance)
+    return {"name": name, **found}
+
+
+def _read(corpus: Corpus, source: Path, units: Sequence[Unit], stem: Path, advance: Advance) -> Plain:
+    faults, raw = Faults(), 0
+    steps = filters.active(corpus)
+    removals = Removals(steps)
+    splits = normalized_pins(corpus)
+    sign = Signatures(corpus.deduplicate) if corpus.deduplicate.near else None
+    suffixes = (".jsonl", ".rows", *([".signatures"] if sign else []))
+    with ExitStack() as stack:
+        lines, rows, *signatures = (
+            stack.enter_context(open(stem.with_name(stem.name + suffix), "xb", _BUFFER)) for suffix in suffixes
+        )
+        for record in readers.read_units(corpus, source, units, faults, advance):
+            raw += 1
+            if faults:
+                continue  # read on for the other faults; nothing will be used
+            normalize_record(record, corpus.kind, corpus.normalization)
+            step = next((step for step, hits in steps.items() if hits(record)), None)
+            if step is not None:
+                removals.add(step, record.shown)
+                continue
+            group = record.group if record.group is not None else text_key(record.text).hex()
+            stored = to_json(record, group)
+            line = json_line(stored)
+            lines.write(line)
+            rows.write(ROW.pack(*Row.of(stored, split_of(group, splits), line)))
+            if sign:
+                signatures[0].write(sign(record))
+    sizes = {suffix: stem.with_name(stem.name + suffix).stat().st_size for suffix in suffixes}
+    return {"raw": raw, "sizes": sizes, "removals": removals.as_plain(), "faults": faults.as_plain(source)}
+
+
+def normalized_pins(corpus: Corpus) -> Splits:
+    """The splits with pinned groups in the corpus's normal form, in which groups are compared."""
+    pinned = {normalize(group, corpus.normalization): split for group, split in corpus.splits.pinned.items()}
+    return dataclasses.replace(corpus.splits, pinned=pinned)
+
+
+class PreparedPiece:
+    """The files of a piece, read where they were made or anywhere else.
+
+    Attributes:
+        trained: how many of its records are of train, once that is known.
+    """
+
+    def __init__(self, scratch: Path, result: Plain, signature_bytes: int) -> None:
+        """
+        Args:
+            scratch: the folder of the files.
+            result: from `prepare_piece`.
+            signature_bytes: the size of a signature; 0: there are none.
+
+        Raises:
+            RetryableError: a file is not (yet) what the worker has written.
+        """
+        self.trained = 0
+        self._stem = scratch / result["name"]
+        self._signature_bytes = signature_bytes
+        for suffix, size in result["sizes"].items():
+            await_file(self._path(suffix), size)
+
+    def _path(self, suffix: str) -> Path:
+        return self._stem.with_name(self._stem.name + suffix)
+
+    def rows(self) -> Iterator[tuple[int, Row, bytes]]:
+        """Where each record's line begins, what was measured of it, and its signature."""
+        offset = 0
+        with ExitStack() as stack:
+            rows = stack.enter_context(open(self._path(".rows"), "rb"))
+            near = self._signature_bytes
+            signatures = stack.enter_context(open(self._path(".signatures"), "rb")) if near else None
+            while block := rows.read(_ROWS_AT_ONCE * ROW.size):
+                for row in map(Row._make, ROW.iter_unpack(block)):
+                    yield offset, row, signatures.read(near) if signatures else b""
+                    offset += row.line
+
+    def lines(self) -> Lines:
+        """Its lines, by place; to be closed."""
+        return Lines(self._path(".jsonl"))
+
+
+class Lines:
+    """Lines of a file by place and size."""
+
+    def __init__(self, path: Path) -> None:
+        self._stream = open(path, "rb", _BUFFER)  # noqa: SIM115
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *_error: Any) -> None:
+        self._stream.close()
+
+    def read(self, offset: int, size: int) -> bytes:
+        """One line."""
+        self._stream.seek(offset)
+        line = self._stream.read(size)
+        assert len(line) == size
+        assert line.endswith(b"\n")
+        return line
