@@ -11,11 +11,15 @@ import pytest
 from mlflow import MlflowClient
 
 from lexmill import layout, storage
+from lexmill.commands import sync
 from lexmill.execution import Execution
 from lexmill.models.folder import WEIGHTS
 from lexmill.params import Params
 from lexmill.registry import package, publish
 from lexmill.registry.publish import publish_all
+from lexmill.runner.graph import Plan
+from lexmill.runner.record import RunRecord
+from lexmill.runner.supervised import Outcome
 from lexmill.tracking import points, store
 from lexmill.tracking.points import Delivery
 
@@ -26,9 +30,12 @@ FILE = points.file_of("train_translator", "en_de")
 STEPS = 10  # of the curve that `make` writes
 
 
-def write_points(root: Path, steps: int = STEPS, made: str = "", training: str = "train_translator-en_de-1") -> None:
+def write_points(
+    root: Path, steps: int = STEPS, made: str = "", training: str = "train_translator-en_de-1", token: str = ""
+) -> None:
     """What a training has written after so many of its steps."""
     lines: list[dict[str, Any]] = [{"kind": "training", "training": training, "run": "train_translator-en_de"}]
+    lines.append({"kind": "begin", "step": 0, "token": token})
     for step in range(steps):
         lines.append({"kind": "row", "step": step, "train_loss": 5 / (step + 1), "lr": 0.001})
         lines.append({"kind": "live", "step": step, "tokens_per_second": 100.5 + step, "utilisation": "unknown"})
@@ -114,6 +121,38 @@ def test_a_training_that_nobody_sent_has_one_run_too(params: Params, root: Path)
     run_id = publish_it(params, root)
     assert [run.info.run_id for run in runs(root)] == [run_id]
     assert_complete(root, run_id)
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_evaluating_and_registering_a_model_is_logged_into_its_run_a_child_of_the_pipelines(
+    params: Params, root: Path, published: bool
+) -> None:
+    """Before it is published the run of its training is the model's; nothing is there twice when both were at it."""
+    make(params, root, "en_de")
+    stages = [f"{group}_translator@en_de" for group in ("train", "evaluate", "register")]
+    record = RunRecord.start(root, "d" * 32, "lexmill run", "run", Plan(()), experiment=params.experiment)
+    write_points(root, made=weights_of(root), token=record.token)
+    for stage in stages:
+        record.stage(Outcome(stage, "ran", 0, 2.5))
+    record.end(0)
+    execution = Execution(tracking_uri=URI)
+    if published:
+        publish_it(params, root)
+    sync.send(params, execution, lambda _: None, root)
+    if not published:
+        publish_it(params, root)
+        assert not sync.send(params, execution, lambda _: None, root)
+    by_name = {run.info.run_name: client_of(root).get_run(run.info.run_id) for run in runs(root)}
+    assert len(by_name) == 2
+    model = by_name.pop("en_de")
+    (parent,) = by_name.values()
+    assert model.data.tags["mlflow.parentRunId"] == parent.info.run_id
+    assert_complete(root, model.info.run_id)
+    assert model.data.metrics["test/bleu"] == 20.5
+    for group in ("train", "evaluate", "register"):
+        assert model.data.metrics[f"stages/{group}_translator/seconds"] == 2.5
+    table = client_of(root).get_run(parent.info.run_id).data.tags["mlflow.note.content"]
+    assert table.count(model.info.run_id) == 3
 
 
 def test_points_of_other_weights_are_left_alone(params: Params, root: Path) -> None:

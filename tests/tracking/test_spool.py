@@ -300,6 +300,19 @@ def test_a_training_that_goes_on_is_left_to_its_own_process(root: Path) -> None:
         assert waits.running == ["pretrain-gpt: its training sends it"]
 
 
+def test_a_file_that_is_damaged_is_left_and_said_and_holds_nothing_else_up(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool_of(root, "t", monkeypatch)
+    (root / spool.FOLDER / "pretrain-lstm.jsonl").write_bytes(b'{"kind": "training"\n\0\0\0\n')
+    runs.RunCursor.path(runs.files(root)[0]).write_text("{", encoding="utf-8")
+    (root / runs.FOLDER / "20200101T000000Z-00000000.json").write_text("[1", encoding="utf-8")
+    left = send(root)
+    assert_all_there_once(root, root, "t")
+    (line,) = left.running
+    assert line.endswith("pretrain-lstm.jsonl: not the points of a training; move it away")
+
+
 def test_two_senders_side_by_side_send_each_thing_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spool_of(root, "t", monkeypatch)
     with store.opened(URI, root):  # imports are not for threads

@@ -12,6 +12,7 @@ import csv
 import math
 import re
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from lexmill.registry.kinds import KINDS
 from lexmill.registry.lookup import FINGERPRINT, KIND
 from lexmill.registry.reproduce import SCRIPT, Recipe
 from lexmill.tracking import points
+from lexmill.tracking.finding import make
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -52,7 +54,7 @@ def find_or_start(client: MlflowClient, experiment_id: str, description: Mapping
         if FINGERPRINT not in run.data.tags:
             client.log_batch(run.info.run_id, tags=[RunTag(key, value) for key, value in ours.items()])
             return client.get_run(run.info.run_id)
-    return client.create_run(experiment_id, tags=ours, run_name=description["name"])
+    return make(client, experiment_id, description["name"], int(1000 * time.time()), ours)
 
 
 def run_of_model(client: MlflowClient, experiment_id: str, name: str, root: Path) -> str | None:

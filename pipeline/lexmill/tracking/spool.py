@@ -38,7 +38,7 @@ class Waiting:
     Attributes:
         points: files of trainings.
         records: of runs that have ended.
-        running: what is left because it goes on, for people.
+        running: what is left, because it goes on or cannot be read, for people.
     """
 
     points: list[Path] = field(default_factory=list)
@@ -74,8 +74,10 @@ def waiting(root: Path) -> Waiting:
     """What a workspace has for the store."""
     found = Waiting()
     for path in sorted((root / FOLDER).glob("*.jsonl")):
-        if all_sent(path):
+        if _is_done(path):
             _forget(path)
+        elif not _is_whole(path):
+            found.running.append(f"{path}: not the points of a training; move it away")
         elif _is_sending(path):
             found.running.append(f"{path.stem}: its training sends it")
         else:
@@ -159,7 +161,7 @@ class _Sender:
     def _trained(self) -> dict[tuple[str, str], str]:
         """The MLflow run of each training that a pipeline run made, by its token and the stage's address."""
         found: dict[tuple[str, str], str] = {}
-        for path in sorted((self._how.root / FOLDER).glob("*.jsonl")):
+        for path in filter(_is_whole, sorted((self._how.root / FOLDER).glob("*.jsonl"))):
             head = next(Tail(path).lines(), None)
             token = run_token_of(path)
             if head is not None and token:
@@ -183,6 +185,22 @@ class _Sender:
 
         count = runs.RunDelivery(self._client, experiment, path, run_of).send()
         self._how.say(f"{runs.name_of(record)}: the run with {count} stage{'' if count == 1 else 's'}")
+
+
+def _is_done(points: Path) -> bool:
+    """Whether all of a file is sent. One look at its size where that is known."""
+    try:
+        return all_sent(points)
+    except (ValueError, KeyError, TypeError):
+        return False  # it is no file of points: `_is_whole` tells
+
+
+def _is_whole(points: Path) -> bool:
+    """Whether each line of a file is one: a machine that lost its power may leave another kind of file."""
+    try:
+        return all(line["kind"] and int(line["time"]) for line in Tail(points).lines())
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def _prune(root: Path) -> None:
