@@ -138,7 +138,7 @@ def _lexmill(folder: Path, target: Path, processes: int) -> Callable[[], int]:
         manifest = encode_corpus(target, "text", splits, load(tokenizer), "0" * 64)
     else:
         with Processes(processes) as pool, tempfile.TemporaryDirectory(dir=folder) as scratch:
-            manifest = encode_pieces(target, texts, tokenizer, "0" * 64, pool, Path(scratch))
+            manifest = encode_pieces(target, texts, tokenizer, "0" * 64, executor=pool, scratch=Path(scratch))
     side = manifest["splits"]["train"]["text"]
     return lambda: int(side["tokens"] - side["documents"])
 

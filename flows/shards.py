@@ -3,9 +3,9 @@
     python -m flows.shards prefect|dask|ray COUNT ADDRESS NAME      (a stage starts it, see `lexmill.workers.cluster`)
 
 Pieces come in by standard input and outcomes go out by standard output, JSON, a line each. A piece is a task, mapped a
-few at a time, so that neither the flow nor the cluster holds a whole corpus's; a task that ends with "try again" (75) is
-tried again by Prefect. Where no address is given the cluster is this process's own, and ends with it. When the input
-closes before its end was told, the stage is gone: what is under way is of no use and ends at once.
+few at a time, so that neither the flow nor the cluster holds a whole corpus of them; one that ends with "try again"
+(75) is tried again by Prefect. Where no address is given the cluster is this process's own, and ends with it. When the
+input closes before its end was told, the stage is gone: what is under way is of no use and ends at once.
 Identity: none here. Cost: a few seconds to start (15 more where no Prefect server runs), a tenth of a second a piece.
 """
 
@@ -104,7 +104,7 @@ def main() -> None:
         sink.flush()
 
     given = Input(sys.stdin)
-    code, message = outcome(lambda: _serve(kind, int(count), address, name, given, tell))
+    code, message = outcome(lambda: _serve(kind, int(count), address, name, given=given, tell=tell))
     if code != EXIT_DONE and message:
         try:
             tell({"code": code, "told": [message], "fatal": True})
@@ -113,7 +113,7 @@ def main() -> None:
     sys.exit(code)
 
 
-def _serve(kind: str, count: int, address: str, name: str, given: Input, tell: Callable[[Plain], None]) -> None:
+def _serve(kind: str, count: int, address: str, name: str, *, given: Input, tell: Callable[[Plain], None]) -> None:
     from flows.main import prefect_server
 
     # What Prefect has to say is on its pages.

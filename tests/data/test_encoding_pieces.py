@@ -49,7 +49,7 @@ def in_pieces(tmp_path, made, tokenizer, executor, **options):
     folder, scratch = tmp_path / "pieces", tmp_path / "scratch"
     folder.mkdir()
     scratch.mkdir()
-    encode_pieces(folder, made, tokenizer, "d" * 64, executor, scratch, **options)
+    encode_pieces(folder, made, tokenizer, "d" * 64, executor=executor, scratch=scratch, **options)
     assert not list(scratch.iterdir())
     return storage.sha256_folder(folder)
 

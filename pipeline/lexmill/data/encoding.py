@@ -65,7 +65,7 @@ def encode_corpus(
     """
     sides, encoder = sides_of(kind), BulkEncoder(tokenizer)
     encoded = {split: encode_records(records, sides, encoder, advance) for split, records in splits.items()}
-    return write_shards(folder, kind, encoded, tokenizer, corpus_fingerprint, shard_bytes)
+    return write_shards(folder, kind, encoded, tokenizer, corpus_fingerprint, shard_bytes=shard_bytes)
 
 
 def sides_of(kind: str) -> tuple[str, ...]:
@@ -124,6 +124,7 @@ def write_shards(
     splits: dict[str, Iterator[tuple[str, Rows]]],
     tokenizer: Tokenizer,
     corpus_fingerprint: str,
+    *,
     shard_bytes: int = SHARD_BYTES,
 ) -> dict[str, Any]:
     """Write what was encoded, in corpus order, and the manifest, which it gives back (see `encode_corpus`)."""

@@ -34,9 +34,9 @@ def encode_pieces(
     corpus: PreparedCorpus,
     tokenizer: Path,
     corpus_fingerprint: str,
+    *,
     executor: Executor,
     scratch: Path,
-    *,
     advance: Callable[[int], None] = lambda characters: None,
     shard_bytes: int = SHARD_BYTES,
 ) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def encode_pieces(
             yield from _read_back(scratch, result, dtype)
 
     splits = {split: encoded(split) for split in pieces}
-    manifest = write_shards(folder, corpus.kind, splits, loaded, corpus_fingerprint, shard_bytes)
+    manifest = write_shards(folder, corpus.kind, splits, loaded, corpus_fingerprint, shard_bytes=shard_bytes)
     rest = next(results, None)  # the end, at which the faults of all pieces are told
     assert rest is None
     return manifest

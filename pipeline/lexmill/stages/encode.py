@@ -47,7 +47,9 @@ def main(name: str) -> None:
         else:
             with storage.scratch_folder(target) as scratch:
                 source = layout.tokenizer(choice.tokenizer)
-                manifest = encode_pieces(folder, corpus, source, fingerprint, executor, scratch, advance=bar.update)
+                manifest = encode_pieces(
+                    folder, corpus, source, fingerprint, executor=executor, scratch=scratch, advance=bar.update
+                )
     storage.write_json(layout.metrics("encode", name), metrics(manifest))
 
 

@@ -15,7 +15,7 @@ _POLL_SECONDS = 0.2
 
 
 def own_name(piece: str) -> str:
-    """A name for what is left of a piece, new for each try: what a lost worker has left or still writes harms nobody."""
+    """A name for what is left of a piece, new for each try: what a lost worker left or still writes harms nobody."""
     return f"{piece}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 

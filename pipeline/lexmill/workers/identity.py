@@ -55,10 +55,8 @@ def check(wanted: Plain) -> None:
             f"{here} does not see {file.parent}; the project's folder must lie on storage that all machines share,"
             " at the same path"
         )
-    mine = versions()
-    other = [
-        f"{name} {mine[name]}, not {version}" for name, version in wanted["versions"].items() if mine[name] != version
-    ]
+    mine, theirs = versions(), wanted["versions"].items()
+    other = [f"{name} {mine[name]}, not {version}" for name, version in theirs if mine[name] != version]
     if code_fingerprint() != wanted["code"]:
         other.append(f"other code of lexmill (in {Path(lexmill.__file__).parent})")
     if other:
@@ -76,9 +74,8 @@ _fit: set[tuple[str, str]] = set()
 def code_fingerprint() -> str:
     """A hash of the code that works on pieces, as this process may have loaded it."""
     package = Path(lexmill.__file__).parent
-    files = [
-        file for part in CODE for file in ([package / part] if part.endswith(".py") else (package / part).rglob("*.py"))
-    ]
+    files = [package / part for part in CODE if part.endswith(".py")]
+    files += [file for part in CODE for file in (package / part).rglob("*.py")]
     return storage.fingerprint({f.relative_to(package).as_posix(): storage.sha256_file(f) for f in files})
 
 

@@ -63,8 +63,8 @@ def read_units(
         if isinstance(reader, TextReader):
             yield from text.read(reader, name, files[0], faults, advance)
         elif isinstance(reader, ParallelTextReader):
-            yield from parallel.read(reader, name, paths, files, faults, advance)
+            yield from parallel.read(reader, name, paths, files, faults=faults, advance=advance)
         elif isinstance(reader, TranslationTreeReader):
             yield from translation_tree.read(name, files, faults, advance)
         else:
-            yield from tables.read(corpus.kind, reader, name, files[0], faults, advance)
+            yield from tables.read(corpus.kind, reader, name, files[0], faults=faults, advance=advance)

@@ -29,6 +29,7 @@ def read(
     name: str,
     paths: Sequence[str],
     files: Sequence[Path],
+    *,
     faults: Faults,
     advance: Advance,
 ) -> Iterator[Record]:

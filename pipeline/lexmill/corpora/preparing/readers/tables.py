@@ -33,7 +33,9 @@ Row = tuple[int, Mapping[str, Any]]
 """A row's place (a line, or the row's number in a parquet file, from 1) and its values by role."""
 
 
-def read(kind: str, reader: RecordsReader, name: str, file: Path, faults: Faults, advance: Advance) -> Iterator[Record]:
+def read(
+    kind: str, reader: RecordsReader, name: str, file: Path, *, faults: Faults, advance: Advance
+) -> Iterator[Record]:
     """Records of one file of a text, labelled or parallel corpus.
 
     A record without a group column, or with an empty value in it, is its own group.
