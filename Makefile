@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup repro run test lint unit e2e services tools torture bench ui lock clean
+.PHONY: help setup repro run test lint unit e2e services tools torture bench ui pictures lock clean
 
 PYTHON ?= python3
 # The CPU build is taken where pip is configured for it; elsewhere the same version may be a GPU build.
@@ -79,6 +79,9 @@ bench: $(STAMP) ## measure; the results belong into docs/experiments.md
 
 ui: $(STAMP) ## the MLflow and Prefect pages on 127.0.0.1
 	@"$(BIN)/lexmill" ui
+
+pictures: $(STAMP) ## those of the README, of this workspace as it is (needs Chromium)
+	@"$(BIN)/python" -m tests.support.pictures
 
 lock: $(STAMP) ## resolve requirements.lock anew from pyproject.toml
 	@$(PIP) install pip-tools

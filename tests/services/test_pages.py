@@ -26,6 +26,11 @@ pytestmark = [pytest.mark.services, needs("chromium")]
 MODELS = ("gpt", "tickets", "en_de")
 
 
+def in_training_view(text: str) -> bool:
+    """Whether the page's menu is that of trainings: the other one offers prompts and a gateway."""
+    return "Model registry" in text and "AI Gateway" not in text
+
+
 @dataclass
 class Pages:
     """What `lexmill ui` said of the pages that it serves, and what publishing said before."""
@@ -79,16 +84,17 @@ def browser() -> Iterator[Browser]:
 
 def test_the_link_of_the_runs_shows_them_by_name_with_figures(pages: Pages, browser: Browser) -> None:
     browser.open(pages.link("MLflow"))
-    text = browser.wait("tiny", *MODELS)
-    assert "Something went wrong" not in text
-    assert "bits_per_byte" in browser.wait("bits_per_byte")
+    text = browser.wait("tiny", *MODELS, "test/bits_per_byte", "2.5", "test/accuracy", "0.8", "test/bleu", "20.5")
+    assert "Error" not in text
+    assert in_training_view(text)
 
 
 def test_the_comparison_shows_the_runs_side_by_side(pages: Pages, browser: Browser) -> None:
     browser.open(pages.link("compare"))
     text = browser.wait("Comparing 3 Runs", *MODELS)
     assert "Parallel Coordinates" in text
-    assert "data_seed" in browser.wait("data_seed")
+    assert "model.family" in text
+    assert in_training_view(text)
 
 
 def test_publishing_gives_the_links_of_the_page_that_is_served(pages: Pages, browser: Browser) -> None:
@@ -104,6 +110,7 @@ def test_a_run_shows_its_curves_and_card(pages: Pages, browser: Browser) -> None
     browser.run("[...document.querySelectorAll('a')].find(one => one.innerText.trim() === 'gpt').click()")
     text = browser.wait("test/bits_per_byte", "curves/train_loss", "lexmill.fingerprint")
     assert "2.5" in text
+    assert in_training_view(text)
 
 
 def test_the_prefect_page_shows_the_run_and_its_stages(pages: Pages, browser: Browser, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 import urllib.error
-import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -57,11 +56,13 @@ def answers(address: str) -> bool:
         return False
 
 
-def ask(mlflow: Server, what: str, **query: str) -> Any:
-    """What an MLflow server of ours answers to a GET of its API; None where it has no such thing."""
-    address = f"{mlflow.url}/api/2.0/mlflow/{what}?{urllib.parse.urlencode(query)}"
+def ask(mlflow: Server, what: str, body: Mapping[str, str] | None = None) -> Any:
+    """What an MLflow server of ours answers to a call of its API (a POST where there is a body); None for a 404."""
+    address = f"{mlflow.url}/api/2.0/mlflow/{what}"
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(address, data, {"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(address, timeout=30) as reply:
+        with urllib.request.urlopen(request, timeout=30) as reply:
             return json.load(reply)
     except urllib.error.HTTPError as error:
         if error.code == 404:

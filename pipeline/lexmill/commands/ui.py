@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlencode
 
 from lexmill import execution, params, workspace
 from lexmill.commands import servers
@@ -87,6 +88,7 @@ def _runs(base: str, uri: str, mlflow: servers.Server | None, root: Path) -> lis
     """
     from lexmill.registry.lookup import champion
     from lexmill.tracking.links import compare_url, experiment_url
+    from lexmill.tracking.view import TAG, state
 
     if mlflow is None or not (root / "params.yaml").is_file():
         return []
@@ -94,13 +96,15 @@ def _runs(base: str, uri: str, mlflow: servers.Server | None, root: Path) -> lis
         choices = params.load(root / "params.yaml")
     except UserError:
         return []  # `lexmill check` tells it; the pages show what is there all the same
-    found = servers.ask(mlflow, "experiments/get-by-name", experiment_name=choices.experiment)
+    found = servers.ask(mlflow, f"experiments/get-by-name?{urlencode({'experiment_name': choices.experiment})}")
     if found is None:
         return []
     experiment = found["experiment"]["experiment_id"]
+    view = {"experiment_id": experiment, "key": TAG, "value": state()}
+    servers.ask(mlflow, "experiments/set-experiment-tag", view)
     lines = [f"MLflow   {experiment_url(base, experiment)}"]
     # Models of one kind have figures in common; where no kind has two, all are shown.
-    kinds = (choices.language_models, choices.classifiers, choices.translators)
+    kinds = [list(kind) for kind in (choices.language_models, choices.classifiers, choices.translators)]
     most = max(kinds, key=len)
     champions = [champion(uri, name, root) for name in (most if len(most) > 1 else choices.model_names)]
     runs = [one.run_id for one in champions if one is not None]

@@ -52,7 +52,7 @@ def taken_out(root: Path, commit: str, paths: Sequence[str]) -> Iterator[Path]:
     from dvc.fs.dvc import DVCFileSystem
 
     with tempfile.TemporaryDirectory(prefix="lexmill-experiment-") as folder:
-        files = DVCFileSystem(str(root.resolve()), rev=commit)
+        files = DVCFileSystem(url=str(root.resolve()), rev=commit)
         try:
             for path in paths:
                 if files.exists(path):

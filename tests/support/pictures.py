@@ -1,0 +1,106 @@
+"""The pictures of the README, taken of this workspace after a run through the flow: `make pictures`.
+
+docs/images/report.png    reports/index.html
+docs/images/mlflow.png    the runs with their figures, as `lexmill ui` links them
+docs/images/compare.png   two language models side by side
+docs/images/prefect.png   the newest run of the flow
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.services.missing import program
+from tests.support.browser import Browser
+
+IMAGES = Path("docs") / "images"
+# What MLflow puts beside or above its pages and says nothing of the runs.
+CLEAR = """
+(() => {
+  const named = words => [...document.querySelectorAll('*')].filter(
+    one => one.children.length === 0 && one.textContent.trim() === words);
+  for (const words of ['MLflow Assistant', 'Exit shared view'])
+    for (let above of named(words))
+      for (; above; above = above.parentElement) {
+        const buttons = above.querySelectorAll('button');
+        if (buttons.length > 1) { buttons[buttons.length - 1].click(); break; }
+      }
+})()
+"""
+
+
+@contextmanager
+def pages() -> Iterator[str]:
+    """What `lexmill ui` says of the pages that it serves meanwhile."""
+    with tempfile.TemporaryFile("w+") as log:
+        served = subprocess.Popen([sys.executable, "-m", "lexmill.cli", "ui"], stdout=log, stderr=log)
+        try:
+            said = ""
+            while "Ctrl-C" not in said:
+                if served.poll() is not None:
+                    sys.exit(said)
+                time.sleep(0.2)
+                log.seek(0)
+                said = log.read()
+            yield said
+        finally:
+            served.send_signal(signal.SIGINT)
+            served.wait(timeout=60)
+
+
+def newest_flow_run(base: str) -> str:
+    """The page of the flow's newest run."""
+    body = json.dumps({"sort": "START_TIME_DESC", "limit": 1}).encode()
+    request = urllib.request.Request(f"{base}/api/flow_runs/filter", body, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        found = json.load(reply)
+    if not found:
+        sys.exit("Prefect has no run yet: `make repro` first")
+    return f"{base}/runs/flow-run/{found[0]['id']}"
+
+
+def main() -> None:
+    """Take all of them; what is missing in the workspace is said."""
+    chromium = program("chromium")
+    report = Path("reports") / "index.html"
+    if chromium is None:
+        sys.exit("Chromium is not installed: apt-get install chromium")
+    if not report.is_file():
+        sys.exit(f"{report} is not there: `make repro` first")
+    with pages() as said, Browser(chromium, 1280, 1500) as browser:
+        links = dict(re.findall(r"^(\w+) +(http\S+)", said, re.MULTILINE))
+        if "compare" not in links:
+            sys.exit("fewer than two models are published: `make repro` first")
+        browser.open(report.absolute().as_uri())
+        browser.wait("lexmill")
+        browser.picture(IMAGES / "report.png")
+        browser.resize(1600, 700)
+        browser.open(links["MLflow"])
+        browser.wait("test/bits_per_byte")
+        browser.run(CLEAR)
+        browser.picture(IMAGES / "mlflow.png", settled=3)
+        browser.resize(1280, 900)
+        browser.open(links["compare"])
+        browser.wait("Parallel Coordinates")
+        browser.run(CLEAR)
+        browser.picture(IMAGES / "compare.png", settled=3)
+        browser.resize(1280, 900)
+        browser.open(newest_flow_run(links["Prefect"].partition("/runs")[0]))
+        browser.wait("Completed")
+        browser.picture(IMAGES / "prefect.png", settled=3)
+    for path in sorted(IMAGES.glob("*.png")):
+        print(path)
+
+
+if __name__ == "__main__":
+    main()
