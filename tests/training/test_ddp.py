@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lexmill.errors import EXIT_TERMINATED
+from lexmill.errors import EXIT_INTERRUPTED
 from lexmill.models.common.state import snapshot
 from lexmill.storage import read_json
 from tests.training.arithmetic_task import SOBER, ArithmeticTask, settings, train
@@ -38,7 +38,7 @@ def run_two(root: Path, out: Path, **plan: Any) -> subprocess.CompletedProcess[s
 
 
 def test_two_processes_are_one(tmp_path: Path) -> None:
-    """3 and 2 rows of unequal length, cut into micro-batches of one row; stopped by SIGTERM and resumed on the way."""
+    """3 and 2 rows of unequal length, cut into micro-batches of one row; one gets Ctrl-C; resumed on the way."""
     plan: dict[str, Any] = {
         "task": {"rows": 5, "ragged": True},
         "settings": {"steps": 8},
@@ -46,8 +46,8 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
         "execution": {"micro_batch": 7},
     }
     out = tmp_path / "out.safetensors"
-    stopped = run_two(tmp_path / "a", out, **plan, die_at=4, signal=int(signal.SIGTERM))
-    assert stopped.returncode == EXIT_TERMINATED, stopped.stderr
+    stopped = run_two(tmp_path / "a", out, **plan, die_at=4, die_rank=1, signal=int(signal.SIGINT))
+    assert stopped.returncode == EXIT_INTERRUPTED, stopped.stderr
     done = run_two(tmp_path / "a", out, **plan)
     assert done.returncode == 0, done.stderr
     assert "goes on after step 5" in done.stderr

@@ -261,10 +261,9 @@ class TrainingModule(LightningModule):
         self._stop_signal, self._save_now = self.stopping.signal, self.ranks.first and self._checkpoint_due()
         if self.ranks.world == 1:
             return total, int(count), own
-        total, count, squares, signals, saves = self.ranks.summed(
-            [total, count, own**2, self._stop_signal, float(self._save_now)]
-        )
-        self._stop_signal = self._stop_signal or int(signals > 0) * 15
+        asked = self.stopping.vote(self._stop_signal, self.ranks.world)
+        total, count, squares, votes, saves = self.ranks.summed([total, count, own**2, asked, float(self._save_now)])
+        self._stop_signal = self.stopping.outcome(votes, self.ranks.world)
         self._save_now = saves > 0
         return total, int(count), math.sqrt(squares) if squares >= 0 else math.nan
 

@@ -42,6 +42,16 @@ class Stopping:
             raise Interrupted("interrupted twice: stopped at once, the last checkpoint stands")
         self.signal = number
 
+    @staticmethod
+    def vote(number: int, world: int) -> float:
+        """A signal as a number whose sum over all ranks tells which was sent: a SIGTERM weighs more than all Ctrl-C."""
+        return {signal.SIGINT: 1.0, signal.SIGTERM: world + 1.0}.get(signal.Signals(number), 0.0) if number else 0.0
+
+    @staticmethod
+    def outcome(votes: float, world: int) -> int:
+        """The signal that all ranks leave by; 0 when none was sent to any."""
+        return int(signal.SIGTERM if votes > world else signal.SIGINT) if votes > 0 else 0
+
     def error(self, step: int, number: int) -> LexmillError:
         """The exception for a stop by signal `number` after `step` steps."""
         text = f"stopped after step {step}; the same command goes on from there"
