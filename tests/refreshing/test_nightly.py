@@ -11,9 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
+from lexmill import results
 from lexmill.commands.nightly import nightly
 from lexmill.errors import RetryableError, UserError
+from lexmill.results import Row
 from lexmill.workspace import only_one
 from tests.e2e.conftest import new_project
 from tests.refreshing.conftest import Workspace
@@ -112,6 +115,30 @@ def test_a_failed_run_is_not_committed_and_the_next_night_goes_on(night: Night) 
     assert night.pass_by() == 0
     assert night.results == ["1.0", "1.1"]
     assert "corpora.plays: 1.0 -> 1.1" in night.git("log", "-1", "--format=%B", "nightly")
+
+
+def test_the_message_gives_the_figures_that_are_new(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+    def row(model: str, value: float) -> Row:
+        return Row(model, "classifier", "mail", "accuracy", value, None, None, True, {})
+
+    monkeypatch.setattr(results, "collect", lambda *_: [row("old", 0.5), row("new", 0.75)])
+    lock = {"a": {"outs": [{"path": f"metrics/evaluate_classifier/{name}.json"} for name in ("old", "new")]}}
+    (night.root / "dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": lock}))
+    folder = night.root / "metrics/evaluate_classifier"
+
+    def run() -> int:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("old", "new"):
+            (folder / f"{name}.json").write_text("1" if name == "old" else str(night.runs))
+        return night.run()
+
+    night.pass_by(run)
+    assert "old on mail: accuracy ↑ 0.500\nnew on mail: accuracy ↑ 0.750\n" in night.git(
+        "log", "-1", "--format=%B", "nightly"
+    )
+    night.pass_by(run)
+    message = night.git("log", "-1", "--format=%B", "nightly")
+    assert message == "Nightly results\n\nnew on mail: accuracy ↑ 0.750\n\nLexmill-Night: x\n\n"
 
 
 @pytest.mark.parametrize(

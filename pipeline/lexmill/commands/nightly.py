@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from lexmill import params, results
+from lexmill import layout, params, results
 from lexmill.corpora.fetching import pins
 from lexmill.errors import EXIT_DONE, LexmillError, RetryableError, UserError, UserErrors
 from lexmill.progress import say as speak
@@ -114,7 +114,8 @@ def _run(targets: Sequence[str], jobs: int) -> tuple[bool, int]:
 def _commit(to: ResultBranch, choices: params.Params, say: Callable[[str], None], *, quiet: bool) -> None:
     moved = changes(_pins_before(to), pins.read(to.root))
     others = to.uncommitted()
-    made = to.commit(message(moved, choices, to.root, others))
+    new = [row for row in results.collect(choices, to.root) if _is_new(to, row)]
+    made = to.commit(message(moved, new, choices.experiment, others))
     if made is None:
         nothing = "no source moved and nothing was to run" if quiet else "the results are those that are committed"
         say(f"skipped: {nothing}; no commit")
@@ -133,25 +134,30 @@ def _pins_before(to: ResultBranch) -> dict[str, dict[str, pins.Entry]]:
         return {group: {} for group in pins.GROUPS}  # damaged there: everything is news
 
 
-def message(moved: Sequence[str], choices: params.Params, root: Path, others: Sequence[str] = ()) -> str:
-    """The commit's message: which sources moved, the figures of the models, what the commit does not hold.
+def _is_new(to: ResultBranch, row: results.Row) -> bool:
+    """Whether a model was measured anew since the commit before."""
+    path = layout.metrics(f"evaluate_{row.kind}", row.model)
+    return to.file(path.as_posix()) != (to.root / path).read_text(encoding="utf-8")
+
+
+def message(moved: Sequence[str], rows: Sequence[results.Row], experiment: str, others: Sequence[str] = ()) -> str:
+    """The commit's message: which sources moved, the new figures of models, what the commit does not hold.
 
     Args:
         moved: what moved, a line a source.
-        choices: the params of the run.
-        root: the workspace.
+        rows: figures that are new.
+        experiment: the name of the params' choices.
         others: files with changes that are not committed.
     """
     parts = [_title(moved)]
     if moved:
         parts.append("\n".join(f"* {line}" for line in moved))
-    rows = results.collect(choices, root)
     if rows:
         cells = [results.cells(row) for row in rows]
         parts.append("\n".join(f"{model} on {corpus}: {metric} {value}" for model, corpus, metric, value, _ in cells))
     if others:
         parts.append(f"The run saw changes that are not committed: {_some(others)}")
-    parts.append(f"{TRAILER}: {choices.experiment}")
+    parts.append(f"{TRAILER}: {experiment}")
     return "\n\n".join(parts) + "\n"
 
 
