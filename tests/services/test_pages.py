@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -12,10 +13,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import pytest
 import yaml
 
+from lexmill.tracking.links import run_url
 from tests.flows.conftest import Workspace
 from tests.registry.conftest import empty_store, published  # noqa: F401  fixtures of these tests too
 from tests.registry.plain import plain_params
@@ -105,9 +108,10 @@ def test_publishing_gives_the_links_of_the_page_that_is_served(pages: Pages, bro
 
 
 def test_a_run_shows_its_curves_and_card(pages: Pages, browser: Browser) -> None:
-    browser.open(pages.link("MLflow"))
-    browser.wait("gpt")
-    browser.run("[...document.querySelectorAll('a')].find(one => one.innerText.trim() === 'gpt').click()")
+    base, _, page = pages.link("compare").partition("/#/")
+    query = parse_qs(page.partition("?")[2])
+    experiment, run = json.loads(query["experiments"][0])[0], json.loads(query["runs"][0])[0]
+    browser.open(run_url(base, experiment, run))
     text = browser.wait("test/bits_per_byte", "curves/train_loss", "lexmill.fingerprint")
     assert "2.5" in text
     assert in_training_view(text)
