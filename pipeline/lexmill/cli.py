@@ -6,6 +6,7 @@ Everything but Typer is imported when a command needs it, so `lexmill --help` is
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import Annotated
 
@@ -139,6 +140,8 @@ def main() -> None:
     from lexmill.workspace import run_own_code
 
     fill_standard_streams()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
         # In an old locale, paths and arguments beyond ASCII arrive broken: once more, in Python's UTF-8 mode.
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {"PYTHONUTF8": "1"})

@@ -95,6 +95,7 @@ class Execution:
     )
     slurm: Slurm = spec("for the launcher of that name", Slurm())
     kubernetes: Kubernetes = spec("for the launcher of that name", Kubernetes())
+    work_pool: str = spec("the Prefect work pool of the launcher `prefect`", "lexmill-stages")
     poll_seconds: float = spec("time between looks at a job that runs elsewhere", 5.0, unit="seconds", above=0)
     orphan_time: Duration = spec("how long a job elsewhere goes on when nobody waits for it any more", Duration(120))
     lease_root: str = spec("where GPUs and cores are leased, for all workspaces of a machine", "/tmp/lexmill-leases")
@@ -133,8 +134,12 @@ class Execution:
             found += self._compiler_faults()
         if self.orphan_time.seconds == 0:
             found.append("orphan_time: 0 would end every job at once; give a time, such as '2 minutes'")
-        if not self.lease_root.strip():
-            found.append("lease_root: it is empty; give a folder, such as /tmp/lexmill-leases")
+        for key, text, such in (
+            ("lease_root", self.lease_root, "a folder, such as /tmp/lexmill-leases"),
+            ("work_pool", self.work_pool, "the name of a pool, such as lexmill-stages"),
+        ):
+            if not text.strip():
+                found.append(f"{key}: it is empty; give {such}")
         return found + faults_of(self.stages, accelerator=self.accelerator, devices=self.devices, nodes=self.nodes)
 
     def _compiler_faults(self) -> list[str]:

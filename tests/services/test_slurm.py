@@ -188,4 +188,4 @@ def test_several_processes_are_started_by_torchrun(project: SmallProject, cluste
     project.write_execution(**ON_SLURM, strategy="ddp", devices=2)
     said = project.run(*STAGE)
     assert said.count("pretrain toy: valid loss") == 1, said
-    assert any(name.endswith("weights.safetensors") for name in results(project))
+    assert any(name.endswith(".safetensors") for name in results(project))

@@ -83,6 +83,10 @@ def launcher_of(name: str, execution: Execution) -> Launcher:
         from lexmill.launching.kubernetes import KubernetesLauncher
 
         return KubernetesLauncher(execution.kubernetes)
+    if name == "prefect":
+        from lexmill.launching.work_pool import WorkPoolLauncher
+
+        return WorkPoolLauncher(execution.work_pool)
     from lexmill.launching.torchrun import TorchrunLauncher
 
     return TorchrunLauncher()

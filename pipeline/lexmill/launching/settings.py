@@ -17,9 +17,9 @@ from typing import Literal
 
 from lexmill.strict import nearest, spec
 
-LauncherName = Literal["local", "torchrun", "slurm", "kubernetes"]
+LauncherName = Literal["local", "torchrun", "slurm", "kubernetes", "prefect"]
 TRAININGS = ("pretrain", "finetune", "train_translator")
-ELSEWHERE = ("slurm", "kubernetes")
+ELSEWHERE = ("slurm", "kubernetes", "prefect")
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 _BYTES = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -153,7 +153,7 @@ def faults_of(stages: dict[str, StageSettings], *, accelerator: str, devices: in
         trains = group in TRAININGS or key == "default"
         if entry.launcher == "torchrun" and not trains:
             found.append(f"{of_item}.launcher: torchrun starts the processes of a training; choose another")
-        if entry.launcher == "kubernetes" and nodes > 1 and trains:
+        if entry.launcher in ("kubernetes", "prefect") and nodes > 1 and trains:
             found.append(f"{of_item}.launcher: {entry.launcher} runs a stage on one machine, but nodes is {nodes}")
         short = entry.gpus is not None and entry.gpus < devices and accelerator == "cuda" and group in TRAININGS
         if short:

@@ -57,9 +57,7 @@ def prepare(name: str, root: Path, note: Callable[[str], None], *, take_params: 
     else:
         _git(root, "worktree", "prune")
         if _git(root, "branch", "--list", branch).strip():
-            raise UserError(
-                f"--worktree {name}: there is a branch {branch} already; take another name, or delete it"
-            )
+            raise UserError(f"--worktree {name}: there is a branch {branch} already; take another name, or delete it")
         _git(root, "worktree", "add", "--quiet", "-b", branch, str(folder), "HEAD")
         workspace.mark_worktree(folder, name, root)
         _share_cache(root, folder)
@@ -115,7 +113,7 @@ def _share_cache(root: Path, folder: Path) -> None:
     from dvc.repo import Repo
 
     with Repo(str(root)) as repo:
-        cache = repo.cache.local.path
+        cache = repo.cache.local_cache_dir
     local = root / ".dvc" / "config.local"
     if local.is_file():
         shutil.copy2(local, folder / ".dvc" / "config.local")

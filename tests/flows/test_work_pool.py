@@ -1,0 +1,97 @@
+"""The launcher `prefect`: a stage as a flow run that a worker takes; its end, its cancel, and what is not there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.services.started import prefect_worker
+from tests.support.small_project import SmallProject
+
+pytestmark = pytest.mark.e2e
+
+STAGE = ("-m", "lexmill.stages.pretrain", "toy")
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory, prefect_url: str) -> Iterator[SmallProject]:
+    """A workspace up to its token shards, whose trainings go to a pool, and a worker of that pool."""
+    folder = tmp_path_factory.mktemp("pool")
+    made = SmallProject(folder / "a project")
+    made.environment |= {"PREFECT_API_URL": f"{prefect_url}/api", "PREFECT_HOME": str(folder / "prefect")}
+    made.run("-m", "dvc", "repro", "-q", "encode")
+    with prefect_worker(folder, "stages", made.environment):
+        yield made
+
+
+def place(project: SmallProject, steps: int = 8, pool: str = "stages") -> None:
+    project.write_params(steps=steps)
+    project.write_execution(
+        checkpoint_seconds=0,
+        poll_seconds=0.2,
+        orphan_time="5 seconds",
+        stages={"pretrain": {"launcher": "prefect"}},
+        work_pool=pool,
+    )
+
+
+def steps(root: Path) -> int:
+    return len(list((root / ".lexmill" / "checkpoints").glob("pretrain-toy-*/step-*/COMPLETE")))
+
+
+def test_a_worker_makes_what_dvc_records(project: SmallProject) -> None:
+    place(project)
+    said = project.run("-m", "dvc", "repro", "pretrain")
+    assert "pretrain toy: valid loss" in said
+    assert "pretrain@toy" in project.outputs()
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stop_cancels_the_run_after_it_has_saved(project: SmallProject, number: int, code: int) -> None:
+    place(project, steps=100_000 + code)
+    before = steps(project.root)
+    with project.start(*STAGE) as process:
+        wait_for(lambda: steps(project.root) > before)
+        process.send_signal(number)
+        said, _ = process.communicate(timeout=120)
+    assert process.returncode == code, said
+    assert "Traceback" not in said
+    status = json.loads((project.root / ".lexmill" / "jobs" / "pretrain@toy" / "status.json").read_text())
+    assert status["code"] == 143
+
+
+def test_a_run_nobody_waits_for_ends_itself(project: SmallProject) -> None:
+    place(project, steps=100_001)
+    before = steps(project.root)
+    status = project.root / ".lexmill" / "jobs" / "pretrain@toy" / "status.json"
+    with project.start(*STAGE) as process:
+        wait_for(lambda: steps(project.root) > before)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    wait_for(status.exists)
+    assert json.loads(status.read_text())["code"] == 143
+
+
+def test_no_such_pool_and_no_server_are_sentences(project: SmallProject) -> None:
+    place(project, pool="nowhere")
+    said = project.run(*STAGE, code=2)
+    assert "there is no work pool 'nowhere'; `prefect work-pool create --type process nowhere` makes it" in said
+    place(project)
+    said = project.run(*STAGE, code=75, PREFECT_API_URL="http://127.0.0.1:9/api", PREFECT_CLIENT_MAX_RETRIES="0")
+    assert "Prefect does not answer" in said
+    assert "Traceback" not in said
