@@ -166,6 +166,22 @@ def test_a_run_on_another_machine_counts_as_alive_while_it_holds_the_workspace(t
     assert [one.token for one in unfinished(tmp_path)] == [lock.token]
 
 
+def test_a_killed_run_lasted_to_its_last_sign_of_life(tmp_path: Path) -> None:
+    record = started(tmp_path)
+    record.begin("pretrain@gpt")
+    begun = record.path.stat().st_mtime
+    for path, late in (
+        (workspace.log_path("pretrain@gpt", tmp_path), 5),
+        (tmp_path / ".lexmill/metrics/pretrain-gpt.jsonl", 90),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, (begun + late, begun + late))
+    record.end(None)
+    assert only(tmp_path).stages[0].seconds == pytest.approx(90, abs=2)
+    assert only(tmp_path).ended != only(tmp_path).started
+
+
 def test_what_is_no_record_is_passed_over(tmp_path: Path) -> None:
     record = started(tmp_path)
     shutil.copy(record.path, record.path.with_name("20250101T000000Z-00000000.json"))

@@ -11,6 +11,7 @@ Identity: none, this is no output of a stage. Cost: one flushed write a stage be
 
 from __future__ import annotations
 
+import calendar
 import os
 import socket
 import threading
@@ -178,11 +179,14 @@ class RunRecord:
         with self._lock:
             if self.ended is not None:
                 return
-            killed = code is None
-            self.ended, self.code = (_time_of(self.path) if killed else _now()), code
+            last, self.code = (time.time() if code is not None else self.path.stat().st_mtime), code
             for stage in self.stages:
                 if stage.state == "running":
-                    stage.state = "killed" if killed else "stopped"
+                    seen = last if code is not None else max(last, _last_sign(self._root, stage.name))
+                    stage.state = "killed" if code is None else "stopped"
+                    stage.seconds = max(0.0, round(seen - calendar.timegm(time.strptime(stage.started, _TIME)), 3))
+                    last = max(last, seen)
+            self.ended = _text(last)
             self.unchanged = {name: recorded.read(self._root, name).fingerprint for name in self.unchanged}
             lock = self._root / "dvc.lock"
             self.dvc_lock = storage.sha256_file(lock) if lock.is_file() else None
@@ -236,16 +240,19 @@ def _figures(root: Path, stage: str) -> Any:
         return None  # a stage without one
 
 
+def _last_sign(root: Path, stage: str) -> float:
+    """When a stage last wrote to its log or to its points: the last that is known of one that was killed."""
+    points = root / workspace.HOME / "metrics" / f"{stage.replace('@', '-')}.jsonl"
+    signs = [path.stat().st_mtime for path in (workspace.log_path(stage, root), points) if path.exists()]
+    return max(signs, default=0.0)
+
+
 def _now() -> str:
-    return time.strftime(_TIME, time.gmtime())
+    return _text(time.time())
 
 
-def _time_of(path: Path) -> str:
-    """When a file was last written: the last that is known of a run that was killed."""
-    try:
-        return time.strftime(_TIME, time.gmtime(path.stat().st_mtime))
-    except FileNotFoundError:
-        return _now()
+def _text(seconds: float) -> str:
+    return time.strftime(_TIME, time.gmtime(seconds))
 
 
 def why(plan: Plan) -> dict[str, str]:

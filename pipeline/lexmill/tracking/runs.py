@@ -253,7 +253,7 @@ class RunDelivery:
         if own or trained:
             self._log_inputs(run, stage)
         if own or (trained and stage["state"] != "ran"):
-            self._client.set_terminated(run_id, _status(stage["code"]), ended)
+            self._client.set_terminated(run_id, _status(stage["code"]), max(ended, run.info.start_time))
 
     def _batches(self, run_id: str, metrics: Sequence[Any], tags: Mapping[str, str]) -> None:
         from mlflow.entities import RunTag
