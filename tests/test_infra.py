@@ -223,14 +223,17 @@ def test_every_file_belongs_to_a_kustomization() -> None:
 
 
 def test_execution_settings_have_no_fault() -> None:
-    paths = [*(INFRA / "docker").glob("execution*.yaml"), *(INFRA / "kubernetes").rglob("execution.yaml")]
-    assert len(paths) == 4
+    paths = sorted(INFRA.rglob("execution*.yaml"))
+    assert len(paths) == 5
     for path in paths:
         found: list[str] = []
         settings = build(Execution, yaml.safe_load(path.read_text()), found)
         assert found == [], path
         assert settings is not None
-        assert settings.tracking_uri == "http://mlflow:5000"
+        by_systemd = path.parent.name == "systemd"
+        assert settings.tracking_uri == ("http://127.0.0.1:5000" if by_systemd else "http://mlflow:5000")
+        # Each unit has a /tmp of its own, where no other one would see its leases.
+        assert settings.lease_root.startswith("/var/lib/lexmill/") or not by_systemd
 
 
 # ---------------------------------------------------------------- systemd

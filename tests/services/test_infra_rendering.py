@@ -178,7 +178,7 @@ def test_the_units_are_understood(tmp_path: Path) -> None:
     programs.mkdir()
     for name in ("lexmill", "prefect", "mlflow"):
         (programs / name).symlink_to("/bin/true")
-    for path in (INFRA / "systemd").iterdir():
+    for path in (INFRA / "systemd").glob("lexmill-*"):
         text = path.read_text().replace("/var/lib/lexmill/project/.venv/bin", str(programs))
         (tmp_path / path.name).write_text(text)
     made = sorted(path for path in tmp_path.iterdir() if path.suffix in (".service", ".timer"))

@@ -58,7 +58,7 @@ def instructions() -> list[tuple[str, str]]:
 def units() -> dict[str, RawConfigParser]:
     """The systemd units; a key that comes again is joined by newlines."""
     found = {}
-    for path in sorted((INFRA / "systemd").iterdir()):
+    for path in sorted((INFRA / "systemd").glob("lexmill-*")):
         parser = RawConfigParser(strict=False, interpolation=None)
         parser.optionxform = str  # type: ignore[assignment, method-assign]
         merged: dict[str, dict[str, list[str]]] = {}
