@@ -28,7 +28,7 @@ def git(where: Path, *arguments: str) -> str:
 def checkout(tmp_path: Path) -> Path:
     where = tmp_path / "a checkout"
     (where / "pipeline").mkdir(parents=True)
-    for name in ("params.yaml", "dvc.lock", "pipeline/code.py"):
+    for name in ("params.yaml", "sources.lock.yaml", "dvc.lock", "pipeline/code.py"):
         storage.write_text(where / name, "first\n")
     git(where, "init", "-q")
     git(where, "add", "-A")
@@ -63,7 +63,7 @@ def test_a_clean_commit_is_enough(params: Params, checkout: Path, tmp_path: Path
         f"grep -q {package.read(tmp_path / 'made' / layout.package('en_de'))['fingerprint']}"
         " artifacts/packages/en_de/package.json && echo 'the same model, to the bit'",
     ]
-    assert (found.changes, found.diff_sha256, found.params_changed) == ((), "", False)
+    assert (found.changes, found.diff_sha256, found.taken) == ((), "", ())
     assert "To the bit on the same kind of machine, with one thread" in found.section
     assert "secret" not in found.script + found.section
     assert found.tags()["lexmill.reproduce"].startswith("git clone https://example.org/team/lexmill.git")
@@ -82,13 +82,15 @@ def test_changes_are_named_with_a_hash(params: Params, checkout: Path, tmp_path:
     assert made(params, checkout, tmp_path).diff_sha256 != found.diff_sha256
 
 
-def test_a_changed_params_file_is_taken_from_the_run(params: Params, checkout: Path, tmp_path: Path) -> None:
-    storage.write_text(checkout / "params.yaml", "second\n")
+@pytest.mark.parametrize("name", ["params.yaml", "sources.lock.yaml"])
+def test_changed_choices_and_pins_are_taken_from_the_run(
+    params: Params, checkout: Path, tmp_path: Path, name: str
+) -> None:
+    storage.write_text(checkout / name, "second\n")
     found = made(params, checkout, tmp_path)
-    assert found.params_changed
-    assert found.changes == ()
-    line = "mlflow artifacts download --run-id run7 --artifact-path params.yaml --dst-path ."
-    assert line in found.script.splitlines()
+    assert (found.taken, found.changes) == ((name,), ())
+    lines = [line for line in found.script.splitlines() if "artifacts download" in line]
+    assert lines == [f"mlflow artifacts download --run-id run7 --artifact-path {name} --dst-path ."]
 
 
 def test_without_git_and_with_files_of_the_users_own(params: Params, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from lexmill import checkout, layout, storage
 from lexmill.registry.card import flatten
 from lexmill.registry.kinds import KINDS
 from lexmill.registry.lookup import FINGERPRINT, KIND
-from lexmill.registry.reproduce import SCRIPT, Recipe
+from lexmill.registry.reproduce import KEPT, SCRIPT, Recipe
 from lexmill.tracking import points
 from lexmill.tracking.finding import make
 
@@ -218,15 +218,16 @@ def _log_files(client: MlflowClient, run_id: str, folder: Path, description: Map
 
 
 def log_recipe(client: MlflowClient, run_id: str, folder: Path, made: Recipe, root: Path) -> None:
-    """Log how a packaged model is made again: in its card and its tags, as a script, with the params.yaml it needs."""
+    """Log how a packaged model is made again: in its card and its tags, as a script, with the files it needs."""
     from mlflow.entities import RunTag
 
     client.log_batch(run_id, tags=[RunTag(key, value) for key, value in made.tags().items()])
     card = (folder / "card.md").read_text(encoding="utf-8")
     log_text(client, run_id, f"{card}\n{made.section}", "card.md")
     log_text(client, run_id, made.script, SCRIPT)
-    if (root / "params.yaml").is_file():
-        client.log_artifact(run_id, str(root / "params.yaml"))
+    for name in KEPT:
+        if (root / name).is_file():
+            client.log_artifact(run_id, str(root / name))
 
 
 def log_text(client: MlflowClient, run_id: str, text: str, name: str) -> None:

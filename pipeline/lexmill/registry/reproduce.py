@@ -2,8 +2,9 @@
 
 A package holds no commit, for it is a function of its inputs alone; the run and the version hold it. What a run itself
 writes into git (dvc.lock, metrics/, reports/) is no difference from the commit: it shapes no model. A changed
-params.yaml is kept with the run, and the script puts it in place. Other changes are named, with a hash, and then the
-script says that the commit alone may give another model.
+params.yaml or sources.lock.yaml (a nightly run moves it before it commits) is kept with the run, and the script puts
+it in place. Other changes are named, with a hash, and then the script says that the commit alone may give another
+model.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 from lexmill import layout, storage
 from lexmill.checkout import git
+from lexmill.corpora.fetching import pins
 from lexmill.registry.card import flatten
 from lexmill.registry.package import DESCRIPTION
 
 SCRIPT = "reproduce.sh"
+KEPT = ("params.yaml", pins.FILE)
+"""What is kept with the run: it shapes models, and the commit may have another one."""
 _RESULTS = ("dvc.lock", "metrics", "reports")
 _SHOWN_CHANGES = 10
 _LONGEST_DESCRIPTION = 5000  # of a version, in MLflow's databases
@@ -34,9 +38,9 @@ class Recipe:
 
     Attributes:
         commit: empty outside of a git repository.
-        changes: files of the work tree that differ from the commit and can shape a model, params.yaml left out.
+        changes: files of the work tree that differ from the commit and can shape a model, without those of `KEPT`.
         diff_sha256: a hash of those changes; empty without any.
-        params_changed: whether params.yaml differs from the commit's.
+        taken: those of `KEPT` that are not as the commit has them.
         script: the text of reproduce.sh.
         section: a section of the card.
     """
@@ -44,7 +48,7 @@ class Recipe:
     commit: str
     changes: tuple[str, ...]
     diff_sha256: str
-    params_changed: bool
+    taken: tuple[str, ...]
     script: str
     section: str
 
@@ -64,13 +68,16 @@ def recipe(description: Mapping[str, Any], run_id: str, threads: int, root: Path
 
     Args:
         description: its package.json.
-        run_id: its MLflow run, which keeps params.yaml.
+        run_id: its MLflow run, which keeps params.yaml and sources.lock.yaml.
         threads: of the execution settings; 0: all cores.
     """
     commit = git(root, "rev-parse", "HEAD") or ""
     changes, diff_sha256 = _changes(root) if commit else ((), "")
-    params_changed = bool(commit) and bool(git(root, "status", "--porcelain", "--", "params.yaml"))
-    lines = _lines(description, run_id, commit, root, params_changed=params_changed)
+    if commit:
+        taken = tuple(name for name in KEPT if git(root, "status", "--porcelain", "--", name))
+    else:
+        taken = tuple(name for name in KEPT if name == "params.yaml" or (root / name).is_file())
+    lines = _lines(description, run_id, commit, root, taken)
     warnings = _warnings(description, changes, diff_sha256)
     name, fingerprint = description["name"], description["fingerprint"]
     head = ["#!/bin/sh", f"# {name}, {fingerprint}", *(f"# {warning}" for warning in warnings), "set -eu"]
@@ -78,13 +85,13 @@ def recipe(description: Mapping[str, Any], run_id: str, threads: int, root: Path
         commit=commit,
         changes=changes,
         diff_sha256=diff_sha256,
-        params_changed=params_changed,
+        taken=taken,
         script="\n".join([*head, *lines]) + "\n",
         section=_section(lines, warnings, threads),
     )
 
 
-def _lines(description: Mapping[str, Any], run_id: str, commit: str, root: Path, *, params_changed: bool) -> list[str]:
+def _lines(description: Mapping[str, Any], run_id: str, commit: str, root: Path, taken: tuple[str, ...]) -> list[str]:
     name, kind = description["name"], description["kind"]
     found = []
     if commit:
@@ -93,9 +100,8 @@ def _lines(description: Mapping[str, Any], run_id: str, commit: str, root: Path,
         found += [f"git clone {shlex.quote(source)} {shlex.quote(folder)}", f"cd {shlex.quote(folder)}"]
         found.append(f"git checkout {commit}")
     found += ["make setup", ". .venv/bin/activate"]
-    if params_changed or not commit:
-        what = f"--run-id {run_id} --artifact-path params.yaml"
-        found.append(f"mlflow artifacts download {what} --dst-path .")
+    for kept in taken:
+        found.append(f"mlflow artifacts download --run-id {run_id} --artifact-path {kept} --dst-path .")
     execution = os.environ.get("LEXMILL_EXECUTION", "")
     chosen = f"LEXMILL_EXECUTION={execution} " if re.fullmatch(r"[\w-]+", execution) else ""
     found.append(f"{chosen}dvc repro {shlex.quote(f'register_{kind}@{name}')}")
@@ -150,7 +156,7 @@ def _address(remote: str) -> str:
 
 def _changes(root: Path) -> tuple[tuple[str, ...], str]:
     """Changed files that can shape a model, and a hash of the changes: tracked ones, and new ones among the code."""
-    but = [f":(exclude){name}" for name in (*_RESULTS, "params.yaml")]
+    but = [f":(exclude){name}" for name in (*_RESULTS, *KEPT)]
     changed = git(root, "diff", "--name-only", "-z", "HEAD", "--", ".", *but) or ""
     new = git(root, "ls-files", "--others", "--exclude-standard", "-z", "--", "pipeline", "conf", "dvc.yaml") or ""
     names = sorted({*changed.split("\0"), *new.split("\0")} - {""})
