@@ -111,6 +111,9 @@ def test_who_has_no_password_is_refused(team: Team) -> None:
     for url, login in zip(asks, (team.member, team.services.prefect.login), strict=True):
         codes = [started.status(url), started.status(url, (login[0], "wrong")), started.status(url, login)]
         assert codes == [401, 401, 200]
+    # What tells whether it lives, and the API's description, stay open (Prefect's way): nothing of the team's is there.
+    open_to_all = ("/api/health", "/api/ready", "/docs")
+    assert [started.status(team.services.prefect.url + path) for path in open_to_all] == [200, 200, 200]
     # Artifacts go the same way; a page of another name (DNS rebinding) is refused though the password is right.
     assert started.status(f"{team.services.mlflow.url}/api/2.0/mlflow-artifacts/artifacts") == 401
     assert started.status(asks[0], team.member, {"Host": "elsewhere.example"}) == 403
