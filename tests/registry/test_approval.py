@@ -2,13 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from mlflow import MlflowClient
+from mlflow.artifacts import download_artifacts
 
 from lexmill.execution import Execution
 from lexmill.params import Params
 from lexmill.registry import decisions, lookup, package
 from lexmill.registry.publish import Approve, Outcome, Proposal, publish_all
+from lexmill.tracking import store
 
 from .conftest import KINDS, make, publish_model
 
@@ -65,9 +69,43 @@ def test_the_alias_waits_for_a_person_only_where_a_champion_would_be_replaced(pa
     assert table[0]["metric"] == "bleu"
     assert table[0]["p_value"] < table[0]["level"]
     assert table[-1]["metric"] is None
+    shown = _table(root, best.run_id)
+    assert shown["columns"] == list(table[0])
+    at = shown["columns"].index("outcome")
+    assert [row[at] for row in shown["data"]] == ["champion", "stays", "stays", "champion"]
     kept = json.loads((root / ".lexmill/decisions/en_de-v3.json").read_text())
     assert (kept["approved"], kept["promote"], kept["run_id"]) == (False, False, better.run_id)
     assert decisions.read(root)[0]["approved"] is True
+
+
+def _table(root: Path, run_id: str) -> dict[str, Any]:
+    """What MLflow's page of a run shows as a table."""
+    uri = store.absolute_uri(URI, root)
+    (shown,) = json.loads(MlflowClient(uri, uri).get_run(run_id).data.tags["mlflow.loggedArtifacts"])
+    assert shown == {"path": "decisions.json", "type": "table"}
+    found = download_artifacts(run_id=run_id, artifact_path="decisions.json", tracking_uri=uri)
+    table: dict[str, Any] = json.loads(Path(found).read_text())
+    return table
+
+
+def test_the_page_of_decisions(params: Params, root: Path) -> None:
+    publish_model(params, root, "en_de", 0.3, 0)
+    publish_model(params, root, "en_de", 0.9, 1)
+    page = root / decisions.PAGE
+    text = page.read_text(encoding="utf-8")
+    assert "<h1>Champions: en_de version 2.</h1>" in text
+    assert text.count('<th scope="row">en_de</th>') == 2
+    assert "better: bleu" in text
+    assert "guarded: median latency" in text
+    assert 'href="index.html"' in text
+    decisions.keep_by_hand(
+        root, name="en_de", version="1", before="2", outcome="rolled back by hand", reason="<b>too slow</b>"
+    )
+    page.unlink()
+    publish_all(params, Execution(tracking_uri=URI), lambda _: None, root)  # nothing to publish: the page comes back
+    text = page.read_text(encoding="utf-8")
+    assert "Champions: en_de version 1." in text
+    assert "&lt;b&gt;too slow&lt;/b&gt;" in text
 
 
 def test_a_publish_that_is_stopped_while_it_asks_asks_again(params: Params, root: Path) -> None:

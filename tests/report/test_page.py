@@ -21,6 +21,7 @@ from tests.report.project import ROOT, Project
 
 VOID = {"meta", "link", "br", "img"}
 # What a browser would load or run.
+BESIDE = ("a", "decisions.html")  # a page that publishing writes; a link to follow, nothing that is loaded
 LOADING = {"src", "href", "srcset", "data", "poster", "action", "formaction", "background"}
 
 
@@ -47,7 +48,7 @@ class Reader(HTMLParser):
                 self.ids.append(value or "")
             elif name in LOADING and (value or "").startswith("#"):
                 self.targets.append((value or "")[1:])
-            elif name in LOADING:
+            elif name in LOADING and (tag, value) != BESIDE:
                 self.loaded.append(value or "")
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

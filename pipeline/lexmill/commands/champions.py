@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lexmill import execution
+from lexmill import execution, params
 from lexmill.errors import UserError
 from lexmill.tracking.store import opened, sqlite_path
 
@@ -85,6 +85,8 @@ def _keep(moved: Move, outcome: str, reason: str, root: Path) -> None:
     decisions.keep_by_hand(
         root, name=moved.name, version=moved.version, before=moved.before, outcome=outcome, reason=reason
     )
+    if (root / "params.yaml").is_file():
+        decisions.write_page(params.load(root / "params.yaml"), root)
 
 
 def _show(rows: Sequence[dict[str, str]]) -> None:

@@ -150,6 +150,7 @@ class Judge:
             approved=approved,
         )
         record.log_json(client, found.run_id, kept, "decision.json")
+        decisions.log_table(client, found.run_id, found.name, self.root)
         if decision.promote:
             alias.move(client, found.name, found.version, decision.reason)
         client.set_terminated(found.run_id, "FINISHED")

@@ -4,25 +4,34 @@
     .lexmill/decisions/<name>-by-hand-<time>.json  a champion that was set by hand
 
 The registry holds the same (tag and file of each version); these are for pages that must not ask it: the flow's table,
-the table in MLflow, reports/decisions.html. They hold times, so they are no output of a stage.
+the table in MLflow, reports/decisions.html. They hold times, so neither they nor that page are outputs of a stage.
 """
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lexmill import storage
+from lexmill import layout, storage
+from lexmill.params import Params
 from lexmill.registry.promotion import Decision
+from lexmill.registry.record import log_json
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
 
 FOLDER = Path(".lexmill") / "decisions"
+PAGE = layout.REPORTS / "decisions.html"
+TABLE = "decisions.json"
+_SHOWN_AS_TABLES = "mlflow.loggedArtifacts"  # the tag in which MLflow's page looks for tables
 _FIGURES = ("challenger", "champion", "difference", "low", "high", "p_value")
 
 
 def now() -> str:
-    """The time as it is written everywhere here: UTC, to the second."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """The time as it is written everywhere here: UTC, to the millisecond, so that texts sort as times do."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def keep(
@@ -69,13 +78,8 @@ def keep_by_hand(root: Path, *, name: str, version: str, before: str | None, out
         "promote": True,
         "reason": reason,
     }
-    stem = f"{name}-by-hand-{decided.replace(':', '').replace('-', '')}"
-    path = root / FOLDER / f"{stem}.json"
-    number = 1
-    while path.exists():
-        number += 1
-        path = path.with_name(f"{stem}-{number}.json")
-    storage.write_json(path, record)
+    stamp = "".join(sign for sign in decided if sign.isalnum())
+    storage.write_json(root / FOLDER / f"{name}-by-hand-{stamp}.json", record)
 
 
 def read(root: str | Path) -> list[dict[str, Any]]:
@@ -92,6 +96,25 @@ def rows(root: str | Path) -> list[dict[str, Any]]:
     A figure that does not exist (a first version is compared with nothing) is None.
     """
     return [_row(record) for record in read(root)]
+
+
+def write_page(params: Params, root: str | Path) -> None:
+    """Write reports/decisions.html, to which the report links."""
+    from lexmill.report.page import render_decisions
+
+    storage.write_text(Path(root) / PAGE, render_decisions(rows(root), params))
+
+
+def log_table(client: MlflowClient, run_id: str, name: str, root: Path) -> None:
+    """Log the decisions about a model to a run, as a table that MLflow's page shows.
+
+    MLflow's own `log_table` appends to what is there; here the file is written anew, so doing it again changes nothing.
+    """
+    shown = [row for row in rows(root) if row["model"] == name]
+    columns = list(shown[0]) if shown else []
+    table = {"columns": columns, "data": [[row[column] for column in columns] for row in shown]}
+    log_json(client, run_id, table, TABLE)
+    client.set_tag(run_id, _SHOWN_AS_TABLES, json.dumps([{"path": TABLE, "type": "table"}]))
 
 
 def _row(record: dict[str, Any]) -> dict[str, Any]:

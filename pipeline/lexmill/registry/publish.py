@@ -20,7 +20,7 @@ from lexmill.errors import UserError
 from lexmill.execution import Execution
 from lexmill.models.folder import WEIGHTS
 from lexmill.params import Params
-from lexmill.registry import lookup, package, record
+from lexmill.registry import decisions, lookup, package, record
 from lexmill.registry.deciding import Approve, Case, Judge, Outcome, Proposal, only_one
 from lexmill.registry.kinds import KINDS
 from lexmill.registry.logged_model import log_model, register
@@ -69,6 +69,8 @@ def publish_all(
         outcomes = {name: _already(uri, description, root) for name, description in packages.items()}
         if all(outcomes.values()):
             done = [outcome for outcome in outcomes.values() if outcome is not None]
+            if not (root / decisions.PAGE).is_file():
+                decisions.write_page(params, root)
             for outcome in done:
                 say(outcome.sentence)
             return done
@@ -93,6 +95,7 @@ def publish_all(
         outcome = judge.ask(case, proposal)
         published[outcome.name] = outcome
         say(outcome.sentence)
+    decisions.write_page(params, root)
     base = base_url(uri)
     say(f"runs: {experiment_url(base, experiment_id)}")
     if len(published) > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,25 @@ def render(choices: params.Params, root: Path) -> str:
     )
 
 
+def render_decisions(rows: Sequence[Mapping[str, Any]], choices: params.Params) -> str:
+    """The page of all decisions about champions as HTML.
+
+    Args:
+        rows: the newest first, with the keys of `lexmill.registry.decisions.rows`.
+        choices: params.yaml.
+    """
+    made = {row["model"]: row["version"] for row in reversed(rows) if row["outcome"] != "stays"}
+    now = ", ".join(f"{name} version {version}" for name, version in sorted(made.items()))
+    environment = _environment()
+    return environment.get_template("decisions.html.j2").render(
+        style=Markup(environment.get_template("style.css").render()),
+        experiment=choices.experiment,
+        summary=f"Champions: {now}." if made else "No champion yet.",
+        gain=choices.promotion.gain,
+        rows=rows,
+    )
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -58,6 +78,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
+        number=lambda value: figure(value) if isinstance(value, int | float) else "–",
+        small=lambda value: f"{value:.2g}" if isinstance(value, int | float) else "–",
         count=lambda value: "–" if value is None else f"{value:,.0f}",
         figure=lambda value: "–" if value is None else figure(value),
         percent=percent,
