@@ -248,3 +248,20 @@ def test_an_mlflow_database_of_another_version_is_upgraded(workspace: Path, caps
     assert heard(capsys, 0) == ["all is well"]
     database.write_text("no database")
     assert "this could not be put right: " in heard(capsys, 2, fix=True)[0]
+
+
+@pytest.mark.e2e
+def test_a_dead_run_ends_as_killed_in_mlflow(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from mlflow import MlflowClient
+
+    (workspace / "conf/execution/local.yaml").write_text("publish: true\n")
+    killed(DIES)
+    assert len(heard(capsys, 2)) == 1  # what is not closed is not sent
+    lines = heard(capsys, 0, fix=True)
+    assert [line.split(":")[0] for line in lines] == ["put right", "sent to MLflow", "put right", "all is well"]
+    assert "1 trainings or runs are not all in MLflow" in lines[2]
+    client = MlflowClient(f"sqlite:///{workspace}/mlflow.db")
+    runs = client.search_runs([one.experiment_id for one in client.search_experiments()])
+    parents = [run for run in runs if run.data.tags.get("lexmill.run") == "f" * 32]
+    assert [run.info.status for run in parents] == ["KILLED"]
+    assert heard(capsys, 0) == ["all is well"]
