@@ -143,7 +143,9 @@ def prefect_server(root: Path) -> Iterator[Callable[[], None]]:
 
     Prefect must not be imported before: it reads its settings once. Yields what waits until the server answers.
     """
-    if servers.configured_prefect() is not None:
+    configured = servers.configured_prefect()
+    if configured is not None:
+        servers.ask_prefect(configured)
         yield lambda: None
         return
     os.environ["PREFECT_HOME"] = str(servers.prefect_home(root))

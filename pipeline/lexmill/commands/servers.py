@@ -7,9 +7,11 @@ one SQLite file block each other ("database is locked").
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -22,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from lexmill import storage
-from lexmill.errors import RetryableError
+from lexmill.errors import RetryableError, UserError
 from lexmill.quiet import quieten
 from lexmill.workspace import HOME
 
@@ -31,6 +33,7 @@ PREFECT_PORT = 4200
 MLFLOW_PORT = 5000
 START_SECONDS = 180.0
 _POLL_SECONDS = 0.2
+_ANSWER_SECONDS = 10.0
 _ORDERLY_SECONDS = 3.0  # Prefect takes ten; its SQLite file survives a kill
 
 
@@ -146,20 +149,58 @@ def prefect_home(root: Path) -> Path:
     return Path(os.environ.get("PREFECT_HOME") or root / ".prefect").expanduser()
 
 
-def configured_prefect() -> str | None:
-    """The Prefect API that the user has set, by PREFECT_API_URL or in the active profile; None for none."""
+def prefect_setting(name: str) -> str | None:
+    """What the user has set for Prefect, in the environment or in the active profile; None for nothing."""
     import tomllib
 
-    if url := os.environ.get("PREFECT_API_URL"):
-        return url
+    if value := os.environ.get(name):
+        return value
     profiles = Path(os.environ.get("PREFECT_HOME") or "~/.prefect").expanduser() / "profiles.toml"
     try:
         data = tomllib.loads(profiles.read_text(encoding="utf-8"))
-        name = os.environ.get("PREFECT_PROFILE") or data.get("active", "")
-        url = data.get("profiles", {}).get(name, {}).get("PREFECT_API_URL")
+        active = os.environ.get("PREFECT_PROFILE") or data.get("active", "")
+        found = data.get("profiles", {}).get(active, {}).get(name)
     except (OSError, ValueError, AttributeError):
         return None
-    return str(url) if url else None
+    return str(found) if found else None
+
+
+def configured_prefect() -> str | None:
+    """The Prefect API that the user has set; None for none."""
+    return prefect_setting("PREFECT_API_URL")
+
+
+def ask_prefect(url: str) -> None:
+    """See that a Prefect API answers, and answers us: Prefect itself tells neither in a sentence.
+
+    Raises:
+        RetryableError: nobody answers there.
+        UserError: it refuses us, or is no address.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise UserError(f"PREFECT_API_URL: '{url}' is no address; it is as http://127.0.0.1:4200/api")
+    request = urllib.request.Request(f"{url.rstrip('/')}/admin/version")
+    if key := prefect_setting("PREFECT_API_KEY"):
+        request.add_header("Authorization", f"Bearer {key}")
+    elif login := prefect_setting("PREFECT_API_AUTH_STRING"):
+        request.add_header("Authorization", f"Basic {base64.b64encode(login.encode()).decode()}")
+    try:
+        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS):
+            return
+    except urllib.error.HTTPError as error:
+        # A gateway before it may want headers of its own, which Prefect is told and we are not.
+        if error.code in (401, 403) and not prefect_setting("PREFECT_CLIENT_CUSTOM_HEADERS"):
+            raise UserError(
+                f"the Prefect server {url} refuses us (HTTP {error.code}); set PREFECT_API_AUTH_STRING, or"
+                " PREFECT_API_KEY, in the environment"
+            ) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        if isinstance(reason, ssl.SSLError):
+            return  # Prefect has certificates of its own
+        raise RetryableError(
+            f"the Prefect server {url} does not answer ({reason}); start it, or unset PREFECT_API_URL"
+        ) from None
 
 
 def running_prefect(root: Path) -> str | None:
