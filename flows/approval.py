@@ -97,11 +97,11 @@ def _keyset(key: str) -> Keyset:
 
 def _pause(flow_run: UUID, key: str, proposal: Proposal, seconds: float) -> None:
     """Put the run into the state in which the page shows the form."""
-    form = Answer.with_initial_data(description=proposal_markdown(proposal))
-    form.save(_keyset(key), flow_run)
     state: State[None] = Paused(timeout_seconds=round(seconds), pause_key=key)
     state.state_details.run_input_keyset = {str(name): value for name, value in _keyset(key).items()}
     with get_client(sync_client=True) as client:
         result = client.set_flow_run_state(flow_run, state)
     if result.status != SetStateStatus.ACCEPT:
         raise Terminated(f"cancelled before {proposal.name} could be approved")  # nothing else refuses a pause
+    # After the state: at a new pause the server forgets the forms of this name.
+    Answer.with_initial_data(description=proposal_markdown(proposal)).save(_keyset(key), flow_run)

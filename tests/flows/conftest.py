@@ -6,8 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,19 @@ def prefect_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     finally:
         if before is not None:
             os.environ["PREFECT_HOME"] = before
+
+
+class Started(subprocess.Popen[str]):
+    """A command under test; a test that fails does not wait for its end but makes it."""
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None and self.poll() is None:
+            self.terminate()
+            try:
+                self.communicate(timeout=30)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        super().__exit__(kind, error, trace)
 
 
 class Workspace:
@@ -56,9 +70,9 @@ class Workspace:
         self.stages[name] = {"cmd": command, "deps": [f"{need}.out" for need in needs], "outs": [f"{name}.out"]}
         (self.root / "dvc.yaml").write_text(yaml.safe_dump({"stages": self.stages}))
 
-    def start(self, *command: str, server: bool = True) -> subprocess.Popen[str]:
+    def start(self, *command: str, server: bool = True) -> Started:
         environment = {**self.environment, "PREFECT_API_URL": f"{self.url}/api"} if server else self.environment
-        return subprocess.Popen(
+        return Started(
             [sys.executable, *command],
             cwd=self.root,
             env=environment,
@@ -73,15 +87,45 @@ class Workspace:
             output, _ = process.communicate(timeout=300)
             return process.returncode, output
 
-    def ask(self, what: str, **body: Any) -> list[dict[str, Any]]:
-        """The server's answer to a filter."""
+    def post(self, path: str, **body: Any) -> Any:
+        """The server's answer to a request, as a page makes it."""
         request = urllib.request.Request(
-            f"{self.url}/api/{what}/filter",
-            data=json.dumps({"sort": "ID_DESC", **body} if what != "logs" else body).encode(),
-            headers={"Content-Type": "application/json"},
+            f"{self.url}/api/{path}", data=json.dumps(body).encode(), headers={"Content-Type": "application/json"}
         )
         with urllib.request.urlopen(request, timeout=60) as reply:
-            return list(json.load(reply))
+            return json.load(reply)
+
+    def ask(self, what: str, **body: Any) -> list[dict[str, Any]]:
+        """What a filter finds."""
+        return list(self.post(f"{what}/filter", **({"sort": "ID_DESC", **body} if what != "logs" else body)))
+
+    def runs(self, *states: str, **more: Any) -> list[dict[str, Any]]:
+        """The flow runs in one of these types of state (default any), the newest first; tests run one at a time."""
+        filters = {**more, **({"state": {"type": {"any_": list(states)}}} if states else {})}
+        return self.ask("flow_runs", flow_runs=filters, sort="START_TIME_DESC")
+
+    def state(self, run: str) -> str:
+        """The name of a flow run's state."""
+        return str(self.runs(id={"any_": [run]})[0]["state_name"])
+
+    def artifacts(self, run: str) -> dict[str, dict[str, Any]]:
+        """A flow run's artifacts by key; what Prefect keeps for itself has none."""
+        found = self.ask("artifacts", artifacts={"flow_run_id": {"any_": [run]}})
+        return {one["key"]: one for one in found if one["key"]}
+
+    def cancel(self, run: str) -> None:
+        """What the button of the page does."""
+        answer = self.post(f"flow_runs/{run}/set_state", state={"type": "CANCELLING", "name": "Cancelling"})
+        assert answer["status"] == "ACCEPT", answer
+
+
+def wait_for(condition: Callable[[], Any], what: str = "") -> Any:
+    """Poll until something is true, and give it; far beyond what a busy machine needs it is a failure."""
+    deadline = time.monotonic() + 150
+    while not (found := condition()):
+        assert time.monotonic() < deadline, what or condition
+        time.sleep(0.1)
+    return found
 
 
 @pytest.fixture

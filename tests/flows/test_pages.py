@@ -1,0 +1,145 @@
+"""What the page of a run shows: the texts, and how often the server is told of progress."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from flows import pages
+from lexmill.commands.run_pages import graph_markdown, proposal_markdown, slug, stage_counts, stage_rows
+from lexmill.evaluation.significance import Comparison
+from lexmill.registry.promotion import Decision
+from lexmill.registry.publish import Proposal
+from lexmill.runner.graph import Plan, Stage
+from lexmill.runner.supervised import Outcome
+
+from .conftest import wait_for
+
+PLAN = Plan(
+    (
+        Stage("fetch@plays", (), ()),
+        Stage("prepare@plays", ("fetch@plays",), ("code changed",)),
+        Stage("tokenizer@bpe", ("prepare@plays",), ()),
+        Stage("encode@plays", ("prepare@plays", "tokenizer@bpe"), ("a", "b", "c", "d", "e")),
+        Stage("report", ("encode@plays",), ()),
+    )
+)
+OUTCOMES = {
+    "prepare@plays": Outcome("prepare@plays", "ran", 0, 2.34),
+    "tokenizer@bpe": Outcome("tokenizer@bpe", "restored", 0, 1.0),
+    "encode@plays": Outcome("encode@plays", "failed", 2, 0.5, "shards: none"),
+    "report": Outcome("report", "stopped", 143, 0.0),
+}
+
+
+def test_the_table_says_how_long_and_why() -> None:
+    rows = stage_rows(PLAN, OUTCOMES)
+    assert [(row["stage"], row["state"], row["seconds"]) for row in rows] == [
+        ("prepare@plays", "ran", 2.3),
+        ("tokenizer@bpe", "restored", 1.0),
+        ("encode@plays", "failed", 0.5),
+        ("report", "not run", None),
+    ]
+    assert rows[0]["why"] == "code changed"
+    assert rows[1]["why"] == "follows prepare@plays"
+    assert rows[2]["why"] == "a; b; c; d; 3 more"
+    assert (rows[2]["exit code"], rows[2]["message"]) == (2, "shards: none")
+    assert stage_counts(PLAN, OUTCOMES) == "1 ran, 1 restored, 1 failed, 1 not run, 1 unchanged"
+
+
+def test_the_graph_holds_every_stage_once_below_the_last_that_it_needs() -> None:
+    assert graph_markdown(PLAN, OUTCOMES).split("\n") == [
+        "```",
+        "fetch@plays            · unchanged",
+        "└─ prepare@plays       ✓ ran 2.3 s",
+        "   └─ tokenizer@bpe    ✓ restored 1.0 s",
+        "      └─ encode@plays  ✗ failed 0.5 s  (also after prepare@plays)",
+        "         └─ report       not run",
+        "```",
+        "",
+    ]
+
+
+def test_a_proposal_shows_its_figures() -> None:
+    found = Comparison("bits_per_byte", 2.25, 2.5, -0.25, -0.3, -0.2, 0.02, 0.001, 30, "scene")
+    text = proposal_markdown(Proposal("gpt", "language_model", "3", "1", Decision(True, "better: by far", found)))
+    assert "May version 3 of gpt replace version 1 as champion?" in text
+    assert "| version 3 (new) | 2.250 |" in text
+    assert "| difference | -0.250 [-0.300, -0.200] |" in text
+    assert "better: by far." in text
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("pretrain@gpt_tiny", "pretrain-gpt-tiny"), ("sub/dvc.yaml:x", "sub-dvc-yaml-x")]
+)
+def test_keys_are_what_prefect_takes(name: str, key: str) -> None:
+    assert slug(name) == key
+
+
+class Server:
+    """Stands for Prefect's client: keeps what it is told, and may be away."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[float, str]] = []
+        self.keys: list[str] = []
+        self.away = False
+        self.called = threading.Event()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def _tell(self, artifact: Any) -> None:
+        self.called.set()
+        if self.away:
+            raise httpx.ConnectError("away")
+        self.told.append((artifact.data, artifact.description))
+
+    def create_artifact(self, artifact: Any) -> Any:
+        self._tell(artifact)
+        self.keys.append(artifact.key)
+        return type("Made", (), {"id": uuid4()})()
+
+    def update_artifact(self, _id: Any, artifact: Any) -> None:
+        self._tell(artifact)
+
+
+def record(board: pages.ProgressBoard, done: float, total: float | None = 10) -> None:
+    data = {"description": "train gpt", "done": done, "total": total, "shown": "loss 2", "closed": False}
+    board.record("pretrain@gpt", data, task_run=uuid4(), flow_run=uuid4(), seconds=1.0)
+
+
+def test_a_thousand_steps_are_few_calls_and_an_absent_server_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "PROGRESS_SECONDS", 0.05)
+    server = Server()
+    server.away = True
+    with pages.ProgressBoard(lambda: server) as board:  # type: ignore[arg-type,return-value]
+        record(board, 1)
+        assert server.called.wait(30)
+        assert server.told == []
+        server.away = False
+        for step in range(1000):
+            record(board, step / 100)
+        wait_for(lambda: server.keys)
+        record(board, 9)
+        wait_for(lambda: server.told[-1][0] == 90)
+        board.end(Outcome("pretrain@gpt", "ran", 0, 3.0))
+    assert server.keys == ["progress-pretrain-gpt"]
+    assert len(server.told) < 100
+    assert server.told[-1][0] == 100
+    assert server.told[-1][1].startswith("pretrain@gpt: ran; train gpt: 9/10 (90%), loss 2")
+
+
+def test_work_without_a_known_end_and_short_work_have_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server()
+    with pages.ProgressBoard(lambda: server) as board:  # type: ignore[arg-type,return-value]
+        record(board, 5, total=None)
+        record(board, 5)
+        board.end(Outcome("pretrain@gpt", "ran", 0, 0.1))
+    assert server.told == []
