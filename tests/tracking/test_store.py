@@ -19,7 +19,7 @@ from lexmill.tracking import store
 
 from ..registry.plain import plain_params
 
-_PREFLIGHT = "from lexmill.stages.entry import preflight; preflight()"
+_PREFLIGHT = "import sys; from lexmill.stages.entry import preflight; preflight(); assert 'mlflow' not in sys.modules"
 
 
 def _workspace(root: Path, **settings: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from lexmill import execution, params
 from lexmill.errors import LexmillError, UserError
 from lexmill.execution import Execution
 from lexmill.params import Params
-from lexmill.progress import say
+from lexmill.progress import bar, say
 from lexmill.runner.record import unfinished
 from lexmill.tracking import spool
 from lexmill.tracking.spool import Sending, Waiting
@@ -73,7 +74,8 @@ def send_after_run(choices: Params, settings: Execution, tell: Callable[[str], N
     if not settings.publish or find_spec("mlflow") is None:
         return
     try:
-        send(choices, settings, lambda _: None, root, _SECONDS_AFTER_A_RUN)
+        with bar("tell MLflow of the run") if spool.waiting(root) else nullcontext():
+            send(choices, settings, lambda _: None, root, _SECONDS_AFTER_A_RUN)
     except LexmillError as error:
         tell(f"not all is in MLflow ({_words(spool.waiting(root))} wait): {error}")
 

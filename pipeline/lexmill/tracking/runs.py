@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import calendar
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexmill import storage
+from lexmill.tracking.figures import metric_name, numbers_in
 from lexmill.tracking.finding import PARENT, find, make
 from lexmill.tracking.links import run_url
 from lexmill.tracking.points import MOST_POINTS
@@ -36,6 +37,7 @@ RUN = "lexmill.run"
 STAGE = "lexmill.stage"
 STAGE_FINGERPRINT = "lexmill.stage_fingerprint"
 _LONGEST_NOTE = 4900
+_MOST_CHILDREN = 10_000
 _LINKED = ("restored", "unchanged")
 _CODE_FOLDER = "pipeline/"
 _TRAININGS = ("pretrain", "finetune", "train_translator")
@@ -185,6 +187,7 @@ class RunDelivery:
         self.parent = parent(client, experiment_id, path)
         self._cursor = RunCursor.read(path, record["token"])
         self._known: dict[str, str] | None = None
+        self._children: set[str] | None = None
 
     def send(self) -> int:
         """Send what the store does not have; gives how many stages were logged."""
@@ -219,7 +222,12 @@ class RunDelivery:
     def _own(self, stage: Record) -> Run:
         """The run of a stage that belongs to no model."""
         tags = {PARENT: self.parent, STAGE: stage["name"]}
-        run = find(self._client, self._experiment_id, tags)
+        if self._children is None:
+            below = f"tags.`{PARENT}` = '{self.parent}'"
+            listed = self._client.search_runs([self._experiment_id], below, max_results=_MOST_CHILDREN)
+            self._children = {str(run.data.tags.get(STAGE)) for run in listed}
+        known = stage["name"] in self._children
+        run = find(self._client, self._experiment_id, tags) if known else None
         return run or make(self._client, self._experiment_id, stage["name"], 1000 * _seconds(stage), tags)
 
     def _log(self, run: Run, stage: Record, own: bool) -> None:
@@ -258,9 +266,9 @@ class RunDelivery:
     def _batches(self, run_id: str, metrics: Sequence[Any], tags: Mapping[str, str]) -> None:
         from mlflow.entities import RunTag
 
-        for start in range(0, len(metrics), MOST_POINTS):
-            self._client.log_batch(run_id, metrics=metrics[start : start + MOST_POINTS])
-        self._client.log_batch(run_id, tags=[RunTag(*item) for item in tags.items()])
+        for start in range(0, max(1, len(metrics)), MOST_POINTS):
+            told = [] if start else [RunTag(*item) for item in tags.items()]
+            self._client.log_batch(run_id, metrics=metrics[start : start + MOST_POINTS], tags=told)
 
     def _has(self, run: Run, metric: Any) -> bool:
         """Whether a run has this very point."""
@@ -378,24 +386,3 @@ def _is_training(stage: Record) -> bool:
 def _status(code: int | None) -> str:
     """MLflow's word for an exit code: interrupted, terminated and killed are KILLED."""
     return "KILLED" if code in (None, 130, 143) else "FAILED" if code else "FINISHED"
-
-
-def metric_name(text: str) -> str:
-    """A text as MLflow takes it in a metric's name."""
-    return "".join(c if c.isalnum() or c in "_-. :/" else "_" for c in text)[:240]
-
-
-def numbers_in(figures: Any) -> Iterator[tuple[str, float]]:
-    """The numbers of a metrics file as metrics: the first level before a slash, deeper ones dotted."""
-
-    def walk(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], float]]:
-        if isinstance(value, Mapping):
-            for key, item in value.items():
-                yield from walk(item, (*path, str(key)))
-        elif isinstance(value, int | float):
-            yield path, float(value)
-
-    for path, number in walk(figures, ()):
-        if path:
-            name = path[0] if len(path) == 1 else f"{path[0]}/{'.'.join(path[1:])}"
-            yield metric_name(name), number
