@@ -9,7 +9,10 @@ import pytest
 
 from lexmill.execution import Execution
 from lexmill.launching.settings import StageSettings
+from lexmill.runner.display import outcome_text
+from lexmill.runner.session import open_session, run_all
 from lexmill.runner.slots import Claim, Slots
+from lexmill.runner.supervised import Outcome
 
 
 @pytest.fixture(autouse=True)
@@ -55,3 +58,30 @@ def test_what_fits(settings: dict[str, Any], stages: list[str], expected: list[b
 def test_without_gpus_a_training_runs_alone_and_says_itself_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert Slots(2, Execution(accelerator="cuda")).claim("pretrain@a") == Claim("alone")
+
+
+WITH_THE_OTHER = """
+import time
+Path("{own}.here").touch()
+deadline = time.monotonic() + 120
+while not Path("{other}.here").exists():
+    assert time.monotonic() < deadline, "it runs alone"
+    time.sleep(0.05)
+write("x")
+"""
+
+
+def test_trainings_with_a_gpu_each_run_at_once(project: Any) -> None:
+    project.stage("pretrain", WITH_THE_OTHER.format(own="pretrain", other="finetune"))
+    project.stage("finetune", WITH_THE_OTHER.format(own="finetune", other="pretrain"))
+    settings = Execution(stages={"default": StageSettings(gpus=1)})
+    with open_session(root=project.root, jobs=1, settings=settings) as session:
+        run_all(session)
+    assert {outcome.state for outcome in session.outcomes.values()} == {"ran"}
+
+
+def test_a_signal_is_told_as_such() -> None:
+    assert outcome_text(Outcome("pretrain@a", "failed", 143, 2.0, "terminated")) == "pretrain@a: terminated after 2.0 s"
+    assert outcome_text(Outcome("pretrain@a", "failed", 2, 2.0, "why")).startswith(
+        "pretrain@a: failed with exit code 2"
+    )

@@ -150,7 +150,7 @@ def open_session(
             killed.end(None)
             display.note(f"'{killed.what}' of {killed.started} was killed; its record is closed, and this run goes on")
         plan = graph.read(root, targets, also)
-        session = Session(root, plan, lock, Slots(jobs), display, door=door, experiment=experiment)
+        session = Session(root, plan, lock, Slots(jobs, settings), display, door=door, experiment=experiment)
         session.stop.attach(lambda _code: session.slots.close())
         try:
             with stopping(session.stop, session.display) if handle_signals else nullcontext():
