@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lexmill import params
 from lexmill.commands.check import check
 from lexmill.commands.refresh import code_of, command
 from lexmill.corpora.fetching import pins
@@ -349,3 +350,9 @@ def test_a_tarball_that_is_not_what_npm_promises_is_refused(workspace: Workspace
     assert _has_integrity(path, f"sha512-{base64.b64encode(right).decode()}")
     assert not _has_integrity(path, f"sha512-{base64.b64encode(bytes(64)).decode()}")
     assert _has_integrity(path, "")
+
+
+def test_the_projects_own_lock_file_is_complete() -> None:
+    root = Path(__file__).resolve().parents[2]
+    entries = pins.read(root)
+    assert pins.completed(params.load(root / "params.yaml"), entries) == entries

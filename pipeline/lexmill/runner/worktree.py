@@ -19,11 +19,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lexmill import workspace
+from lexmill.corpora.fetching import pins
 from lexmill.errors import UserError
 from lexmill.quiet import quieten
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
-_TAKEN = ("params.yaml", "dvc.yaml")
+_TAKEN = ("params.yaml", "dvc.yaml", pins.FILE)
 _RESULTS = ("dvc.lock", "metrics/", "reports/")
 _SHOWN = 5
 
@@ -35,7 +36,7 @@ def prepare(name: str, root: Path, note: Callable[[str], None], *, take_params: 
         name: a short name; the branch is `run/<name>`.
         root: the workspace, the top folder of its repository.
         note: is told what people should know.
-        take_params: bring the present params.yaml, and dvc.yaml's stages of its mixtures, along.
+        take_params: bring the present params.yaml, dvc.yaml's stages of its mixtures, and its sources' pins along.
 
     Returns:
         Its folder.
@@ -65,7 +66,8 @@ def prepare(name: str, root: Path, note: Callable[[str], None], *, take_params: 
         _dvc(folder, "checkout", "--quiet", "--allow-missing")
     if take_params:
         for file in _TAKEN:
-            shutil.copy2(root / file, folder / file)
+            if (root / file).is_file():
+                shutil.copy2(root / file, folder / file)
     _tell_left_out(root, note, take_params)
     return folder
 
