@@ -118,6 +118,12 @@ def test_a_resumed_training_drops_what_came_after_and_says_nothing_twice(tmp_pat
     (aside,) = [path for path in tmp_path.iterdir() if ".tiny-1." in path.name]  # what was not sent yet is still there
     assert len([line for line in aside.read_text(encoding="utf-8").splitlines() if '"row"' in line]) == 12
 
+    back = watch_of(tmp_path, clock)  # the params are changed back: it goes on from its last checkpoint
+    back.start(8, "tiny-1")
+    assert [line["step"] for line in read(tmp_path, "row")] == list(range(1, 9))
+    assert not aside.exists()
+    assert [path.name for path in tmp_path.iterdir() if ".tiny-2." in path.name] == ["pretrain-tiny.tiny-2.jsonl"]
+
 
 def test_the_result_is_known_by_its_weights(tmp_path: Path) -> None:
     clock = Clock()

@@ -111,7 +111,7 @@ class Watch:
         Args:
             training: what tells it from every other training (the name of its checkpoint folder).
         """
-        _set_aside(self.path, training)
+        _change_places(self.path, training)
         lines = _kept(self.path, step, training)
         rows = (point["step"] for point in map(json.loads, lines) if point["kind"] == "row")
         self._last_row = max(rows, default=-1)
@@ -269,20 +269,26 @@ class Watch:
         return int(self._now() * 1000)
 
 
-def _set_aside(path: Path, training: str) -> None:
-    """Another training's points make room, with what is known of their sending, under a name of their own."""
+def _change_places(path: Path, training: str) -> None:
+    """Another training's points make room, under a name of their own; those of this one, if they did so, come back.
+
+    With them goes what is known of their sending.
+    """
     try:
         with open(path, encoding="utf-8") as stream:
             other = str(json.loads(stream.readline())["training"])
     except (OSError, ValueError, KeyError):
-        return
+        other = ""
     if other == training:
         return
-    label = re.sub(r"[^\w-]", "_", other)
-    sent = path.with_suffix(".sent.json")
-    if sent.exists():
-        os.replace(sent, path.with_suffix(f".{label}.sent.json"))
-    os.replace(path, path.with_suffix(f".{label}.jsonl"))
+    moves = [(training, False)] if not other else [(other, True), (training, False)]
+    for whose, leaves in moves:
+        label = re.sub(r"[^\w-]", "_", whose)
+        for suffix in (".sent.json", ".jsonl"):
+            here, aside = path.with_suffix(suffix), path.with_suffix(f".{label}{suffix}")
+            source, target = (here, aside) if leaves else (aside, here)
+            if source.exists():
+                os.replace(source, target)
 
 
 def _kept(path: Path, step: int, training: str) -> list[str]:
