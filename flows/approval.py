@@ -62,11 +62,13 @@ class Asking:
             proposal_markdown(proposal), key=f"approval-{slug(proposal.name)}", description=proposal_sentence(proposal)
         )
         _pause(flow_run, key, proposal, self._seconds + _SPARE_SECONDS)
-        self._session.display.note(f"{proposal_sentence(proposal)} Resume the run on the Prefect page to answer.")
+        said = f"{proposal_sentence(proposal)} Resume the run (the menu at the top right) on the Prefect page to answer."
+        get_run_logger().warning("%s", said)
+        self._session.display.note(said)
         answer = self._wait(flow_run, key)
-        said = {None: "nobody answered in time: not approved", True: "approved", False: "not approved"}[answer]
-        get_run_logger().info("%s: %s", proposal.name, said)
-        self._session.display.note(f"{proposal.name}: {said}")
+        heard = {None: "nobody answered in time: not approved", True: "approved", False: "not approved"}[answer]
+        get_run_logger().info("%s: %s", proposal.name, heard)
+        self._session.display.note(f"{proposal.name}: {heard}")
         return bool(answer)
 
     def _wait(self, flow_run: UUID, key: str) -> bool | None:
