@@ -21,6 +21,8 @@ class Workspace:
     def __init__(self, root: Path, index: PackageIndex) -> None:
         self.root, self.index = root, index
         self.corpora: dict[str, Any] = {}
+        (root / "conf/execution").mkdir(parents=True)
+        (root / "conf/execution/local.yaml").write_text("{}\n")
 
     def corpus(self, name: str, /, **source: Any) -> None:
         self.corpora[name] = {"kind": "text", "source": source, "reader": {"format": "text"}}
@@ -44,4 +46,5 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Works
     with registries(tmp_path, monkeypatch) as index:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("PIP_RETRIES", "1")
+        monkeypatch.delenv("LEXMILL_EXECUTION", raising=False)
         yield Workspace(tmp_path, index)

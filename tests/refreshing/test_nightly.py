@@ -15,7 +15,7 @@ import yaml
 
 from lexmill import results
 from lexmill.commands.nightly import nightly
-from lexmill.errors import RetryableError, UserError
+from lexmill.errors import RetryableError, UserError, UserErrors
 from lexmill.results import Row
 from lexmill.workspace import only_one
 from tests.e2e.conftest import new_project
@@ -195,6 +195,10 @@ def test_faults_are_told_before_anything_runs(night: Night) -> None:
         night.pass_by(push="origin")
     with pytest.raises(UserError, match="'main' is checked out"):
         nightly(branch="main", run=night.run)
+    (night.root / "conf/execution/local.yaml").write_text("devcies: 1\n")
+    with pytest.raises(UserErrors, match="devcies: unknown key, did you mean 'devices'"):
+        night.pass_by()
+    (night.root / "conf/execution/local.yaml").write_text("{}\n")
     with only_one("nightly", night.root), pytest.raises(RetryableError, match="already running: nightly"):
         night.pass_by()
     assert night.runs == 0

@@ -18,6 +18,7 @@ from lexmill.errors import EXIT_DONE, LexmillError, RetryableError, UserError, U
 from lexmill.progress import say as speak
 from lexmill.refreshing.refresh import Look, changes, refresh
 from lexmill.result_branch import TRAILER, NoRepository, ResultBranch
+from lexmill.stages.entry import preflight
 from lexmill.workspace import only_one, run_lock
 
 BRANCH = "nightly"
@@ -45,11 +46,12 @@ def nightly(
         say: tells people what happens.
 
     Raises:
-        UserError: faults of the params, or a branch that cannot take a commit; before anything is run.
+        UserError: faults of params or execution settings, a branch that cannot take a commit; before anything is run.
         RetryableError: another night or run is at work, a source without a pin did not answer, a push failed.
     """
     root = Path.cwd()
     with only_one("nightly", root):
+        preflight()
         choices = params.load()
         to = _branch(ResultBranch(root, branch), push, say)
         looks = refresh(choices, root)
@@ -103,9 +105,8 @@ def _tell(looks: Sequence[Look], say: Callable[[str], None]) -> None:
 
 def _run(targets: Sequence[str], jobs: int) -> tuple[bool, int]:
     """`lexmill run`; whether there was something to run, and the exit code."""
-    from lexmill.commands.run import preflight, run, run_nothing
+    from lexmill.commands.run import run, run_nothing
 
-    preflight()
     if run_nothing(targets, jobs):
         return False, EXIT_DONE
     return True, run(targets, jobs)
