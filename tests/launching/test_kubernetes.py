@@ -123,8 +123,8 @@ def test_a_stop_deletes_the_job_after_it_has_saved(cluster: Cluster) -> None:
     assert process.returncode == 143, said
     assert cluster.jobs() == []
     wait_for(lambda: cluster.running() == [])
-    folder = cluster.project.root / ".lexmill" / "jobs" / "pretrain@toy"
-    assert json.loads((folder / "status.json").read_text())["code"] == 143
+    (status,) = (cluster.project.root / ".lexmill" / "jobs").rglob("status.json")
+    assert json.loads(status.read_text())["code"] == 143
 
 
 def test_a_job_nobody_waits_for_ends_itself(cluster: Cluster) -> None:

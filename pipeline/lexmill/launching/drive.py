@@ -20,7 +20,7 @@ from lexmill.launching.job import PATIENCE_VARIABLE, VARIABLE, JobFolder, signs_
 from lexmill.launching.place import Place
 
 _STREAM_SECONDS = 0.2
-_PATIENCE_HERE = 5.0
+_PATIENCE_HERE = 15.0
 _CANCEL_SECONDS = 25.0  # whoever ends us waits for thirty
 _ORPHAN_SECONDS = 120.0
 _QUIET_LOOKS = 20  # looks without an answer before it is told
@@ -105,9 +105,10 @@ def run_elsewhere(place: Place, command: Sequence[str], execution: Execution) ->
         RetryableError: the job was ended from outside (preempted, out of time) and may be run again.
         LexmillError: what the cluster says of a job that left no word.
     """
-    launcher, folder = launcher_of(place.launcher, execution), JobFolder.of(place.stage)
-    _end_forgotten(folder, execution)
-    folder.clear()
+    launcher = launcher_of(place.launcher, execution)
+    for forgotten in JobFolder.all_of(place.stage):
+        _end_forgotten(forgotten, execution)
+    folder = JobFolder.new(place.stage)
     patience = execution.orphan_time.seconds if place.elsewhere else _PATIENCE_HERE
     environment = _environment(folder, patience)
     with signs_of_life(folder, patience):
@@ -182,7 +183,7 @@ def _follow(launcher: Launcher, job: str, stream: _Stream, poll_seconds: float, 
             next_look = time.monotonic() + poll_seconds
             try:
                 look, silent = launcher.look(job), 0
-            except RetryableError as error:
+            except LexmillError as error:
                 silent += 1
                 if silent == _QUIET_LOOKS:
                     progress.say(f"{error}; waiting until it does")

@@ -1,6 +1,6 @@
 """A stage's job elsewhere, as both sides see it: one folder in the workspace, which they share.
 
-    .lexmill/jobs/<stage>/
+    .lexmill/jobs/<stage>/<submission>/
         job.json     which launcher, and the job's name there
         log          what the stage prints
         alive        a number that the submitting side changes; when it stands still, the job ends itself
@@ -8,15 +8,19 @@
         status.json  how the stage ended: its exit code and its message
 
 The job's own process runs the same `python -m lexmill.stages.NAME KEY` with LEXMILL_JOB naming the folder: it does not
-submit again, holds no lock of the workspace (the submitting side does), and leaves its end in the folder.
+submit again, holds no lock of the workspace (the submitting side does), and leaves its end in the folder. Each
+submission has a folder of its own: a job whose submitting side was killed sees no sign of life there, whatever comes
+after it.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,14 +37,26 @@ _GRACE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class JobFolder:
-    """The folder of one stage's job."""
+    """The folder of one submission of a stage."""
 
     path: Path
 
     @classmethod
-    def of(cls, stage: str, root: Path = Path()) -> JobFolder:
-        """The folder of a stage's jobs; one at a time, since one process at a time holds the stage."""
-        return cls((root / workspace.HOME / "jobs" / workspace.file_name(stage)).resolve())
+    def all_of(cls, stage: str, root: Path = Path()) -> list[JobFolder]:
+        """The folders of a stage's submissions that are left."""
+        place = _place(stage, root)
+        return [cls(path) for path in sorted(place.iterdir())] if place.is_dir() else []
+
+    @classmethod
+    def new(cls, stage: str, root: Path = Path()) -> JobFolder:
+        """A folder for another submission; those whose end is known are removed."""
+        for one in cls.all_of(stage, root):
+            if one.described() is None and (one.status.exists() or one.cancelled.exists()):
+                shutil.rmtree(one.path, ignore_errors=True)
+        made = cls(_place(stage, root) / uuid.uuid4().hex[:12])
+        made.path.mkdir(parents=True)
+        made.log.touch()
+        return made
 
     @classmethod
     def here(cls) -> JobFolder | None:
@@ -68,13 +84,6 @@ class JobFolder:
     def _job(self) -> Path:
         return self.path / "job.json"
 
-    def clear(self) -> None:
-        """Make it, with nothing of the job before."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        for path in (self.log, self.alive, self.cancelled, self.status, self._job):
-            path.unlink(missing_ok=True)
-        self.log.touch()
-
     def describe(self, launcher: str, job: str) -> None:
         """Note which job it is, for whoever comes after a kill."""
         storage.write_json(self._job, {"launcher": launcher, "job": job})
@@ -101,6 +110,10 @@ class JobFolder:
             return int(found["code"]), str(found["message"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
+
+
+def _place(stage: str, root: Path) -> Path:
+    return (root / workspace.HOME / "jobs" / workspace.file_name(stage)).resolve()
 
 
 @contextmanager
