@@ -1,5 +1,7 @@
 """Encoding piece by piece gives the shards of encoding in one go, whatever the pieces and whoever works on them."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from lexmill import storage
@@ -60,7 +62,7 @@ class Pieces(Here):
 
 
 @pytest.mark.parametrize("kind", ["text", "parallel"])
-@pytest.mark.parametrize("piece_bytes", [1, 50, 333, 1 << 20])
+@pytest.mark.parametrize("piece_bytes", [77, 333, 1 << 20])
 def test_the_cut_changes_no_byte(tmp_path, tokenizer, kind, piece_bytes):
     made = corpus(tmp_path / "made", kind)
     seen = []
@@ -81,6 +83,21 @@ def test_processes_give_the_same_bytes(tmp_path, tokenizer):
     made = corpus(tmp_path / "made", "parallel")
     with Processes(2, 600) as pool:
         assert in_pieces(tmp_path, made, tokenizer, pool) == in_one_go(tmp_path, made, tokenizer)
+
+
+class Threads(Here):
+    """As a worker of a Dask cluster may be."""
+
+    piece_bytes = 300
+
+    def map(self, work, common, items, advance):
+        with ThreadPoolExecutor(4) as pool:
+            yield from pool.map(lambda item: work({**common, **item}, advance), items)
+
+
+def test_threads_of_one_worker_do_not_meet(tmp_path, tokenizer):
+    made = corpus(tmp_path / "made", train_texts=[f"word{i} und {i * 7919:b}, {i:o}!" for i in range(2000)])
+    assert in_pieces(tmp_path, made, tokenizer, Threads()) == in_one_go(tmp_path, made, tokenizer)
 
 
 def test_an_empty_corpus_has_no_pieces(tmp_path, tokenizer):

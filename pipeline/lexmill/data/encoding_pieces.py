@@ -8,9 +8,9 @@ read back in corpus order, a bounded block at a time, and deleted. Cost: the ids
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ def cut(corpus: PreparedCorpus, split: str, piece_bytes: int) -> list[Plain]:
 
 def encode_piece(item: Plain, advance: Advance) -> Plain:
     """The work on one piece (`lexmill.workers`): the files it left and their counts."""
-    encoder = _encoder(item["tokenizer"], item["fingerprint"])
+    encoder = _encoder(item)
     sides = tuple(item["sides"])
     name = own_name(f"{item['path']}-{item['begin']}")
     stem = Path(item["scratch"]) / name
@@ -124,13 +124,25 @@ def encode_piece(item: Plain, advance: Advance) -> Plain:
     return {"name": name, "sides": counts}
 
 
-@lru_cache(maxsize=1)
-def _encoder(folder: str, fingerprint: str) -> BulkEncoder:
-    """The encoder of this worker, which remembers chunks from piece to piece."""
-    tokenizer = load(folder)
-    if tokenizer.fingerprint != fingerprint:
-        raise UserError("another tokenizer than the stage has read; is the folder shared by all machines?", folder)
-    return BulkEncoder(tokenizer)
+class _Mine(threading.local):
+    """What a thread remembers: a worker of a cluster may have several, and an encoder serves one at a time."""
+
+    run = ""
+    encoder: BulkEncoder | None = None
+
+
+_mine = _Mine()
+
+
+def _encoder(item: Plain) -> BulkEncoder:
+    """The encoder of this worker, which remembers chunks from piece to piece of one run."""
+    if _mine.encoder is None or _mine.run != item["scratch"]:
+        folder = item["tokenizer"]
+        tokenizer = load(folder)
+        if tokenizer.fingerprint != item["fingerprint"]:
+            raise UserError("another tokenizer than the stage has read; is the folder shared by all machines?", folder)
+        _mine.encoder, _mine.run = BulkEncoder(tokenizer), item["scratch"]
+    return _mine.encoder
 
 
 def _records(path: Path, begin: int, end: int) -> Iterator[dict[str, Any]]:

@@ -23,7 +23,7 @@ from lexmill.errors import UserError
 from lexmill.workers.executor import Plain
 
 CODE = (
-    *("errors.py", "storage.py", "strict.py", "params", "workers"),
+    *("errors.py", "references.py", "storage.py", "strict.py", "params", "workers"),
     *("corpora/prepared.py", "corpora/preparing", "data", "tokenizers"),
 )
 """The package's own code that work on a piece can run, relative to the package."""

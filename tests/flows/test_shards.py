@@ -1,0 +1,319 @@
+"""Pieces as mapped tasks of Prefect, here, on Dask and on Ray: the bytes of one process, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from flows import shards
+from lexmill import layout, storage
+from lexmill.commands.servers import free_port
+from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.corpora.preparing.prepare import Report, prepare
+from lexmill.data.encoding import encode_corpus
+from lexmill.data.encoding_pieces import encode_pieces
+from lexmill.errors import RetryableError, UserError, UserErrors
+from lexmill.tokenizers import load
+from lexmill.tokenizers.saving import save
+from lexmill.tokenizers.training import train
+from lexmill.workers import identity
+from lexmill.workers.cluster import Cluster
+from lexmill.workers.executor import Executor
+from lexmill.workers.processes import Processes
+from lexmill.workers.settings import DataWorkers
+from tests.corpora.made_sources import corpus_of, make_source
+from tests.flows.conftest import PROJECT
+from tests.workers import made_work
+
+pytestmark = pytest.mark.e2e
+
+CORPUS = corpus_of(
+    "text",
+    {"format": "jsonl", "text": "text", "group": "group"},
+    splits={"valid": 0.2, "test": 0.2},
+    deduplicate={"near": True, "shingle": 2, "permutations": 32, "threshold": 0.7},
+    filters={"min_words": 2, "drop_urls": True},
+)
+
+
+@pytest.fixture
+def server(prefect_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("PREFECT_API_URL", f"{prefect_url}/api")
+    return prefect_url
+
+
+@contextmanager
+def cluster(kind: Any, address: str = "", name: str = "made", piece_bytes: int = 2000) -> Iterator[Cluster]:
+    with Cluster(name, DataWorkers(workers=kind, address=address), 2, piece_bytes) as workers:
+        yield workers
+
+
+def below() -> set[psutil.Process]:
+    return set(psutil.Process().children(recursive=True))
+
+
+# ---------------------------------------------------------------- equal bytes
+
+
+def made_files() -> dict[str, str]:
+    """Shards with duplicates and near duplicates of each other, odd documents, and an empty one."""
+    draw = random.Random(7)
+    words = [f"w{i}" for i in range(200)] + ["ä", "e\u0301", "</s>", "http://x", "\u2028", "tab\t", "😀"]
+    seen = ["", " ", "one", "w" * 5000]
+    files = {}
+    for shard in range(5):
+        rows = []
+        for _ in range(60):
+            text = " ".join(draw.choices(words, k=draw.randrange(25)))
+            text = draw.choice(seen) if draw.random() < 0.3 else text
+            seen.append(text + " tail" if draw.random() < 0.3 else text)
+            rows.append({"text": seen[-1], "group": f"g{draw.randrange(30)}"})
+        files[f"part{shard}.jsonl"] = "".join(json.dumps(row) + "\n" for row in rows)
+    files["part3.jsonl"] = ""
+    return files
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("large")
+    make_source(root / "source", made_files())
+    (root / "tokenizer").mkdir()
+    save(train("bpe", lambda: ["w1 w2 w3 w12 </s>"], vocab_size=270), root / "tokenizer")
+    return root
+
+
+def both_stages(made: Path, target: Path, executor: Executor) -> tuple[str, str, Report]:
+    """Prepare and encode; hashes of both folders, and what prepare tells."""
+    report = prepare("made", CORPUS, made / "source", target / "corpus", executor)
+    corpus, tokens = PreparedCorpus(target / "corpus"), target / "tokens"
+    with storage.new_folder(tokens) as folder, storage.scratch_folder(tokens) as scratch:
+        encode_pieces(folder, corpus, made / "tokenizer", "d" * 64, executor=executor, scratch=scratch)
+    assert sorted(path.name for path in target.iterdir()) == ["corpus", "tokens"]
+    return storage.sha256_folder(corpus.folder), storage.sha256_folder(tokens), report
+
+
+@pytest.fixture(scope="module")
+def one_process(made: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str, Report]:
+    target = tmp_path_factory.mktemp("one")
+    report = prepare("made", CORPUS, made / "source", target / "corpus")
+    corpus = PreparedCorpus(target / "corpus")
+    removed = report.metrics["removed"]
+    assert min(removed[name] for name in ("exact_duplicates", "near_duplicates", "drop_urls", "min_words")) > 0
+    (target / "tokens").mkdir()
+    records = {split: corpus.records(split) for split in sorted(corpus.manifest["splits"])}
+    encode_corpus(target / "tokens", corpus.kind, dict(records), load(made / "tokenizer"), "d" * 64)
+    return storage.sha256_folder(target / "corpus"), storage.sha256_folder(target / "tokens"), report
+
+
+def test_processes_give_the_bytes_of_one(made: Path, one_process: Any, tmp_path: Path) -> None:
+    with Processes(2, 2000) as pool:
+        assert both_stages(made, tmp_path, pool) == one_process
+
+
+@pytest.mark.parametrize("kind", ["prefect", "dask", "ray"])
+def test_mapped_tasks_give_the_bytes_of_one_process_though_a_worker_is_killed(
+    made: Path, one_process: Any, tmp_path: Path, server: str, kind: str
+) -> None:
+    before = below()
+    (tmp_path / "stages").mkdir()
+    with cluster(kind, name=f"made on {kind}") as workers:
+        if kind != "prefect":  # there a lost process ends the stage
+            items = [{"x": x} for x in range(6)]
+            found = workers.map(made_work.killed, {"scratch": str(tmp_path)}, items, lambda _: None)
+            assert list(found) == [{"square": x**2} for x in range(6)]
+            assert (tmp_path / "killed").exists()
+        assert both_stages(made, tmp_path / "stages", workers) == one_process
+    assert below() <= before
+    run = run_named(server, f"made on {kind}")
+    assert run["state_type"] == "COMPLETED"
+    tasks = tasks_of(server, run)
+    assert len(tasks) > 5
+    assert {task["state_type"] for task in tasks} == {"COMPLETED"}
+
+
+def ask(server: str, what: str, **body: Any) -> list[dict[str, Any]]:
+    """The server's answer to a filter."""
+    request = urllib.request.Request(
+        f"{server}/api/{what}/filter", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        return list(json.load(reply))
+
+
+def run_named(server: str, name: str) -> dict[str, Any]:
+    return ask(server, "flow_runs", sort="START_TIME_DESC", flow_runs={"name": {"any_": [name]}})[0]
+
+
+def tasks_of(server: str, run: dict[str, Any]) -> list[dict[str, Any]]:
+    return ask(server, "task_runs", task_runs={"flow_run_id": {"any_": [run["id"]]}})
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+
+def test_a_fault_of_the_user_is_told_of_all_pieces_and_only_what_may_pass_is_tried_again(
+    tmp_path: Path, server: str
+) -> None:
+    common = {"scratch": str(tmp_path)}
+    with cluster("prefect", name="tries") as workers:
+        items = [{"x": x} for x in (2, 3, 9)]
+        with pytest.raises(UserErrors) as caught:
+            list(workers.map(made_work.faulty, common, items, lambda _: None))
+        assert caught.value.faults == ["a.txt:3: odd", "a.txt:9: odd"]
+        found = list(workers.map(made_work.once_busy, common, items[:1], lambda _: None))
+        assert found == [{"square": 4}]
+        with pytest.raises(RuntimeError, match=r"(?s)made_work.py.*ZeroDivisionError"):
+            list(workers.map(made_work.buggy, common, [{"x": 0}], lambda _: None))
+    run = run_named(server, "tries")
+    assert run["state_type"] == "FAILED"
+    tasks = sorted((task["state_type"], task["run_count"]) for task in tasks_of(server, run))
+    assert tasks == [("COMPLETED", 1), ("COMPLETED", 2), ("FAILED", 1), ("FAILED", 1), ("FAILED", 1)]
+
+
+STAGE = """
+import sys
+from lexmill.workers.cluster import Cluster
+from lexmill.workers.settings import DataWorkers
+from tests.workers import made_work
+from lexmill.stages.entry import terminate
+import signal
+signal.signal(signal.SIGTERM, terminate)
+with Cluster("slow", DataWorkers(workers="dask"), 2, 1) as workers:
+    items = [{"x": 1, "seconds": 600}] * 3
+    list(workers.map(made_work.slow, {"scratch": sys.argv[1]}, items, lambda _: None))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_stage_that_is_ended_leaves_no_process_behind(tmp_path: Path, server: str, number: int) -> None:
+    stage = subprocess.Popen([sys.executable, "-c", STAGE, str(tmp_path)], cwd=PROJECT)
+    try:
+        deadline = time.monotonic() + 200
+        while len(list(tmp_path.glob("pid-*"))) < 2:
+            assert stage.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        processes = psutil.Process(stage.pid).children(recursive=True)
+        assert len(processes) >= 3
+    finally:
+        stage.send_signal(number)
+    stage.wait(100)
+    assert not psutil.wait_procs(processes, timeout=60)[1]
+
+
+@contextmanager
+def dask_cluster(folder: Path) -> Iterator[str]:
+    """A scheduler and a worker that were started by hand in another folder, as on other machines."""
+    address = f"tcp://127.0.0.1:{free_port()}"
+    port = address.rpartition(":")[2]
+    dask = [sys.executable, "-m", "dask"]
+    commands = [
+        [*dask, "scheduler", "--host", "127.0.0.1", "--port", port, "--no-dashboard"],
+        [*dask, "worker", address, "--nworkers", "1", "--nthreads", "2", "--no-dashboard", "--local-directory", "."],
+    ]
+    processes = [subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL) for command in commands]
+    try:
+        yield address
+    finally:
+        rest = [child for one in processes for child in psutil.Process(one.pid).children(recursive=True)]
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(60)
+        assert not psutil.wait_procs(rest, timeout=30)[1]
+
+
+def test_a_cluster_elsewhere_is_used_if_its_workers_are_fit(
+    made: Path, one_process: Any, tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("there", "first", "second"):
+        (tmp_path / name).mkdir()
+    with dask_cluster(tmp_path / "there") as address:
+        await_answer(address)
+        with cluster("dask", address) as workers:
+            assert both_stages(made, tmp_path / "first", workers) == one_process
+            monkeypatch.setattr(identity, "code_fingerprint", lambda: "of another day")
+            with pytest.raises(UserErrors, match=r"the worker on .* has other code of lexmill \(in .*/lexmill\)"):
+                both_stages(made, tmp_path / "second", workers)
+        await_answer(address)  # it is not ours to end
+    assert not list((tmp_path / "second").iterdir())
+
+
+def await_answer(address: str) -> None:
+    deadline = time.monotonic() + 100
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), 1).close()
+            return
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def test_a_cluster_that_does_not_answer_is_worth_another_try() -> None:
+    with pytest.raises(RetryableError, match=r"the ray cluster at ray://127.0.0.1:9 does not answer"):
+        Cluster("made", DataWorkers(workers="ray", address="ray://127.0.0.1:9"), 2, 1)
+
+
+def test_workers_elsewhere_must_reach_the_server(server: str) -> None:
+    shards._check_server("tcp://127.0.0.1:8786")
+    with pytest.raises(UserError, match=r"cannot reach the Prefect server at http://127.0.0.1"):
+        shards._check_server("tcp://10.0.0.1:8786")
+    os.environ["PREFECT_API_URL"] = "http://127.0.0.1:9/api"
+    with pytest.raises(RetryableError, match="does not answer"):
+        shards._check_server("")
+
+
+# ---------------------------------------------------------------- the stages
+
+
+PARAMS = """
+experiment: made
+data_seed: 1
+training_seed: 1
+corpora:
+  plays:
+    kind: text
+    source: {kind: file, paths: [plays.txt]}
+    reader: {format: jsonl, text: text, group: group}
+    splits: {valid: 0.2, test: 0.2}
+"""
+
+
+def test_the_stage_takes_its_workers_from_the_execution_settings(workspace: Any) -> None:
+    root, lines = workspace.root, made_files()
+    (root / "params.yaml").write_text(PARAMS)
+    (root / "conf/execution/local.yaml").write_text(
+        yaml.safe_dump({"data": {"workers": "prefect", "count": 2, "from_bytes": 0}})
+    )
+    source = root / layout.source("plays")
+    make_source(source, lines)
+    code, output = workspace.run("-m", "lexmill.stages.prepare", "plays")
+    assert code == 0, output
+    assert (root / layout.corpus("plays") / "manifest.json").exists()
+    make_source(source, {**lines, "part1.jsonl": "no json\n", "part4.jsonl": '{"text": 3, "group": "x"}\n'})
+    code, output = workspace.run("-m", "lexmill.stages.prepare", "plays")
+    assert code == 2, output
+    told = [line for line in output.split("\n") if "artifacts/" in line]
+    assert told == [
+        "artifacts/sources/plays/part1.jsonl:1: not valid JSON: Expecting value (column 1)",
+        "artifacts/sources/plays/part4.jsonl:1: 'text' holds 3, not text",
+        "artifacts/sources/plays/ holds copies: mend your own files, then `lexmill run`",
+    ]
+    assert "Traceback" not in output
+    assert [path.name for path in (root / layout.corpus("plays")).parent.iterdir()] == ["plays"]
