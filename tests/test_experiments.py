@@ -177,4 +177,6 @@ def test_a_mixture_of_an_experiment_has_its_stage(small: Small) -> None:
     names = small.run("git", "for-each-ref", "--format=%(refname)", "refs/exps/").split()
     (ref,) = (name for name in names if name.endswith("/mixed"))
     assert "mix-both:" in small.run("git", "show", f"{ref}:dvc.yaml")
+    assert "poems:" in small.run("git", "show", f"{ref}:sources.lock.yaml")
     assert "mix-both:" not in (small.root / "dvc.yaml").read_text()
+    assert "poems:" not in (small.root / "sources.lock.yaml").read_text()

@@ -92,8 +92,12 @@ def test_before_an_experiment_it_is_said_and_a_copy_kept(project: Path) -> None:
 def test_the_stages_of_mixtures_follow_an_experiment(project: Path) -> None:
     said: list[str] = []
     before_experiment(BOTH, project, said.append)
-    assert said == ["dvc.yaml: the stages of mixtures follow these choices"]
+    assert said == [
+        "sources.lock.yaml: its entries follow these choices",
+        "dvc.yaml: the stages of mixtures follow these choices",
+    ]
     assert "mix-both" in (project / "dvc.yaml").read_text()
+    assert "poems" in (project / "sources.lock.yaml").read_text()
     before_experiment((), project, said.append)
     assert MARK not in (project / "dvc.yaml").read_text()
 

@@ -4,7 +4,7 @@
 reason (an edit by hand, an earlier `lexmill compose experiment=full`) is gone then, and nothing of DVC's tells.
 `lexmill check` tells it beforehand. `dvc exp run` itself is told by a Hydra plugin that .dvc/config names
 (pipeline/dvc_plugins): Hydra calls it before DVC writes, so it can say what goes, keep a copy, bring the mixtures'
-stages of dvc.yaml into agreement, and refuse choices with a fault before anything runs.
+stages and the sources' lock entries into agreement, and refuse choices with a fault before anything runs.
 Cost: up to three compositions, a third of a second each.
 """
 
@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from lexmill.compose import compose, flat
+from lexmill.corpora.fetching import pins
 from lexmill.errors import LexmillError
 from lexmill.mixed_stages import with_mixtures
-from lexmill.params import read_yaml
+from lexmill.params import parse, read_yaml
 from lexmill.storage import sha256_bytes, write_text
 from lexmill.workspace import HOME
 
@@ -85,8 +86,8 @@ def told(workspace: str | Path = ".") -> list[str]:
 def before_experiment(overrides: Sequence[str], workspace: Path, say: Callable[[str], None]) -> None:
     """What is due before `dvc exp run` composes params.yaml with these overrides.
 
-    Says what that undoes and keeps the file as .lexmill/params/<hash>.yaml; writes the stages of the composed mixtures
-    into dvc.yaml, which the experiment then holds.
+    Says what that undoes and keeps the file as .lexmill/params/<hash>.yaml; writes what follows from the choices, the
+    stages of mixtures in dvc.yaml and the entries of sources.lock.yaml, which the experiment then holds.
 
     Raises:
         UserError, UserErrors: the choices cannot be composed, or have faults.
@@ -103,12 +104,15 @@ def before_experiment(overrides: Sequence[str], workspace: Path, say: Callable[[
         if len(lines) > _MOST_TOLD:
             say(f"  and {len(lines) - _MOST_TOLD} more")
         say(f"  it is kept as {kept.relative_to(workspace)}; {_how_to_keep(workspace, '-S ')}")
-    _write_stages(composed, workspace, say)
+    _write_what_follows(composed, workspace, say)
 
 
-def _write_stages(composed: str, workspace: Path, say: Callable[[str], None]) -> None:
+def _write_what_follows(composed: str, workspace: Path, say: Callable[[str], None]) -> None:
+    """As `lexmill compose` does beside params.yaml."""
     import yaml
 
+    if pins.complete(parse(yaml.safe_load(composed)), workspace):
+        say(f"{pins.FILE}: its entries follow these choices")
     dag = workspace / "dvc.yaml"
     before = dag.read_text(encoding="utf-8")
     after = with_mixtures(before, yaml.safe_load(composed).get("mixtures") or {})

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from tests.flows.conftest import Workspace
 from tests.registry.conftest import empty_store, published  # noqa: F401  fixtures of these tests too
 from tests.registry.plain import plain_params
 from tests.services.missing import needs, program
+from tests.support import pictures
 from tests.support.browser import Browser
 
 pytestmark = [pytest.mark.services, needs("chromium")]
@@ -120,7 +122,7 @@ def test_a_run_shows_its_curves_and_card(pages: Pages, browser: Browser) -> None
 def test_the_prefect_page_shows_the_run_and_its_stages(pages: Pages, browser: Browser, tmp_path: Path) -> None:
     workspace = tmp_path / "project"
     workspace.mkdir()
-    small = Workspace(workspace, pages.link("Prefect").removesuffix("/runs"))
+    small = Workspace(workspace, pages.link("Prefect"))
     small.stage("first", "python -c \"open('first.out', 'w').write('1')\"")
     small.stage("second", "python -c \"open('second.out', 'w').write('2')\"", needs=("first",))
     code, output = small.run()
@@ -130,3 +132,8 @@ def test_the_prefect_page_shows_the_run_and_its_stages(pages: Pages, browser: Br
     (run,) = (one for one in small.ask("flow_runs") if one["state_type"] == "COMPLETED")
     browser.open(f"{small.url}/runs/flow-run/{run['id']}")
     browser.wait(run["name"], "first", "second", "Completed")
+
+    (tmp_path / "index.html").write_text("<h1>lexmill report</h1>")
+    pictures.take(pages.said, browser, tmp_path / "index.html", tmp_path / "images")
+    sizes = {path.name: struct.unpack(">II", path.read_bytes()[16:24]) for path in (tmp_path / "images").iterdir()}
+    assert sizes == {"report.png": (1280, 1500), "mlflow.png": (1400, 640), "prefect.png": (1280, 720)}

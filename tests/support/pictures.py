@@ -2,7 +2,6 @@
 
 docs/images/report.png    reports/index.html
 docs/images/mlflow.png    the runs with their figures, as `lexmill ui` links them
-docs/images/compare.png   two language models side by side
 docs/images/prefect.png   the newest run of the flow
 """
 
@@ -20,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from lexmill.tracking.view import FIGURES
 from tests.services.missing import program
 from tests.support.browser import Browser
 
@@ -61,30 +61,35 @@ def newest_flow_run(base: str) -> str:
     return f"{base}/runs/flow-run/{found[0]['id']}"
 
 
+def take(said: str, browser: Browser, report: Path, images: Path) -> None:
+    """Take all pictures of the pages that `lexmill ui` told of, and of the report."""
+    links = dict(re.findall(r"^(\w+) +(http\S+)", said, re.MULTILINE))
+    if "compare" not in links:
+        sys.exit("no models are published: `make repro` first")
+    browser.resize(1280, 1500)
+    browser.open(report.absolute().as_uri())
+    browser.wait("lexmill")
+    browser.picture(images / "report.png")
+    browser.resize(1400, 640)
+    browser.open(links["MLflow"])
+    browser.wait(*FIGURES[:1])
+    browser.run(CLEAR)
+    browser.picture(images / "mlflow.png", settled=3)
+    browser.resize(1280, 720)
+    browser.open(newest_flow_run(links["Prefect"]))
+    browser.wait("Completed")
+    browser.picture(images / "prefect.png", settled=3)
+
+
 def main() -> None:
-    """Take all of them; what is missing in the workspace is said."""
-    chromium = program("chromium")
-    report = Path("reports") / "index.html"
+    """Take them of this workspace; what is missing is said."""
+    chromium, report = program("chromium"), Path("reports") / "index.html"
     if chromium is None:
         sys.exit("Chromium is not installed: apt-get install chromium")
     if not report.is_file():
         sys.exit(f"{report} is not there: `make repro` first")
-    with pages() as said, Browser(chromium, 1280, 1500) as browser:
-        links = dict(re.findall(r"^(\w+) +(http\S+)", said, re.MULTILINE))
-        if "compare" not in links:
-            sys.exit("no models are published: `make repro` first")
-        browser.open(report.absolute().as_uri())
-        browser.wait("lexmill")
-        browser.picture(IMAGES / "report.png")
-        browser.resize(1400, 640)
-        browser.open(links["MLflow"])
-        browser.wait("test/bits_per_byte")
-        browser.run(CLEAR)
-        browser.picture(IMAGES / "mlflow.png", settled=3)
-        browser.resize(1280, 720)
-        browser.open(newest_flow_run(links["Prefect"].partition("/runs")[0]))
-        browser.wait("Completed")
-        browser.picture(IMAGES / "prefect.png", settled=3)
+    with pages() as said, Browser(chromium) as browser:
+        take(said, browser, report, IMAGES)
     for path in sorted(IMAGES.glob("*.png")):
         print(path)
 
