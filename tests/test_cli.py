@@ -137,6 +137,21 @@ def test_check_looks_at_the_machine_and_the_store_before_anything_runs(
         check.check()
 
 
+def test_a_device_is_looked_for_only_where_a_stage_runs_here(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("LEXMILL_EXECUTION", "away.yaml")
+    away = "accelerator: cuda\nstages:\n" + "".join(f"  {group}: {{launcher: slurm}}\n" for group in check.ON_DEVICE)
+    fault = "torch finds no 'cuda'"
+    for settings, told in ((away, False), (f"{away}  pretrain@gpt: {{launcher: local}}\n", True)):
+        Path("away.yaml").write_text(settings)
+        with pytest.raises(UserErrors) as found:  # the folder is no DVC project
+            check.check()
+        assert (fault in str(found.value)) == told
+
+
 def test_a_schedule_ends_when_it_alone_is_signalled(project: Path) -> None:
     (project / "flows").mkdir()
     (project / "flows/__init__.py").write_text("")

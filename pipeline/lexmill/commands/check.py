@@ -14,10 +14,14 @@ from lexmill.commands.precision import advice
 from lexmill.corpora.fetching import pins
 from lexmill.errors import LexmillError, RetryableError, UserError, UserErrors
 from lexmill.execution import Execution, load_execution
+from lexmill.launching.place import place_of
+from lexmill.launching.settings import TRAININGS, group_of
 from lexmill.params import FileSource, Params, Source
 from lexmill.strict import nearest
 
 LEAST_FREE = 2 << 30  # bytes
+# The groups of stages that compute on the devices of `accelerator`.
+ON_DEVICE = (*TRAININGS, "evaluate_language_model", "evaluate_classifier", "evaluate_translator")
 
 
 def check() -> None:
@@ -33,7 +37,9 @@ def check() -> None:
         raise UserErrors(faults)
     choices = params.load()
     print("params.yaml, execution settings, DAG, files and disk are in order")
-    for line in [*_differences(), *_changed_files(choices), *advice(choices, load_execution().accelerator)]:
+    settings = load_execution()
+    device = advice(choices, settings.accelerator) if _computes_here(settings) else []
+    for line in [*_differences(), *_changed_files(choices), *device]:
         print(line)
 
 
@@ -80,7 +86,7 @@ def _tracker() -> None:
 
 def _device() -> None:
     settings = _settings()
-    if settings is None or settings.accelerator == "cpu":
+    if settings is None or settings.accelerator == "cpu" or not _computes_here(settings):
         return
     import torch
 
@@ -91,6 +97,12 @@ def _device() -> None:
         raise UserError(
             f"devices: {settings.devices}, but this machine has {torch.cuda.device_count()}", "conf/execution"
         )
+
+
+def _computes_here(settings: Execution) -> bool:
+    """Whether any stage that needs a device runs on this machine, and not all of them on a cluster."""
+    named = {key for key in settings.stages if group_of(key) in ON_DEVICE}
+    return not all(place_of(stage, settings).elsewhere for stage in (*ON_DEVICE, *named))
 
 
 def _settings() -> Execution | None:
