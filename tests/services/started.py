@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -208,6 +209,7 @@ def bucket() -> Iterator[Bucket]:
     """An S3 store in this process (moto), with an empty bucket."""
     from moto.server import ThreadedMotoServer
 
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each file
     server = ThreadedMotoServer(HOST, free_port(), verbose=False)
     server.start()
     try:
