@@ -90,7 +90,7 @@ def test_half_written_files_of_the_dead_are_removed_and_those_of_the_living_stay
     (workspace / f".sources.lock.yaml.{dead_pid()}.tmp").write_text("half")
     with new_folder("artifacts/models/lstm") as living:
         (line,) = heard(capsys, 2)
-        assert line.startswith("2 half-written files or folders of dead processes (1.0 MB): .sources.lock.yaml.")
+        assert line.startswith("2 half-written paths of dead processes (1.0 MB): .sources.lock.yaml.")
         assert "artifacts/models/.gpt." in line
         heard(capsys, 0, fix=True)
         assert living.is_dir()
@@ -191,7 +191,7 @@ def test_checkpoints_are_listed_and_removed_only_when_that_is_asked_for(
     with open(used / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         told = heard(capsys, 2)
-        assert told[0].startswith("1 half-saved checkpoints of dead trainings (0.0 MB) under ")
+        assert told[0].startswith("1 half-saved checkpoint of dead trainings (0.0 MB) under ")
         assert told[1].startswith("checkpoints (0.0 MB):")
         assert [line.split(" (")[1].split(")")[0] for line in told[2:]] == [
             "a longer training can go on from it and kept on purpose, `--fix --checkpoints` removes the fork",
@@ -259,7 +259,7 @@ def test_a_dead_run_ends_as_killed_in_mlflow(workspace: Path, capsys: pytest.Cap
     assert len(heard(capsys, 2)) == 1  # what is not closed is not sent
     lines = heard(capsys, 0, fix=True)
     assert [line.split(":")[0] for line in lines] == ["put right", "sent to MLflow", "put right", "all is well"]
-    assert "1 trainings or runs are not all in MLflow" in lines[2]
+    assert "1 record of trainings and runs wait for MLflow" in lines[2]
     client = MlflowClient(f"sqlite:///{workspace}/mlflow.db")
     runs = client.search_runs([one.experiment_id for one in client.search_experiments()])
     parents = [run for run in runs if run.data.tags.get("lexmill.run") == "f" * 32]

@@ -226,7 +226,7 @@ def test_without_git_the_night_runs_and_says_that_it_commits_nothing(workspace: 
     assert nightly(run=lambda: 0, say=said.append) == 0
     assert said == [
         "the results will not be committed: there is no git repository here; `git init` makes one",
-        "corpora.mine: pinned at 1 files, 1 bytes",
+        "corpora.mine: pinned at 1 file, 1 bytes",
     ]
     with pytest.raises(UserError, match="--push: there is no git repository"):
         nightly(run=lambda: 0, push="origin")

@@ -154,9 +154,9 @@ def test_new_files_of_a_glob(workspace: Workspace) -> None:
     assert brought(workspace, "notes") == {"a.txt": b"a"}  # the user's own files need no pin
     workspace.refresh()
     (folder / "b.txt").write_bytes(b"bb")
-    with pytest.raises(UserError, match=r"not those that sources.lock.yaml pins \(2 files, 3 bytes; pinned: 1 files"):
+    with pytest.raises(UserError, match=r"not those that sources.lock.yaml pins \(2 files, 3 bytes; pinned: 1 file,"):
         brought(workspace, "notes")
-    assert str(workspace.refresh()[0]) == "corpora.notes: 1 files, 1 bytes -> 2 files, 3 bytes"
+    assert str(workspace.refresh()[0]) == "corpora.notes: 1 file, 1 bytes -> 2 files, 3 bytes"
     assert brought(workspace, "notes") == {"a.txt": b"a", "b.txt": b"bb"}
     (folder / "b.txt").write_bytes(b"cc")
     assert workspace.refresh()[0].moved  # as many, as large
@@ -282,7 +282,7 @@ def test_the_command_tells_and_ends_with_its_code(workspace: Workspace, capsys: 
     workspace.corpus("old", kind="url", urls=["http://x/a.txt"], sha256=["0" * 64])
     assert command(("old", "plays"), dry_run=True) == 0
     assert capsys.readouterr().out == (
-        "corpora.plays: pinned at 1.0\ncorpora.old does not move: params.yaml pins it\n1 of 1 sources would move\n"
+        "corpora.plays: pinned at 1.0\ncorpora.old does not move: params.yaml pins it\n1 of 1 source would move\n"
     )
     with pytest.raises(UserError, match="there is no corpus or checkpoint 'plaus', did you mean 'plays'"):
         command(("plaus",), dry_run=True)

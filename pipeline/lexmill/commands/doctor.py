@@ -15,7 +15,7 @@ from pathlib import Path
 from lexmill import execution, params
 from lexmill.commands.check import LEAST_FREE
 from lexmill.diagnosis import checkpoints, leftovers
-from lexmill.diagnosis.finding import Finding
+from lexmill.diagnosis.finding import Finding, counted
 from lexmill.errors import EXIT_DONE, EXIT_USER, LexmillError, UserError
 from lexmill.execution import Execution
 from lexmill.runner.record import RunRecord, unfinished
@@ -132,7 +132,7 @@ def _tracking(root: Path, settings: Execution) -> Iterator[Finding]:
             send(params.load(root / "params.yaml"), settings, print, root)
 
         yield Finding(
-            f"{count} trainings or runs are not all in MLflow, which may show them as running",
+            f"{counted(count, 'record')} of trainings and runs wait for MLflow, which may show what died as running",
             "`lexmill sync` (or `lexmill doctor --fix`) sends the rest and ends those that died as killed",
             send_all,
         )
@@ -148,7 +148,7 @@ def _half_saved(root: Path) -> Iterator[Finding]:
                 shutil.rmtree(path)
 
         yield Finding(
-            f"{len(found)} half-saved checkpoints of dead trainings ({size / 1e6:,.1f} MB) under {root}",
+            f"{counted(len(found), 'half-saved checkpoint')} of dead trainings ({size / 1e6:,.1f} MB) under {root}",
             "`lexmill doctor --fix` removes them, and so does the training when it goes on",
             clear,
         )

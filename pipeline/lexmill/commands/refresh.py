@@ -31,7 +31,8 @@ def command(names: Sequence[str], *, dry_run: bool) -> int:
     if looks:
         would = "would move" if dry_run else "moved"
         print(
-            f"{moved} of {len(looks)} sources {would}" + (f"; {pins.FILE} is written" if moved and not dry_run else "")
+            f"{moved} of {len(looks)} source{'' if len(looks) == 1 else 's'} {would}"
+            + (f"; {pins.FILE} is written" if moved and not dry_run else "")
         )
     elif not names:
         print("no source moves: params.yaml pins each of them")

@@ -6,6 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 
+def counted(number: int, what: str) -> str:
+    """`1 checkpoint`, `2 checkpoints`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 @dataclass(frozen=True)
 class Finding:
     """A fault of the workspace.

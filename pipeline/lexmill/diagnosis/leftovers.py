@@ -19,7 +19,7 @@ from pathlib import Path
 from lexmill import layout, storage
 from lexmill.commands.servers import answers
 from lexmill.corpora.fetching.downloads import DownloadCache
-from lexmill.diagnosis.finding import Finding
+from lexmill.diagnosis.finding import Finding, counted
 from lexmill.runner.mending import mend_rwlock, stale_holders
 from lexmill.workspace import HOME
 
@@ -41,7 +41,7 @@ def half_written(root: Path) -> Iterator[Finding]:
             f" and {len(found) - 4} more" if found[4:] else ""
         )
         yield Finding(
-            f"{len(found)} half-written files or folders of dead processes ({size / 1e6:,.1f} MB): {shown}",
+            f"{counted(len(found), 'half-written path')} of dead processes ({size / 1e6:,.1f} MB): {shown}",
             "`lexmill doctor --fix` removes them",
             lambda: _remove(found),
         )

@@ -174,5 +174,5 @@ def shown(pin: Mapping[str, Any]) -> str:
     if "revision" in pin:
         return f"commit {str(pin['revision'])[:12]}"
     if "files" in pin:
-        return f"{pin['files']} files, {pin['bytes']:,} bytes"
+        return pins.files_text(pin)
     return f"sha256 {', '.join(str(sha256)[:12] for sha256 in pin['sha256'])}"

@@ -206,6 +206,11 @@ def files_pin(files: list[dict[str, Any]]) -> dict[str, Any]:
     return {"files": len(files), "bytes": sum(entry["bytes"] for entry in files), "sha256": fingerprint(named)}
 
 
+def files_text(pin: Mapping[str, Any]) -> str:
+    """`3 files, 1,024 bytes`."""
+    return f"{pin['files']} file{'' if pin['files'] == 1 else 's'}, {pin['bytes']:,} bytes"
+
+
 def check_files(files: list[dict[str, Any]], pin: Mapping[str, Any] | None) -> None:
     """Raise `UserError` where files that came are not those that were pinned."""
     if pin is None:
@@ -213,6 +218,6 @@ def check_files(files: list[dict[str, Any]], pin: Mapping[str, Any] | None) -> N
     found = files_pin(files)
     if found != dict(pin):
         raise UserError(
-            f"the files are not those that {FILE} pins ({found['files']} files, {found['bytes']:,} bytes; pinned:"
-            f" {pin['files']} files, {pin['bytes']:,} bytes); `lexmill refresh` takes them up, or put the old ones back"
+            f"the files are not those that {FILE} pins ({files_text(found)}; pinned: {files_text(pin)});"
+            " `lexmill refresh` takes them up, or put the old ones back"
         )
