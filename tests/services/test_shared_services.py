@@ -122,6 +122,8 @@ def test_who_has_no_password_is_refused(team: Team) -> None:
     # Artifacts go the same way; a page of another name (DNS rebinding) is refused though the password is right.
     assert started.status(f"{team.services.mlflow.url}/api/2.0/mlflow-artifacts/artifacts") == 401
     assert started.status(asks[0], team.member, {"Host": "elsewhere.example"}) == 403
+    # A probe of Kubernetes comes by the pod's own address.
+    assert started.status(f"{team.services.mlflow.url}/health", headers={"Host": "10.0.0.7:5000"}) == 200
     with pytest.raises(psycopg2.OperationalError, match="no password supplied"):
         psycopg2.connect(
             host=started.HOST, port=team.services.postgres.port, dbname="mlflow", user="mlflow", password=""
