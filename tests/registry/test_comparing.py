@@ -2,6 +2,10 @@
 
 import dataclasses
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,7 @@ from lexmill import layout, storage
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.evaluation.rows import read_rows, write_rows
 from lexmill.execution import Execution
-from lexmill.params import Guards, Params, Promotion
+from lexmill.params import Evaluation, Guards, Params, Promotion
 from lexmill.registry import comparing, decisions, package, trial
 from lexmill.registry.loader import load_package
 from lexmill.registry.publish import Outcome, publish_all
@@ -136,6 +140,34 @@ def test_two_packages_are_timed_for_real(params: Params, root: Path, monkeypatch
     assert all(0 < second < 60 for seconds in found.values() for second in seconds)
     (folder / "model" / "model.safetensors").unlink()
     assert trial.times(folder, folder, ["a"], {}, EXECUTION)["failed"] == "champion"
+
+
+def test_a_trial_ends_with_the_process_that_asked(tmp_path: Path) -> None:
+    request = tmp_path / "request"
+    os.mkfifo(request)  # it waits for what nobody writes
+    command = [sys.executable, "-m", "lexmill.registry.trial", str(request), str(tmp_path / "result")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        process.stdin.close()
+        assert process.wait(120) == 143
+
+
+def test_a_trial_is_ended_where_the_wait_for_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Interrupted(subprocess.Popen[bytes]):
+        def wait(self, timeout: float | None = None) -> int:
+            if not started:
+                started.append(self)
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        trial.score(tmp_path, tmp_path, Evaluation(), EXECUTION, tmp_path / "rows")
+    assert started[0].poll() == -signal.SIGKILL
 
 
 def _stands(params: Params, root: Path, quality: float, seed: int, train: str = "0") -> Outcome:

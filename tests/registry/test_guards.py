@@ -10,7 +10,7 @@ from lexmill.evaluation.bootstrap import Resampling
 from lexmill.params import Guards
 from lexmill.registry.guards import check_latency, check_size, check_slices, slices
 from lexmill.registry.promotion import Decision
-from lexmill.registry.trial import ROUNDS, interleaved
+from lexmill.registry.trial import MOST_ROUNDS, ROUNDS, interleaved
 
 from .conftest import rows_of
 
@@ -62,6 +62,17 @@ def test_median_and_slowest_answers_have_a_limit(old: list[float], new: list[flo
     assert [guard.name for guard in found] == ["median latency", "95th percentile latency"]
     assert "times (at most 1.5)" in found[0].words
     assert check_latency(Guards(latency=0), Path("a"), Path("b"), lambda *_: {}) == []
+
+
+def test_a_disturbance_that_does_not_come_again_holds_nothing_back() -> None:
+    runs = iter([{"champion": [1.0], "challenger": [9.0]}, {"champion": [1.0], "challenger": [1.1]}])
+    assert not any(guard.worse for guard in check_latency(Guards(), Path("a"), Path("b"), lambda *_: next(runs)))
+
+
+def test_quick_answers_are_timed_more_often() -> None:
+    counted: list[str] = []
+    interleaved(counted.append, counted.append, ["a"], lambda: 0.0)
+    assert len(counted) == 2 * (1 + MOST_ROUNDS)
 
 
 def test_a_model_that_does_not_answer_is_held_back_and_a_champion_that_does_not_holds_nothing_back() -> None:

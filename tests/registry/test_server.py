@@ -16,9 +16,10 @@ import pytest
 from lexmill.errors import RetryableError
 from lexmill.execution import Execution
 from lexmill.params import Params
-from lexmill.registry import lookup, package, use
+from lexmill.registry import champion, listing, lookup, package, use
 from lexmill.registry.loader import load_package
 from lexmill.registry.publish import publish_all
+from lexmill.tracking.store import opened
 
 from .conftest import make
 
@@ -85,11 +86,17 @@ def test_publish_promote_use_and_an_outage(
     assert publish(0.1, 1).startswith("en_de: version 2 stays beside the champion: worse: bleu")
     assert publish(0.9, 2).startswith("en_de: version 3 is the champion: better: bleu")
     assert publish(0.9, 2) == "en_de: already version 3 (champion)"
-    champion = load_package(here / "artifacts/packages/en_de").predict(["Good day"])
+    answer = load_package(here / "artifacts/packages/en_de").predict(["Good day"])
     assert capfd.readouterr().out == ""  # MLflow's own links
 
+    with opened(address, here) as client:
+        assert champion.rollback(client, "en_de", "") == champion.Move("en_de", "1", "3")
+        assert champion.promote(client, "en_de", "3", "by hand") == champion.Move("en_de", "3", "1")
+        assert [row["champion"] for row in listing.champions(client)] == ["3"]
+        assert [row["version"] for row in listing.versions(client, "en_de")] == ["3", "2", "1"]
+
     assert publish(0.5, 0) == "en_de: already version 1"
-    assert list(use.translate(["Good day"], None, params, execution, root=here)) == champion
+    assert list(use.translate(["Good day"], None, params, execution, root=here)) == answer
     assert lookup.champion(address, "nobody", here) is None
 
     _end(process)

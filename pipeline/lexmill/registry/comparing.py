@@ -225,13 +225,10 @@ def _by_package(champion: Found, challenger: Challenger) -> list[Guard]:
 def _texts(challenger: Challenger) -> list[str]:
     """Texts to be timed on: of the test split, spread over it; the package's examples where there is none here."""
     try:
-        records = list(
-            PreparedCorpus(challenger.root / layout.corpus(challenger.description["test_corpus"]["name"])).records(
-                "test"
-            )
-        )
+        corpus = PreparedCorpus(challenger.root / layout.corpus(challenger.description["test_corpus"]["name"]))
+        places = set(spread(corpus.count("test"), _TEXTS))
+        chosen = [record for i, record in enumerate(corpus.records("test")) if i in places]
     except (UserError, OSError):
-        records = []
-    chosen = [records[i] for i in spread(len(records), _TEXTS)]
+        chosen = []
     texts = [(record.get("source") or record.get("text") or "")[:_CHARACTERS] for record in chosen]
     return texts or challenger.description["example"]["input"] or ["a"]

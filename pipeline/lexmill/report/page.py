@@ -63,6 +63,7 @@ def render_decisions(rows: Sequence[Mapping[str, Any]], choices: params.Params) 
         experiment=choices.experiment,
         summary=f"Champions: {now}." if made else "No champion yet.",
         gain=choices.promotion.gain,
+        confidence=choices.evaluation.confidence,
         rows=rows,
     )
 
