@@ -158,3 +158,17 @@ def test_a_lease_is_one_of_threads_too(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert len(set(seen)) == 2
+
+
+def test_without_a_gpu_what_asks_for_cuda_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setenv("PATH", str(tmp_path))  # no nvidia-smi
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert leases.gpu_names() == ["0", "1"]
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    training = place_of("pretrain@x", Execution(accelerator="cuda"))
+    with (
+        pytest.raises(UserError, match="this machine has 0 to give; without GPUs choose accelerator cpu"),
+        leases.leased(training, tmp_path, pytest.fail),
+    ):
+        pass

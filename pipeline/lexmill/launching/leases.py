@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -31,7 +32,7 @@ def gpu_names() -> list[str]:
     by_index = dict(_installed_gpus())
     visible = os.environ.get(VISIBLE)
     if visible is None:
-        return list(by_index.values())
+        return list(by_index.values()) or _torchs_gpus()
     return [by_index.get(name.strip(), name.strip()) for name in visible.split(",") if name.strip()]
 
 
@@ -51,6 +52,15 @@ def _installed_gpus() -> Iterator[tuple[str, str]]:
     for line in told.splitlines():
         index, _, name = line.partition(",")
         yield index.strip(), name.strip()
+
+
+def _torchs_gpus() -> list[str]:
+    """The GPUs that torch sees, where there is no nvidia-smi to name them."""
+    if find_spec("torch") is None:
+        return []
+    import torch
+
+    return [str(index) for index in range(torch.cuda.device_count())]
 
 
 def core_names() -> list[str]:
@@ -90,7 +100,10 @@ def _names(kind: Kind, names: list[str], place: Place) -> list[str]:
     wanted = place.gpus if kind == "gpu" else place.cpus
     if len(names) < wanted:
         key = "gpus" if kind == "gpu" else "cpus"
-        raise UserError(f"{place.stage}: {key}: {wanted} are asked for, but this machine has {len(names)} to give")
+        hint = "; without GPUs choose accelerator cpu" if kind == "gpu" and not names else ""
+        raise UserError(
+            f"{place.stage}: {key}: {wanted} are asked for, but this machine has {len(names)} to give{hint}"
+        )
     return names
 
 
