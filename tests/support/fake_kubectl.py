@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
-import psutil
 
 FOLDER = Path(os.environ["KUBE_STATE"])
 JOBS, PODS, FAULT = FOLDER / "jobs", FOLDER / "pods", FOLDER / "fault"
@@ -32,6 +29,20 @@ process = subprocess.Popen(command)
 about.write_text(json.dumps({"pid": process.pid}))
 code = process.wait()
 about.write_text(json.dumps({"pid": process.pid, "code": code if code >= 0 else 128 - code}))
+"""
+
+# How a kubelet ends a pod.
+END = """
+import sys
+import psutil
+try:
+    process = psutil.Process(int(sys.argv[1]))
+    process.terminate()
+    process.wait(float(sys.argv[2]))
+except psutil.TimeoutExpired:
+    process.kill()
+except psutil.NoSuchProcess:
+    sys.exit()  # it has just ended
 """
 
 
@@ -111,15 +122,9 @@ def delete(name: str) -> None:
     grace = json.loads(path.read_text())["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
     path.unlink()
     pod = pod_of(name)
-    if pod is None or "code" in pod or os.fork():
-        return
-    process = psutil.Process(pod["pid"])
-    process.send_signal(signal.SIGTERM)
-    deadline = time.monotonic() + grace
-    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
-        time.sleep(0.1)
-    if process.is_running():
-        process.kill()
+    if pod is not None and "code" not in pod:
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        subprocess.Popen([sys.executable, "-c", END, str(pod["pid"]), str(grace)], start_new_session=True, **quiet)
 
 
 def main() -> None:

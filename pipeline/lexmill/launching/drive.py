@@ -125,7 +125,10 @@ def run_elsewhere(place: Place, command: Sequence[str], execution: Execution) ->
             last = _follow(launcher, job, stream, execution.poll_seconds)
         except BaseException:
             folder.cancelled.touch()
-            launcher.cancel(job)
+            try:
+                launcher.cancel(job)
+            except LexmillError as error:
+                progress.say(f"{error}; the job ends by itself when it sees that it is cancelled")
             _follow(launcher, job, stream, 0.5, until=time.monotonic() + _CANCEL_SECONDS)
             raise
     folder.close()
