@@ -26,6 +26,7 @@ from lexmill.progress import bar, say, speak_utf8
 from lexmill.quiet import quieten
 from lexmill.stages.entry import outcome, terminate
 from lexmill.strict import nearest
+from lexmill.tracking.links import base_url
 from lexmill.workspace import only_one
 
 _Number = TypeVar("_Number", int, float)
@@ -107,6 +108,7 @@ def _run(options: argparse.Namespace) -> None:
         from flows.pipeline import run_now  # a few seconds, while the server starts
 
         wait()
+        _tell_page()
         run_now(_parameters(options))
 
 
@@ -119,8 +121,16 @@ def _serve(options: argparse.Namespace) -> None:
 
         schedule = when(timetable)
         wait()
+        _tell_page()
         say(f"scheduled {timetable.words}; Ctrl-C ends the schedule")
         serve(schedule, _parameters(options), root)
+
+
+def _tell_page() -> None:
+    """Where the run can be watched and cancelled; a server's API lies under its page."""
+    api = servers.configured_prefect()
+    if api is not None:
+        say(f"the Prefect page: {base_url(api).removesuffix('/api')}")
 
 
 def _changed(options: argparse.Namespace) -> None:
