@@ -51,7 +51,7 @@ def model_of(client: MlflowClient, name: str) -> RegisteredModel:
     except MlflowException as error:
         if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
             raise
-        known = [model.name for model in client.search_registered_models()]
+        known = [model.name for model in client.search_registered_models(max_results=1000)]
         there = nearest(name, known) if known else "; it holds none yet"
         raise UserError(f"the registry has no model '{name}'{there}") from None
 

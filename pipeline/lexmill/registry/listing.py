@@ -18,7 +18,7 @@ _FIGURES = ("bits_per_byte", "perplexity", "accuracy", "bleu")  # the first that
 def champions(client: MlflowClient) -> list[dict[str, str]]:
     """One row a registered model: its champion, since when and why, and how many versions there are."""
     rows = []
-    for model in sorted(client.search_registered_models(), key=lambda model: str(model.name)):
+    for model in sorted(client.search_registered_models(max_results=1000), key=lambda model: str(model.name)):
         versions = alias.versions_of(client, model.name)
         holder = next((v for v in versions if str(v.version) == str(model.aliases.get(CHAMPION))), None)
         rows.append(

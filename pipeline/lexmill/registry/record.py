@@ -23,7 +23,7 @@ from lexmill.registry.kinds import KINDS
 from lexmill.registry.lookup import FINGERPRINT, KIND
 from lexmill.registry.reproduce import KEPT, SCRIPT, Recipe
 from lexmill.tracking import points
-from lexmill.tracking.finding import make
+from lexmill.tracking.finding import make, model_tags
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -161,7 +161,7 @@ def _made_from(description: Mapping[str, Any], root: Path) -> dict[str, str]:
         "lexmill.stage": f"{KINDS[description['kind']].trained_by}@{description['name']}",
         "lexmill.test_corpus": description["test_corpus"]["name"],
         "lexmill.test_sha256": description["test_corpus"]["sha256"],
-        "mlflow.source.name": "lexmill publish",
+        **model_tags(description["name"]),
     }
     if config.get("tokenizer_fingerprint"):
         tags["lexmill.tokenizer"] = config["tokenizer_fingerprint"]

@@ -115,6 +115,7 @@ def load(name: str, version: str | None, execution: Execution) -> tuple[PyFuncMo
         from lexmill.registry import champion as alias
 
         known = [str(one.version) for one in alias.versions_of(client, alias.model_of(client, name).name)]
+        version = None if version is None else version.removeprefix("v")
         if version is None:
             found = lookup.client_champion(client, name)
             if found is None:
