@@ -7,13 +7,16 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
+from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
 
 import psutil
 import pytest
 
+from lexmill.commands import servers
 from lexmill.commands.servers import serving
 from lexmill.errors import RetryableError
 
@@ -59,3 +62,30 @@ def test_a_server_that_ends_while_starting_is_told_by_its_log(tmp_path: Path) ->
         serving("calendar", ("calendar", "--no-such"), 1, health="/", environment={}, root=tmp_path) as server,
     ):
         server.wait()
+
+
+def test_two_that_start_at_once_take_two_ports() -> None:
+    """A server binds its port seconds after it was chosen."""
+    wanted = servers.free_port()
+    with servers.own_port(wanted) as first, servers.own_port(wanted) as second:
+        assert first == wanted
+        assert second != first
+    with servers.own_port(wanted) as again:
+        assert again == wanted
+
+
+def test_a_server_that_ended_is_not_up_because_another_answers(tmp_path: Path) -> None:
+    other = HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler)
+    thread = threading.Thread(target=other.serve_forever, daemon=True)
+    thread.start()
+    try:
+        (tmp_path / "log").write_text("address already in use\n")
+        ended = subprocess.Popen([sys.executable, "-c", ""])
+        ended.wait()
+        url = f"http://127.0.0.1:{other.server_port}"
+        with pytest.raises(RetryableError, match="address already in use"):
+            servers.Server("mlflow", url, url, ended, tmp_path / "log").wait(5)
+    finally:
+        other.shutdown()
+        other.server_close()
+        thread.join()

@@ -129,7 +129,7 @@ class Browser:
         """What can be read on the page."""
         return str(self.run("document.body ? document.body.innerText : ''") or "")
 
-    def wait(self, *words: str, seconds: float = 120.0) -> str:
+    def wait(self, *words: str, seconds: float = 300.0) -> str:
         """The page's text once all the words can be read on it."""
         deadline = time.monotonic() + seconds
         while True:

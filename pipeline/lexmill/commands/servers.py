@@ -8,12 +8,14 @@ one SQLite file block each other ("database is locked").
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -48,6 +50,24 @@ def free_port(preferred: int = 0) -> int:
                 continue
             return int(probe.getsockname()[1])
     raise RetryableError(f"no free port on {HOST}")
+
+
+@contextmanager
+def own_port(preferred: int) -> Iterator[int]:
+    """A port for a server that takes seconds to bind it, held meanwhile against others of ours that start now.
+
+    The preferred one, unless somebody has it already.
+    """
+    port = free_port(preferred)
+    while True:
+        with open(Path(tempfile.gettempdir()) / f"lexmill-{os.getuid()}-port-{port}.lock", "ab") as stream:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                port = free_port()
+                continue
+            yield port
+            return
 
 
 def answers(address: str) -> bool:
@@ -90,7 +110,8 @@ class Server:
             RetryableError: it ended, or did not answer in time; with the end of its log.
         """
         deadline = time.monotonic() + seconds
-        while not answers(self.health):
+        # Another server may answer at the port of one that could not have it.
+        while self.process.poll() is not None or not answers(self.health):
             ended = self.process.poll() is not None
             if ended or time.monotonic() > deadline:
                 lines = self.log.read_text(encoding="utf-8", errors="replace").strip().split("\n")[-8:]
@@ -219,7 +240,10 @@ def _prefect_file(root: Path) -> Path:
 @contextmanager
 def serving_prefect(root: Path, port: int | None = None) -> Iterator[Server]:
     """A Prefect server on this workspace's database; others find it by `running_prefect`."""
-    port = free_port(PREFECT_PORT) if port is None else port
+    if port is None:
+        with own_port(PREFECT_PORT) as own, serving_prefect(root, own) as server:
+            yield server
+        return
     environment = {
         "PREFECT_HOME": str(prefect_home(root)),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -238,7 +262,10 @@ def serving_prefect(root: Path, port: int | None = None) -> Iterator[Server]:
 @contextmanager
 def serving_mlflow(store: str, root: Path, port: int | None = None) -> Iterator[Server]:
     """An MLflow server on a store, `sqlite:///...` with an absolute path."""
-    port = free_port(MLFLOW_PORT) if port is None else port
+    if port is None:
+        with own_port(MLFLOW_PORT) as own, serving_mlflow(store, root, own) as server:
+            yield server
+        return
     environment = {
         # Seven job processes of 240 MB each serve features that nothing here uses.
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
