@@ -40,6 +40,10 @@ COMMANDS = {
     "export",
     "schedule",
     "sync",
+    "promote",
+    "rollback",
+    "champions",
+    "serve",
     "ui",
 }
 
