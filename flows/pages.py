@@ -19,7 +19,7 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact, cr
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 
-from lexmill.commands.run_pages import graph_markdown, mlflow_links, slug, stage_counts, stage_rows
+from lexmill.commands.run_pages import decision_rows, graph_markdown, mlflow_links, slug, stage_counts, stage_rows
 from lexmill.errors import LexmillError
 from lexmill.progress import line_text
 from lexmill.registry import decisions
@@ -58,7 +58,9 @@ def show_results(text: str) -> None:
 def show_decisions(root: Path) -> None:
     """Which versions became champion and why, the newest first."""
     if rows := decisions.rows(root):
-        create_table_artifact(rows, key="decisions", description="Which versions became champion, and why")
+        create_table_artifact(
+            decision_rows(rows), key="decisions", description="Which versions became champion, and why"
+        )
 
 
 def show_links(root: Path) -> None:

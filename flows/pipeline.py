@@ -35,9 +35,10 @@ from flows import pages
 from flows.approval import Asking
 from flows.cancelling import CancelWatch
 from lexmill.commands import nightly as night
-from lexmill.commands.run import finish, open_run
+from lexmill.commands.run import finish, open_run, preflight
 from lexmill.errors import EXIT_DONE, EXIT_RETRY, LexmillError, Terminated
 from lexmill.progress import line_text, say
+from lexmill.registry import decisions
 from lexmill.runner.session import Session
 from lexmill.runner.supervised import Outcome
 
@@ -122,6 +123,7 @@ def pipeline(
                 return _run(session, Asking(session, approval_hours * 3600) if approve else None)
 
         try:
+            preflight()
             state = _night(stages, branch, push) if nightly else stages()
         except TerminationSignal:
             if not watch.struck:
@@ -164,8 +166,9 @@ def _run(session: Session, asking: Asking | None) -> State[None] | None:
     session.end()
     if session.code != EXIT_DONE:
         raise RunFailed(session)
+    before = decisions.rows(session.root)
     text = finish(session.root, session.display, approve=asking)
-    if not session.plan.todo:
+    if not session.plan.todo and decisions.rows(session.root) == before:
         said = f"{session.plan.unchanged} stages unchanged, nothing to run"
         pages.show_skipped(said)
         return Completed(name="Skipped", message=said)

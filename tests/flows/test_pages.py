@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -10,8 +11,9 @@ import httpx
 import pytest
 
 from flows import pages
-from lexmill.commands.run_pages import graph_markdown, proposal_markdown, slug, stage_counts, stage_rows
+from lexmill.commands.run_pages import decision_rows, graph_markdown, proposal_markdown, slug, stage_counts, stage_rows
 from lexmill.evaluation.significance import Comparison
+from lexmill.registry import decisions
 from lexmill.registry.promotion import Decision
 from lexmill.registry.publish import Proposal
 from lexmill.runner.graph import Plan, Stage
@@ -71,6 +73,26 @@ def test_a_proposal_shows_its_figures() -> None:
     assert "| version 3 (new) | 2.250 |" in text
     assert "| difference | -0.250 [-0.300, -0.200] |" in text
     assert "better: by far." in text
+
+
+def test_decisions_fit_on_a_page(tmp_path: Path) -> None:
+    found = Comparison("bits_per_byte", 2.25123, 2.5, -0.24877, -0.3, -0.2, 0.02, 0.00123, 30, "scene")
+    about = {"kind": "language_model", "run_id": "r", "approved": None}
+    first = Decision(True, "the first version")
+    decisions.keep(tmp_path, name="gpt", version="1", decision=first, champion_version=None, **about)
+    better = Decision(True, "better: by far", found, 0.0004, 0.8, 0.1)
+    decisions.keep(tmp_path, name="gpt", version="2", decision=better, champion_version="1", **about)
+    rows = decision_rows(decisions.rows(tmp_path))
+    assert {row["version"]: row["difference"] for row in rows} == {"1": "", "2": "-0.249 [-0.300, -0.200]"}
+    (row,) = (row for row in rows if row["version"] == "2")
+    assert [row[key] for key in ("against", "challenger", "champion", "p", "level", "reason")] == [
+        "1",
+        "2.251",
+        "2.500",
+        "0.0012",
+        "0.0004",
+        "better: by far",
+    ]
 
 
 @pytest.mark.parametrize(

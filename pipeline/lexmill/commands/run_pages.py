@@ -90,6 +90,31 @@ def graph_markdown(plan: Plan, outcomes: Mapping[str, Outcome]) -> str:
     return f"```\n{text}\n```\n"
 
 
+def decision_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The table of decisions as it fits on a page: figures rounded, the difference with its interval in one cell."""
+    shown = []
+    for row in rows:
+        told = {key: _short(row[key]) for key in ("challenger", "champion", "difference", "low", "high")}
+        between = f"{told['difference']} [{told['low']}, {told['high']}]" if told["difference"] else ""
+        shown.append(
+            {
+                "decided": row["decided"][:16].replace("T", " "),
+                **{key: row[key] for key in ("model", "version", "against", "outcome", "metric")},
+                **{key: told[key] for key in ("challenger", "champion")},
+                "difference": between,
+                "p": "" if row["p_value"] is None else f"{row['p_value']:.2g}",
+                "level": "" if row["level"] is None else f"{row['level']:.2g}",
+                "reason": row["reason"],
+            }
+        )
+    return shown
+
+
+def _short(value: Any) -> str:
+    """A figure as people read it; one that is not finite is a text already, one that is not there is empty."""
+    return "" if value is None else value if isinstance(value, str) else figure(value)
+
+
 def proposal_sentence(proposal: Proposal) -> str:
     """What is asked, in one sentence."""
     return f"May version {proposal.version} of {proposal.name} replace version {proposal.champion_version} as champion?"
@@ -126,10 +151,11 @@ def mlflow_links(root: Path) -> list[Link]:
     Raises:
         RetryableError, UserError: the tracking store cannot be asked.
     """
-    choices, uri = params.load(root / "params.yaml"), execution.load_execution(root).tracking_uri
+    choices, settings = params.load(root / "params.yaml"), execution.load_execution(root)
+    uri = settings.tracking_uri
     folders = {name: root / layout.package(name) for name in choices.model_names}
     packages = {name: package.read(folder) for name, folder in folders.items() if folder.is_dir()}
-    if not packages:
+    if not packages or not settings.publish:
         return []
     with opened(uri, root) as client:
         experiment = client.get_experiment_by_name(choices.experiment)
