@@ -185,9 +185,16 @@ def run_lock(what: str | None = None, root: Path = Path(), wait_seconds: float =
                 f"this workspace is in use by {_describe(_read_holder(stream))}; wait for it or end it, then try again"
             )
         token = uuid.uuid4().hex
-        what = what or " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+        what = what or _command_line()
         _write_holder(stream, what, token)
         yield RunLock(stream, token, what)
+
+
+def _command_line() -> str:
+    """What was typed, as people know it: `python -m` shows the path of a file instead."""
+    program = Path(sys.argv[0])
+    known = {"lexmill/cli.py": "lexmill", "flows/pipeline.py": "python -m flows.pipeline"}
+    return " ".join([known.get("/".join(program.parts[-2:]), program.name), *sys.argv[1:]])
 
 
 def held_by(root: Path = Path()) -> str | None:

@@ -100,6 +100,7 @@ def test_runs_that_fail_are_killed_and_end_well(root: Path) -> None:
     client = client_of(root)
     (made,) = client.search_runs(["1"], "tags.`lexmill.stage` = 'make@x'")
     assert made.data.metrics["lines"] == 3
+    assert {record.what for record in records(root)} == {"lexmill run"}
     assert [record.parent_run_id is not None for record in records(root)] == [True] * 3
     sent = runs.RunCursor.read(records(root)[-1].path, records(root)[-1].token)
     assert sent.stages["make@x"] == made.info.run_id  # unchanged: linked, not logged again

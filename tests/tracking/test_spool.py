@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from pathlib import Path
@@ -17,7 +18,7 @@ from lexmill.errors import LexmillError, RetryableError
 from lexmill.runner.graph import Plan, Stage
 from lexmill.runner.record import RunRecord
 from lexmill.runner.supervised import Outcome
-from lexmill.tracking import points, runs, spool, store
+from lexmill.tracking import points, runs, spool, store, view
 from lexmill.tracking.finding import find
 from lexmill.tracking.spool import Sending
 from lexmill.workspace import TOKEN_VARIABLE
@@ -162,6 +163,19 @@ def test_a_run_is_a_parent_and_what_ran_are_its_children(root: Path, monkeypatch
     assert gpt.data.metrics["train/train_loss"] == 1.5
     assert inputs_of(gpt) == [("artifacts/in-pretrain", "0" * 32 + ".dir")]
     assert (runs.read(runs.files(root)[0]) or {})["parent_run_id"] == parent.info.run_id
+
+
+def test_the_page_of_the_experiment_opens_with_the_models_alone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow's page folds what has a parent, unless another order than that by time is asked for."""
+    spool_of(root, "t", monkeypatch)
+    send(root)
+    state = json.loads(view.state())
+    client = client_of(root)
+    entry = client.get_experiment_by_name("t")
+    assert entry is not None
+    shown = client.search_runs([entry.experiment_id], state["searchFilter"], order_by=[f"{state['orderByKey']} DESC"])
+    assert [run.info.run_name for run in shown] == ["gpt"]
+    assert state["orderByKey"] not in ("", "attributes.start_time")
 
 
 def test_what_was_not_done_again_is_linked_to_what_made_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

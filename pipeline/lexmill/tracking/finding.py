@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 PARENT = "mlflow.parentRunId"
+MODEL = "lexmill.model"
+SOURCE = "mlflow.source.name"
 _REPEATS, _TIMEOUT, _LONGEST_SECONDS = "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_HTTP_REQUEST_TIMEOUT", 20
+
+
+def model_tags(name: str) -> dict[str, str]:
+    """Tags of each run that holds a model: by them the experiment's page shows those, and no stages between them."""
+    return {MODEL: name, SOURCE: "lexmill"}
 
 
 def find(client: MlflowClient, experiment_id: str, tags: Mapping[str, str]) -> Run | None:

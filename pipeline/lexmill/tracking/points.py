@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexmill import storage
-from lexmill.tracking.finding import find, make
+from lexmill.tracking.finding import find, make, model_tags
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -242,7 +242,8 @@ class Delivery:
             return None
 
     def _create(self, head: Line) -> Run:
-        return make(self._client, self._experiment_id, self._name, head["time"], {TRAINING: head["training"]})
+        tags = {TRAINING: head["training"], **model_tags(self._name)}
+        return make(self._client, self._experiment_id, self._name, head["time"], tags)
 
     # ---------------------------------------------------------------- the lines
 

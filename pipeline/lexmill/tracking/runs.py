@@ -343,7 +343,7 @@ class RunDelivery:
 
     def _note(self) -> str:
         """The run for people, as Markdown: a line a stage that was begun, with a link to its page."""
-        lines = [f"`{self._record['what']}`", "", "| stage | state | seconds | |", "|---|---|---|---|"]
+        lines = [f"`{self._record['what']}`", "", "| stage | state | seconds | why |", "|---|---|---|---|"]
         for stage in self._record["stages"]:
             run_id = self._cursor.stages.get(stage["name"])
             shown = stage["name"]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from lexmill import storage
 from lexmill.tracking import view
+from lexmill.tracking.finding import PARENT, model_tags
 from lexmill.tracking.points import MOST_POINTS, PREFIXES
 from lexmill.tracking.store import experiment_id, locked, opened, sqlite_path
 
@@ -28,7 +29,6 @@ SEARCH = "lexmill.search"
 TRIAL = "lexmill.search_trial"
 STATE = "lexmill.search_state"
 VALID_LOSS = "valid_loss"
-_PARENT = "mlflow.parentRunId"
 _NOTE = "mlflow.note.content"
 _STATUS = {"complete": "FINISHED", "pruned": "FINISHED", "failed": "FAILED"}
 
@@ -69,7 +69,7 @@ def _parent(client: MlflowClient, experiment: str, search: dict[str, Any], start
     found = _run(client, experiment, f"tags.`{SEARCH}` = '{search['identity']}' and attributes.run_name = '{name}'")
     if found is not None:
         return str(found.info.run_id)
-    tags = {SEARCH: search["identity"]}
+    tags = {SEARCH: search["identity"], **model_tags(search["model"])}
     made = client.create_run(experiment, start_time=started, tags=tags, run_name=name)
     from mlflow.entities import Param
 
@@ -91,7 +91,8 @@ def _run_of(client: MlflowClient, experiment: str, parent: str, search: dict[str
     which = f"tags.`{SEARCH}` = '{search['identity']}' and tags.`{TRIAL}` = '{number}'"
     run = _run(client, experiment, which)
     if run is None:
-        tags = {SEARCH: search["identity"], TRIAL: str(number), STATE: trial["state"], _PARENT: parent}
+        tags = {SEARCH: search["identity"], TRIAL: str(number), STATE: trial["state"], PARENT: parent}
+        tags |= model_tags(search["model"])
         name = f"{search['model']} {number}"
         run = client.create_run(experiment, start_time=trial["started"], tags=tags, run_name=name)
     return str(run.info.run_id)

@@ -1,4 +1,7 @@
-"""How an experiment's page opens: with the test figures beside the runs. MLflow alone shows names and times.
+"""How an experiment's page opens: with the models, the newest first, and their test figures beside them.
+
+MLflow alone shows names and times of all runs, and folds what has a parent: of a pipeline's run the models could not be
+seen. Only the order by time folds. Here it is by the source, which all models share, and then by time.
 
 MLflow's page reads a shared view from a tag of the experiment, which an address asks for by its key. It holds the state
 of the page in full: what is left out would be undefined there. Of an address without the key it takes nothing.
@@ -9,6 +12,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from lexmill.tracking.finding import MODEL, SOURCE
 from lexmill.tracking.links import VIEW
 
 if TYPE_CHECKING:
@@ -19,10 +23,10 @@ TAG = f"mlflow.sharedViewState.{VIEW}"
 
 
 def state() -> str:
-    """The page as it opens: all runs, the newest first, in a table with the figures; as the tag's value."""
+    """The page as it opens, as the tag's value."""
     searched: dict[str, Any] = {
-        "searchFilter": "",
-        "orderByKey": "attributes.start_time",
+        "searchFilter": f"tags.`{MODEL}` != ''",
+        "orderByKey": f"tags.`{SOURCE}`",
         "orderByAsc": False,
         "startTime": "ALL",
         "lifecycleFilter": "Active",
