@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import secrets
 import signal
 import sys
 import tempfile
@@ -229,6 +230,9 @@ def _dask(count: int, address: str) -> Iterator[Any]:
 @contextmanager
 def _ray(count: int, address: str) -> Iterator[Callable[[], int]]:
     """The cluster at an address, or one on this machine for the length of the block; gives what counts its cores."""
+    if not address:
+        # Ray would write a token into the user's home; this one is for this cluster alone.
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     import ray
 
     with ExitStack() as stack:
@@ -243,7 +247,10 @@ def _ray(count: int, address: str) -> Iterator[Callable[[], int]]:
         try:
             ray.init(**options)
         except ConnectionError as error:
-            raise RetryableError(f"the Ray cluster at {address} does not answer: {error}") from None
+            raise RetryableError(
+                f"the Ray cluster at {address} did not let us in ({error}); does it run, and is RAY_AUTH_MODE set here"
+                " as it is there?"
+            ) from None
         stack.callback(ray.shutdown)
         yield lambda: max(1, int(ray.cluster_resources().get("CPU", 1)))
 

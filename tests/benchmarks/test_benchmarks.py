@@ -12,7 +12,19 @@ import pytest
 from torch import Tensor
 
 from benchmarks import __main__ as command
-from benchmarks import beam, encode, engine, generate, noop, tinyshakespeare, training, training_sides, watching
+from benchmarks import (
+    beam,
+    encode,
+    engine,
+    generate,
+    noop,
+    prefect,
+    shards,
+    tinyshakespeare,
+    training,
+    training_sides,
+    watching,
+)
 from benchmarks.measure import Comparison, child, in_turn, machine, machine_text, table
 from lexmill.data.shards import TokenShards
 from lexmill.params import GPTShape, TransformerShape
@@ -20,9 +32,11 @@ from lexmill.params import GPTShape, TransformerShape
 WORK = training_sides.Work(1, 2, 16, 16, 30, rows=4, micro_rows=2, steps=4)
 TINY: dict[str, Callable[[], list[Comparison]]] = {
     "noop": lambda: noop.compare(1, stages=3),
+    "prefect": lambda: prefect.compare(1, stages=4),
     "engine": lambda: engine.compare(1, engine.Size(1, 16, 16, 64, 64, steps=5)),
     "training": lambda: training.compare(1, WORK, curve=0),
     "encode": lambda: encode.compare(1, megabytes=0.1),
+    "shards": lambda: shards.compare(1, megabytes=0.1),
     "beam": lambda: beam.compare(2, 3, 6, TransformerShape(1, 1, 2, 16, 32, dropout=0.0)),
     "generate": lambda: generate.compare(1, GPTShape(2, 2, 16, 24), 64, prompt=5, new=12),
     "watching": lambda: watching.compare(1, engine.Size(1, 16, 16, 64, 64, steps=7), block=2),
@@ -33,7 +47,9 @@ def test_every_benchmark_is_tried() -> None:
     assert list(TINY) == list(command.BENCHMARKS)
 
 
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.e2e if name in ("prefect", "shards") else ()) for name in TINY]
+)
 def test_a_benchmark_gives_both_sides(name: str) -> None:
     comparisons = TINY[name]()
     assert comparisons
