@@ -96,7 +96,7 @@ def main() -> None:
             elif options.cancel is not None:
                 _cancel(client, options.cancel)
             else:
-                _follow(client, _submit(options.pool, json.loads(sys.stdin.readline())))
+                _follow(client, _submit(client, options.pool, json.loads(sys.stdin.readline())))
 
     code, message = outcome(work)
     if code != EXIT_DONE:
@@ -127,8 +127,9 @@ class _told:
             raise RetryableError(f"Prefect does not answer ({type(error).__name__})") from None
 
 
-def _submit(pool: str, given: dict[str, Any]) -> UUID:
+def _submit(client: SyncPrefectClient, pool: str, given: dict[str, Any]) -> UUID:
     """Start a run in the pool; a deployment of that name is made or brought up to date first."""
+    client.read_work_pool(pool)
     here = Path(__file__).resolve().parent.parent
     source: Any = run_stage.from_source(source=str(here), entrypoint="flows/stage.py:run_stage")
     source.to_deployment(name=pool, work_pool_name=pool).apply()

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lexmill.errors import EXIT_RETRY, LexmillError, RetryableError, UserError
+from lexmill.errors import EXIT_RETRY, EXIT_USER, LexmillError, RetryableError, UserError
 from lexmill.launching.drive import Look
 from lexmill.launching.job import JobFolder
 from lexmill.launching.place import Place
@@ -116,8 +116,10 @@ class WorkPoolLauncher:
         return told
 
     def _fault(self, told: dict[str, Any]) -> LexmillError:
-        text = str(told.get("fault") or "launcher prefect: `python -m flows.stage` does not start here")
-        return RetryableError(text) if told.get("code") == EXIT_RETRY else UserError(text)
+        if "fault" not in told:
+            return LexmillError("launcher prefect: `python -m flows.stage` does not start in this folder")
+        kinds = {EXIT_RETRY: RetryableError, EXIT_USER: UserError}
+        return kinds.get(told.get("code", 0), LexmillError)(str(told["fault"]))
 
 
 def _spoken(lines: Any) -> Iterator[dict[str, Any]]:
