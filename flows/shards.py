@@ -1,11 +1,12 @@
 """Pieces of a data stage as mapped tasks of a Prefect flow: in processes here, on a Dask or on a Ray cluster.
 
-    python -m flows.shards prefect|dask|ray COUNT ADDRESS NAME      (a stage starts it, see `lexmill.workers.cluster`)
+    python -m flows.shards prefect|dask|ray COUNT ADDRESS NAME FOLDER
 
-Pieces come in by standard input and outcomes go out by standard output, JSON, a line each. A piece is a task, mapped a
-few at a time, so that neither the flow nor the cluster holds a whole corpus of them; one that ends with "try again"
-(75) is tried again by Prefect. Where no address is given the cluster is this process's own, and ends with it. When the
-input closes before its end was told, the stage is gone: what is under way is of no use and ends at once.
+A stage starts it (`lexmill.workers.cluster`). Pieces come in by standard input and outcomes go out by standard
+output, JSON, a line each. A piece is a task, mapped a few at a time, so that neither the flow nor the cluster holds a
+whole corpus of them; one that ends with "try again" (75) is tried again by Prefect. Where no address is given the
+cluster is this process's own, and ends with it. When the input closes before its end was told, the stage is gone:
+what is under way is of no use and ends at once.
 Identity: none here. Cost: a few seconds to start (15 more where no Prefect server runs), a tenth of a second a piece.
 """
 
@@ -15,6 +16,7 @@ import json
 import os
 import queue
 import secrets
+import shutil
 import signal
 import sys
 import tempfile
@@ -92,7 +94,7 @@ def _end_at_once() -> None:
 
 def main() -> None:
     """Read the command line and serve one stage."""
-    kind, count, address, name = sys.argv[1:]
+    kind, count, address, name, folder = sys.argv[1:]
     # Only outcomes go to the stage: what libraries print goes where errors go.
     sink = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
@@ -105,7 +107,9 @@ def main() -> None:
         sink.flush()
 
     given = Input(sys.stdin)
+    tempfile.tempdir = folder
     code, message = outcome(lambda: _serve(kind, int(count), address, name, given=given, tell=tell))
+    shutil.rmtree(folder, ignore_errors=True)
     if code != EXIT_DONE and message:
         try:
             tell({"code": code, "told": [message], "fatal": True})
@@ -209,7 +213,7 @@ def _dask(count: int, address: str) -> Iterator[Any]:
 
     with ExitStack() as stack:
         if not address:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lexmill-dask-"))
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dask-"))
             stack.enter_context(dask.config.set({"temporary-directory": folder}))
             cluster = distributed.LocalCluster(
                 n_workers=count,
@@ -240,8 +244,7 @@ def _ray(count: int, address: str) -> Iterator[Callable[[], int]]:
         if address:
             options["address"] = address
         else:
-            # A short path: it holds sockets.
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lexmill-ray-", ignore_cleanup_errors=True))
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True))
             options |= {"num_cpus": count, "include_dashboard": False, "_temp_dir": folder}
             options |= {"_node_ip_address": "127.0.0.1", "object_store_memory": _OBJECT_STORE_BYTES}
         try:

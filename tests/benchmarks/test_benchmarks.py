@@ -56,7 +56,10 @@ def test_a_benchmark_gives_both_sides(name: str) -> None:
     for one in comparisons:
         assert one.benchmark == name
         assert len(one.ours[1]) == len(one.peer[1]) == (2 if name == "beam" else 1)
-        assert all(math.isfinite(value) and value > 0 for value in [*one.ours[1], *one.peer[1], one.ratio])
+        values = [*one.ours[1], *one.peer[1], one.ratio]
+        assert all(map(math.isfinite, values))
+        # A difference of two times may be below nothing on a busy machine.
+        assert min(values) > 0 or (name, one.what) == ("prefect", "a stage")
         assert one.ours[0] != one.peer[0]
     assert table(comparisons).count("\n") == len(comparisons) + 1
 

@@ -199,8 +199,15 @@ with Cluster("slow", DataWorkers(workers="dask"), 2, 1) as workers:
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_stage_that_is_ended_leaves_no_process_behind(tmp_path: Path, server: str, number: int) -> None:
+@pytest.mark.parametrize(
+    ("who", "number"), [("stage", signal.SIGKILL), ("stage", signal.SIGTERM), ("child", signal.SIGKILL)]
+)
+def test_a_stage_that_is_ended_leaves_nothing_behind(
+    tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch, who: str, number: int
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     stage = subprocess.Popen([sys.executable, "-c", STAGE, str(tmp_path)], cwd=PROJECT)
     try:
         deadline = time.monotonic() + 200
@@ -211,9 +218,11 @@ def test_a_stage_that_is_ended_leaves_no_process_behind(tmp_path: Path, server: 
         processes = psutil.Process(stage.pid).children(recursive=True)
         assert len(processes) >= 3
     finally:
-        stage.send_signal(number)
+        ended = psutil.Process(stage.pid) if who == "stage" else psutil.Process(stage.pid).children()[0]
+        ended.send_signal(number)
     stage.wait(100)
     assert not psutil.wait_procs(processes, timeout=60)[1]
+    assert not list(temporary.glob("lexmill-*"))
 
 
 @contextmanager

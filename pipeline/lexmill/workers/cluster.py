@@ -8,10 +8,13 @@ output, in order. When the input closes, the child's work is over, whatever beca
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -45,7 +48,10 @@ class Cluster:
             raise UserError("there is no folder flows/ here, which runs Prefect; run this in the project's folder")
         if data.address:
             _knock(data)
+        # For the cluster's own files; a short path, since it holds sockets. Whoever of the two lives longer removes it.
+        self._folder = tempfile.TemporaryDirectory(prefix="lexmill-workers-", ignore_cleanup_errors=True)
         command = [sys.executable, "-m", "flows.shards", data.workers, str(count), data.address, stage]
+        command.append(self._folder.name)
         # In a session of its own: Ctrl-C reaches this process, which then closes the child's input.
         self._child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8", start_new_session=True
@@ -58,10 +64,9 @@ class Cluster:
         if kind is None:
             self._send({})
         self._close()
-        try:
+        with suppress(subprocess.TimeoutExpired):  # all that was asked for is here, or of no use
             self._child.wait(_END_SECONDS)
-        finally:
-            self._kill()
+        self._kill()
 
     def _send(self, message: Plain) -> None:
         assert self._child.stdin is not None
@@ -80,16 +85,17 @@ class Cluster:
             return  # it has ended before
 
     def _kill(self) -> None:
+        """End what is left of the child's session, in which its cluster stays even when the child itself is killed."""
         import psutil
 
-        if self._child.poll() is None:
-            below = psutil.Process(self._child.pid).children(recursive=True)
-            for process in (*below, self._child):
-                try:
+        for process in psutil.process_iter():
+            try:
+                if os.getsid(process.pid) == self._child.pid:
                     process.kill()
-                except psutil.NoSuchProcess:
-                    continue
-            self._child.wait()
+            except (psutil.NoSuchProcess, ProcessLookupError):
+                continue
+        self._child.wait()
+        self._folder.cleanup()
 
     def _outcome(self) -> Plain:
         """The next line of the child.
