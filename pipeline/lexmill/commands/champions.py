@@ -6,15 +6,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lexmill import execution, params
 from lexmill.errors import UserError
 from lexmill.tracking.store import opened, sqlite_path
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
-
     from lexmill.registry.champion import Move
 
 
@@ -67,7 +65,7 @@ def champions(name: str | None) -> None:
 
 
 @contextmanager
-def _registry() -> Iterator[tuple[MlflowClient, Path]]:
+def _registry() -> Iterator[tuple[Any, Path]]:
     """The registry that exists already, while nobody else publishes to it."""
     from lexmill.registry.deciding import only_one
 
