@@ -177,3 +177,30 @@ def test_an_experiment_run_composes_and_runs_only_what_is_new(
     by_dvc = (root / "params.yaml").read_bytes()
     copy.lexmill("compose", *choices)
     assert (root / "params.yaml").read_bytes() == by_dvc
+
+
+def test_a_run_in_a_worktree_publishes_into_the_same_registry(project: Project, tmp_path: Path) -> None:
+    """Beside a run that holds the workspace, with other params; the workspace itself stays as it is."""
+    import shutil
+
+    from lexmill import workspace
+
+    root = tmp_path / "a project"
+    shutil.copytree(project.root, root, symlinks=True)
+    copy = Project(root, {})
+    copy.git("add", "-A")
+    copy.git("commit", "-q", "--allow-empty", "-m", "results")
+    params = yaml.safe_load((root / "params.yaml").read_text())
+    params["translators"]["en_de"]["beam"]["beam_size"] = 3
+    (root / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    lock = (root / "dvc.lock").read_bytes()
+    with workspace.run_lock("another run", root):
+        said = copy.run("-m", "lexmill.cli", "run", "--worktree", "wide", "--params").stderr
+    assert "evaluate_translator@en_de: done" in said
+    assert "train_translator" not in said, "the shared cache has it"
+    assert "on the branch run/wide" in said
+    versions = "from mlflow import MlflowClient as C; print(*(v.version for v in C(%r).search_model_versions(%r)))"
+    found = copy.run("-c", versions % (f"sqlite:///{root}/mlflow.db", "name = 'en_de'")).stdout.split()
+    assert sorted(found) == ["1", "2"]
+    assert not (root / ".lexmill" / "worktrees" / "wide" / "mlflow.db").exists()
+    assert (root / "dvc.lock").read_bytes() == lock
