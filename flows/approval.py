@@ -62,7 +62,9 @@ class Asking:
             proposal_markdown(proposal), key=f"approval-{slug(proposal.name)}", description=proposal_sentence(proposal)
         )
         _pause(flow_run, key, proposal, self._seconds + _SPARE_SECONDS)
-        said = f"{proposal_sentence(proposal)} Resume the run (the menu at the top right) on the Prefect page to answer."
+        said = (
+            f"{proposal_sentence(proposal)} Resume the run (the menu at the top right) on the Prefect page to answer."
+        )
         get_run_logger().warning("%s", said)
         self._session.display.note(said)
         answer = self._wait(flow_run, key)

@@ -58,6 +58,8 @@ class Workspace:
             "CI": "1",
             "PYTHONPATH": str(PROJECT),
             "PREFECT_HOME": str(root / "prefect-home"),
+            "PREFECT_RUNNER_POLL_FREQUENCY": "1",  # seconds, for 10
+            "PREFECT_WORKER_QUERY_SECONDS": "1",
             **{name: str(root.parent / name) for name in ("DVC_SITE_CACHE_DIR", "DVC_GLOBAL_CONFIG_DIR")},
         }
         subprocess.run(["git", "init", "-q"], cwd=root, check=True)
