@@ -10,13 +10,12 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
 
 from lexmill import progress
 from lexmill.errors import EXIT_DONE, EXIT_TERMINATED, LexmillError, RetryableError
 from lexmill.execution import Execution
 from lexmill.launching.job import PATIENCE_VARIABLE, VARIABLE, JobFolder, signs_of_life
+from lexmill.launching.launcher import Launcher, Look
 from lexmill.launching.place import Place
 
 _STREAM_SECONDS = 0.2
@@ -24,45 +23,6 @@ _PATIENCE_HERE = 15.0
 _CANCEL_SECONDS = 25.0  # whoever ends us waits for thirty
 _ORPHAN_SECONDS = 120.0
 _QUIET_LOOKS = 20  # looks without an answer before it is told
-
-
-@dataclass(frozen=True)
-class Look:
-    """What a launcher says of a job.
-
-    Attributes:
-        state: whether it waits for its turn, runs, or has ended for good.
-        told: the cluster's own words for it.
-        failure: how it ended where the stage itself left no word; None where nothing is known.
-    """
-
-    state: Literal["waiting", "running", "ended"]
-    told: str
-    failure: LexmillError | None = None
-
-
-class Launcher(Protocol):
-    """What starts a stage elsewhere. A job's name is the launcher's own."""
-
-    name: str
-
-    def submit(self, place: Place, command: Sequence[str], folder: JobFolder, environment: dict[str, str]) -> str:
-        """Start the stage's command; gives the job's name there.
-
-        Raises:
-            UserError: the cluster refuses it.
-            RetryableError: the cluster does not answer.
-        """
-
-    def look(self, job: str) -> Look:
-        """How the job stands.
-
-        Raises:
-            RetryableError: the cluster does not answer.
-        """
-
-    def cancel(self, job: str) -> None:
-        """End it in order; nothing where it has ended."""
 
 
 class JobEnded(LexmillError):

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from lexmill.errors import LexmillError, RetryableError, UserError
-from lexmill.launching.drive import Look
 from lexmill.launching.job import VARIABLE, JobFolder
+from lexmill.launching.launcher import Look
 from lexmill.launching.place import Place
 from lexmill.launching.settings import Kubernetes
 from lexmill.params import read_yaml

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lexmill.errors import LexmillError, RetryableError, Terminated, UserError
-from lexmill.launching.drive import Look
 from lexmill.launching.job import JobFolder
+from lexmill.launching.launcher import Look
 from lexmill.launching.place import Place
 from lexmill.launching.settings import Slurm
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from lexmill.errors import LexmillError
-from lexmill.launching.drive import Look
 from lexmill.launching.job import JobFolder
+from lexmill.launching.launcher import Look
 from lexmill.launching.place import Place
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from lexmill.errors import EXIT_RETRY, EXIT_USER, LexmillError, RetryableError, UserError
-from lexmill.launching.drive import Look
 from lexmill.launching.job import JobFolder
+from lexmill.launching.launcher import Look
 from lexmill.launching.place import Place
 
 _SECONDS = 120
