@@ -44,7 +44,7 @@ repro: $(STAMP) ## run every stage on real text through the Prefect flow, then s
 run: $(STAMP) ## the same without Prefect
 	@"$(BIN)/lexmill" run
 
-test: lint unit e2e services ## lint, type check, unit tests, the whole DAG on small made packages, real services
+test: lint unit e2e ## lint, type check, unit tests, the whole DAG on small made packages, real services
 
 lint: $(STAMP)
 	@"$(BIN)/ruff" check .
@@ -55,13 +55,15 @@ lint: $(STAMP)
 unit: $(STAMP)
 	@OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist loadfile -m "not e2e and not services and not torture"
 
-e2e: $(STAMP)
-	@"$(BIN)/python" -m pytest -q -m "e2e and not services and not torture"
-
 # What a machine lacks is not tested there, and said; continuous integration installs it all and accepts no gap.
-services: $(STAMP) ## tests against a real PostgreSQL, Slurm and browser
-	@"$(BIN)/python" -m tests.services.missing || [ -z "$${CI:-}" ]
+e2e: $(STAMP) missing
+	@"$(BIN)/python" -m pytest -q -n 2 --dist loadfile -m "(e2e or services) and not torture"
+
+services: $(STAMP) missing ## only the tests against a real PostgreSQL, Slurm and browser
 	@"$(BIN)/python" -m pytest -q -m "services and not torture"
+
+missing: $(STAMP)
+	@"$(BIN)/python" -m tests.services.missing || [ -z "$${CI:-}" ]
 
 # Apart from the lock file: large programs that only check the files of infra/, built for Linux on x86-64.
 tools: $(VENV)/tools/.installed ## the programs that check infra/, into .venv/tools
