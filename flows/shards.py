@@ -32,7 +32,7 @@ from typing import Any, TextIO
 from urllib.parse import urlsplit
 
 from lexmill.commands.servers import answers
-from lexmill.errors import EXIT_BUG, EXIT_DONE, EXIT_RETRY, EXIT_USER, RetryableError, Terminated, UserError
+from lexmill.errors import EXIT_BUG, EXIT_DONE, EXIT_RETRY, EXIT_USER, RetryableError, UserError
 from lexmill.progress import say, speak_utf8
 from lexmill.quiet import quieten
 from lexmill.stages.entry import outcome, terminate
@@ -306,8 +306,6 @@ def _mapped(task: Any, request: Plain, size: Callable[[], int]) -> Iterator[Plai
 def _outcome(future: Any) -> Plain:
     try:
         found = future.result(raise_on_failure=False)
-    except Terminated:
-        raise
     except Exception as error:  # the runner's own: the task has no state to tell it
         found = error
     if isinstance(found, dict):

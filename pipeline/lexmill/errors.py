@@ -92,3 +92,9 @@ class Terminated(LexmillError):
     """Stopped by SIGTERM before the work was done."""
 
     exit_code = EXIT_TERMINATED
+
+
+class SignalledToEnd(BaseException):
+    """SIGTERM, raised in the main thread wherever it is: no `except` for faults of the work may take it for one."""
+
+    exit_code = EXIT_TERMINATED

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lexmill import workspace
-from lexmill.errors import EXIT_RETRY, RetryableError, Terminated
+from lexmill.errors import EXIT_RETRY, RetryableError, SignalledToEnd, Terminated
 from lexmill.launching.settings import Duration
 
 GRACE_SECONDS = 30.0
@@ -52,7 +52,7 @@ def deadline(seconds: float, stage: str) -> Iterator[None]:
     )
     try:
         yield
-    except Terminated:
+    except (Terminated, SignalledToEnd):
         if time.monotonic() - begun >= seconds:
             raise RetryableError(sentence(seconds)) from None
         raise

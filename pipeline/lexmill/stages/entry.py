@@ -3,9 +3,9 @@
     python -m lexmill.stages.NAME KEY        (report, the one stage without items: no KEY)
 
 Before the stage works, all faults of params.yaml and of the execution settings are told at once. A `LexmillError` ends
-it with its exit code and its sentences alone; Ctrl-C gives 130; SIGTERM gives 143 (it raises `Terminated` in the main
-thread unless the stage installs a handler of its own); anything else is our bug: a traceback and 1. DVC turns every
-code into 255, so the code is also left in .lexmill/status/ under the stage's address.
+it with its exit code and its sentences alone; Ctrl-C gives 130; SIGTERM gives 143 (it raises `SignalledToEnd` in the
+main thread unless the stage installs a handler of its own); anything else is our bug: a traceback and 1. DVC turns
+every code into 255, so the code is also left in .lexmill/status/ under the stage's address.
 
 A stage runs where the execution settings say (`lexmill.launching`): here, with GPUs and cores of its own if it is to
 have them and no longer than its time; or elsewhere, and then this process submits it, streams its log, waits, and ends
@@ -37,7 +37,7 @@ from lexmill.errors import (
     EXIT_RETRY,
     EXIT_TERMINATED,
     LexmillError,
-    Terminated,
+    SignalledToEnd,
     UserError,
     UserErrors,
     machine_fault,
@@ -157,6 +157,8 @@ def outcome(work: Callable[[], None]) -> tuple[int, str]:
         return error.exit_code, str(error)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED, "interrupted"
+    except SignalledToEnd:
+        return EXIT_TERMINATED, "terminated"
     except SystemExit as error:
         return _system_exit(error)
     except OSError as error:
@@ -227,10 +229,10 @@ def _is_first_rank() -> bool:
 
 
 def terminate(_signal: int, _frame: FrameType | None) -> None:
-    """A handler of SIGTERM that raises `Terminated` in the main thread."""
+    """A handler of SIGTERM that raises `SignalledToEnd` in the main thread."""
     # Once only: a second SIGTERM must not break what cleans up after the first.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise Terminated("terminated")
+    raise SignalledToEnd
 
 
 def _say(message: str) -> None:
