@@ -113,3 +113,24 @@ def test_no_key_is_accepted_and_unused(root: Any) -> None:
     read = {node.attr for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     tags = {"kind", "format", "name"}  # they choose the dataclass
     assert {f"{cls}.{name}" for cls, name in keys(root) if name not in read | tags} == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("autolog", "with a logger it makes two runs of one training"),
+        ("MLFlowLogger", "it falls back to a file store that MLflow refuses, and an outage ends the training"),
+        ("estimated_stepping_batches", "the loader's state is then silently not restored"),
+        ("code_paths", "what the registry holds would be run"),
+    ],
+)
+def test_what_breaks_quietly_is_not_used(name: str, why: str) -> None:
+    used = {
+        f"{module}:{node.lineno}"
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Name) and node.id == name)
+        or (isinstance(node, ast.Attribute) and node.attr == name)
+        or (isinstance(node, ast.keyword) and node.arg == name)
+    }
+    assert used == set(), why

@@ -209,3 +209,9 @@ def test_compose_names_each_file_of_conf_that_is_no_yaml(tmp_path: Path) -> None
     assert "shakespeare.yaml:2: not valid YAML" in told
     assert "linear.yaml: not UTF-8" in told
     assert "bpe_2k.yaml:2: 'kind' is given twice" in told
+
+
+def test_conf_looks_nothing_up_in_the_environment() -> None:
+    """Composing writes what it finds into params.yaml: a password that conf/ read would be committed."""
+    for path in sorted((ROOT / "conf").rglob("*.yaml")):
+        assert "${oc." not in path.read_text(encoding="utf-8"), path

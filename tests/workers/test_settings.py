@@ -45,7 +45,7 @@ def test_what_cannot_work(data: dict[str, Any], said: str) -> None:
 
 def test_a_missing_part_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "find_spec", lambda name: None)
-    assert faults_of(workers="ray") == ["data.workers: ray needs prefect_ray: pip install 'lexmill[cluster]'"]
+    assert faults_of(workers="ray") == ["data.workers: ray needs prefect_ray: pip install -e '.[cluster]'"]
 
 
 def test_who_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

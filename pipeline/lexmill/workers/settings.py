@@ -36,7 +36,7 @@ class DataWorkers:
             found.append(f"address: '{self.address}' is not of the form host:port, such as tcp://10.0.0.1:8786")
         part = _PARTS.get(self.workers)
         if part and find_spec(part) is None:
-            found.append(f"workers: {self.workers} needs {part}: pip install 'lexmill[cluster]'")
+            found.append(f"workers: {self.workers} needs {part}: pip install -e '.[cluster]'")
         return found
 
     @property
