@@ -34,6 +34,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows import pages
 from flows.approval import Asking
 from flows.cancelling import CancelWatch
+from flows.lost import noted
 from lexmill.commands import nightly as night
 from lexmill.commands.run import finish, open_run, preflight
 from lexmill.errors import EXIT_DONE, EXIT_RETRY, LexmillError, Terminated
@@ -113,14 +114,16 @@ def pipeline(
     """
     context = FlowRunContext.get()
     assert context is not None
-    assert context.flow_run is not None
-    with CancelWatch(context.flow_run.id) as watch:
+    flow_run = context.flow_run
+    assert flow_run is not None
+    with CancelWatch(flow_run.id) as watch:
 
         def stages() -> State[None] | None:
             # Signals stay Prefect's: a run that its runner cancels gets an exception here, which ends the tree below.
             with open_run(targets or (), jobs, door="flow", handle_signals=False) as session:
                 watch.over(session)
-                return _run(session, Asking(session, approval_hours * 3600) if approve else None)
+                with noted(session.root, flow_run.id):
+                    return _run(session, Asking(session, approval_hours * 3600) if approve else None)
 
         try:
             preflight()

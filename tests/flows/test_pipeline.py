@@ -131,11 +131,18 @@ def test_a_second_run_is_told_who_holds_the_workspace_and_a_killed_one_leaves_it
         assert "this workspace is in use by" in output
         assert f"(process {process.pid} on" in output
         assert "Traceback" not in output
+        dead = last_run(workspace)
+        assert dead["state"]["type"] == "RUNNING"
         process.kill()
     wait_for(lambda: not psutil.pid_exists(stage), "the stage outlives its run")
     workspace.stage("slow", "echo 1 > slow.out")
     code, output = workspace.run()
     assert code == 0, output
+    (closed,) = workspace.ask("flow_runs", flow_runs={"id": {"any_": [dead["id"]]}})
+    assert closed["state"]["type"] == "CRASHED"
+    assert "its process died" in closed["state"]["message"]
+    assert last_run(workspace)["state"]["type"] == "COMPLETED"
+    assert not (workspace.root / ".lexmill" / "flow_run.json").exists()
 
 
 def test_prefect_keeps_no_deadline() -> None:
