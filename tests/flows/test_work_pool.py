@@ -37,13 +37,13 @@ def project(tmp_path_factory: pytest.TempPathFactory, prefect_url: str) -> Itera
         yield made
 
 
-def place(project: SmallProject, steps: int = 8, pool: str = "stages") -> None:
+def place(project: SmallProject, steps: int = 8, pool: str = "stages", **entry: Any) -> None:
     project.write_params(steps=steps)
     project.write_execution(
         checkpoint_seconds=0,
         poll_seconds=0.2,
         orphan_time="5 seconds",
-        stages={"pretrain": {"launcher": "prefect"}},
+        stages={"pretrain": {"launcher": "prefect", **entry}},
         work_pool=pool,
     )
 
@@ -71,6 +71,13 @@ def test_a_stop_cancels_the_run_after_it_has_saved(project: SmallProject) -> Non
     assert "Traceback" not in said
     (status,) = (project.root / ".lexmill" / "jobs").rglob("status.json")
     assert json.loads(status.read_text())["code"] == 143
+
+
+def test_a_stage_over_its_time_is_ended_by_its_worker_and_may_be_tried_again(project: SmallProject) -> None:
+    place(project, steps=100_000, time="6 seconds")
+    said = project.run(*STAGE, code=75)
+    assert "6 s" in said
+    assert "Traceback" not in said
 
 
 def test_no_such_pool_and_no_server_are_sentences(project: SmallProject) -> None:

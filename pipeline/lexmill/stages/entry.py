@@ -117,9 +117,12 @@ def _placed(main: Callable[[], None], command: list[str], stage: str, first: boo
         _set_threads(place, settings)
         # A cluster has given its job GPUs, and torchrun's processes have those of the process that started it.
         here = place.launcher == "local"
+        # A Prefect worker gives nothing by itself, and ends nothing.
+        by_worker = job is not None and place.launcher == "prefect"
         if job is None or place.elsewhere:
-            stack.enter_context(leases.leased(place, settings.lease_root, progress.say, gpus=not place.elsewhere))
-        if job is None:
+            gpus = by_worker or not place.elsewhere
+            stack.enter_context(leases.leased(place, settings.lease_root, progress.say, gpus=gpus))
+        if job is None or by_worker:
             stack.enter_context(deadline(place.seconds, stage))
         if job is None and not here:
             run_elsewhere(place, command, settings)
