@@ -32,13 +32,15 @@ def changed_files(params: Params, root: Path) -> dict[str, str]:
 
 def changed_since_pinned(params: Params, root: Path) -> list[str]:
     """What the user changed in files that are pinned, a sentence a corpus."""
-    from lexmill.corpora.fetching.files import present_pin
-
     entries, found = pins.read(root)["corpora"], []
     for name, source in _own_files(params):
         pin = pins.pin_of(source, entries.get(name))
         reason = pin and _difference(source, root, root / layout.source(name) / "manifest.json")
-        if reason and present_pin(source, root) != pin:
+        if not reason:
+            continue
+        from lexmill.corpora.fetching.files import present_pin  # a tenth of a second, and seldom needed
+
+        if present_pin(source, root) != pin:
             found.append(f"corpora.{name}: {reason} since it was pinned; `lexmill refresh {name}` takes it up")
     return found
 
