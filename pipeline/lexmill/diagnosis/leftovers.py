@@ -10,13 +10,13 @@ import contextlib
 import os
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 from lexmill import layout, storage
+from lexmill.checkout import git
 from lexmill.commands.servers import answers
 from lexmill.corpora.fetching.downloads import DownloadCache
 from lexmill.diagnosis.finding import Finding, counted
@@ -147,7 +147,7 @@ def servers(root: Path) -> Iterator[Finding]:
 def worktrees(root: Path) -> Iterator[Finding]:
     """Worktrees that git knows and whose folders are gone."""
     gone, current = [], ""
-    for line in _git(root, "worktree", "list", "--porcelain").split("\n"):
+    for line in (git(root, "worktree", "list", "--porcelain") or "").split("\n"):
         if line.startswith("worktree "):
             current = line.removeprefix("worktree ")
         elif line.startswith("prunable"):
@@ -155,7 +155,7 @@ def worktrees(root: Path) -> Iterator[Finding]:
     if gone:
 
         def prune() -> None:
-            _git(root, "worktree", "prune")
+            git(root, "worktree", "prune")
 
         yield Finding(
             f"git knows worktrees whose folders are gone: {', '.join(gone)}",
@@ -167,18 +167,3 @@ def worktrees(root: Path) -> Iterator[Finding]:
 def kept_worktrees(root: Path) -> list[Path]:
     """The worktrees that `lexmill run --worktree` made."""
     return sorted(path.parent.parent for path in (root / HOME / "worktrees").glob(f"*/{HOME}/worktree.json"))
-
-
-def _git(root: Path, *arguments: str) -> str:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(root), *arguments],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-            timeout=60,
-        )
-    except OSError:
-        return ""
-    return done.stdout if done.returncode == 0 else ""
