@@ -87,8 +87,18 @@ def read(path: Path) -> Any:
 
 
 @pytest.mark.usefixtures("workspace")
-def test_the_planted_word_is_learned_and_measured() -> None:
+def test_the_planted_word_is_learned_and_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LEXMILL_PROGRESS", "records")
     finetune.main("sentiment")
+    # What it counts are texts, on the bar as in the points.
+    bar = [line for line in capsys.readouterr().err.split("\n") if "finetune-sentiment" in line and "valid" in line]
+    assert "texts/s" in bar[-1]
+    assert "tok" not in bar[-1]
+    points = Path(".lexmill/metrics/finetune-sentiment.jsonl").read_text(encoding="utf-8")
+    assert '"texts_per_second"' in points
+    assert "tokens_per_second" not in points
     trained = read(layout.metrics("finetune", "sentiment"))
     assert trained["valid_accuracy"] > 0.95
     assert trained["steps"] == 120

@@ -67,14 +67,14 @@ def test_what_is_unknown_is_said_to_be(tmp_path: Path) -> None:
     with Watch("pretrain-tiny", Meter(clock=clock), folder=tmp_path) as watch:
         watch.start(0, "tiny-1")
         step(watch, clock, 1)
-        assert watch.shown() == {"tok/s": "100"}
+        assert watch.shown() == {"tokens/s": "100"}
     (point,) = read(tmp_path, "live")
     assert point["flops_per_second"] == point["utilisation"] == "unknown"
     with watch_of(tmp_path, clock, peak=2000.0) as watch:
         assert watch.shown() == {}
         watch.start(0, "tiny-1")
         step(watch, clock, 1)
-        assert watch.shown() == {"tok/s": "100", "use": "50%"}
+        assert watch.shown() == {"tokens/s": "100", "use": "50%"}
 
 
 def test_a_day_has_some_thousand_points(tmp_path: Path) -> None:

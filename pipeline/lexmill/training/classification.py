@@ -26,6 +26,8 @@ class ClassificationTask(Task):
         train, valid: the batches of both splits.
     """
 
+    counted = "texts"
+
     def __init__(self, module: nn.Module, train: ClassificationBatches, valid: ClassificationBatches) -> None:
         self.module, self.train, self.valid = module, train, valid
 

@@ -97,6 +97,7 @@ def produce(
         sampler=sampler,
         sample_every=execution.sample_every,
         system_seconds=execution.system_metrics_seconds,
+        counted=task.counted,
     )
     with watch:
         result = engine.fit(task, settings, execution, name=run, identity=trajectory, watch=watch)

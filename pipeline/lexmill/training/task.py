@@ -28,11 +28,13 @@ class Task(ABC):
         module: the network that is trained, on the CPU, with its initial weights.
         metric: the name in `validation_metrics` that decides which weights are best.
         higher_is_better: whether more of it is better.
+        counted: what a target of the loss is, for the speed: "tokens", "texts".
     """
 
     module: nn.Module
     metric: str = "valid_loss"
     higher_is_better: bool = False
+    counted: str = "tokens"
 
     @abstractmethod
     def batch(self, step: int, rank: int, world: int) -> Arrays:

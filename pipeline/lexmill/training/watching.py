@@ -75,6 +75,7 @@ class Watch:
         sampler: makes the samples; None: there are none.
         sample_every: steps between samples; 0: never.
         system_seconds: between two looks at the machine; 0: never.
+        counted: what the meter counts (`Task.counted`): names the speed.
         now: the time of day, in seconds since 1970.
     """
 
@@ -88,11 +89,13 @@ class Watch:
         sampler: Sampler | None = None,
         sample_every: int = 0,
         system_seconds: float = 0.0,
+        counted: str = "tokens",
         now: Clock = time.time,
     ) -> None:
         self.run, self.path = run, folder / f"{run}.jsonl"
         self.meter = Meter() if meter is None else meter
         self._sender, self._sampler, self._sample_every, self._now = sender, sampler, sample_every, now
+        self._counted = counted
         self._on = self._sending = False
         self._step = 0
         self._skipped: int | None = None
@@ -189,12 +192,12 @@ class Watch:
         return self.meter.aside()
 
     def shown(self) -> dict[str, Any]:
-        """What a bar shows beside the loss: tokens a second, and the utilisation where it is known."""
+        """What a bar shows beside the loss: tokens (or texts) a second, and the utilisation where it is known."""
         if not self._on:
             return {}
         rate = self.meter.recent()
         utilisation = self.meter.utilisation(rate)
-        return {"tok/s": f"{rate:,.0f}", **({} if utilisation is None else {"use": f"{utilisation:.0%}"})}
+        return {f"{self._counted}/s": f"{rate:,.0f}", **({} if utilisation is None else {"use": f"{utilisation:.0%}"})}
 
     # ---------------------------------------------------------------- the other side
 
@@ -233,8 +236,8 @@ class Watch:
         point: dict[str, Any] = {"step": self._step, **self._newest, "skipped": self._skipped}
         if self._loss_count:
             point["train_loss"] = self._loss_sum / self._loss_count
-        point["tokens_per_second"] = rate
-        point["tokens_per_second_whole_run"] = self.meter.whole()
+        point[f"{self._counted}_per_second"] = rate
+        point[f"{self._counted}_per_second_whole_run"] = self.meter.whole()
         flops, utilisation = self.meter.flops(rate), self.meter.utilisation(rate)
         point["flops_per_second"] = UNKNOWN if flops is None else flops
         point["utilisation"] = UNKNOWN if utilisation is None else utilisation
