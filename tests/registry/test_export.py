@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,8 @@ LLAMA = {
     "norm_eps": 1e-4,
     "tie_embeddings": True,
 }
-# A process that has transformers and cannot have lexmill.
-FRESH = """
+# A process that has transformers and cannot have lexmill: it reads one folder after another.
+APART = """
 import json, sys
 from importlib.abc import MetaPathFinder
 
@@ -59,24 +60,62 @@ else:
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-folder, texts = sys.argv[1], json.loads(sys.argv[2])
-tokenizer = AutoTokenizer.from_pretrained(folder)
-model, told = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
-assert not any(told.values()), told
-ids = tokenizer(texts)["input_ids"]
-with torch.no_grad():
-    logits = [model(torch.tensor([row])).logits[0].tolist() for row in ids]
-name, eos = type(model).__name__, [tokenizer.eos_token_id, model.config.eos_token_id]
-print(json.dumps({"name": name, "ids": ids, "logits": logits, "eos": eos}))
+texts = json.loads(sys.argv[1])
+for line in sys.stdin:
+    folder = json.loads(line)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model, told = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(told.values()), told
+    ids = tokenizer(texts)["input_ids"]
+    with torch.no_grad():
+        logits = [model(torch.tensor([row])).logits[0].tolist() for row in ids]
+    name, eos = type(model).__name__, [tokenizer.eos_token_id, model.config.eos_token_id]
+    print("FOUND " + json.dumps({"name": name, "ids": ids, "logits": logits, "eos": eos}), flush=True)
 """
 
 
-def fresh(exported: Path) -> dict[str, Any]:
-    command = [sys.executable, "-c", FRESH, str(exported), json.dumps(TEXTS)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=exported)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+class Apart:
+    """That process, started when it is first asked, and again after a fault."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._log = folder, folder / "log"
+        self._process: subprocess.Popen[str] | None = None
+
+    def read(self, exported: Path) -> dict[str, Any]:
+        """The name of the class that reads a folder, and its ids and logits of TEXTS."""
+        if self._process is None:
+            with open(self._log, "w") as log:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", APART, json.dumps(TEXTS)],
+                    cwd=self._folder,
+                    text=True,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(str(exported)) + "\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith("FOUND "):
+                found: dict[str, Any] = json.loads(line.removeprefix("FOUND "))
+                return found
+        self.end()
+        raise AssertionError(self._log.read_text())
+
+    def end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apart]:
+    process = Apart(tmp_path_factory.mktemp("apart"))
+    yield process
+    process.end()
 
 
 def make(target: Path, family: str, shape: dict[str, Any]) -> Path:
@@ -102,12 +141,12 @@ def make(target: Path, family: str, shape: dict[str, Any]) -> Path:
         ("llama", LLAMA | {"tie_embeddings": False, "d_head": 6, "n_kv_head": 4}, "LlamaForCausalLM"),
     ],
 )
-def test_a_fresh_process_without_lexmill_gives_the_same(
-    tmp_path: Path, family: str, shape: dict[str, Any], theirs: str
+def test_a_process_without_lexmill_gives_the_same(
+    tmp_path: Path, apart: Apart, family: str, shape: dict[str, Any], theirs: str
 ) -> None:
     model = make(tmp_path / "model", family, shape)
     export(model, tmp_path / "export", "plays")
-    found = fresh(tmp_path / "export")
+    found = apart.read(tmp_path / "export")
     assert found["name"] == theirs
     _, module = folder.load(model)
     tokenizer = tokenizers.load(model / "tokenizer")
@@ -119,7 +158,7 @@ def test_a_fresh_process_without_lexmill_gives_the_same(
 
 
 @pytest.mark.parametrize("save_theirs", [save_gpt2, save_llama])
-def test_a_model_with_an_imported_tokenizer(tmp_path: Path, save_theirs: Any) -> None:
+def test_a_model_with_an_imported_tokenizer(tmp_path: Path, apart: Apart, save_theirs: Any) -> None:
     theirs = save_theirs(tmp_path / "theirs")
     model = tmp_path / "model"
     (model / "tokenizer").mkdir(parents=True)
@@ -131,7 +170,7 @@ def test_a_model_with_an_imported_tokenizer(tmp_path: Path, save_theirs: Any) ->
     module.load_state_dict(found.state, strict=False)
     folder.save(model, config, module)
     export(model, tmp_path / "export", "plays")
-    got = fresh(tmp_path / "export")
+    got = apart.read(tmp_path / "export")
     for text, ids, logits in zip(TEXTS, got["ids"], got["logits"], strict=True):
         assert ids == tokenizer.encode(text)
         with torch.no_grad():
@@ -195,11 +234,13 @@ def workspace(published: tuple[Path, list[str]], tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_registered_champion_is_exported_with_its_card(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_registered_champion_is_exported_with_its_card(
+    workspace: Path, apart: Apart, capsys: pytest.CaptureFixture[str]
+) -> None:
     export_model("gpt", workspace / "export", workspace)
     assert "the champion of 'gpt', version 1" in capsys.readouterr().out
     assert "# gpt" in (workspace / "export" / "README.md").read_text()
-    assert len(fresh(workspace / "export")["ids"]) == len(TEXTS)
+    assert len(apart.read(workspace / "export")["ids"]) == len(TEXTS)
 
 
 def test_this_projects_own_model_comes_first(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
