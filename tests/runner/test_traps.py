@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from lexmill import workspace
+from lexmill.errors import EXIT_RETRY, RetryableError
+from lexmill.runner import supervised
+from lexmill.runner.display import Display
+from lexmill.runner.session import open_session, run_all
 from tests.support.small_project import ROOT, SmallProject
 
 STAGES: dict[str, Any] = {
     name: stage.get("do", stage)
     for name, stage in yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"].items()
 }
+
+
+FREE = {key: value for key, value in os.environ.items() if key != workspace.TOKEN_VARIABLE}
 
 
 def entries(stage: dict[str, Any], kind: str) -> list[tuple[str, dict[str, Any]]]:
@@ -55,14 +67,78 @@ def test_bytecode_is_no_input_and_dvc_reports_to_nobody() -> None:
     assert "analytics = false" in (ROOT / ".dvc" / "config").read_text()
 
 
-def test_stages_side_by_side_wait_for_dvcs_lock(project: Any) -> None:
-    """Without --wait-for-lock before `repro` a fifth of them failed."""
+def test_stages_side_by_side_wait_for_dvcs_lock(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without --wait-for-lock a fifth of them failed; after `repro` DVC does not know it."""
+    commands: list[list[str]] = []
+
+    class Noting(subprocess.Popen[bytes]):
+        def __init__(self, command: list[str], *more: Any, **options: Any) -> None:
+            commands.append(command)
+            super().__init__(command, *more, **options)
+
+    monkeypatch.setattr(supervised.subprocess, "Popen", Noting)
     for number in range(6):
         project.stage(f"stage_{number}", f"write('{number}')")
     session = project.run(jobs=3)
     assert session.code == 0
     assert {outcome.state for outcome in session.outcomes.values()} == {"ran"}
     assert project.run().plan.todo == ()
+    ran = [command for command in commands if "repro" in command]
+    assert len(ran) == 6
+    assert all(command[command.index("dvc") + 1 :][:2] == ["--wait-for-lock", "repro"] for command in ran)
+
+
+def test_a_path_that_another_dvc_holds_is_worth_another_try(
+    project: Any, spawn: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """DVC waits for its lock, but not for a path: "is busy", and 255."""
+    project.stage("one", "write('1')")
+    holder = spawn([sys.executable, "-c", "import time; time.sleep(600)", "repro"])
+    held = project.root / ".dvc" / "tmp" / "rwlock"
+    held.parent.mkdir(exist_ok=True)
+    entry = {"pid": holder.pid, "cmd": "dvc repro"}
+    with open_session(root=project.root, display=Display()) as session:
+        held.write_text(json.dumps({"write": {str(project.root / "one.out"): entry}, "read": {}}))
+        run_all(session)
+    (outcome,) = session.outcomes.values()
+    assert (session.code, outcome.code, outcome.state) == (EXIT_RETRY, EXIT_RETRY, "failed"), outcome.message
+    assert "one.out' is busy" in outcome.message
+    with pytest.raises(RetryableError, match=r"another DVC process is at work here; .*one\.out' is busy"):
+        project.run()
+    holder.kill()
+    holder.wait()
+    assert project.run().code == 0
+
+
+def test_a_workspace_is_held_also_by_a_process_that_nobody_here_can_see(
+    tmp_path: Path, spawn: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """DVC's locks go by process id, which means nothing in another container; ours is the kernel's, on the file."""
+    hold = """
+import sys
+from lexmill import workspace
+with workspace.run_lock("a run in a container"):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+    other = spawn([sys.executable, "-c", hold], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=FREE)
+    assert other.stdout is not None
+    assert other.stdout.readline() == "held\n"
+    lock = tmp_path / workspace.HOME / "run.lock"
+    holder = json.loads(lock.read_text())
+    ended = spawn([sys.executable, "-c", ""])
+    ended.wait()
+    lock.write_text(json.dumps({**holder, "pid": ended.pid}))  # as its own namespace counts: here it is nobody's
+    told = rf"in use by .* \(process {ended.pid} on"
+    with pytest.raises(RetryableError, match=told), workspace.run_lock(root=tmp_path, wait_seconds=0):
+        pass
+    with pytest.raises(RetryableError, match=told), workspace.stage_guard("encode@x", tmp_path, wait_seconds=0):
+        pass
+    assert workspace.held_by(tmp_path) == holder["token"]
+    other.kill()
+    other.wait()
+    with workspace.run_lock(root=tmp_path):
+        pass
 
 
 @pytest.mark.e2e
