@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
+from lexmill import layout, params
 from lexmill.commands import check
 from lexmill.references import reference_faults
+from lexmill.storage import write_json
 from tests.stages.test_continued_pretraining import PARAMS, TUNED
+from tests.support.pretrained import save_gpt2
 
 MODEL = {"corpus": "notes", "train": "notes", "tokenizer": "own", "init_from": "conf/initialization/gpt2.yaml"}
 
@@ -83,3 +86,57 @@ def test_check_names_recipes_and_checkpoint_files_that_are_not_there(
         "params.yaml: language_models.m.init_from: there is no file 'conf/initialization/gpt3.yaml', did you mean"
         " 'conf/initialization/gpt2.yaml'?"
     )
+
+
+def shaped(**changes: Any) -> dict[str, Any]:
+    return TUNED | {"shape": TUNED["shape"] | changes}
+
+
+def faults_of(models: dict[str, Any]) -> list[str]:
+    Path("params.yaml").write_text(yaml.safe_dump({**PARAMS, "language_models": models}))
+    return [*check.gather([params.load]), *check.gather(check._file_checks())]
+
+
+def test_check_compares_the_shape_of_a_start_before_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that another entry trains is compared by params.yaml; the user's own files as they lie there."""
+    monkeypatch.chdir(tmp_path)
+    Path("rows.txt").write_text("a row\n")
+    save_gpt2(tmp_path / "gpt2")
+    again = {"init_from": "artifacts/models/tuned"}
+    # Another dropout and a shorter context are no other shape.
+    assert faults_of({"tuned": shaped(context=16), "again": shaped(context=8, dropout=0.5) | again}) == []
+
+    assert faults_of({"tuned": TUNED, "again": shaped(n_layer=3, context=64) | again}) == [
+        "params.yaml: language_models.again.init_from: artifacts/models/tuned has context 32, n_layer 2, this model has"
+        " context 64, n_layer 3; only dropout may differ, and context be shorter"
+    ]
+    llama = {"family": "llama", "shape": TUNED["shape"] | {"n_kv_head": 2, "d_ffn": 16}}
+    assert faults_of({"tuned": TUNED, "again": TUNED | llama | again}) == [
+        "params.yaml: language_models.again.init_from: artifacts/models/tuned has family gpt, this model has family"
+        " llama; the family must be the same"
+    ]
+    assert faults_of({"tuned": shaped(d_model=32)}) == [
+        "params.yaml: language_models.tuned.init_from: artifacts/checkpoints/tiny has d_head 8, d_model 16, this model"
+        " has d_head 16, d_model 32; only dropout may differ, and context be shorter"
+    ]
+
+
+def test_check_compares_the_shape_of_a_fetched_or_registered_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the folder that was brought, as long as it came from the source of today."""
+    monkeypatch.chdir(tmp_path)
+    Path("rows.txt").write_text("a row\n")
+    source = {"kind": "registered", "model": "base", "version": "3", "sha256": "0" * 64}
+    monkeypatch.setitem(PARAMS, "checkpoints", {"tiny": {"source": source}})
+    assert faults_of({"tuned": shaped(n_layer=3)}) == []  # nobody knows yet
+    folder = layout.checkpoint("tiny")
+    save_gpt2(folder)
+    write_json(folder / "manifest.json", {"files": [], "source": source})
+    assert faults_of({"tuned": TUNED}) == []
+    (fault,) = faults_of({"tuned": shaped(n_layer=3)})
+    assert "artifacts/checkpoints/tiny has n_layer 2, this model has n_layer 3;" in fault
+    write_json(folder / "manifest.json", {"files": [], "source": source | {"version": "2"}})
+    assert faults_of({"tuned": shaped(n_layer=3)}) == []  # another version will come

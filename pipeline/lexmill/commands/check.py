@@ -9,8 +9,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from lexmill import params
+from lexmill import layout, params
 from lexmill.commands.precision import advice
+from lexmill.commands.starts import check_start
 from lexmill.corpora.fetching import pins
 from lexmill.errors import LexmillError, RetryableError, UserError, UserErrors
 from lexmill.execution import Execution, load_execution
@@ -139,6 +140,11 @@ def _file_checks() -> list[Callable[[], object]]:
             lambda name=name, path=path: _recipe(name, path)
             for name, path in starts.items()
             if path.suffix in (".yaml", ".yml")
+        ),
+        *(
+            lambda name=name, path=path: check_start(choices, name, path)
+            for name, path in starts.items()
+            if path.parent == layout.checkpoint("")
         ),
     ]
 

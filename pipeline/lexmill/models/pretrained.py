@@ -60,24 +60,32 @@ def read(folder: str | Path) -> Pretrained:
         UserError: it holds no language model, or one that is not computed here; names the folder and the key.
     """
     folder = Path(folder)
+    family, shape, ours = read_shape(folder)
+    if ours:
+        return Pretrained(family, shape, int(model_folder.read_config(folder)["vocab_size"]), tensors(folder), True)
+    try:
+        state = mapping(family).read_state(shape, tensors(folder))
+    except UserError as error:
+        raise UserError(f"{error}", None if error.file else folder) from None
+    return Pretrained(family, shape, len(state["embedding.weight"]), state, False)
+
+
+def read_shape(folder: Path) -> tuple[str, dict[str, Any], bool]:
+    """Family, shape and whether the folder is one of lexmill, by its config.json alone; raises as `read`."""
     config = _config(folder)
     if "model_type" not in config:
         config = model_folder.read_config(folder)
         if config["kind"] != "language_model":
             raise UserError(f"a {config['kind']} is no language model", folder / CONFIG)
-        shape = {key: value for key, value in config["shape"].items() if key != "dropout"}
-        return Pretrained(config["family"], shape, int(config["vocab_size"]), tensors(folder), True)
+        return config["family"], {key: value for key, value in config["shape"].items() if key != "dropout"}, True
     family = MODEL_TYPES.get(config["model_type"])
     if family is None:
         known = ", ".join(MODEL_TYPES)
         raise UserError(f"model_type {config['model_type']!r} cannot be read; one of: {known}", folder / CONFIG)
-    names = mapping(family)
     try:
-        shape = names.read_shape(config)
-        state = names.read_state(shape, tensors(folder))
+        return family, mapping(family).read_shape(config), False
     except UserError as error:
         raise UserError(f"{error}", None if error.file else folder) from None
-    return Pretrained(family, shape, len(state["embedding.weight"]), state, False)
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lexmill.errors import UserError, UserErrors
 from lexmill.models.pretrained import Pretrained, read
+from lexmill.params.models import unlike
 from lexmill.storage import sha256_file, sha256_folder
 from lexmill.tokenizers.imported import origin, origin_of
 
@@ -70,20 +71,13 @@ def start(module: nn.Module, config: Mapping[str, Any], path: str | Path, tokeni
 
 def _shape_faults(found: Pretrained, config: Mapping[str, Any]) -> list[str]:
     """What params.yaml must say otherwise, field by field."""
-    if found.family != config["family"]:
-        return [f"family is '{found.family}' there, '{config['family']}' in params.yaml; they must be equal"]
-    here, there = dict(config["shape"]), dict(found.shape)
-    here.pop("dropout", None)
-    for shape in (here, there):
-        if "n_head" in shape:
-            shape["d_head"] = shape.get("d_head") or shape["d_model"] // shape["n_head"]
     faults = []
-    if here["context"] > there["context"]:
-        both = f"{there['context']} there, {here['context']} in params.yaml"
-        faults.append(f"shape.context is {both}; it may not be longer")
-    for key in sorted(here.keys() | there.keys()):
-        if key != "context" and here.get(key) != there.get(key):
-            faults.append(f"shape.{key} is {there.get(key)} there, {here.get(key)} in params.yaml; they must be equal")
+    for key, (there, here) in unlike(config["family"], config["shape"], found.family, found.shape).items():
+        if key == "family":
+            faults.append(f"family is '{there}' there, '{here}' in params.yaml; they must be equal")
+        else:
+            rule = "it may not be longer" if key == "context" else "they must be equal"
+            faults.append(f"shape.{key} is {there} there, {here} in params.yaml; {rule}")
     return faults
 
 

@@ -53,6 +53,8 @@ from lexmill.params.models import (
     Precision,
     TransformerShape,
     Translator,
+    start_fault,
+    unlike,
 )
 from lexmill.params.optimizers import (
     LBFGS,
@@ -237,6 +239,19 @@ class Params:
     def model_names(self) -> list[str]:
         """All trained models' names, language models first."""
         return [*self.language_models, *self.classifiers, *self.translators]
+
+    def faults(self) -> list[str]:
+        """What only shows in several entries at once: a model that starts from one of another shape."""
+        found = []
+        for name, model in self.language_models.items():
+            *folder, first = model.init_from.rstrip("/").split("/")
+            other = self.language_models.get(first) if folder == ["artifacts", "models"] else None
+            if other is not None:
+                shapes = vars(model.shape), vars(other.shape)
+                differing = unlike(model.family, shapes[0], other.family, shapes[1])
+                if differing:
+                    found.append(start_fault(name, model.init_from, differing))
+        return found
 
 
 def read_yaml(path: str | Path) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -131,6 +132,41 @@ class LSTMLanguageModel(LanguageModel):
 
 
 AnyLanguageModel = GPTLanguageModel | LlamaLanguageModel | LSTMLanguageModel
+
+
+def unlike(
+    family: str, shape: Mapping[str, Any], found_family: str, found_shape: Mapping[str, Any]
+) -> dict[str, tuple[Any, Any]]:
+    """Why a model cannot start from the weights of another: the fields that differ -> (the other's value, its own).
+
+    Another dropout and a shorter context are no reason: a context gives its first positions. Another family alone is
+    told, for its sizes mean other things.
+    """
+    if family != found_family:
+        return {"family": (found_family, family)}
+    here, there = _whole(shape), _whole(found_shape)
+    found: dict[str, tuple[Any, Any]] = {}
+    for key in sorted(here.keys() | there.keys()):
+        other, own = there.get(key), here.get(key)
+        shorter = key == "context" and int(own or 0) <= int(other or 0)
+        if own != other and not shorter:
+            found[key] = (other, own)
+    return found
+
+
+def _whole(shape: Mapping[str, Any]) -> dict[str, Any]:
+    """A shape without dropout, and with the width of a head as it comes out."""
+    whole = {key: value for key, value in shape.items() if key != "dropout"}
+    if "n_head" in whole:
+        whole["d_head"] = whole.get("d_head") or whole["d_model"] // whole["n_head"]
+    return whole
+
+
+def start_fault(name: str, path: str, differing: Mapping[str, tuple[Any, Any]]) -> str:
+    """The sentence that says it of `language_models.<name>` and what its `init_from` names."""
+    there, here = (", ".join(f"{key} {values[i]}" for key, values in differing.items()) for i in (0, 1))
+    rule = "the family must be the same" if "family" in differing else "only dropout may differ, and context be shorter"
+    return f"language_models.{name}.init_from: {path} has {there}, this model has {here}; {rule}"
 
 
 def _schedule_faults(schedule: Schedule, length: Length) -> list[str]:
