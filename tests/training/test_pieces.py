@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import threading
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,39 @@ def test_what_was_copied_is_saved_whatever_happens_to_it_afterwards(tmp_path: Pa
     saved = one.folder.open(3)
     assert torch.equal(saved.read("weights")["w"], torch.ones(1000, 1000))
     assert saved.state["rows"] == [1]
+
+
+def test_a_training_goes_on_while_its_checkpoint_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A save of minutes must not let the other processes wait in an exchange until their patience ends."""
+    write_, written = pieces.write, threading.Event()
+
+    def slow(path: Path, named: Any) -> str:
+        assert written.wait(60)
+        return write_(path, named)
+
+    monkeypatch.setattr(pieces, "write", slow)
+    one = saver(tmp_path)
+    one.save(3, {}, {"weights": {"w": torch.ones(2)}})
+    assert one.busy
+    assert one.folder.latest() is None
+    written.set()
+    one.wait()
+    assert one.folder.latest() == 3
+
+
+class Second(Ranks):
+    """The second of two processes that hold the same weights, with nobody to ask."""
+
+    def from_first(self, number: int) -> int:
+        return number
+
+
+def test_of_those_that_hold_the_same_only_the_first_writes(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, "m", {})
+    second = Saver(folder, Second.of(1, 2, 1, torch.device("cpu")), sharded=False)
+    second.save(3, {}, {"weights": {"w": torch.ones(2)}})
+    second.wait()
+    assert not folder.path.exists()
 
 
 def test_a_fault_in_the_background_ends_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -89,12 +91,38 @@ def test_averages_survive(tmp_path: Path, at: int) -> None:
     assert_same_bits(task.module, straight.module)
 
 
-def test_early_stopping_remembers_its_best(tmp_path: Path) -> None:
-    changes: dict[str, Any] = {"patience": 2, "evaluate_every": 1, "steps": 60}
-    task, result = stopped_and_resumed(tmp_path / "a", 3, **changes)
-    straight = ArithmeticTask(dropout=0.1)
-    wanted = train(straight, tmp_path / "b", settings(**changes))
+class Scripted(DyingTask):
+    """Its metric at each look is given: the second is the best, the fifth is the third without a gain.
+
+    In each step it draws from the generators that no step seeds.
+    """
+
+    metric = "score"
+
+    def __init__(self, looked: int, die_at: int = -1) -> None:
+        super().__init__(die_at, signal.SIGTERM, dropout=0.1)
+        self.scores = iter((0.9, 0.1, 0.8, 0.7, 0.6, 0.5, 0.05)[looked:])
+        self.drawn: list[float] = []
+
+    def batch(self, step: int, rank: int, world: int) -> Arrays:
+        self.drawn += [random.random(), float(np.random.random())]
+        return super().batch(step, rank, world)
+
+    def validation_metrics(self, sums: Any) -> dict[str, float]:
+        return {**super().validation_metrics(sums), "score": next(self.scores)}
+
+
+def test_early_stopping_and_random_generators_go_on(tmp_path: Path) -> None:
+    """Stopped when patience is partly spent: who forgot that would go on, and so would who forgot what was best."""
+    chosen = settings(patience=3, evaluate_every=1, steps=7)
+    with pytest.raises(Terminated, match="stopped after step 4"):  # in its fourth step, before the fourth look
+        train(Scripted(0, die_at=3), tmp_path / "a", chosen, checkpoint_seconds=1e9)
+    task, straight = Scripted(3), Scripted(0)
+    result = train(task, tmp_path / "a", chosen, checkpoint_seconds=1e9)
+    wanted = train(straight, tmp_path / "b", chosen, checkpoint_seconds=1e9)
+    assert (result.step, result.best_step, result.stopped_early, result.metrics["score"]) == (5, 2, True, 0.1)
     assert (result.step, result.best_step, result.rows) == (wanted.step, wanted.best_step, wanted.rows)
+    assert task.drawn == straight.drawn[2 * 4 :]
     assert_same_bits(task.module, straight.module)
 
 
@@ -201,6 +229,19 @@ def test_a_damaged_one_that_was_passed_over_goes_at_the_next_save(folder: Checkp
     (folder.path / "step-00000009" / "COMPLETE").unlink()
     save(folder, 4)
     assert sorted(path.name for path in folder.path.glob("step-*")) == ["step-00000002", "step-00000004"]
+
+
+def test_a_step_that_is_saved_again_replaces_the_old_one_whole(folder: CheckpointFolder) -> None:
+    """Neither a second folder beside it, of which a resume takes the older, nor a file of the old one in the new."""
+    tensors = {"weights": {"w": torch.zeros(3)}, "best": {"w": torch.zeros(3)}}
+    folder.save(5, {"note": "old"}, tensors)
+    save(folder, 5)
+    assert [path.name for path in folder.path.glob("step-*")] == ["step-00000005"]
+    assert folder.latest() == 5
+    saved = folder.open(5)
+    assert saved.state["note"] == 5
+    assert set(saved.files) == {"weights"}
+    assert torch.equal(saved.read("weights")["w"], torch.full((3,), 5.0))
 
 
 def test_a_root_that_is_no_folder_is_told(tmp_path: Path) -> None:
