@@ -10,11 +10,13 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from lexmill import layout, params
+from lexmill.corpora.fetching import pins
 from lexmill.errors import UserError
 from lexmill.report.page import cut, percent, render
 from tests.report.project import ROOT, Project
@@ -271,3 +273,51 @@ def test_a_share_never_looks_like_none_or_all_when_it_is_not() -> None:
 def test_a_long_text_is_cut() -> None:
     assert cut("a" * 10, 4) == "aaaa …"
     assert cut("abcd", 4) == "abcd"
+
+
+def test_a_source_that_moves_is_named_as_it_was_pinned(project: Project) -> None:
+    """`latest` says nothing of what the figures were made from."""
+    corpora = yaml.safe_load((project.root / "params.yaml").read_text(encoding="utf-8"))["corpora"]
+    commit = "0123456789" * 4
+    moving: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+        "packaged": (
+            {"kind": "package", "registry": "pypi", "name": "news", "version": "latest", "members": ["*"]},
+            {"version": "1.4.0", "sha256": "a" * 64},
+            "pypi package news 1.4.0 (latest)",
+        ),
+        "hub": (
+            {"kind": "hub", "dataset": "some/news", "revision": "main"},
+            {"revision": commit},
+            f"data set some/news at {commit} (main)",
+        ),
+        "address": (
+            {"kind": "url", "urls": ["https://example.org/news.txt"]},
+            {"sha256": ["b" * 64]},
+            "https://example.org/news.txt (sha256 bbbbbbbbbbbb)",
+        ),
+        "files": (
+            {"kind": "file", "paths": ["news.txt"]},
+            {"files": 1, "bytes": 2048, "sha256": "c" * 64},
+            "news.txt (1 file, 2,048 bytes)",
+        ),
+    }
+    for name, (source, _, _) in moving.items():
+        corpora[name] = {**corpora["shakespeare"], "source": source}
+    project.change_params(corpora=corpora)
+    page = " ".join(Reader(project.page).text)
+    assert "pypi package news latest, not pinned" in page
+    choices = params.load(project.root / "params.yaml")
+    assert pins.complete(choices, project.root)
+    entries = pins.read(project.root)
+    for name, (_, pin, _) in moving.items():
+        entries["corpora"][name] = {"pin": pin, "of": pins.identity(choices.corpora[name].source)}
+    pins.write(entries, project.root)
+    page = " ".join(Reader(project.page).text)
+    for _, _, told in moving.values():
+        assert told in page
+    assert "not pinned" not in page
+
+    # A pin of what params.yaml named before is no pin of what it names now.
+    corpora["packaged"]["source"]["name"] = "olds"
+    project.change_params(corpora=corpora)
+    assert "pypi package olds latest, not pinned" in " ".join(Reader(project.page).text)

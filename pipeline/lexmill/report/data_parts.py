@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lexmill import layout
+from lexmill.corpora.fetching import pins
 from lexmill.params import Corpus, FileSource, HubSource, PackageSource, Params, Source
 from lexmill.report import read
 from lexmill.report.verdicts import plain
@@ -53,10 +54,11 @@ class CorpusPart:
 
 def corpora(choices: Params, root: Path) -> list[CorpusPart]:
     """The corpora, in the order of params.yaml."""
-    return [_corpus(name, corpus, root) for name, corpus in choices.corpora.items()]
+    entries = pins.read(root)["corpora"]
+    return [_corpus(name, corpus, entries.get(name), root) for name, corpus in choices.corpora.items()]
 
 
-def _corpus(name: str, corpus: Corpus, root: Path) -> CorpusPart:
+def _corpus(name: str, corpus: Corpus, entry: pins.Entry | None, root: Path) -> CorpusPart:
     metrics = read.json_object(root / layout.metrics("prepare", name)) or {}
     samples = read.json_object(root / layout.samples(f"prepare-{name}")) or {}
     raw, used = _count(metrics.get("raw")), _count(metrics.get("used"))
@@ -67,7 +69,7 @@ def _corpus(name: str, corpus: Corpus, root: Path) -> CorpusPart:
         kind=_KINDS[corpus.kind],
         languages=corpus.languages,
         licence=corpus.licence,
-        source=source_text(corpus.source),
+        source=source_text(corpus.source, pins.pin_of(corpus.source, entry)),
         unit=corpus.unit,
         raw=raw,
         used=used,
@@ -112,16 +114,29 @@ def _sides(example: str, kind: str) -> tuple[str, ...]:
     return tuple(example.split(_PAIR, 1)) if kind == "parallel" else (example,)
 
 
-def source_text(source: Source) -> str:
-    """Where a corpus comes from, in words."""
+def source_text(source: Source, pin: Mapping[str, Any] | None = None) -> str:
+    """Where a corpus comes from, in words: a source that moves as its pin in sources.lock.yaml has it.
+
+    Args:
+        source: of params.yaml.
+        pin: of that source; None: it is fixed there, or was never pinned.
+    """
+    found, asked = pin or {}, ""
     if isinstance(source, PackageSource):
-        return f"{source.registry} package {source.name} {source.version}"
-    if isinstance(source, HubSource):
-        parts = [f"data set {source.dataset}", source.subset or "", f"at {source.revision}" if source.revision else ""]
-        return " ".join(part for part in parts if part)
-    if isinstance(source, FileSource):
-        return ", ".join(source.paths)
-    return ", ".join(source.urls)
+        version = found.get("version", source.version)
+        asked = f" ({source.version})" if version != source.version else ""
+        text = f"{source.registry} package {source.name} {version}{asked}"
+    elif isinstance(source, HubSource):
+        revision = found.get("revision", source.revision)
+        asked = f" ({source.revision or 'main branch'})" if revision != source.revision else ""
+        at = f"at {revision}{asked}" if revision else ""
+        text = " ".join(part for part in (f"data set {source.dataset}", source.subset, at) if part)
+    elif isinstance(source, FileSource):
+        text = ", ".join(source.paths) + (f" ({pins.files_text(found)})" if found else "")
+    else:
+        hashes = ", ".join(str(one)[:12] for one in found.get("sha256", ()))
+        text = ", ".join(source.urls) + (f" (sha256 {hashes})" if hashes else "")
+    return text if pin is not None or not pins.needs_pin(source) else f"{text}, not pinned"
 
 
 @dataclass(frozen=True)

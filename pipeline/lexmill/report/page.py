@@ -24,7 +24,8 @@ def render(choices: params.Params, root: Path) -> str:
 
     Args:
         choices: params.yaml.
-        root: the workspace: params.yaml, dvc.yaml, metrics/ and reports/ are read; what is missing is left out.
+        root: the workspace: params.yaml, sources.lock.yaml, dvc.yaml, metrics/ and reports/ are read; what is missing
+            is left out.
 
     Raises:
         UserError: a file that is there is broken.

@@ -1,6 +1,6 @@
 """One page with every result beside its floors.
 
-Reads   params.yaml, dvc.yaml, metrics/, reports/curves/, reports/plots/, reports/samples/
+Reads   params.yaml, sources.lock.yaml, dvc.yaml, metrics/, reports/curves/, reports/plots/, reports/samples/
 Writes  reports/index.html
 Identity: the params that dvc.yaml names for it, what it reads, the code it imports; equal inputs give equal bytes.
 Cost: seconds; memory O(the page).
