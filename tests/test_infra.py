@@ -321,4 +321,33 @@ def test_every_mlflow_server_is_without_job_processes_and_asks_for_a_password_on
     for name in ("compose.yaml", "kubernetes/base/mlflow.yaml", "systemd/lexmill-mlflow.service"):
         text = (INFRA / name).read_text(encoding="utf-8")
         assert re.search(r'MLFLOW_SERVER_ENABLE_JOB_EXECUTION(: "|=|, value: ")false', text), name
+        # Without the names by which it is called it answers 403 to all but /health.
+        hosts = re.search(r'MLFLOW_SERVER_ALLOWED_HOSTS(?:: |=|, value: ")([^"\n]+)', text)
+        assert hosts, name
+        called = {"127.0.0.1:5000", "localhost:5000"} if "systemd" in name else {"mlflow:5000"}
+        assert called <= set(hosts[1].split(",")), name
+        assert "*" not in hosts[1]
     assert "auth_cache_ttl_seconds = 60" in (INFRA / "mlflow" / "auth.ini").read_text(encoding="utf-8")
+
+
+def test_no_service_reports_to_anybody() -> None:
+    """The image, of which all but the stores are started, and the units that start others' programs."""
+    (given,) = [rest for word, rest in instructions() if word == "ENV" and "DVC_NO_ANALYTICS" in rest]
+    assert set(given.split()) >= UNTRACKED
+    for name in ("mlflow", "prefect", "worker"):
+        assert "LEXMILL_IMAGE" in SERVICES[name]["image"], name
+    wanted = {"prefect": "DO_NOT_TRACK=true", "mlflow": "MLFLOW_DISABLE_TELEMETRY=true"}
+    services = {name: unit["Service"] for name, unit in units().items() if "Service" in unit}
+    started = {name: re.search(r"(prefect|mlflow) (server|worker)", one["ExecStart"]) for name, one in services.items()}
+    assert sum(found is not None for found in started.values()) == 3
+    for name, found in started.items():
+        if found is not None:  # lexmill itself sees to it
+            assert wanted[found[1]] in services[name]["Environment"].split(), name
+
+
+UNTRACKED = {
+    "DVC_NO_ANALYTICS=1",
+    "DO_NOT_TRACK=true",
+    "MLFLOW_DISABLE_TELEMETRY=true",
+    "PREFECT_SERVER_ANALYTICS_ENABLED=false",
+}
