@@ -11,14 +11,12 @@ import yaml
 
 from lexmill.params import parse
 from lexmill.registry import decisions, lookup, package
-from tests.registry.conftest import KINDS, empty_store, make, publish_model
+from tests.registry.conftest import KINDS, make, publish_model
 from tests.registry.plain import plain_params
 
 from .conftest import wait_for
 
 pytestmark = pytest.mark.e2e
-
-__all__ = ["empty_store"]  # a fixture
 
 URI = "sqlite:///mlflow.db"
 # How fast models answer is measured elsewhere; here a busy machine must not decide.

@@ -18,7 +18,7 @@ from lexmill.registry import package, trial
 from lexmill.registry.kinds import Kind
 from lexmill.registry.publish import Outcome, publish_all
 from lexmill.tokenizers.kinds import assemble, byte_model
-from lexmill.tracking import store
+from tests.support.once import made_once
 
 from .plain import plain_params
 
@@ -167,14 +167,6 @@ def make(params: Params, root: Path, name: str, quality: float = 0.5, seed: int 
     storage.write_bytes(root / layout.plots(f"evaluate_{kind}", name) / "figure.png", b"\x89PNG\r\n\x1a\n")
 
 
-@pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a new MLflow database, to be copied: making one takes seconds."""
-    where = tmp_path_factory.mktemp("store")
-    store.prepare("sqlite:///mlflow.db", where)
-    return where
-
-
 @pytest.fixture
 def root(tmp_path: Path, empty_store: Path) -> Path:
     """A workspace with an empty MLflow store, in a folder with a space in its name."""
@@ -200,11 +192,16 @@ def publish_model(params: Params, root: Path, name: str, quality: float, seed: i
 @pytest.fixture(scope="session")
 def published(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> tuple[Path, list[str]]:
     """A workspace whose three models are published, not to be changed; and what was said."""
-    where = tmp_path_factory.mktemp("published") / "the workspace"
-    shutil.copytree(empty_store, where)
-    params, said = parse(plain_params()), list[str]()
-    for name in params.model_names:
-        make(params, where, name)
-        package.write(params, KINDS[name], name, where)
-    publish_all(params, Execution(tracking_uri="sqlite:///mlflow.db"), said.append, where)
-    return where, said
+
+    def publish(folder: Path) -> None:
+        where = folder / "the workspace"
+        shutil.copytree(empty_store, where)
+        params, said = parse(plain_params()), list[str]()
+        for name in params.model_names:
+            make(params, where, name)
+            package.write(params, KINDS[name], name, where)
+        publish_all(params, Execution(tracking_uri="sqlite:///mlflow.db"), said.append, where)
+        storage.write_json(folder / "said.json", said)
+
+    folder = made_once(tmp_path_factory, "published", publish)
+    return folder / "the workspace", storage.read_json(folder / "said.json")

@@ -13,6 +13,7 @@ import yaml
 
 from lexmill.runner.display import Display
 from lexmill.runner.session import Session, open_session, run_all
+from tests.support.once import init_repository
 
 
 @pytest.fixture(autouse=True)
@@ -31,8 +32,7 @@ class Project:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        for command in (["git", "init", "-q"], [sys.executable, "-m", "dvc", "init", "-q"]):
-            subprocess.run(command, cwd=root, check=True)
+        init_repository(root)
         self.stages: dict[str, Any] = {}
 
     def stage(self, name: str, code: str, needs: tuple[str, ...] = (), **more: Any) -> None:

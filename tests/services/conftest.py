@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.e2e.conftest import package_index  # noqa: F401  a fixture of these tests too
 from tests.services import started
 
 

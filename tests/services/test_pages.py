@@ -21,7 +21,7 @@ import yaml
 
 from lexmill.tracking.links import run_url
 from tests.flows.conftest import Workspace
-from tests.registry.conftest import empty_store, published  # noqa: F401  fixtures of these tests too
+from tests.registry.conftest import published  # noqa: F401  a fixture of these tests too
 from tests.registry.plain import plain_params
 from tests.services.missing import needs, program
 from tests.support import pictures

@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from tests.support.once import init_repository
+
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = ("fetch", "prepare", "tokenizer", "encode", "pretrain")
 OURS = ("LEXMILL_", "DVC_", "PREFECT_", "MLFLOW_", "SLURM_", "SBATCH_")
@@ -45,8 +47,7 @@ class SmallProject:
             **{f"GIT_{who}_{what}": "test@localhost" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
             **{name: str(root.parent / name) for name in ("DVC_SITE_CACHE_DIR", "DVC_GLOBAL_CONFIG_DIR")},
         }
-        self.git("init", "-q")
-        self.run("-m", "dvc", "init", "-q")
+        init_repository(root)
         (root / "rows.txt").write_text("".join(f"{'abcdabcdabcd'[i % 4 :]}{i}\n" for i in range(400)), encoding="utf-8")
         (root / "gpt2.yaml").write_text("name: gpt2\nstd: 0.02\n", encoding="utf-8")
         self.write_params(steps)

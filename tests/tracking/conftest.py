@@ -1,4 +1,4 @@
-"""An empty MLflow store to copy, and a server that fails when told to."""
+"""A workspace with an empty MLflow store, and a server that fails when told to."""
 
 from __future__ import annotations
 
@@ -13,17 +13,8 @@ from pathlib import Path
 import pytest
 
 from lexmill import storage
-from lexmill.tracking import store
 
 SERVER = Path(__file__).with_name("failing_server.py")
-
-
-@pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a new MLflow database, to be copied: making one takes seconds."""
-    where = tmp_path_factory.mktemp("store")
-    store.prepare("sqlite:///mlflow.db", where)
-    return where
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import yaml
 
 from lexmill.runner.record import records
 from lexmill.tracking import runs
+from tests.support.once import init_repository
 
 from .test_points import client_of
 
@@ -32,8 +33,7 @@ class Project:
             "CI": "1",
             **{name: str(root / ".dvc-home" / name) for name in ("DVC_SITE_CACHE_DIR", "DVC_GLOBAL_CONFIG_DIR")},
         }
-        for command in (["git", "init", "-q"], [sys.executable, "-m", "dvc", "init", "-q"]):
-            subprocess.run(command, cwd=root, check=True, env=self.environment)
+        init_repository(root)
         (root / "conf" / "execution").mkdir(parents=True)
         (root / "conf" / "execution" / "local.yaml").write_text("accelerator: cpu\n", encoding="utf-8")
         params = {"experiment": "tiny", "data_seed": 1, "training_seed": 1}
