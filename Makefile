@@ -10,6 +10,7 @@ TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+BY_FILE := --dist loadfile --no-loadscope-reorder
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export PYTHONDONTWRITEBYTECODE =
 # A virtual environment that is active must not leak into ours.
@@ -44,24 +45,26 @@ repro: $(STAMP) ## run every stage on real text through the Prefect flow, then s
 run: $(STAMP) ## the same without Prefect
 	@"$(BIN)/lexmill" run
 
-test: lint unit e2e ## lint, type check, unit tests, the whole DAG on small made packages, real services
+# Three workers on two cores: tests of servers wait for most of their time, and unit tests fill the gaps. One torch
+# thread a process: several would otherwise fight for the cores. Long files first (tests/support/order.py).
+test: lint missing ## lint, type check, unit tests, the whole DAG on small made packages, real services
+	@OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 3 $(BY_FILE) -m "not torture"
 
 lint: $(STAMP)
 	@"$(BIN)/ruff" check .
 	@"$(BIN)/ruff" format --check -q . || { echo "ruff format: the files above are not formatted"; exit 1; }
 	@"$(BIN)/mypy"
 
-# One torch thread a worker: two workers on two cores would otherwise fight for them.
 unit: $(STAMP)
-	@OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist loadfile -m "not e2e and not services and not torture"
+	@OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 $(BY_FILE) -m "not e2e and not services and not torture"
 
-# What a machine lacks is not tested there, and said; continuous integration installs it all and accepts no gap.
 e2e: $(STAMP) missing
-	@"$(BIN)/python" -m pytest -q -n 2 --dist loadfile -m "(e2e or services) and not torture"
+	@OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 3 $(BY_FILE) -m "(e2e or services) and not torture"
 
 services: $(STAMP) missing ## only the tests against a real PostgreSQL, Slurm and browser
 	@"$(BIN)/python" -m pytest -q -m "services and not torture"
 
+# What a machine lacks is not tested there, and said; continuous integration installs it all and accepts no gap.
 missing: $(STAMP)
 	@"$(BIN)/python" -m tests.services.missing || [ -z "$${CI:-}" ]
 
