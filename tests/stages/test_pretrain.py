@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from lexmill.errors import UserError
 from lexmill.models import folder as model_folder
 from lexmill.stages import pretrain
 from lexmill.tokenizers import kinds, load, saving
+from lexmill.training import production
 
 MODEL: dict[str, Any] = {
     "family": "gpt",
@@ -130,6 +132,33 @@ def test_shards_of_another_tokenizer_are_refused(workspace: Path) -> None:
     with pytest.raises(UserError, match="another tokenizer"):
         pretrain.main("toy")
     assert not layout.model("toy").exists()
+
+
+def test_a_checkpoint_belongs_to_whatever_was_learned_from(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training that goes on with other texts, another tokenizer or another start would be taken for the same one."""
+    seen: list[Any] = []
+    monkeypatch.setattr(production, "produce", lambda *_, trajectory, **__: seen.append(trajectory))
+
+    def choose(**changes: Any) -> None:
+        Path("params.yaml").write_text(yaml.safe_dump({**PARAMS, "language_models": {"toy": {**MODEL, **changes}}}))
+
+    changes: list[Callable[[], Any]] = [
+        lambda: None,
+        lambda: encode(train=TEXTS[::-1] * 20, valid=TEXTS[:2]),  # as many, as long
+        lambda: encode(train=TEXTS[::-1] * 20, valid=TEXTS[2:]),
+        lambda: (make_tokenizer("dcba"), encode(train=TEXTS[::-1] * 20, valid=TEXTS[2:])),
+        lambda: Path("gpt2.yaml").write_text("name: gpt2\nstd: 0.03\n"),
+        lambda: choose(batch_tokens=128),
+        lambda: choose(batch_tokens=128, mask_documents=True),
+        lambda: Path("params.yaml").write_text(Path("params.yaml").read_text().replace("data_seed: 1", "data_seed: 5")),
+    ]
+    for change in changes:
+        change()
+        pretrain.main("toy")
+    found = [storage.canonical_json(one) for one in seen]
+    assert len(set(found)) == len(changes)
+    pretrain.main("toy")
+    assert storage.canonical_json(seen[-1]) == found[-1]
 
 
 @pytest.mark.parametrize("split", ["train", "valid"])

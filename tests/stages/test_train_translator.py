@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -14,6 +16,7 @@ from lexmill.errors import UserError
 from lexmill.models import folder as model_folder
 from lexmill.stages import train_translator
 from lexmill.tokenizers import kinds, load, saving
+from lexmill.training import production
 
 TRANSLATOR = {
     "family": "transformer",
@@ -67,15 +70,22 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LEXMILL_EXECUTION", "execution.yaml")
     Path("execution.yaml").write_text("threads: 1\n")
     Path("params.yaml").write_text(yaml.safe_dump(PARAMS))
-    tokenizer = load(make_tokenizer("abcd"))
+    make_tokenizer("abcd")
+    encode()
+    return tmp_path
+
+
+def encode(turned: bool = False) -> None:
+    """The pairs: a text and its reverse; `turned`: of each pair the other way about, so that all lengths stay."""
     rng = random.Random(0)
     texts = ["".join(rng.choice("abcd") for _ in range(rng.randint(1, 9))) for _ in range(80)]
     pairs = [{"source": text, "target": text[::-1]} for text in texts]
-    tokens = layout.tokens("pairs", "letters")
-    tokens.mkdir(parents=True)
+    if turned:
+        pairs = [{"source": pair["target"], "target": pair["source"]} for pair in pairs]
     too_long = {"source": "a" * 12, "target": "a"}
-    encode_corpus(tokens, "parallel", {"train": [*pairs[:60], too_long], "valid": pairs[60:]}, tokenizer, "0" * 64)
-    return tmp_path
+    splits = {"train": [*pairs[:60], too_long], "valid": pairs[60:]}
+    with storage.new_folder(layout.tokens("pairs", "letters")) as folder:
+        encode_corpus(folder, "parallel", splits, load(layout.tokenizer("letters")), "0" * 64)
 
 
 def outputs() -> dict[str, str]:
@@ -110,6 +120,26 @@ def test_it_writes_a_model_that_loads_and_the_same_bytes_again(workspace: Path) 
 def test_an_unknown_name_is_refused_with_the_nearest_known(workspace: Path) -> None:
     with pytest.raises(UserError, match="did you mean 'toy'"):
         train_translator.main("toi")
+
+
+def test_a_checkpoint_belongs_to_whatever_was_learned_from(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(
+        production, "produce", lambda *_, trajectory, **__: seen.append(storage.canonical_json(trajectory))
+    )
+    changes: list[Callable[[], Any]] = [
+        lambda: None,
+        lambda: encode(turned=True),
+        lambda: (make_tokenizer("dcba"), encode(turned=True)),
+        lambda: Path("params.yaml").write_text(
+            yaml.safe_dump({**PARAMS, "translators": {"toy": {**TRANSLATOR, "label_smoothing": 0.3}}})
+        ),
+        lambda: Path("params.yaml").write_text(yaml.safe_dump({**PARAMS, "data_seed": 5})),
+    ]
+    for change in changes:
+        change()
+        train_translator.main("toy")
+    assert len(set(seen)) == len(changes)
 
 
 def test_shards_of_another_tokenizer_are_refused(workspace: Path) -> None:

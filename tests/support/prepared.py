@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lexmill.storage import sha256_file
+
 
 def write_prepared(
     folder: Path, kind: str, splits: Mapping[str, Sequence[Mapping[str, str]]], languages: Sequence[str] = ("en",)
@@ -20,5 +22,6 @@ def write_prepared(
         name = f"{split}-00000.jsonl"
         text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
-        manifest["splits"][split] = {"records": len(records), "shards": [{"path": name}] if records else []}
+        shard = {"path": name, "records": len(records), "sha256": sha256_file(folder / name)}
+        manifest["splits"][split] = {"records": len(records), "shards": [shard] if records else []}
     (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")

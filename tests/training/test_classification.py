@@ -2,6 +2,8 @@
 
 import json
 import math
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,8 @@ from lexmill.models import folder as model_folder
 from lexmill.models.bert import model as bert
 from lexmill.models.bert import tokenizer as bert_tokenizer
 from lexmill.stages import evaluate_classifier, finetune
-from lexmill.storage import sha256_folder
+from lexmill.storage import canonical_json, sha256_folder
+from lexmill.training import production
 from lexmill.training.classification import ClassificationTask
 from tests.support.prepared import write_prepared
 from tests.support.tiny_bert import make_tiny_bert
@@ -141,6 +144,34 @@ def test_a_stopped_fine_tuning_ends_like_a_straight_one(monkeypatch: pytest.Monk
             finetune.main("sentiment")
     finetune.main("sentiment")
     assert (sha256_folder(layout.model("sentiment")), layout.curve("sentiment").read_bytes()) == straight
+
+
+@pytest.mark.usefixtures("workspace")
+def test_a_checkpoint_belongs_to_whatever_was_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr(production, "produce", lambda *_, trajectory, **__: seen.append(canonical_json(trajectory)))
+
+    def other_texts() -> None:
+        shutil.rmtree(layout.corpus("reviews"))
+        splits = {"train": records(120, 5), "valid": records(30, 1), "test": records(33, 2)}
+        write_prepared(layout.corpus("reviews"), "labelled", splits)
+
+    def other_checkpoint() -> None:
+        shutil.rmtree(layout.checkpoint("tiny"))
+        make_tiny_bert(layout.checkpoint("tiny"), [*MARKS, *FILLER])
+
+    changes: list[Callable[[], Any]] = [
+        lambda: None,
+        other_texts,
+        other_checkpoint,
+        lambda: write_params(max_train=100),
+        lambda: write_params(batch_size=5),
+        lambda: write_params(max_tokens=16),
+    ]
+    for change in changes:
+        change()
+        finetune.main("sentiment")
+    assert len(set(seen)) == len(changes)
 
 
 @pytest.mark.usefixtures("workspace")
