@@ -1,5 +1,6 @@
 """What goes into a run costs few calls, and needs no git."""
 
+import subprocess
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -31,6 +32,36 @@ def test_a_long_curve_costs_a_few_calls(params: Params, tmp_path: Path) -> None:
 
 def test_without_git_or_a_repository_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert record.git_state(tmp_path) == {}
-    assert set(record.git_state(Path(__file__).parent)) <= {"mlflow.source.git.commit", "lexmill.git_dirty"}
+    git(tmp_path, "init", "-q")
+    assert record.git_state(tmp_path) == {}
+    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "first")
+    assert record.git_state(tmp_path) != {}
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert record.git_state(Path(__file__).parent) == {}
+    assert record.git_state(tmp_path) == {}
+
+
+def git(root: Path, *arguments: str) -> str:
+    who = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
+    done = subprocess.run(["git", *who, *arguments], cwd=root, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def test_the_commit_and_whether_the_files_are_its_own_are_told(tmp_path: Path) -> None:
+    """What was made from changed files cannot be made again from its commit; a file that git does not know is none."""
+    git(tmp_path, "init", "-q")
+    (tmp_path / "params.yaml").write_text("a: 1\n")
+    (tmp_path / "inner").mkdir()
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    first = git(tmp_path, "rev-parse", "HEAD")
+    assert len(first) == 40
+    clean = {"mlflow.source.git.commit": first, "lexmill.git_dirty": "false"}
+    assert record.git_state(tmp_path) == record.git_state(tmp_path / "inner") == clean
+    (tmp_path / "mlflow.db").write_text("not added")
+    assert record.git_state(tmp_path) == clean
+    (tmp_path / "params.yaml").write_text("a: 2\n")
+    assert record.git_state(tmp_path) == {**clean, "lexmill.git_dirty": "true"}
+    git(tmp_path, "add", "params.yaml")
+    assert record.git_state(tmp_path) == {**clean, "lexmill.git_dirty": "true"}
+    git(tmp_path, "commit", "-q", "-m", "second")
+    assert record.git_state(tmp_path) == {**clean, "mlflow.source.git.commit": git(tmp_path, "rev-parse", "HEAD")}

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -13,7 +14,10 @@ from torch import Tensor
 from lexmill.errors import Terminated
 from lexmill.models.common.state import snapshot
 from lexmill.storage import read_json
+from lexmill.training import loop
 from lexmill.training.engine import FitResult
+from lexmill.training.seeding import derive
+from lexmill.training.task import Arrays
 from tests.training import ranks_at_once
 from tests.training.arithmetic_task import OPTIMIZERS, ArithmeticTask, DyingTask, settings, train
 
@@ -135,6 +139,34 @@ def test_a_stopped_training_ends_like_a_straight_one_to_the_bit(ran: Path, share
 def test_those_who_share_a_product_draw_the_same_dropout(ran: Path, tmp_path: Path) -> None:
     """So that they make what one process makes that draws it for the same micro-batches."""
     assert_equals(ran, "tensor-straight", *alone(tmp_path, micro_batch=7, **DROPOUT))
+
+
+class RankByRank(ArithmeticTask):
+    """The rows of one rank after those of the other, for one process that makes both ranks' micro-batches."""
+
+    def batch(self, step: int, rank: int, world: int) -> Arrays:
+        shares = [super(RankByRank, self).batch(step, each, 2) for each in range(2)]
+        return {name: np.concatenate([share[name] for share in shares]) for name in shares[0]}
+
+
+@pytest.mark.parametrize("share", ["ddp", "fsdp"])
+def test_those_who_learn_from_different_rows_draw_different_dropout(
+    ran: Path, tmp_path: Path, share: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each its own, though all begin with the same seed: to be made again by who knows the step, the rank and the row.
+
+    Of the five rows, one a micro-batch, three are the first rank's.
+    """
+
+    def seed_of(seed: int, kind: str, step: int, index: int, _rank: int) -> int:
+        rank, own = divmod(index, 3)
+        return derive(seed, kind, step, own, rank)
+
+    monkeypatch.setattr(loop, "derive", seed_of)
+    task = RankByRank(**DROPOUT["task"])
+    chosen = settings(**DROPOUT["settings"], optimizer=OPTIMIZERS[DROPOUT["optimizer"]])
+    result = train(task, tmp_path, chosen, checkpoint_seconds=1e9, micro_batch=7)
+    assert_equals(ran, f"{share}-straight", task, result)
 
 
 def test_recomputed_blocks_draw_the_same_dropout(ran: Path) -> None:
