@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import beam, encode, engine, generate, noop, prefect, shards, training, watching
+from benchmarks import beam, cancel, encode, engine, generate, noop, prefect, shards, training, watching
 from benchmarks.measure import Comparison, machine, machine_text, table
 from lexmill.quiet import quieten
 from lexmill.storage import write_json
@@ -18,6 +18,7 @@ from lexmill.storage import write_json
 BENCHMARKS: dict[str, Callable[[int], list[Comparison]]] = {
     "noop": noop.compare,
     "prefect": prefect.compare,
+    "cancel": cancel.compare,
     "engine": engine.compare,
     "training": training.compare,
     "encode": encode.compare,

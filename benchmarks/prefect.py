@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
@@ -21,27 +23,31 @@ from benchmarks.measure import ROOT, Comparison, in_turn
 from benchmarks.noop import make_project
 
 
-def compare(repetitions: int, stages: int = 25) -> list[Comparison]:
-    """Measure both commands in a workspace of so many stages."""
+@contextmanager
+def server(folder: Path) -> Iterator[str]:
+    """The address of a Prefect server on a database of its own, as long as the block runs."""
     from lexmill.commands.servers import free_port, serving_prefect
 
-    with tempfile.TemporaryDirectory() as folder:
+    before = {name: os.environ.pop(name, None) for name in ("PREFECT_HOME", "PREFECT_API_URL")}
+    try:
+        with serving_prefect(folder, free_port()) as made:
+            made.wait()
+            yield made.url
+    finally:
+        os.environ.update({name: value for name, value in before.items() if value is not None})
+
+
+def compare(repetitions: int, stages: int = 25) -> list[Comparison]:
+    """Measure both commands in a workspace of so many stages."""
+    with tempfile.TemporaryDirectory() as folder, server(Path(folder) / "server") as url:
         root = Path(folder) / "project"
         environment = make_project(root, stages) | {"PYTHONPATH": str(ROOT)}
-        environment.pop("PREFECT_API_URL", None)
-        before = os.environ.pop("PREFECT_HOME", None)
-        try:
-            with serving_prefect(Path(folder) / "server", free_port()) as server:
-                server.wait()
-                environment |= {"PREFECT_API_URL": f"{server.url}/api", "PREFECT_HOME": str(Path(folder) / "home")}
-                ours, peer = in_turn(
-                    lambda: _both(root, environment, stages, "flows.pipeline", "run"),
-                    lambda: _both(root, environment, stages, "lexmill.cli", "run"),
-                    repetitions,
-                )
-        finally:
-            if before is not None:
-                os.environ["PREFECT_HOME"] = before
+        environment |= {"PREFECT_API_URL": f"{url}/api", "PREFECT_HOME": str(Path(folder) / "home")}
+        ours, peer = in_turn(
+            lambda: _both(root, environment, stages, "flows.pipeline", "run"),
+            lambda: _both(root, environment, stages, "lexmill.cli", "run"),
+            repetitions,
+        )
     names = ("Prefect flow", "lexmill run")
     rows = [("one", f"one stage of {stages}"), ("all", f"{stages} stages"), ("each", "a stage")]
     return [Comparison("prefect", what, "s", (names[0], ours[key]), (names[1], peer[key])) for key, what in rows]

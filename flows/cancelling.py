@@ -2,7 +2,8 @@
 
 Prefect's own runner and workers end a run that they started; nobody does that for `python -m flows.pipeline run`, and
 a lost connection delays the others. So each run looks at its own state, ends its stages in order, kills after a
-few seconds what has not ended, and after some more interrupts whatever else keeps it (an upload, a question).
+few seconds what has not ended, then dvc too if that does not end by itself, and at last interrupts whatever else
+keeps the run (an upload, a question). `BOUND_SECONDS` is the sum of what these steps wait.
 Cost: one small request every two seconds.
 """
 
@@ -25,7 +26,10 @@ from lexmill.runner.session import Session
 LOOK_SECONDS = 2.0
 ORDERLY_SECONDS = 4.0  # a training writes a checkpoint in this time, or resumes from its last one
 _KILL_SECONDS = 0.2
-_STRIKE_SECONDS = 2.0
+_TIDY_SECONDS = 2.0  # dvc puts its lock files in order when its stage has been killed
+_STRIKE_SECONDS = 0.5
+# From the cancel until nothing is waited for any more; ten seconds are promised, the rest is for the work itself.
+BOUND_SECONDS = LOOK_SECONDS + ORDERLY_SECONDS + _TIDY_SECONDS + _STRIKE_SECONDS
 
 
 class CancelWatch:
@@ -86,10 +90,13 @@ class CancelWatch:
         self._ask()
         if self._ended.wait(ORDERLY_SECONDS):
             return
-        for _ in range(round(_STRIKE_SECONDS / _KILL_SECONDS)):
+        for _ in range(round(_TIDY_SECONDS / _KILL_SECONDS)):
             kill_stages()
             if self._ended.wait(_KILL_SECONDS):
                 return
+        kill_stages(commands=True)
+        if self._ended.wait(_STRIKE_SECONDS):
+            return
         self.struck = True
         os.kill(os.getpid(), signal.SIGTERM)  # Prefect turns it into an exception in the flow
 

@@ -35,6 +35,7 @@ from flows import pages
 from flows.approval import Asking
 from flows.cancelling import CancelWatch
 from flows.lost import noted
+from flows.turns import Turns
 from lexmill.commands import nightly as night
 from lexmill.commands.run import finish, open_run, preflight
 from lexmill.errors import EXIT_DONE, EXIT_RETRY, LexmillError, Terminated
@@ -51,6 +52,7 @@ _ADVICE = re.compile(
     r"\s*(git add |dvc config core.autostage|To track the changes|To enable auto staging|Use `dvc push`|$)"
 )
 CANCELLED = "cancelled; the next run goes on from there"
+WAITS = "waits for its turn: others hold the cores, the GPUs or the places of light stages"
 
 
 class StageFailed(LexmillError):
@@ -225,7 +227,7 @@ def _stage_work(session: Session, board: pages.ProgressBoard, stage: str, why: s
     """The body of a stage's task: its output goes to the task's log, its progress to the board."""
     pauses = iter(RETRY_PAUSES)
 
-    def work() -> None:
+    def work() -> State[None] | None:
         logger = get_run_logger()
         logger.info("why: %s", why)
         context = TaskRunContext.get()
@@ -234,6 +236,16 @@ def _stage_work(session: Session, board: pages.ProgressBoard, stage: str, why: s
         assert task_run.flow_run_id is not None
         flow_run = task_run.flow_run_id
         last = start
+        turns = Turns(task_run)
+
+        def turn(begins: bool) -> None:
+            nonlocal start, last
+            if begins:
+                start = last = time.monotonic()
+                turns.begin()
+            else:
+                logger.info(WAITS)
+                turns.wait(WAITS)
 
         def record(data: dict[str, Any]) -> None:
             nonlocal last
@@ -248,13 +260,17 @@ def _stage_work(session: Session, board: pages.ProgressBoard, stage: str, why: s
             if not _ADVICE.match(text):
                 logger.info("%s", text)
 
-        outcome = session.run(stage, line=line, record=record)
+        outcome = session.run(stage, line=line, record=record, turn=turn)
         board.end(outcome)
         if outcome.code == EXIT_DONE:
-            return
+            return None
+        if outcome.state == "stopped":
+            return Cancelled(message="stopped" if outcome.seconds else "the run was stopped before its turn came")
         if outcome.code == EXIT_RETRY and (pause := next(pauses, None)) is not None:
             # The pause is ours, not Prefect's, which cannot be interrupted.
-            session.display.note(f"{stage}: trying again in {pause:.0f} s")
+            again = f"trying again in {pause:.0f} s"
+            session.display.note(f"{stage}: {again}")
+            turns.wait(again)
             session.stop.wait(pause)
         raise StageFailed(outcome)
 

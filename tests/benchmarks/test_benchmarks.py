@@ -14,6 +14,7 @@ from torch import Tensor
 from benchmarks import __main__ as command
 from benchmarks import (
     beam,
+    cancel,
     encode,
     engine,
     generate,
@@ -33,6 +34,7 @@ WORK = training_sides.Work(1, 2, 16, 16, 30, rows=4, micro_rows=2, steps=4)
 TINY: dict[str, Callable[[], list[Comparison]]] = {
     "noop": lambda: noop.compare(1, stages=3),
     "prefect": lambda: prefect.compare(1, stages=4),
+    "cancel": lambda: cancel.compare(1, deaf=False),
     "engine": lambda: engine.compare(1, engine.Size(1, 16, 16, 64, 64, steps=5)),
     "training": lambda: training.compare(1, WORK, curve=0),
     "encode": lambda: encode.compare(1, megabytes=0.1),
@@ -48,7 +50,8 @@ def test_every_benchmark_is_tried() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.e2e if name in ("prefect", "shards") else ()) for name in TINY]
+    "name",
+    [pytest.param(name, marks=pytest.mark.e2e if name in ("prefect", "cancel", "shards") else ()) for name in TINY],
 )
 def test_a_benchmark_gives_both_sides(name: str) -> None:
     comparisons = TINY[name]()

@@ -102,13 +102,25 @@ class Workspace:
         return list(self.post(f"{what}/filter", **({"sort": "ID_DESC", **body} if what != "logs" else body)))
 
     def runs(self, *states: str, **more: Any) -> list[dict[str, Any]]:
-        """The flow runs in one of these types of state (default any), the newest first; tests run one at a time."""
-        filters = {**more, **({"state": {"type": {"any_": list(states)}}} if states else {})}
+        """The flow runs that have begun, in one of these types of state (default any), the newest first; tests run one
+        at a time.
+        """
+        filters = {"start_time": {"is_null_": False}, **more}
+        if states:
+            filters["state"] = {"type": {"any_": list(states)}}
         return self.ask("flow_runs", flow_runs=filters, sort="START_TIME_DESC")
+
+    def flow_run(self, run: str) -> dict[str, Any]:
+        """A flow run as the server knows it."""
+        return self.ask("flow_runs", flow_runs={"id": {"any_": [run]}})[0]
 
     def state(self, run: str) -> str:
         """The name of a flow run's state."""
-        return str(self.runs(id={"any_": [run]})[0]["state_name"])
+        return str(self.flow_run(run)["state_name"])
+
+    def tasks(self, run: str) -> dict[str, dict[str, Any]]:
+        """A flow run's tasks by name."""
+        return {task["name"]: task for task in self.ask("task_runs", task_runs={"flow_run_id": {"any_": [run]}})}
 
     def artifacts(self, run: str) -> dict[str, dict[str, Any]]:
         """A flow run's artifacts by key; what Prefect keeps for itself has none."""

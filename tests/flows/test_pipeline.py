@@ -12,6 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
+from flows.pipeline import WAITS
+
 from .conftest import PROJECT, wait_for
 from .test_cancel import started
 
@@ -26,13 +28,7 @@ main(["run"])
 
 
 def last_run(workspace: Any) -> dict[str, Any]:
-    runs = workspace.ask("flow_runs", sort="START_TIME_DESC", limit=1)
-    return dict(runs[0])
-
-
-def tasks_of(workspace: Any, run: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    found = workspace.ask("task_runs", task_runs={"flow_run_id": {"any_": [run["id"]]}})
-    return {task["name"]: task for task in found}
+    return dict(workspace.runs()[0])
 
 
 def test_one_task_a_stage_a_failure_keeps_its_code_and_a_rerun_takes_up_the_rest(workspace: Any) -> None:
@@ -47,7 +43,7 @@ def test_one_task_a_stage_a_failure_keeps_its_code_and_a_rerun_takes_up_the_rest
     assert "Traceback" not in output
     run = last_run(workspace)
     assert run["state_type"] == "FAILED"
-    tasks = tasks_of(workspace, run)
+    tasks = workspace.tasks(run["id"])
     assert {name: task["state_type"] for name, task in tasks.items()} == {
         "fetch": "COMPLETED",
         "pretrain": "COMPLETED",
@@ -65,7 +61,7 @@ def test_one_task_a_stage_a_failure_keeps_its_code_and_a_rerun_takes_up_the_rest
     assert code == 0, output
     run = last_run(workspace)
     assert run["state_type"] == "COMPLETED"
-    assert set(tasks_of(workspace, run)) == {"broken", "last"}
+    assert set(workspace.tasks(run["id"])) == {"broken", "last"}
     tables = workspace.ask("artifacts", artifacts={"flow_run_id": {"any_": [run["id"]]}})
     assert {table["key"] for table in tables} == {"stages", "graph"}
     # DVC is the cache: Prefect keeps no result (of a failure it keeps the exception).
@@ -75,7 +71,7 @@ def test_one_task_a_stage_a_failure_keeps_its_code_and_a_rerun_takes_up_the_rest
     shutil.rmtree(workspace.root / ".dvc/cache")
     code, output = workspace.run()
     assert code == 0, output
-    assert {task["state_name"] for task in tasks_of(workspace, last_run(workspace)).values()} == {"Completed"}
+    assert {task["state_name"] for task in workspace.tasks(last_run(workspace)["id"]).values()} == {"Completed"}
 
     code, output = workspace.run(server=False)  # a no-op needs no server, and makes none
     assert code == 0, output
@@ -90,11 +86,23 @@ def test_try_again_is_retried_and_wrong_input_is_not(workspace: Any) -> None:
     code, output = workspace.run("-c", RETRYING)
     assert code == 1, output  # the gravest
     assert "fetch: trying again" in output
-    tasks = tasks_of(workspace, last_run(workspace))
+    tasks = workspace.tasks(last_run(workspace)["id"])
     assert (tasks["fetch"]["state_type"], tasks["fetch"]["run_count"]) == ("COMPLETED", 2)
     assert (tasks["wrong"]["state_type"], tasks["wrong"]["run_count"]) == ("FAILED", 1)
     assert (tasks["bug"]["state_type"], tasks["bug"]["run_count"]) == ("FAILED", 1)
     assert (workspace.root / "wrong-tries").read_text() == (workspace.root / "bug-tries").read_text() == "x\n"
+    # Of three there was room for two: the third was shown as one that waits, and began when it had its place.
+    waited = {name: since for name, task in tasks.items() if (since := since_waiting(workspace, task["id"]))}
+    assert waited
+    for name, since in waited.items():
+        assert tasks[name]["start_time"] >= since or tasks[name]["run_count"] > 1
+
+
+def since_waiting(workspace: Any, task: str) -> str:
+    """When a task was first shown as waiting for its place; empty: never."""
+    with urllib.request.urlopen(f"{workspace.url}/api/task_run_states/?task_run_id={task}", timeout=60) as reply:
+        states = json.load(reply)
+    return min((one["timestamp"] for one in states if WAITS in (one["message"] or "")), default="")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -138,7 +146,7 @@ def test_a_second_run_is_told_who_holds_the_workspace_and_a_killed_one_leaves_it
     workspace.stage("slow", "echo 1 > slow.out")
     code, output = workspace.run()
     assert code == 0, output
-    (closed,) = workspace.ask("flow_runs", flow_runs={"id": {"any_": [dead["id"]]}})
+    closed = workspace.flow_run(dead["id"])
     assert closed["state"]["type"] == "CRASHED"
     assert "its process died" in closed["state"]["message"]
     assert last_run(workspace)["state"]["type"] == "COMPLETED"

@@ -9,18 +9,19 @@ import psutil
 SUPERVISOR = "lexmill.runner.supervisor"
 
 
-def kill_stages(process: int | None = None) -> int:
+def kill_stages(process: int | None = None, *, commands: bool = False) -> int:
     """Kill what runs below each supervised command of a process; gives how many processes that were.
 
-    The commands themselves (dvc) and their supervisors stay: dvc sees its stage end, puts its lock files in order and
-    ends by itself.
+    The commands themselves (dvc) stay: dvc sees its stage end, puts its lock files in order and ends by itself. Their
+    supervisors stay in any case, and end when their command has.
 
     Args:
         process: whose stages; default this process.
+        commands: kill the commands too.
     """
     killed = 0
     for command in _supervised(psutil.Process(os.getpid() if process is None else process)):
-        for below in _below(command):
+        for below in [*([command] if commands else []), *_below(command)]:
             try:
                 below.kill()
             except psutil.NoSuchProcess:

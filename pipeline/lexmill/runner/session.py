@@ -50,7 +50,11 @@ class Session:
     _why: dict[str, str] = field(default_factory=dict)
 
     def run(
-        self, stage: str, line: Callable[[str], None] = _ignore, record: Callable[[dict[str, Any]], None] = _ignore
+        self,
+        stage: str,
+        line: Callable[[str], None] = _ignore,
+        record: Callable[[dict[str, Any]], None] = _ignore,
+        turn: Callable[[bool], None] = _ignore,
     ) -> Outcome:
         """Run one stage when its turn comes.
 
@@ -58,10 +62,12 @@ class Session:
             stage: its address.
             line: is told each line that the stage prints.
             record: is told the stage's progress, up to four times a second.
+            turn: is told False where the stage has to wait for its place, True when it begins.
         """
-        with self.slots.take(stage) as admitted:
+        with self.slots.take(stage, lambda: turn(False)) as admitted:
             if not admitted:
                 return self._keep(Outcome(stage, "stopped", self.stop.code or EXIT_TERMINATED, 0.0))
+            turn(True)
             self._begin(stage)
             self.display.started(stage)
 

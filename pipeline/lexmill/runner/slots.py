@@ -8,7 +8,7 @@ node. A stage that runs elsewhere takes nothing here.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -70,10 +70,17 @@ class Slots:
         return Claim("alone" if runs_alone(stage) else "light")
 
     @contextmanager
-    def take(self, stage: str) -> Iterator[bool]:
-        """Wait for a place; yields False, at once, when the slots are closed (the stage must not start)."""
+    def take(self, stage: str, waits: Callable[[], None] | None = None) -> Iterator[bool]:
+        """Wait for a place; yields False, at once, when the slots are closed (the stage must not start).
+
+        Args:
+            stage: whose place.
+            waits: is called, once and quickly done, where the place is not free at once.
+        """
         claim = self.claim(stage)
         with self._condition:
+            if waits is not None and not (self._closed or self._free(claim)):
+                waits()
             self._condition.wait_for(lambda: self._closed or self._free(claim))
             admitted = not self._closed
             if admitted:
