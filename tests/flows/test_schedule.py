@@ -95,30 +95,49 @@ def serve(workspace: Workspace, *options: str) -> Any:
 
 
 @pytest.mark.e2e
-def test_an_interval_fires_again_and_again_and_sigterm_ends_it(workspace: Workspace) -> None:
+def test_nights_come_again_and_again_and_sigterm_ends_the_last_one(workspace: Workspace) -> None:
     workspace.stage("fetch", "echo 1 > fetch.out")
-    with serve(workspace, "--interval", "4") as process:
+    commit(workspace)
+    with serve(workspace, "--interval", "4", "--nightly", "--branch", "nights") as process:
         mine = wait_for(lambda: deployment(workspace), "nothing is served")
+        assert mine["schedules"][0]["schedule"]["interval"] == 4
+        assert (mine["parameters"]["nightly"], mine["parameters"]["branch"]) == (True, "nights")
 
         def ended() -> dict[str, str]:
             found = workspace.runs("COMPLETED", deployment_id={"any_": [mine["id"]]})
             return {run["state_name"]: run["id"] for run in found}
 
         wait_for(lambda: set(ended()) == {"Completed", "Skipped"}, "the schedule does not fire again")
-        skipped = ended()["Skipped"]
+        first, skipped = ended()["Completed"], ended()["Skipped"]
+        workspace.stage("pretrain", "echo $$ > pid; sleep 600", ("fetch",))
+        stage = started(workspace)
         process.send_signal(signal.SIGTERM)
         output, _ = process.communicate(timeout=120)
     assert process.returncode == 143, output
+    assert "scheduled every 4 seconds; Ctrl-C ends the schedule" in output
     assert "Traceback" not in output
-    assert (workspace.root / "fetch.out").exists()
+    assert not psutil.pid_exists(stage)
+    assert "pretrain" not in (workspace.root / "dvc.lock").read_text()
+    assert "committed to 'nights'" in workspace.artifacts(first)["nightly"]["data"]
+    assert last_message(workspace, "nights") == "Nightly results"
     assert workspace.artifacts(skipped)["skipped"]["data"] == "1 stages unchanged, nothing to run"
+    assert not workspace.runs("RUNNING", deployment_id={"any_": [mine["id"]]})
     assert deployment(workspace) is None  # paused: nothing piles up while nobody serves it
     assert is_free(workspace)
+
+
+def last_message(workspace: Workspace, branch: str) -> str:
+    """Of the newest commit of a branch."""
+    command = ["git", "log", "--max-count=1", "--format=%s", branch]
+    return subprocess.run(command, cwd=workspace.root, capture_output=True, text=True, check=True).stdout.strip()
 
 
 @pytest.mark.e2e
 def test_an_event_starts_a_run_that_the_page_can_cancel(workspace: Workspace) -> None:
     workspace.stage("pretrain", "echo $$ > pid; sleep 600")
+    choices = {"experiment": "x", "data_seed": 1, "training_seed": 1, "corpora": {"plays": PLAYS}}
+    (workspace.root / "params.yaml").write_text(yaml.safe_dump(choices))
+    (workspace.root / "plays.txt").write_text("To be\n")
     with serve(workspace, "--cron", "0 2 * * *", "--timezone", "Europe/Berlin") as process:
         wait_for(lambda: deployment(workspace), "nothing is served")
         second = subprocess.run(
@@ -134,10 +153,13 @@ def test_an_event_starts_a_run_that_the_page_can_cancel(workspace: Workspace) ->
         assert "already running: schedule" in second.stdout
         code, output = workspace.run("-m", "flows.pipeline", "changed", "nothing")
         assert (code, "corpora.nothing is not in params.yaml" in output) == (2, True)
-        code, output = workspace.run("-c", TELL)
-        assert code == 0, output
+        code, output = workspace.run("-m", "flows.pipeline", "changed", "plays")
+        assert (code, "told that corpus 'plays' changed" in output) == (0, True), output
         stage = started(workspace)
         run = workspace.runs("RUNNING")[0]["id"]
+        mine = deployment(workspace)
+        assert mine is not None
+        assert workspace.flow_run(run)["deployment_id"] == mine["id"]
         workspace.cancel(run)
         wait_for(lambda: not psutil.pid_exists(stage), "the stage goes on")
         wait_for(lambda: workspace.state(run) == "Cancelled")
@@ -148,7 +170,12 @@ def test_an_event_starts_a_run_that_the_page_can_cancel(workspace: Workspace) ->
     assert process.returncode == 130, output
 
 
-TELL = "from flows.serving import tell_changed; tell_changed('plays')"
+PLAYS = {
+    "kind": "text",
+    "source": {"kind": "file", "paths": ["plays.txt"]},
+    "reader": {"format": "text"},
+    "unit": "play",
+}
 
 
 # ------------------------------------------------------------------------------------------------ prefect.yaml
@@ -197,23 +224,55 @@ def test_prefect_yaml_deploys_and_a_worker_runs_the_night(workspace: Workspace) 
     assert len(triggered) == 3
     assert all(one["trigger"]["expect"] == ["lexmill.corpus.changed"] for one in triggered)
 
+    # As docs/schedule.md says it is done from anywhere.
+    prefect(workspace, "event", "emit", "lexmill.corpus.changed", "--resource-id", "lexmill.corpus.news")
+    runs = {name: wait_for(lambda one=one: told_of(workspace, one), f"no run of {name}") for name, one in made.items()}
+    assert all(one["parameters"]["nightly"] is True for one in runs.values())
     worker = workspace.start("-m", "prefect", "worker", "start", "--pool", pools["process"])
     with worker:
-        run = workspace.post(f"deployments/{made['process']['id']}/create_flow_run")["id"]
-        wait_for(lambda: worker.poll() is not None or workspace.state(run) in ("Completed", "Failed", "Crashed"))
-        state = workspace.state(run)
+        night = runs["process"]["id"]
+        wait_for(lambda: worker.poll() is not None or workspace.state(night) in ("Completed", "Failed", "Crashed"))
+        state = workspace.state(night)
+        assert state == "Completed", (worker.terminate(), worker.communicate(timeout=120))
+
+        workspace.stage("pretrain", "python parent.py", ("fetch",))
+        (workspace.root / "parent.py").write_text(WITH_CHILD)
+        made_by_hand = f"deployments/{made['process']['id']}/create_flow_run"
+        run = workspace.post(made_by_hand, parameters={"nightly": False, "targets": ["pretrain"]})["id"]
+        tree = [started(workspace), int((workspace.root / "child").read_text())]
+        assert all(map(psutil.pid_exists, tree))
+        workspace.cancel(run)
+        wait_for(lambda: not any(map(psutil.pid_exists, tree)), "a process of the stage goes on")
+        wait_for(lambda: workspace.state(run) == "Cancelled", "the run is not shown as cancelled")
+        wait_for(lambda: is_free(workspace), "the workspace stays held")
         worker.send_signal(signal.SIGINT)
-        output, _ = worker.communicate(timeout=120)
-    assert state == "Completed", output
-    log = subprocess.run(
-        ["git", "log", "--format=%s", "nightly"],
-        cwd=workspace.root,
-        stdout=subprocess.PIPE,
-        encoding="utf-8",
-        check=True,
-    )
-    assert log.stdout.split("\n")[0] == "Nightly results"
-    assert "committed to 'nightly'" in workspace.artifacts(run)["nightly"]["data"]
+        worker.communicate(timeout=120)
+    assert last_message(workspace, "nightly") == "Nightly results"
+    assert "committed to 'nightly'" in workspace.artifacts(night)["nightly"]["data"]
+    assert {name: task["state_name"] for name, task in workspace.tasks(run).items()} == {"pretrain": "Cancelled"}
+    recorded = (workspace.root / "dvc.lock").read_text()
+    assert "fetch:" in recorded
+    assert "pretrain:" not in recorded
+    assert not (workspace.root / "pretrain.out").exists()
+    for one in made.values():  # its schedule would go on
+        workspace.post(f"deployments/{one['id']}/pause_deployment")
+
+
+# A stage whose child hears nothing.
+WITH_CHILD = """
+import os, pathlib, subprocess, time
+child = subprocess.Popen(["sh", "-c", "trap '' TERM INT HUP; while true; do sleep 1; done"])
+pathlib.Path("child").write_text(str(child.pid))
+pathlib.Path("pid").write_text(str(os.getpid()))
+time.sleep(600)
+"""
+
+
+def told_of(workspace: Workspace, deployment: dict[str, Any]) -> dict[str, Any] | None:
+    """The run of a deployment that an event, not its timetable, has started."""
+    known = {"deployment_id": {"any_": [deployment["id"]]}}
+    found = workspace.ask("flow_runs", flow_runs=known)
+    return next((one for one in found if (one["created_by"] or {}).get("type") == "AUTOMATION"), None)
 
 
 def commit(workspace: Workspace) -> None:
