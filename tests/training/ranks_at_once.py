@@ -1,48 +1,84 @@
 """Several trainings one after another in two (or more) processes that know each other, for the price of one start.
 
 As a script it is one of the processes. A plan is what `arithmetic_task.main` takes, and with `stops` it must be stopped
-by a signal that it sends itself.
+by a signal that it sends itself. Importing Lightning takes five seconds: but for the `fresh` ones, processes are forked
+from one that has done so, which starts with the first of them and ends with the tests.
 """
 
 import json
+import multiprocessing
 import os
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lexmill.errors import Terminated
 from tests.training.arithmetic_task import main
 
+WARM = multiprocessing.get_context("forkserver")
+WARM.set_forkserver_preload(["lightning.pytorch", "tests.training.ranks_at_once"])
 
-def launch(folder: Path, plans: Mapping[str, Mapping[str, Any]], ranks: int = 2) -> list[subprocess.Popen[str]]:
+
+@dataclass
+class Rank:
+    """One of the processes, and the file with all that it says on standard error."""
+
+    process: "subprocess.Popen[bytes] | multiprocessing.process.BaseProcess"
+    told: Path
+
+    def end(self, seconds: float) -> tuple[int, str]:
+        """Wait for its end: its exit code, below zero for a signal, and what it said."""
+        if isinstance(self.process, subprocess.Popen):
+            code: int | None = self.process.wait(seconds)
+        else:
+            self.process.join(seconds)
+            code = self.process.exitcode
+        told = self.told.read_text(encoding="utf-8")
+        assert code is not None, told
+        return code, told
+
+
+def launch(folder: Path, plans: Mapping[str, Mapping[str, Any]], ranks: int = 2, *, fresh: bool = False) -> list[Rank]:
     """Start the processes. Plan `x` has its checkpoints under folder/x (or its `root`), its results in folder/x.out."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     file = folder / f"plans-{port}.json"
     file.write_text(json.dumps(plans), encoding="utf-8")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.training.ranks_at_once", str(folder), str(file)],
-            env={**environment, "LOCAL_RANK": str(rank), "NODE_RANK": "0"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
+    every = {"OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NODE_RANK": "0"}
+    started = []
+    for rank in range(ranks):
+        environment, told = {**every, "LOCAL_RANK": str(rank)}, folder / f"told-{port}-{rank}"
+        if fresh:
+            with open(told, "wb") as stream:
+                command = [sys.executable, "-m", "tests.training.ranks_at_once", str(folder), str(file)]
+                process: Any = subprocess.Popen(
+                    command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL, stderr=stream
+                )
+        else:
+            process = WARM.Process(target=_forked, args=(environment, told, folder, file), daemon=True)
+            process.start()
+        started.append(Rank(process, told))
+    return started
+
+
+def _forked(environment: dict[str, str], told: Path, folder: Path, file: Path) -> None:
+    os.environ.update(environment)
+    with open(told, "wb") as stream, open(os.devnull, "wb") as nothing:
+        os.dup2(stream.fileno(), 2)
+        os.dup2(nothing.fileno(), 1)
+    _main(folder, file)
 
 
 def run(folder: Path, plans: Mapping[str, Mapping[str, Any]], ranks: int = 2) -> None:
     """Run the plans to their ends."""
-    processes = launch(folder, plans, ranks)
-    told = [process.communicate(timeout=500)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0] * ranks, "\n\n".join(told)
+    ended = [rank.end(500) for rank in launch(folder, plans, ranks)]
+    assert [code for code, _ in ended] == [0] * ranks, "\n\n".join(told for _, told in ended)
 
 
 def _run_plans(folder: Path, plans: Mapping[str, dict[str, Any]]) -> None:
@@ -56,7 +92,11 @@ def _run_plans(folder: Path, plans: Mapping[str, dict[str, Any]]) -> None:
             assert not plan.get("stops"), f"{name} was not stopped"
 
 
-if __name__ == "__main__":
+def _main(folder: Path, file: Path) -> None:
     # A process whose neighbour was killed must end by itself; the tests see to it that it does.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _run_plans(Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text(encoding="utf-8")))
+    _run_plans(folder, json.loads(file.read_text(encoding="utf-8")))
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -27,14 +27,12 @@ def plan(share: str, **changes: Any) -> dict[str, dict[str, Any]]:
     return {"killed": {**whole, **changes}}
 
 
-def killed(folder: Path, killer: int, plans: dict[str, dict[str, Any]]) -> None:
+def killed(folder: Path, killer: int, plans: dict[str, dict[str, Any]], *, fresh: bool = False) -> None:
     """Run until rank `killer` is killed; the other must end by itself, and not as if it were done."""
-    processes = ranks_at_once.launch(folder, plans)
-    ended = [process.communicate(timeout=300)[1] for process in processes]
-    codes = [process.returncode for process in processes]
-    assert codes[killer] == -signal.SIGKILL, ended[killer]
-    assert codes[1 - killer] not in (0, -signal.SIGKILL), ended[1 - killer]
-    assert "RetryableError: another process of this training ended" in ended[1 - killer]
+    codes, told = zip(*(rank.end(300) for rank in ranks_at_once.launch(folder, plans, fresh=fresh)), strict=True)
+    assert codes[killer] == -signal.SIGKILL, told[killer]
+    assert codes[1 - killer] not in (0, -signal.SIGKILL), told[1 - killer]
+    assert "RetryableError: another process of this training ended" in told[1 - killer]
     assert not (folder / "killed.out").exists()
 
 
@@ -46,7 +44,7 @@ def checkpoints(folder: Path) -> list[str]:
 @pytest.mark.parametrize("share", SHARES)
 def test_kills_leave_no_trace_in_the_result(tmp_path: Path, share: str) -> None:
     """In a step; in the middle of a file; where each rank writes, also before the mark; then to the end."""
-    killed(tmp_path, 1, plan(share, die_at=4, die_rank=1, signal=int(signal.SIGKILL)))
+    killed(tmp_path, 1, plan(share, die_at=4, die_rank=1, signal=int(signal.SIGKILL)), fresh=True)
     assert checkpoints(tmp_path)[-1] in ("step-00000003", "step-00000004")
     writer = 1 if share == "fsdp" else 0
     killed(tmp_path, writer, plan(share, die_in_piece=[8, writer, "optimizer"]))
