@@ -122,6 +122,10 @@ def test_no_key_is_accepted_and_unused(root: Any) -> None:
         ("MLFlowLogger", "it falls back to a file store that MLflow refuses, and an outage ends the training"),
         ("estimated_stepping_batches", "the loader's state is then silently not restored"),
         ("code_paths", "what the registry holds would be run"),
+        ("reproduce", "DVC's own interface in threads can run one stage twice: its command line runs, the other reads"),
+        ("ModelCheckpoint", "it leaves a stale -v1 file beside a checkpoint, and a resume takes it up"),
+        ("save_hyperparameters", "objects in a checkpoint, which then loads only by running what it holds"),
+        ("FSDPStrategy", "it refuses a CPU, so that no test could try it"),
     ],
 )
 def test_what_breaks_quietly_is_not_used(name: str, why: str) -> None:

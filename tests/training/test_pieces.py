@@ -99,7 +99,7 @@ def test_a_training_goes_on_while_its_checkpoint_is_written(tmp_path: Path, monk
     write_, written = pieces.write, threading.Event()
 
     def slow(path: Path, named: Any) -> str:
-        assert written.wait(60)
+        assert written.wait(20)
         return write_(path, named)
 
     monkeypatch.setattr(pieces, "write", slow)
