@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from lexmill.report.graph import Stage, depths, direct_needs, stages
 from lexmill.report.graph_drawing import draw
 from lexmill.report.graph_layout import BOX_HEIGHT, Waypoint, lay_out
 from tests.report.project import ROOT
+from tests.support.once import init_repository
 
 
 def real() -> list[Stage]:
@@ -33,8 +32,7 @@ def test_the_projects_own_graph_is_dvcs(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(folder)
     for name in ("dvc.yaml", "params.yaml"):
         (folder / name).write_bytes((ROOT / name).read_bytes())
-    for command in (["git", "init", "-q"], [sys.executable, "-m", "dvc", "init", "-q"]):
-        subprocess.run(command, cwd=folder, check=True)
+    init_repository(folder)
     from dvc.repo import Repo
 
     with Repo(str(folder)) as repo:
