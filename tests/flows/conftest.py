@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from lexmill.commands.servers import free_port, serving_prefect
+from tests.support.once import init_repository
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -62,8 +63,7 @@ class Workspace:
             "PREFECT_WORKER_QUERY_SECONDS": "1",
             **{name: str(root.parent / name) for name in ("DVC_SITE_CACHE_DIR", "DVC_GLOBAL_CONFIG_DIR")},
         }
-        subprocess.run(["git", "init", "-q"], cwd=root, check=True)
-        subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=root, check=True, env=self.environment)
+        init_repository(root)
         (root / "conf" / "execution").mkdir(parents=True)
         (root / "conf" / "execution" / "local.yaml").write_text("publish: false\n")
         (root / "params.yaml").write_text(yaml.safe_dump({"experiment": "x", "data_seed": 1, "training_seed": 1}))
