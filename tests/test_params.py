@@ -119,6 +119,16 @@ def test_clashes_and_bounds(change: Any, fault: str) -> None:
     assert len(caught.value.faults) >= 1
 
 
+@pytest.mark.parametrize("group", ["language_models", "translators", "classifiers"])
+def test_float16_is_not_offered(group: str) -> None:
+    """Its largest number is 65,504: losses and gradients overflow, and scaling them hides that for a while."""
+    data = plain()
+    for precision in ("16-mixed", "16-true", "fp16"):
+        next(iter(data[group].values()))["precision"] = precision
+        with pytest.raises(UserErrors, match=rf"precision: .*'?{precision}'?.*32-true.*bf16-mixed"):
+            parse(data)
+
+
 def test_a_yaml_fault_names_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "params.yaml"
     path.write_text("a: 1\nb: [1, 2\nc: 3\n")

@@ -44,6 +44,7 @@ def test_both_pages_are_served_and_end_with_ctrl_c(tmp_path: Path) -> None:
             with urllib.request.urlopen(page, timeout=60) as reply:
                 assert reply.status == 200
         tree = psutil.Process(served.pid).children(recursive=True)
+        assert not [one for one in tree if "mlflow.server.jobs" in " ".join(one.cmdline())]  # seven of 240 MB each
         second = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert second.returncode == 75
         assert "already running" in second.stderr

@@ -155,4 +155,4 @@ def test_mlflows_own_default_is_as_before_afterwards() -> None:
         assert mlflow.get_tracking_uri() == uri
     assert mlflow.is_tracking_uri_set() == set_before
     assert os.environ.get("MLFLOW_TRACKING_URI") != uri
-    assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
+    assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == os.environ["DO_NOT_TRACK"] == "true"
