@@ -43,6 +43,7 @@ RETRY_PAUSES = [1, 10, 60]  # seconds
 _WORKERS_SECONDS = 60
 _GRACE_SECONDS = 10.0
 _DRAIN_SECONDS = 10
+_TRIES = 3
 _OBJECT_STORE_BYTES = 100 << 20  # what goes through it is small
 _LOST = (
     "KilledWorker",
@@ -248,7 +249,7 @@ def _ray(count: int, address: str) -> Iterator[Callable[[], int]]:
             options |= {"num_cpus": count, "include_dashboard": False, "_temp_dir": folder}
             options |= {"_node_ip_address": "127.0.0.1", "object_store_memory": _OBJECT_STORE_BYTES}
         try:
-            ray.init(**options)
+            _let_in(options)
         except ConnectionError as error:
             raise RetryableError(
                 f"the Ray cluster at {address} did not let us in ({error}); does it run, and is RAY_AUTH_MODE set here"
@@ -256,6 +257,17 @@ def _ray(count: int, address: str) -> Iterator[Callable[[], int]]:
             ) from None
         stack.callback(ray.shutdown)
         yield lambda: max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+
+def _let_in(options: dict[str, Any]) -> None:
+    """Connect to Ray. A head starts a process for each who comes, and gives up when that process does not come up."""
+    import ray
+
+    for _ in range(_TRIES - 1):
+        with suppress(ConnectionAbortedError):
+            ray.init(**options)
+            return
+    ray.init(**options)
 
 
 def _task(here: Processes | None) -> Any:

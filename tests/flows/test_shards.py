@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -28,6 +30,8 @@ from lexmill.corpora.preparing.prepare import Report, prepare
 from lexmill.data.encoding import encode_corpus
 from lexmill.data.encoding_pieces import encode_pieces
 from lexmill.errors import RetryableError, UserError, UserErrors
+from lexmill.stages import encode as encode_stage
+from lexmill.stages import prepare as prepare_stage
 from lexmill.tokenizers import load
 from lexmill.tokenizers.saving import save
 from lexmill.tokenizers.training import train
@@ -58,7 +62,7 @@ def server(prefect_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @contextmanager
-def cluster(kind: Any, address: str = "", name: str = "made", piece_bytes: int = 2000) -> Iterator[Cluster]:
+def cluster(kind: Any, address: str = "", name: str = "made", piece_bytes: int = 10_000) -> Iterator[Cluster]:
     with Cluster(name, DataWorkers(workers=kind, address=address), 2, piece_bytes) as workers:
         yield workers
 
@@ -71,7 +75,7 @@ def below() -> set[psutil.Process]:
 
 
 def made_files() -> dict[str, str]:
-    """Shards with duplicates and near duplicates of each other, odd documents, and an empty one."""
+    """Files with duplicates and near duplicates of each other, odd documents; larger than a piece, and an empty one."""
     draw = random.Random(7)
     words = [f"w{i}" for i in range(200)] + ["ä", "e\u0301", "</s>", "http://x", "\u2028", "tab\t", "😀"]
     seen = ["", " ", "one", "w" * 5000]
@@ -121,7 +125,7 @@ def one_process(made: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[s
 
 
 def test_processes_give_the_bytes_of_one(made: Path, one_process: Any, tmp_path: Path) -> None:
-    with Processes(2, 2000) as pool:
+    with Processes(2, 10_000) as pool:
         assert both_stages(made, tmp_path, pool) == one_process
 
 
@@ -142,7 +146,7 @@ def test_mapped_tasks_give_the_bytes_of_one_process_though_a_worker_is_killed(
     run = run_named(server, f"made on {kind}")
     assert run["state_type"] == "COMPLETED"
     tasks = tasks_of(server, run)
-    assert len(tasks) > 5
+    assert len(tasks) > 30  # each file was cut
     assert {task["state_type"] for task in tasks} == {"COMPLETED"}
 
 
@@ -225,53 +229,123 @@ def test_a_stage_that_is_ended_leaves_nothing_behind(
     assert not list(temporary.glob("lexmill-*"))
 
 
+# ---------------------------------------------------------------- a cluster that others have started
+
+
 @contextmanager
-def dask_cluster(folder: Path) -> Iterator[str]:
-    """A scheduler and a worker that were started by hand in another folder, as on other machines."""
-    address = f"tcp://127.0.0.1:{free_port()}"
-    port = address.rpartition(":")[2]
-    dask = [sys.executable, "-m", "dask"]
-    commands = [
-        [*dask, "scheduler", "--host", "127.0.0.1", "--port", port, "--no-dashboard"],
-        [*dask, "worker", address, "--nworkers", "1", "--nthreads", "2", "--no-dashboard", "--local-directory", "."],
+def started(commands: list[list[str]], folder: Path, **environment: str) -> Iterator[None]:
+    """Commands that run for as long as the block, in another folder, as on other machines."""
+    folder.mkdir()
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "DASK_"))}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, *command],
+            cwd=folder,
+            env=inherited | environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        for command in commands
     ]
-    processes = [subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL) for command in commands]
     try:
-        yield address
+        yield
+        assert [process.poll() for process in processes] == [None] * len(processes)  # none is ours to end
     finally:
         rest = [child for one in processes for child in psutil.Process(one.pid).children(recursive=True)]
         for process in processes:
             process.terminate()
         for process in processes:
-            process.wait(60)
-        assert not psutil.wait_procs(rest, timeout=30)[1]
+            process.wait(100)
+        alive = psutil.wait_procs(rest, timeout=30)[1]
+        for process in alive:
+            process.kill()
+        assert not alive
 
 
-def test_a_cluster_elsewhere_is_used_if_its_workers_are_fit(
-    made: Path, one_process: Any, tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("there", "first", "second"):
-        (tmp_path / name).mkdir()
-    with dask_cluster(tmp_path / "there") as address:
-        await_answer(address)
-        with cluster("dask", address) as workers:
-            assert both_stages(made, tmp_path / "first", workers) == one_process
-            monkeypatch.setattr(identity, "code_fingerprint", lambda: "of another day")
-            with pytest.raises(UserErrors, match=r"the worker on .* has other code of lexmill \(in .*/lexmill\)"):
-                both_stages(made, tmp_path / "second", workers)
-        await_answer(address)  # it is not ours to end
-    assert not list((tmp_path / "second").iterdir())
+@contextmanager
+def dask_cluster(folder: Path) -> Iterator[str]:
+    """A scheduler and a worker, started with the commands that docs/large-corpora.md has."""
+    port = free_port()
+    address = f"tcp://127.0.0.1:{port}"
+    commands = [
+        ["-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"],
+        ["-m", "dask", "worker", address, "--nworkers", "1", "--nthreads", "2", "--no-dashboard"],
+    ]
+    with started(commands, folder):
+        await_answer(port)
+        yield address
 
 
-def await_answer(address: str) -> None:
+@contextmanager
+def ray_cluster(folder: Path) -> Iterator[str]:
+    """A head, started with the command that docs/large-corpora.md has."""
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as short:
+        command = ["-m", "ray.scripts.scripts", "start", "--head", "--block", "--node-ip-address=127.0.0.1"]
+        command += [f"--ray-client-server-port={port}", f"--port={free_port()}", "--num-cpus=2"]
+        command += ["--include-dashboard=false", "--disable-usage-stats", "--object-store-memory=100000000"]
+        with started([[*command, f"--temp-dir={short}"]], folder, **RAY_LOGIN):
+            await_answer(port)
+            yield f"ray://127.0.0.1:{port}"
+
+
+CLUSTERS = {"dask": dask_cluster, "ray": ray_cluster}
+RAY_LOGIN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a" * 64}
+
+
+def await_answer(port: int) -> None:
     deadline = time.monotonic() + 100
     while True:
         try:
-            socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), 1).close()
+            socket.create_connection(("127.0.0.1", port), 1).close()
             return
         except OSError:
             assert time.monotonic() < deadline
             time.sleep(0.1)
+
+
+@pytest.mark.parametrize("kind", CLUSTERS)
+def test_the_stages_use_the_cluster_at_the_address_of_the_settings(
+    made: Path, tmp_path: Path, workspace: Any, server: str, *, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    root = workspace.root
+    workspace.environment |= RAY_LOGIN
+    (root / "params.yaml").write_text(PARAMS)
+    shutil.copytree(made / "source", root / layout.source("plays"))
+    shutil.copytree(made / "tokenizer", root / layout.tokenizer("made"))
+    (root / "conf/execution/alone.yaml").write_text("data: {workers: local}\n")
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("LEXMILL_EXECUTION", "alone")
+    folders = [layout.corpus("plays"), layout.tokens("plays", "made")]
+    prepare_stage.main("plays")
+    encode_stage.main("plays")
+    wanted = [storage.sha256_folder(folder) for folder in folders]
+    for folder in folders:
+        shutil.rmtree(folder)
+    with CLUSTERS[kind](tmp_path / "there") as address:
+        settings = {"publish": False, "data": {"workers": kind, "address": address, "count": 2, "from_bytes": 0}}
+        (root / "conf/execution/local.yaml").write_text(yaml.safe_dump(settings))
+        for stage in ("prepare", "encode"):
+            code, output = workspace.run("-m", f"lexmill.stages.{stage}", "plays")
+            assert code == 0, output
+            run = run_named(workspace.url, f"{stage} plays")
+            assert run["state_type"] == "COMPLETED"
+            assert len(tasks_of(workspace.url, run)) > 10
+        if kind == "dask":
+            workers_of_other_code_are_refused(made, address, tmp_path / "second", monkeypatch)
+    assert [storage.sha256_folder(folder) for folder in folders] == wanted
+
+
+def workers_of_other_code_are_refused(made: Path, address: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "code_fingerprint", lambda: "of another day")
+    folder.mkdir()
+    with (
+        cluster("dask", address) as workers,
+        pytest.raises(UserErrors, match=r"the worker on .* has other code of lexmill \(in .*/lexmill\)"),
+    ):
+        both_stages(made, folder, workers)
+    assert not list(folder.iterdir())
 
 
 def test_a_cluster_that_does_not_answer_is_worth_another_try() -> None:
@@ -301,6 +375,10 @@ corpora:
     source: {kind: file, paths: [plays.txt]}
     reader: {format: jsonl, text: text, group: group}
     splits: {valid: 0.2, test: 0.2}
+tokenizers:
+  made: {corpus: plays, kind: bpe, vocab_size: 270}
+encodings:
+  plays: {corpus: plays, tokenizer: made}
 """
 
 

@@ -31,6 +31,8 @@ _ANSWER_SECONDS = 10.0
 class Cluster:
     """A Prefect flow that maps over pieces; used as a context, at whose end it and its cluster are gone."""
 
+    alone = False
+
     def __init__(self, stage: str, data: DataWorkers, count: int, piece_bytes: int) -> None:
         """
         Args:

@@ -39,9 +39,11 @@ class Executor(Protocol):
 
     Attributes:
         piece_bytes: how much input a piece should have here.
+        alone: whether there is one worker only, for whom it is of no use to cut what is large.
     """
 
     piece_bytes: int
+    alone: bool
 
     def map(self, work: Work, common: Plain, items: Sequence[Plain], advance: Advance) -> Iterator[Plain]:
         """The results of `work` for each item (joined with what is common to all), in their order.
@@ -59,6 +61,7 @@ class Here:
     """Does the work in this process, one piece after the other."""
 
     piece_bytes = 64 << 20
+    alone = True
 
     def map(self, work: Work, common: Plain, items: Sequence[Plain], advance: Advance) -> Iterator[Plain]:
         """See `Executor.map`; `advance` is told while a piece is worked on."""

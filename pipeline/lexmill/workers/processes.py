@@ -23,6 +23,8 @@ from lexmill.workers.executor import Advance, Plain, Work, outcome_of, results
 class Processes:
     """A pool of worker processes; used as a context, at whose end they are gone."""
 
+    alone = False
+
     def __init__(self, count: int, piece_bytes: int = 8 << 20) -> None:
         """
         Args:

@@ -20,15 +20,30 @@ class Faults:
     """
 
     def __init__(self) -> None:
-        self.count = 0
         self.shown: list[UserError] = []
+        self._counts: dict[str, int] = {}
         self._alike: dict[tuple[str, str], int] = {}
+        self._ended: set[str] = set()
 
     def __bool__(self) -> bool:
-        return self.count > 0
+        return bool(self._counts)
+
+    @property
+    def count(self) -> int:
+        """How many were added."""
+        return sum(self._counts.values())
 
     def add(self, fault: UserError) -> None:
-        self.count += 1
+        """Gather a fault, after which its file was read on."""
+        self._counts[str(fault.file)] = self._counts.get(str(fault.file), 0) + 1
+        self._show(fault)
+
+    def add_last(self, fault: UserError) -> None:
+        """Gather a fault that ended the reading of its file: `merge` takes none of later parts of it."""
+        self.add(fault)
+        self._ended.add(str(fault.file))
+
+    def _show(self, fault: UserError) -> None:
         key = (str(fault.file), fault.message)
         alike = self._alike.get(key, 0)
         if alike < MOST_ALIKE and len(self.shown) >= MOST_SHOWN:
@@ -39,25 +54,32 @@ class Faults:
 
     def as_plain(self, folder: Path) -> dict[str, Any]:
         """What `merge` reads, as JSON can hold it; files by their path in `folder`."""
-        shown = [[fault.message, os.path.relpath(str(fault.file), folder), fault.line] for fault in self.shown]
-        alike = [[os.path.relpath(file, folder), message, count] for (file, message), count in self._alike.items()]
-        return {"count": self.count, "shown": shown, "alike": alike}
+        names = {file: os.path.relpath(file, folder) for file in self._counts}
+        return {
+            "counts": {names[file]: count for file, count in self._counts.items()},
+            "shown": [[fault.message, names[str(fault.file)], fault.line] for fault in self.shown],
+            "alike": [[names[file], message, count] for (file, message), count in self._alike.items()],
+            "ended": sorted(names[file] for file in self._ended),
+        }
 
     def merge(self, later: dict[str, Any], folder: Path) -> None:
-        """Take in the faults of later files, as if they had been added here one by one.
+        """Take in the faults of later files, or of later parts of them, as if they had been added here one by one.
 
         Args:
             later: from `as_plain`, of another process perhaps.
             folder: what the files' folder is called here.
         """
-        before = self.count
+        counts = {file: n for file, n in later["counts"].items() if str(folder / file) not in self._ended}
+        for file, count in counts.items():
+            self._counts[str(folder / file)] = self._counts.get(str(folder / file), 0) + count
         for message, file, line in later["shown"]:
-            self.add(UserError(message, folder / file, line))
+            if file in counts:
+                self._show(UserError(message, folder / file, line))
         for file, message, alike in later["alike"]:
             key = (str(folder / file), message)
-            if self._alike.get(key, 0) >= MOST_ALIKE:
+            if file in counts and self._alike.get(key, 0) >= MOST_ALIKE:
                 self._alike[key] += max(0, alike - MOST_ALIKE)
-        self.count = before + later["count"]
+        self._ended |= {str(folder / file) for file in later["ended"]}
 
     def raise_all(self) -> None:
         """Raise `UserErrors` with what was gathered, if anything was."""

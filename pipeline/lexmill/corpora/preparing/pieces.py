@@ -13,7 +13,7 @@ Cost: reads the piece once; memory O(largest document).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,9 @@ from lexmill.corpora.preparing.faults import Faults
 from lexmill.corpora.preparing.normalize import normalize, normalize_record
 from lexmill.corpora.preparing.record import text_key
 from lexmill.corpora.preparing.removals import Removals
-from lexmill.corpora.preparing.source_files import SourceFiles, Unit
+from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit
 from lexmill.corpora.preparing.splits import split_of
+from lexmill.corpora.preparing.text_files import Place
 from lexmill.corpora.preparing.writing import ROW, Row, json_line, to_json
 from lexmill.params import Corpus, Splits
 from lexmill.strict import build
@@ -45,11 +46,25 @@ def common(corpus: Corpus, source: Path, scratch: Path) -> Plain:
     }
 
 
-def cut(units: Sequence[Unit], files: SourceFiles, piece_bytes: int) -> list[Plain]:
-    """Pieces of at least so many bytes, as far as the files make it possible; each of whole units, in their order."""
+def cut(
+    units: Sequence[Unit], files: SourceFiles, piece_bytes: int, spans: Mapping[str, Sequence[tuple[Span, int]]]
+) -> list[Plain]:
+    """Pieces in the corpus's order: each a span, or whole units of at least so many bytes together.
+
+    Args:
+        units: all units.
+        files: the corpus's.
+        piece_bytes: how much a piece of whole units should have.
+        spans: of the units that are cut, by name, with the bytes of each (`spans.find_spans`).
+    """
     pieces: list[Plain] = []
     size = piece_bytes
     for unit in units:
+        if unit[0] in spans:
+            for span, count in spans[unit[0]]:
+                pieces.append({"piece": len(pieces), "units": [unit], "span": span, "bytes": count})
+            size = piece_bytes
+            continue
         if size >= piece_bytes:
             pieces.append({"piece": len(pieces), "units": []})
             size = 0
@@ -66,11 +81,27 @@ def prepare_piece(item: Plain, advance: Advance) -> Plain:
     source, scratch = Path(item["source"]), Path(item["scratch"])
     units = [(name, tuple(paths)) for name, paths in item["units"]]
     name = own_name(f"{item['piece']:06d}")
-    found = _read(corpus, source, units, scratch / name, advance)
+    span = WHOLE
+    if "span" in item:
+        places, *rest = item["span"]
+        span, advance = Span(tuple(Place(*place) for place in places), *rest), _at_most(item["bytes"], advance)
+    found = _read(corpus, units, span, source=source, stem=scratch / name, advance=advance)
     return {"name": name, **found}
 
 
-def _read(corpus: Corpus, source: Path, units: Sequence[Unit], stem: Path, advance: Advance) -> Plain:
+def _at_most(size: int, advance: Advance) -> Advance:
+    """Tells no more than a piece's share: around its span some more bytes are read."""
+    left = size
+
+    def told(count: int) -> None:
+        nonlocal left
+        advance(min(count, left))
+        left -= min(count, left)
+
+    return told
+
+
+def _read(corpus: Corpus, units: Sequence[Unit], span: Span, *, source: Path, stem: Path, advance: Advance) -> Plain:
     faults, raw = Faults(), 0
     steps = filters.active(corpus)
     removals = Removals(steps)
@@ -81,7 +112,7 @@ def _read(corpus: Corpus, source: Path, units: Sequence[Unit], stem: Path, advan
         lines, rows, *signatures = (
             stack.enter_context(open(stem.with_name(stem.name + suffix), "xb", _BUFFER)) for suffix in suffixes
         )
-        for record in readers.read_units(corpus, source, units, faults, advance):
+        for record in readers.read_units(corpus, source, units, faults, advance, span=span):
             raw += 1
             if faults:
                 continue  # read on for the other faults; nothing will be used

@@ -22,19 +22,19 @@ from typing import Any, BinaryIO
 
 from lexmill import progress, storage
 from lexmill.corpora.prepared import PreparedCorpus, texts_of
-from lexmill.corpora.preparing import filters, pieces, readers
+from lexmill.corpora.preparing import filters, pieces, readers, spans
 from lexmill.corpora.preparing.deduplicate import ExactDuplicates, NearDuplicates
 from lexmill.corpora.preparing.disk_index import DiskSet, open_index
 from lexmill.corpora.preparing.faults import Faults
 from lexmill.corpora.preparing.pieces import PreparedPiece
 from lexmill.corpora.preparing.record import shown, text_key
 from lexmill.corpora.preparing.removals import Removals
-from lexmill.corpora.preparing.source_files import SourceFiles
+from lexmill.corpora.preparing.source_files import SourceFiles, Span, Unit
 from lexmill.corpora.preparing.splits import SPLITS, check_filled, check_pinned
 from lexmill.corpora.preparing.writing import ROW, Row, SplitWriter
 from lexmill.errors import UserError
 from lexmill.params import Corpus
-from lexmill.workers.executor import Executor, Here
+from lexmill.workers.executor import Executor, Here, Plain
 
 EXACT, NEAR, LEAKED = "exact_duplicates", "near_duplicates", "also_in_valid_or_test"
 MOST_LABELS = 10_000
@@ -109,8 +109,9 @@ class _Preparation:
         """The first half, and the first pass over what it gave."""
         faults = Faults()
         unshown = 0
-        items = pieces.cut(readers.units(self.corpus, files, faults), files, executor.piece_bytes)
         common = pieces.common(self.corpus, files.folder, self.scratch)
+        units = readers.units(self.corpus, files, faults)
+        items = pieces.cut(units, files, executor.piece_bytes, self._spans(units, files, executor, common))
         signature_bytes = 4 * self.corpus.deduplicate.permutations if self.near else 0
         with (
             progress.bar(f"prepare {self.name}", total=files.bytes) as bar,
@@ -137,6 +138,17 @@ class _Preparation:
             raise UserError("the corpus is empty: its files hold no record", files.folder)
         for writer in self.writers.values():
             writer.close()
+
+    def _spans(
+        self, units: list[Unit], files: SourceFiles, executor: Executor, common: Plain
+    ) -> dict[str, list[tuple[Span, int]]]:
+        """Where the large files are cut."""
+        large = [] if executor.alone else spans.large_units(self.corpus, units, files, executor.piece_bytes)
+        if not large:
+            return {}
+        total = sum(files.sizes[path] for _, paths in large for path in paths)
+        with progress.bar(f"prepare {self.name}: where to cut", total=total) as bar:
+            return spans.find_spans(large, files, executor, common, bar.update)
 
     def _place(self, piece: PreparedPiece, train: Any) -> None:
         """Find the duplicates of a piece, write its records of valid and test, note those of train."""

@@ -7,8 +7,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
-from lexmill.corpora.preparing.text_files import COMPRESSED_SUFFIXES
+from lexmill.corpora.preparing.text_files import COMPRESSED_SUFFIXES, NO_STOP, START, Place
 from lexmill.errors import UserError
 from lexmill.storage import read_json
 
@@ -47,7 +48,27 @@ def _stem_with_folder(path: str) -> str:
 
 
 Unit = tuple[str, tuple[str, ...]]
-"""What is read in one go: the name that its records get, and its files, relative to the source folder."""
+"""What belongs together: the name that its records get, and its files, relative to the source folder."""
+
+
+class Span(NamedTuple):
+    """Some of a unit's lines: the records that begin in them are read, the last to its end, wherever that is.
+
+    Attributes:
+        places: in each file of the unit, a line from which line `first` can be reached; in the first file that line.
+        first: the number of the first line.
+        stop: the number of the line after the last.
+        inside: whether a record that begins before goes on in the first line.
+    """
+
+    places: tuple[Place, ...]
+    first: int = 1
+    stop: int = NO_STOP
+    inside: bool = False
+
+
+WHOLE = Span((START, START))
+"""All lines of the one file or the two files of a unit."""
 
 
 class SourceFiles:

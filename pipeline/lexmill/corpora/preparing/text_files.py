@@ -2,7 +2,8 @@
 
 Key properties: a line ends at "\\n" and nowhere else (U+0085, U+2028 and form feed stay inside it), one "\\r" before
 it is dropped, one byte order mark at the start of the file is dropped. Memory is bounded by `MAX_LINE_BYTES`, or by
-`MAX_DOCUMENT_BYTES` for a whole file, however large the file is.
+`MAX_DOCUMENT_BYTES` for a whole file, however large the file is. A file that is not compressed can be read from any
+line on whose place is known.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from lexmill.errors import UserError
 
@@ -23,6 +25,18 @@ MAX_DOCUMENT_BYTES = 64 << 20
 COMPRESSED_SUFFIXES = (".gz", ".zst")
 
 Advance = Callable[[int], None]
+
+
+class Place(NamedTuple):
+    """A byte of a file at which a line begins, and the line's number, from 1."""
+
+    offset: int
+    line: int
+
+
+START = Place(0, 1)
+NO_STOP = sys.maxsize
+"""As the line before which to stop: read to the end."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -38,8 +52,9 @@ def no_advance(_count: int) -> None:
 class _Counted(io.RawIOBase):
     """A raw file that tells how many bytes were read from it."""
 
-    def __init__(self, path: Path, advance: Advance) -> None:
+    def __init__(self, path: Path, advance: Advance, offset: int) -> None:
         self._file = io.FileIO(path)
+        self._file.seek(offset)
         self._advance = advance
 
     def readable(self) -> bool:
@@ -93,19 +108,26 @@ class _Zstandard(io.RawIOBase):
         super().close()
 
 
+def is_compressed(path: Path) -> bool:
+    """Whether a file is gzip or zstd, by its first bytes; raises `OSError` where it cannot be read."""
+    with open(path, "rb") as stream:
+        return stream.read(4).startswith((_GZIP_MAGIC, _ZSTD_MAGIC))
+
+
 @contextmanager
-def open_bytes(path: Path, advance: Advance = no_advance) -> Iterator[BinaryIO]:
+def open_bytes(path: Path, advance: Advance = no_advance, offset: int = 0) -> Iterator[BinaryIO]:
     """Open a file for reading, decompressed if it is gzip or zstd.
 
     Args:
         path: the file.
         advance: called with the number of (compressed) bytes after each read.
+        offset: where reading begins, in a file that is not compressed.
 
     Raises:
         UserError: the file does not exist or cannot be read.
     """
     try:
-        buffered = io.BufferedReader(_Counted(path, advance), 1 << 16)
+        buffered = io.BufferedReader(_Counted(path, advance, offset), 1 << 16)
     except FileNotFoundError:
         raise UserError("the file does not exist; fetch the corpus again", path) from None
     except OSError as error:
@@ -113,7 +135,7 @@ def open_bytes(path: Path, advance: Advance = no_advance) -> Iterator[BinaryIO]:
     with buffered:
         raw = cast(BinaryIO, buffered)
         try:
-            start = buffered.peek(4)[:4]
+            start = b"" if offset else buffered.peek(4)[:4]
         except OSError as error:
             raise UserError(f"cannot be read ({error.strerror})", path) from None
         if start.startswith(_GZIP_MAGIC):
@@ -129,16 +151,24 @@ def _damaged(error: Exception) -> bool:
     return known or type(error).__module__.startswith("zstandard")
 
 
-def raw_lines(path: Path, advance: Advance = no_advance) -> Iterator[tuple[int, bytes]]:
+def raw_lines(
+    path: Path, advance: Advance = no_advance, *, place: Place = START, stop: int = NO_STOP
+) -> Iterator[tuple[int, bytes]]:
     """The lines of a file as (number from 1, bytes with their "\\n"), one at a time.
+
+    Args:
+        path: the file.
+        advance: called with the number of (compressed) bytes after each read.
+        place: where to begin; another than the start only in a file that is not compressed.
+        stop: the number of the line before which to end.
 
     Raises:
         UserError: with the line, for a line over `MAX_LINE_BYTES`, a NUL byte (a binary file), UTF-16, or damaged
             compression.
     """
-    number = 0
-    with open_bytes(path, advance) as stream:
-        while True:
+    number = place.line - 1
+    with open_bytes(path, advance, place.offset) as stream:
+        while number + 1 < stop:
             try:
                 line = stream.readline(MAX_LINE_BYTES + 1)
             except Exception as error:
@@ -213,13 +243,15 @@ def _without_mark(data: bytes, encoding: str) -> bytes:
     return data.removeprefix(codecs.BOM_UTF8) if encoding == "utf-8" else data
 
 
-def lines(path: Path, encoding: str, advance: Advance = no_advance) -> Iterator[tuple[int, str]]:
-    """The lines of a text file as (number from 1, text without its line end).
+def lines(
+    path: Path, encoding: str, advance: Advance = no_advance, *, place: Place = START, stop: int = NO_STOP
+) -> Iterator[tuple[int, str]]:
+    """The lines of a text file as (number from 1, text without its line end); arguments as of `raw_lines`.
 
     Raises:
         UserError: see `raw_lines` and `decode`.
     """
-    for number, data in raw_lines(path, advance):
+    for number, data in raw_lines(path, advance, place=place, stop=stop):
         if number == 1:
             data = _without_mark(data, encoding)  # noqa: PLW2901
             if not data:

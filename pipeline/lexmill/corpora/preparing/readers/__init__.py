@@ -1,21 +1,23 @@
 """From fetched files to records, one at a time; the faults of all files are gathered, not raised one by one.
 
-A unit is what must be read in one go: a file, or the two files of both sides. Units are read in their order or far
-from each other; the records are the same.
+A unit is a file, or the two files of both sides. Units are read in their order or far from each other, and one whose
+records are made of lines as a whole or span by span; the records are the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from lexmill.corpora.preparing.faults import Faults
 from lexmill.corpora.preparing.readers import parallel, tables, text, translation_tree
 from lexmill.corpora.preparing.record import Record
-from lexmill.corpora.preparing.source_files import SourceFiles, Unit, names
+from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit, names
 from lexmill.corpora.preparing.text_files import Advance, checked_encoding, no_advance
 from lexmill.errors import UserError
-from lexmill.params import Corpus, ParallelTextReader, TextReader, TranslationTreeReader
+from lexmill.params import Corpus, ParallelTextReader, Reader, TextReader, TranslationTreeReader
 
 
 def read(corpus: Corpus, files: SourceFiles, faults: Faults, advance: Advance = no_advance) -> Iterator[Record]:
@@ -45,8 +47,41 @@ def units(corpus: Corpus, files: SourceFiles, faults: Faults) -> list[Unit]:
     return [(name, (path,)) for path, name in names(files.paths).items()]
 
 
+@dataclass(frozen=True)
+class OfLines:
+    """A format whose records are made of whole lines, so that a file of it can be cut between records.
+
+    Attributes:
+        inside_after: whether a record goes on after a line (text, whether one goes on in it); None: never.
+        by_last_line: whether the last of some lines alone decides that.
+    """
+
+    inside_after: Callable[[str, bool], bool] | None = None
+    by_last_line: bool = False
+
+
+def of_lines(reader: Reader) -> OfLines | None:
+    """How the records of a reader are made of lines; None: its files are read whole."""
+    if isinstance(reader, TextReader):
+        by_blank_lines = OfLines(lambda line, _: text.inside_after(line), by_last_line=True)
+        return {"file": None, "paragraph": by_blank_lines, "line": OfLines()}[reader.document]
+    if isinstance(reader, TranslationTreeReader):
+        return None
+    if isinstance(reader, ParallelTextReader) or reader.format == "jsonl":
+        return OfLines()
+    if reader.format == "parquet":
+        return None
+    return OfLines(partial(tables.inside_after, reader)) if reader.quoting else OfLines()
+
+
 def read_units(
-    corpus: Corpus, folder: Path, wanted: Iterable[Unit], faults: Faults, advance: Advance = no_advance
+    corpus: Corpus,
+    folder: Path,
+    wanted: Iterable[Unit],
+    faults: Faults,
+    advance: Advance = no_advance,
+    *,
+    span: Span = WHOLE,
 ) -> Iterator[Record]:
     """The records of some units.
 
@@ -56,15 +91,16 @@ def read_units(
         wanted: some of `units`, in their order.
         faults: gathers what is wrong with their files.
         advance: told how many bytes of the files were read.
+        span: which lines of the one unit that is wanted then.
     """
     reader = corpus.reader
     for name, paths in wanted:
         files = [folder / path for path in paths]
         if isinstance(reader, TextReader):
-            yield from text.read(reader, name, files[0], faults, advance)
+            yield from text.read(reader, name, files[0], span=span, faults=faults, advance=advance)
         elif isinstance(reader, ParallelTextReader):
-            yield from parallel.read(reader, name, paths, files, faults=faults, advance=advance)
+            yield from parallel.read(reader, name, paths, files, span=span, faults=faults, advance=advance)
         elif isinstance(reader, TranslationTreeReader):
             yield from translation_tree.read(name, files, faults, advance)
         else:
-            yield from tables.read(corpus.kind, reader, name, files[0], faults=faults, advance=advance)
+            yield from tables.read(corpus.kind, reader, name, files[0], span=span, faults=faults, advance=advance)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lexmill.corpora.preparing.faults import Faults
 from lexmill.corpora.preparing.record import Record
-from lexmill.corpora.preparing.source_files import SourceFiles, Unit, names
+from lexmill.corpora.preparing.source_files import SourceFiles, Span, Unit, names
 from lexmill.corpora.preparing.text_files import Advance, checked_encoding, lines
 from lexmill.errors import UserError
 from lexmill.params import ParallelTextReader
@@ -30,12 +30,16 @@ def read(
     paths: Sequence[str],
     files: Sequence[Path],
     *,
+    span: Span,
     faults: Faults,
     advance: Advance,
 ) -> Iterator[Record]:
     """Sentence pairs of one pair of files; the group of a pair is its source side."""
     encoding = checked_encoding(reader.encoding)
-    left, right = (_Side(lines(file, encoding, advance), faults) for file in files)
+    left, right = (
+        _Side(lines(file, encoding, advance, place=place, stop=span.stop), span.first, faults)
+        for file, place in zip(files, span.places, strict=True)
+    )
     while True:
         text, translation = left.next(), right.next()
         if text is None or translation is None:
@@ -71,17 +75,18 @@ def _file_pairs(reader: ParallelTextReader, files: SourceFiles) -> list[tuple[st
 class _Side:
     """The lines of one side; a fault ends it and is told, and the count goes on to the end."""
 
-    def __init__(self, stream: Iterator[tuple[int, str]], faults: Faults) -> None:
-        self._stream, self._faults = stream, faults
+    def __init__(self, stream: Iterator[tuple[int, str]], first: int, faults: Faults) -> None:
+        self._stream, self._first, self._faults = stream, first, faults
         self.count = 0
         self.broken = False
 
     def next(self) -> str | None:
         try:
-            for _, line in self._stream:
-                self.count += 1
-                return line
+            for number, line in self._stream:
+                self.count = number
+                if number >= self._first:
+                    return line
         except UserError as fault:
-            self._faults.add(fault)
+            self._faults.add_last(fault)
             self.broken = True
         return None

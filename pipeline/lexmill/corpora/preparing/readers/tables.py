@@ -1,7 +1,7 @@
 """Tables and records: csv, tsv, jsonl and parquet files, a column or key for each role.
 
 Rows stream: a csv, tsv or jsonl row costs its own memory, a parquet file a batch of rows. Blank lines between rows are
-no records.
+no records. Csv, tsv and jsonl can be read from any line on; the columns of a csv or tsv are those of its first row.
 """
 
 from __future__ import annotations
@@ -10,12 +10,21 @@ import csv
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from lexmill.corpora.preparing.faults import Faults
 from lexmill.corpora.preparing.record import Record
-from lexmill.corpora.preparing.text_files import MAX_LINE_BYTES, Advance, checked_encoding, half_character, lines
+from lexmill.corpora.preparing.source_files import WHOLE, Span
+from lexmill.corpora.preparing.text_files import (
+    MAX_LINE_BYTES,
+    Advance,
+    checked_encoding,
+    half_character,
+    lines,
+    no_advance,
+)
 from lexmill.errors import UserError
 from lexmill.params import RecordsReader
 from lexmill.strict import nearest
@@ -29,12 +38,14 @@ _DELIMITERS = (
     (",", "commas", "call it .csv"),
 )
 
+_NO_QUOTING = "if quotes have no meaning in this file, set reader.quoting: false (init: --no-quoting)"
+
 Row = tuple[int, Mapping[str, Any]]
 """A row's place (a line, or the row's number in a parquet file, from 1) and its values by role."""
 
 
 def read(
-    kind: str, reader: RecordsReader, name: str, file: Path, *, faults: Faults, advance: Advance
+    kind: str, reader: RecordsReader, name: str, file: Path, *, span: Span, faults: Faults, advance: Advance
 ) -> Iterator[Record]:
     """Records of one file of a text, labelled or parallel corpus.
 
@@ -44,13 +55,13 @@ def read(
     if reader.group is not None:
         columns["group"] = reader.group
     try:
-        for place, row in _rows(reader, columns, file, faults, advance):
+        for place, row in _rows(reader, columns, file, span=span, faults=faults, advance=advance):
             try:
                 yield _record(kind, reader, columns, f"{name}:{place}", row)
             except _BadValue as fault:
                 faults.add(_fault(reader, str(fault), file, place))
     except UserError as fault:
-        faults.add(fault)
+        faults.add_last(fault)
 
 
 def _fault(reader: RecordsReader, message: str, file: Path, place: int) -> UserError:
@@ -60,16 +71,25 @@ def _fault(reader: RecordsReader, message: str, file: Path, place: int) -> UserE
 
 
 def _rows(
-    reader: RecordsReader, columns: dict[str, str], file: Path, faults: Faults, advance: Advance
+    reader: RecordsReader, columns: dict[str, str], file: Path, *, span: Span, faults: Faults, advance: Advance
 ) -> Iterator[Row]:
     if reader.format == "parquet":
         return _parquet_rows(columns, file, advance)
-    numbered = lines(file, checked_encoding(reader.encoding), advance)
     if reader.format == "jsonl":
+        encoding = checked_encoding(reader.encoding)
+        numbered = lines(file, encoding, advance, place=span.places[0], stop=span.stop)
         return _json_rows(columns, file, numbered, faults)
-    delimiter = "," if reader.format == "csv" else "\t"
-    split = _quoted_fields if reader.quoting else _plain_fields
-    return _table_rows(reader, columns, file, split(file, numbered, delimiter, faults), faults)
+    fields = _quoted_fields if reader.quoting else _plain_fields
+    # The first row of the file says what the columns are, also to those who begin further down.
+    head = None
+    if span.first > 1:
+        with suppress(UserError):  # told by those who read as far as this, and nobody's rows count then
+            head = next(fields(reader, file, WHOLE, Faults(), no_advance), None)
+    return _table_rows(reader, columns, file, fields(reader, file, span, faults, advance), faults=faults, head=head)
+
+
+def _delimiter(reader: RecordsReader) -> str:
+    return "," if reader.format == "csv" else "\t"
 
 
 # ---------------------------------------------------------------- values
@@ -158,35 +178,73 @@ def _near(column: str, known: Sequence[str]) -> str:
 # ---------------------------------------------------------------- csv and tsv
 
 
-def _quoted_fields(
-    file: Path, numbered: Iterator[tuple[int, str]], delimiter: str, faults: Faults
-) -> Iterator[tuple[int, list[str]]]:
-    """Rows of fields in which quotes have their usual meaning, each with the line it begins at."""
+Fields = tuple[int, list[str]]
+"""The line at which a row begins, and its fields."""
+
+
+def inside_after(reader: RecordsReader, line: str, inside: bool) -> bool:
+    """Whether a quoted field goes on in the next line.
+
+    Args:
+        reader: with quoting.
+        line: without its end.
+        inside: whether one goes on in this line.
+    """
+    if '"' not in line:
+        return inside
+    csv.field_size_limit(MAX_LINE_BYTES)
+    asked_for_more = False
+
+    def this_line() -> Iterator[str]:
+        nonlocal asked_for_more
+        yield f'"{line}\n' if inside else f"{line}\n"
+        asked_for_more = True
+
+    # What the csv module itself makes of it: after wrong quoting it begins anew with the next line, and so do we.
+    with suppress(csv.Error):
+        next(csv.reader(this_line(), delimiter=_delimiter(reader), strict=True))
+    return asked_for_more
+
+
+def _quoted_fields(reader: RecordsReader, file: Path, span: Span, faults: Faults, advance: Advance) -> Iterator[Fields]:
+    """Rows of fields in which quotes have their usual meaning."""
     csv.field_size_limit(MAX_LINE_BYTES)  # the module's own, for all readers of this process
-    rows = csv.reader((f"{line}\n" for _, line in numbered), delimiter=delimiter, strict=True)
-    while True:
-        begins = rows.line_num + 1
+    numbered = lines(file, checked_encoding(reader.encoding), advance, place=span.places[0])
+    last = span.first - 1
+    inside = span.inside
+    while inside and last + 1 < span.stop:
+        last, line = next(numbered, (span.stop, ""))
+        inside = inside_after(reader, line, inside)
+
+    def given() -> Iterator[str]:
+        nonlocal last
+        for last, line in numbered:  # noqa: B007
+            yield f"{line}\n"
+
+    rows = csv.reader(given(), delimiter=_delimiter(reader), strict=True)
+    while (begins := last + 1) < span.stop:
         try:
             fields = next(rows)
         except StopIteration:
             return
         except csv.Error as error:
+            if "field limit" in str(error):
+                message = f"a quoted field that begins here does not end within {MAX_LINE_BYTES >> 20} MiB"
+                raise UserError(f"{message}; {_NO_QUOTING}", file, begins) from None
             if "new-line" in str(error):
                 message = "a carriage return inside a field; put the field in quotes or remove it"
             else:
-                do = "if quotes have no meaning in this file, set reader.quoting: false (init: --no-quoting)"
-                message = f"wrong quoting ({error}); {do}"
+                message = f"wrong quoting ({error}); {_NO_QUOTING}"
             faults.add(UserError(message, file, begins))
             continue
         if fields:
             yield begins, fields
 
 
-def _plain_fields(
-    _file: Path, numbered: Iterator[tuple[int, str]], delimiter: str, _faults: Faults
-) -> Iterator[tuple[int, list[str]]]:
+def _plain_fields(reader: RecordsReader, file: Path, span: Span, _faults: Faults, advance: Advance) -> Iterator[Fields]:
     """Rows of fields cut at every delimiter."""
-    for number, line in numbered:
+    delimiter = _delimiter(reader)
+    for number, line in lines(file, checked_encoding(reader.encoding), advance, place=span.places[0], stop=span.stop):
         if line:
             yield number, line.split(delimiter)
 
@@ -195,23 +253,28 @@ def _table_rows(
     reader: RecordsReader,
     columns: dict[str, str],
     file: Path,
-    rows: Iterator[tuple[int, list[str]]],
+    rows: Iterator[Fields],
+    *,
     faults: Faults,
+    head: Fields | None,
 ) -> Iterator[Row]:
+    """The values of rows by role; `head` is the file's first row where that is known."""
     known: list[str] = []
     places: dict[str, int] = {}
     for line, fields in rows:
         if not known:
-            known = fields if reader.header else [str(i) for i in range(len(fields))]
-            fault = _missing(columns.values(), known, file, line)
+            head = head or (line, fields)
+            known = head[1] if reader.header else [str(i) for i in range(len(head[1]))]
+            fault = _missing(columns.values(), known, file, head[0])
             if fault is not None:
                 raise fault
             twice = [column for column in columns.values() if known.count(column) > 1]
             if twice:
-                raise UserError(f"two columns are named '{twice[0]}'; rename one", file, line)
+                raise UserError(f"two columns are named '{twice[0]}'; rename one", file, head[0])
             places = {role: known.index(column) for role, column in columns.items()}
-            if reader.header:
-                continue
+        assert head is not None
+        if reader.header and line == head[0]:
+            continue
         if len(fields) != len(known):
             faults.add(UserError(f"{len(fields)} fields where {len(known)} were expected", file, line))
             continue

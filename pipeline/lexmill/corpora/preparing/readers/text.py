@@ -7,31 +7,45 @@ from pathlib import Path
 
 from lexmill.corpora.preparing.faults import Faults
 from lexmill.corpora.preparing.record import Record
+from lexmill.corpora.preparing.source_files import Span
 from lexmill.corpora.preparing.text_files import MAX_DOCUMENT_BYTES, Advance, checked_encoding, lines, whole_text
 from lexmill.errors import UserError
 from lexmill.params import TextReader
 
 
-def read(reader: TextReader, name: str, file: Path, faults: Faults, advance: Advance) -> Iterator[Record]:
+def read(
+    reader: TextReader, name: str, file: Path, *, span: Span, faults: Faults, advance: Advance
+) -> Iterator[Record]:
     """Documents of one file; a file's group is its name, a paragraph's or a line's is its own text."""
     encoding = checked_encoding(reader.encoding)
     try:
         if reader.document == "file":
             yield Record(name, name, whole_text(file, encoding, advance))
         elif reader.document == "line":
-            for number, line in lines(file, encoding, advance):
+            for number, line in lines(file, encoding, advance, place=span.places[0], stop=span.stop):
                 yield Record(f"{name}:{number}", None, line)
         else:
-            yield from _paragraphs(name, file, encoding, advance)
+            yield from _paragraphs(name, file, encoding, span, advance)
     except UserError as fault:
-        faults.add(fault)
+        faults.add_last(fault)
 
 
-def _paragraphs(name: str, file: Path, encoding: str, advance: Advance) -> Iterator[Record]:
+def inside_after(line: str) -> bool:
+    """Whether a paragraph goes on in the next line, if that is not blank."""
+    return bool(line.strip())
+
+
+def _paragraphs(name: str, file: Path, encoding: str, span: Span, advance: Advance) -> Iterator[Record]:
     start, size = 0, 0
     paragraph: list[str] = []
-    for number, line in lines(file, encoding, advance):
-        if line.strip():
+    skipping = span.inside
+    for number, line in lines(file, encoding, advance, place=span.places[0]):
+        if number >= span.stop and not paragraph:
+            return
+        skipping = skipping and inside_after(line)
+        if skipping:
+            continue
+        if inside_after(line):
             start = start or number
             size += len(line) + 1
             if size > MAX_DOCUMENT_BYTES:

@@ -1,0 +1,184 @@
+"""Cutting large files between records, so that one file is work for many.
+
+Where a record ends can depend on all lines before it, and a record's name and a fault's place hold the number of its
+line. So the files are read twice. First each range of bytes is looked at by itself, by whoever works on pieces: how
+many lines begin in it, and what follows for the lines behind it, from either state in which the lines before may leave
+it. Then the stage joins what was found, in order, and knows all that is asked: a `Span` for each range in which a line
+begins. Records, names and faults are those of the file read in one go.
+
+What is cut: files that are not compressed and whose records are made of lines (`readers.of_lines`); of a pair of files
+both, at the same lines. Files of unequal length make no pairs, and are read whole to tell so.
+Cost: reads the files once more, at the speed of counting newlines (of a csv with quotes: of looking at each that stands
+in quotes); memory O(longest line of a quoted csv), else O(1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from lexmill.corpora.preparing import readers
+from lexmill.corpora.preparing.source_files import SourceFiles, Span, Unit
+from lexmill.corpora.preparing.text_files import (
+    NO_STOP,
+    START,
+    Advance,
+    Place,
+    checked_encoding,
+    is_compressed,
+    lines,
+    no_advance,
+)
+from lexmill.errors import UserError
+from lexmill.params import Corpus, TranslationTreeReader
+from lexmill.strict import build
+from lexmill.workers.executor import Executor, Plain
+
+_BLOCK = 1 << 20
+_LATER = 2  # any line but the first, which alone can have a byte order mark
+
+
+def large_units(corpus: Corpus, units: Sequence[Unit], files: SourceFiles, piece_bytes: int) -> list[Unit]:
+    """The units that can be cut and are larger than a piece."""
+    if readers.of_lines(corpus.reader) is None:
+        return []
+    larger = [unit for unit in units if sum(files.sizes[path] for path in unit[1]) > piece_bytes]
+    return [unit for unit in larger if all(map(_is_plain, map(files.file, unit[1])))]
+
+
+def _is_plain(path: Path) -> bool:
+    try:
+        return not is_compressed(path)
+    except OSError:
+        return False  # whoever reads it tells why
+
+
+def find_spans(
+    units: Sequence[Unit], files: SourceFiles, executor: Executor, common: Plain, advance: Advance
+) -> dict[str, list[tuple[Span, int]]]:
+    """The spans of each unit by its name, with the bytes of each; none for a unit that had better be read whole.
+
+    Args:
+        units: from `large_units`.
+        files: the corpus's.
+        executor: who looks at the ranges.
+        common: what pieces share (`pieces.common`).
+        advance: told how many bytes were looked at.
+    """
+    ranges = {
+        unit: [_ranges(files.file(path), executor.piece_bytes // len(unit[1])) for path in unit[1]] for unit in units
+    }
+    items = [
+        {"path": path, "begin": begin, "end": end}
+        for unit in units
+        for path, of_file in zip(unit[1], ranges[unit], strict=True)
+        for begin, end in of_file
+    ]
+    found = executor.map(look, common, items, advance)
+    joined = {}
+    for unit in units:
+        looks = [list(zip(of_file, islice(found, len(of_file)), strict=True)) for of_file in ranges[unit]]
+        joined[unit[0]] = _joined(looks)
+    rest = next(found, None)  # the end, at which the faults of all pieces are told
+    assert rest is None
+    return {name: spans for name, spans in joined.items() if len(spans) > 1}
+
+
+def _ranges(path: Path, size: int) -> list[tuple[int, int]]:
+    end = path.stat().st_size
+    size = max(1, size)
+    return [(begin, min(begin + size, end)) for begin in range(0, end, size)]
+
+
+def look(item: Plain, advance: Advance) -> Plain:
+    """The work on one range (`lexmill.workers`).
+
+    Returns:
+        `lines`, how many begin in it; `offset`, where the first does; `after`, whether a record goes on behind the last
+        when none and when one went on before the first.
+    """
+    faults: list[str] = []
+    corpus = build(Corpus, item["corpus"], faults)
+    assert corpus is not None, faults
+    form = readers.of_lines(corpus.reader)
+    assert form is not None
+    assert not isinstance(corpus.reader, TranslationTreeReader)
+    path = Path(item["source"]) / item["path"]
+    with open(path, "rb") as stream:
+        offset, last, count = _line_starts(stream, item["begin"], item["end"], advance)
+    states = [False, True]
+    if form.inside_after is not None and count:
+        begin, some = (last, 1) if form.by_last_line else (offset, count)
+        encoding = checked_encoding(corpus.reader.encoding)
+        # A line with a fault ends the reading of its file, so nobody asks for what comes behind it.
+        with suppress(UserError):
+            place = Place(begin, _LATER if begin else 1)
+            for _, line in islice(lines(path, encoding, no_advance, place=place), some):
+                states = [form.inside_after(line, inside) for inside in states]
+    return {"lines": count, "offset": offset, "after": states}
+
+
+def _line_starts(stream: BinaryIO, begin: int, end: int, advance: Advance) -> tuple[int, int, int]:
+    """Where in a range of bytes the first and the last line begin, and how many do."""
+    starts = [0] if begin == 0 else []
+    count = len(starts)
+    at = max(begin - 1, 0)
+    stream.seek(at)
+    # A line begins behind a newline.
+    while at < end - 1 and (block := stream.read(min(_BLOCK, end - 1 - at))):
+        if newlines := block.count(b"\n"):
+            count += newlines
+            starts += [at + block.index(b"\n") + 1, at + block.rindex(b"\n") + 1]
+            starts = [starts[0], starts[-1]]
+        at += len(block)
+        advance(len(block))
+    return (starts[0], starts[-1], count) if starts else (begin, begin, 0)
+
+
+_Look = tuple[tuple[int, int], dict[str, Any]]
+
+
+def _joined(looks: Sequence[Sequence[_Look]]) -> list[tuple[Span, int]]:
+    """The spans of a unit, from what was found of the ranges of its first and perhaps its second file."""
+    totals = [sum(look["lines"] for _, look in of_file) for of_file in looks]
+    if len(set(totals)) > 1:
+        return []
+    found: list[tuple[Span, int]] = []
+    others = [_Cursor(of_file) for of_file in looks[1:]]
+    number, inside = 1, False
+    for (begin, end), look in looks[0]:
+        if not look["lines"]:
+            if found:
+                found[-1] = (found[-1][0], found[-1][1] + end - begin)
+            continue
+        there = [cursor.before(number) for cursor in others]
+        places = (Place(look["offset"], number), *(place for place, _ in there))
+        if found:
+            found[-1] = (found[-1][0]._replace(stop=number), found[-1][1])
+        found.append((Span(places, number, NO_STOP, inside), end - begin + sum(size for _, size in there)))
+        number += look["lines"]
+        inside = look["after"][inside]
+    return found
+
+
+class _Cursor:
+    """The ranges of the other file of a pair, from the first to the last."""
+
+    def __init__(self, looks: Sequence[_Look]) -> None:
+        self._looks: Iterator[_Look] = iter(looks)
+        self._place, self._next = START, 1
+        self._size = 0
+
+    def before(self, number: int) -> tuple[Place, int]:
+        """The last known place at or before a line, and the bytes of the ranges that begin since the last call."""
+        while self._next <= number and (following := next(self._looks, None)) is not None:
+            (begin, end), look = following
+            self._size += end - begin
+            if look["lines"]:
+                self._place = Place(look["offset"], self._next)
+                self._next += look["lines"]
+        size, self._size = self._size, 0
+        return self._place, size

@@ -1,0 +1,313 @@
+"""A large file is cut between its records: whatever the cut, what is read and told is that of the whole file."""
+
+import gzip
+import json
+import tempfile
+import tracemalloc
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lexmill import storage
+from lexmill.corpora.preparing import pieces, readers
+from lexmill.corpora.preparing.faults import Faults
+from lexmill.corpora.preparing.pieces import prepare_piece
+from lexmill.corpora.preparing.prepare import prepare
+from lexmill.corpora.preparing.readers import tables
+from lexmill.corpora.preparing.source_files import SourceFiles
+from lexmill.corpora.preparing.spans import find_spans, large_units, look
+from lexmill.corpora.preparing.text_files import no_advance
+from lexmill.errors import UserErrors
+from lexmill.workers.executor import Here
+from lexmill.workers.processes import Processes
+from tests.corpora.made_sources import corpus_of, fault_texts, make_source, read_all
+
+EXAMPLES = 40
+QUOTED = {"format": "csv", "text": "t", "group": "g"}
+PAIRS = {"format": "parallel_text", "source": ["*.en"], "target": ["*.de"]}
+CORPORA = {
+    "lines": corpus_of("text", {"format": "text", "document": "line"}),
+    "latin-1": corpus_of("text", {"format": "text", "document": "line", "encoding": "latin-1"}),
+    "paragraphs": corpus_of("text", {"format": "text", "document": "paragraph"}),
+    "jsonl": corpus_of("text", {"format": "jsonl", "text": "t", "group": "g"}),
+    "csv": corpus_of("text", QUOTED),
+    "csv without header": corpus_of("text", {"format": "csv", "text": "1", "header": False}),
+    "tsv": corpus_of("text", {**QUOTED, "format": "tsv"}),
+    "tsv without quotes": corpus_of("text", {**QUOTED, "format": "tsv", "quoting": False}),
+    "parallel": corpus_of("parallel", PAIRS),
+}
+
+
+class Pieces(Here):
+    """Works here, on pieces."""
+
+    alone = False
+
+    def __init__(self, piece_bytes):
+        self.piece_bytes = piece_bytes
+
+
+def cut(corpus, folder, piece_bytes):
+    """The pieces of a source folder."""
+    files, faults = SourceFiles(folder), Faults()
+    units = readers.units(corpus, files, faults)
+    assert not faults
+    common = pieces.common(corpus, folder, folder)
+    large = large_units(corpus, units, files, piece_bytes)
+    found = find_spans(large, files, Pieces(piece_bytes), common, lambda _: None)
+    return pieces.cut(units, files, piece_bytes, found)
+
+
+def read_in_pieces(corpus, folder, items):
+    """Records of each piece, and all faults as the stage gathers them."""
+    found, together = [], Faults()
+    for item in items:
+        faults = Faults()
+        span = {"span": item["span"]} if "span" in item else {}
+        found.append(list(readers.read_units(corpus, folder, item["units"], faults, **span)))
+        together.merge(json.loads(json.dumps(faults.as_plain(folder))), folder)
+    return found, together
+
+
+def same(corpus, folder, piece_bytes):
+    """Read in pieces what was also read whole; gives the count of pieces."""
+    wanted, told = read_all(corpus, folder)
+    items = cut(corpus, folder, piece_bytes)
+    found, faults = read_in_pieces(corpus, folder, items)
+    assert (faults.count, fault_texts(faults)) == (told.count, fault_texts(told))
+    if told:
+        with pytest.raises(UserErrors) as first:
+            told.raise_all()
+        with pytest.raises(UserErrors) as second:
+            faults.raise_all()
+        assert first.value.faults == second.value.faults
+    else:
+        assert [record for piece in found for record in piece] == wanted
+    return len(items)
+
+
+def same_of(corpus, made, piece_bytes):
+    with tempfile.TemporaryDirectory() as folder:
+        same(corpus, make_source(Path(folder), made), piece_bytes)
+
+
+# ---------------------------------------------------------------- any cut of any file
+
+TEXT = ["a", "b c", "é", "😀", "\u2028", "\x85", " ", "\t", ",", '"', '""', "\r", "\n", "\n", "\r\n", "\n\n", "x" * 40]
+QUOTES = ['"', '""', '"\n', '\n"', '","', '",\n', "a,b\n", '"a', "\n", ",", "\t", '"\t"', '"\t\n', "\r", "é"]
+BROKEN = st.sampled_from([b"\xff", b"\0", b"\xe2\x82"])
+MARK = "\ufeff".encode()
+
+
+@st.composite
+def files(draw):
+    """Bytes of a text file, often with a mark at its start or a header, seldom with what is no text."""
+    parts = st.sampled_from([part.encode() for part in draw(st.sampled_from([TEXT, QUOTES]))])
+    begin = draw(
+        st.sampled_from([b"", MARK, b"t,g\n", b"g\tt\r\n", MARK + b'"t",g\n', b'\n\n"t",\t"g"\n', b"\xff\xfe"])
+    )
+    inner = draw(st.lists(parts, max_size=40))
+    if draw(st.integers(0, 3)) == 0:
+        inner.insert(draw(st.integers(0, len(inner))), draw(BROKEN))
+    return begin + b"".join(inner)
+
+
+def row(values):
+    return json.dumps(dict(zip("tg", values, strict=True)), ensure_ascii=False).encode()
+
+
+JSON = st.one_of(
+    st.tuples(st.text('aé😀\u2028\n"', max_size=30), st.sampled_from(["g", "h"])).map(row),
+    st.sampled_from([b"", b" ", b"no json", b"[]", b'{"t": 1, "g": "g"}']),
+).flatmap(lambda line: st.sampled_from([b"\n", b"\r\n"]).map(lambda end: line + end))
+
+
+@pytest.mark.parametrize("form", [name for name in CORPORA if name not in ("jsonl", "parallel")])
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(data=files(), piece_bytes=st.integers(1, 60))
+def test_a_file_of_anything(form, data, piece_bytes):
+    same_of(CORPORA[form], {"a.txt": data}, piece_bytes)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(lines=st.lists(JSON, max_size=25), ended=st.booleans(), piece_bytes=st.integers(1, 200))
+def test_a_file_of_json(lines, ended, piece_bytes):
+    data = b"".join(lines) if ended else b"".join(lines).removesuffix(b"\n")
+    same_of(CORPORA["jsonl"], {"a.jsonl": data}, piece_bytes)
+
+
+SENTENCES = st.lists(st.sampled_from([b"", b"a", "é b".encode(), b"long " * 9, b"\r", b" "]), max_size=30)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(source=SENTENCES, target=SENTENCES, equal=st.booleans(), broken=st.lists(BROKEN, max_size=2), data=st.data())
+def test_a_pair_of_files(source, target, equal, broken, data):
+    if equal:
+        count = min(len(source), len(target))
+        source, target = source[:count], target[:count]
+    for bad in broken:
+        side = data.draw(st.sampled_from([source, target]))
+        side.insert(data.draw(st.integers(0, len(side))), bad)
+        if equal:
+            (target if side is source else source).insert(0, b"partner")
+    made = {f"a.{end}": b"".join(line + b"\n" for line in side) for end, side in (("en", source), ("de", target))}
+    same_of(CORPORA["parallel"], made, data.draw(st.integers(1, 80)))
+
+
+MADE = {
+    "lines": "é1\r\n\n😀2\n",
+    "paragraphs": "é1\r\n😀2\n\n \n",
+    "jsonl": '{"t": "é1\u2028", "g": 1}\r\n\n',
+    "csv": '"é, ""1""\r\n\n",g\n2😀,"h"\r\n',
+    "tsv without quotes": '"é\t1\r\n\n😀\t"2"\n',
+}
+
+
+@pytest.mark.parametrize("form", MADE)
+def test_a_good_file_cut_at_every_byte(tmp_path, form):
+    """Through multi-byte characters, line ends, quotes, records longer than a piece; and it is really cut."""
+    begin = {"csv": "t,g\n", "tsv without quotes": "g\tt\n"}.get(form, "")
+    text = (begin + MADE[form] * 12 + MADE[form].strip()).encode()
+    folder = make_source(tmp_path, {"a.txt": text})
+    counts = [same(CORPORA[form], folder, size) for size in range(1, len(text) + 2)]
+    assert counts[0] > 12
+    assert counts[len(text) // 2] >= 2
+    assert counts[-2:] == [1, 1]
+    records, faults = read_all(CORPORA[form], folder)
+    assert len(records) > 12
+    assert not faults
+
+
+def test_a_quoted_field_without_end(tmp_path, monkeypatch):
+    """It ends the reading of its file, so nobody tells what is wrong with half of it."""
+    monkeypatch.setattr(tables, "MAX_LINE_BYTES", 300)
+    folder = make_source(tmp_path, {"a.csv": 't,g\na,g\n"' + "no, quote\n" * 60 + 'b"c",g\n"d'})
+    for size in range(1, 700, 23):
+        same(CORPORA["csv"], folder, size)
+    (fault,) = fault_texts(read_all(CORPORA["csv"], folder)[1])
+    assert "a.csv:3: a quoted field that begins here does not end within" in fault
+
+
+# ---------------------------------------------------------------- the whole of prepare
+
+CHOICES = {
+    "splits": {"valid": 0.2, "test": 0.2},
+    "deduplicate": {"near": True, "shingle": 2, "permutations": 16},
+    "filters": {"min_words": 2},
+}
+
+
+def a_text(number):
+    return f"{'one ' * (number % 7)}é{number % 50} 😀"
+
+
+def large_files(form):
+    texts = [a_text(i * i) for i in range(200)]
+    if form == "jsonl":
+        return {"a.txt": "".join(json.dumps({"t": text, "g": f"g{len(text)}"}) + "\r\n" for text in texts)}
+    if form == "csv":
+        return {"a.txt": "t,g\n" + "".join(f'"{text},\n""x""","g{len(text)}"\n' for text in texts)}
+    if form == "parallel":
+        return {"a.en": "\n".join(texts), "a.de": "\n".join(text.upper() * 2 for text in texts) + "\n"}
+    return {"a.txt": "\n\n".join(texts), "b.txt": "small and\nwhole\n"}
+
+
+@pytest.mark.parametrize("form", ["lines", "paragraphs", "jsonl", "csv", "parallel"])
+def test_pieces_of_large_files_give_the_corpus_of_whole_ones(tmp_path, form):
+    plain = CORPORA[form]
+    corpus = corpus_of(plain.kind, asdict(plain.reader), **CHOICES)
+    source = make_source(tmp_path / "source", large_files(form))
+    wanted = prepare("made", corpus, source, tmp_path / "whole")
+    assert wanted.metrics["removed"]["near_duplicates"] + wanted.metrics["removed"]["exact_duplicates"] > 0
+    with Processes(2, 1500) as pool:
+        for number, executor in enumerate([Pieces(100), Pieces(4096), *([pool] if form == "csv" else [])]):
+            found = prepare("made", corpus, source, tmp_path / f"cut{number}", executor)
+            assert found == wanted
+            assert storage.sha256_folder(tmp_path / f"cut{number}") == storage.sha256_folder(tmp_path / "whole")
+
+
+def test_the_faults_of_a_large_file_are_those_of_the_whole_one(tmp_path):
+    lines = [json.dumps({"t": a_text(i), "g": "g"}) for i in range(300)]
+    for at in (7, 50, 90, 130, 200):
+        lines[at] = "no json"
+    first, *rest = lines
+    source = make_source(tmp_path / "source", {"a.txt": "\n".join(lines), "b.txt": "\n".join([first, "\0", *rest])})
+    told = []
+    for executor in (Here(), Pieces(500), Pieces(5000)):
+        with pytest.raises(UserErrors) as caught:
+            prepare("made", CORPORA["jsonl"], source, tmp_path / "made", executor)
+        told.append(caught.value.faults)
+    assert told[0] == told[1] == told[2]
+    assert len(told[0]) == 5  # three that say the same, how many more do, and the one at which b.txt ends
+    assert "b.txt:2: a NUL byte" in told[0][3]
+
+
+# ---------------------------------------------------------------- what is cut, and what it costs
+
+
+@pytest.mark.parametrize(
+    ("reader", "files"),
+    [
+        ({"format": "text"}, {"a.txt": "word " * 100}),
+        (
+            {"format": "text", "document": "line"},
+            {"a.txt.gz": gzip.compress(b"".join(b"%d\n" % i for i in range(999)))},
+        ),
+        ({"format": "parquet", "text": "t"}, {"a.parquet": b"PAR1\n" * 99}),
+        ({"format": "jsonl", "text": "t"}, {"a.jsonl": '{"t": "word"}\n', "b.jsonl": '{"t": "word"}\n'}),
+    ],
+)
+def test_what_is_not_cut(tmp_path, reader, files):
+    items = cut(corpus_of("text", reader), make_source(tmp_path, files), 50)
+    assert [len(item["units"]) for item in items] == [1] * len(files) if len(files) == 1 else [2]
+    assert not any("span" in item for item in items)
+
+
+def test_files_of_unequal_length_are_not_cut(tmp_path):
+    folder = make_source(tmp_path, {"a.en": "x\n" * 90, "a.de": "y\n" * 91})
+    assert same(CORPORA["parallel"], folder, 20) == 1
+
+
+def test_one_worker_alone_cuts_nothing(tmp_path, monkeypatch):
+    source = make_source(tmp_path / "source", {"a.txt": "".join(f"line {i}\n" for i in range(200))})
+    seen = []
+
+    class Alone(Here):
+        piece_bytes = 100
+
+        def map(self, work, common, items, advance):
+            seen.append((work.__name__, len(items)))
+            return super().map(work, common, items, advance)
+
+    prepare("made", CORPORA["lines"], source, tmp_path / "made", Alone())
+    assert seen == [("prepare_piece", 1)]
+
+
+def test_a_piece_of_a_huge_file_takes_the_memory_of_a_piece(tmp_path):
+    """Looking at it too; and what is told of progress adds up to the file."""
+    line = "word " * 2000 + "\n"
+    source = make_source(tmp_path / "source", {"a.txt": line * 2000})
+    corpus, files, told = CORPORA["paragraphs"], SourceFiles(source), []
+    common = pieces.common(corpus, source, tmp_path)
+    units = readers.units(corpus, files, Faults())
+    lines_only = CORPORA["lines"]
+    tracemalloc.start()
+    try:
+        for item in [{"path": "a.txt", "begin": b, "end": b + (1 << 20)} for b in (0, 5 << 20, 19 << 20)]:
+            look({**common, **item}, told.append)
+        assert tracemalloc.get_traced_memory()[1] < 3 << 20
+        tracemalloc.reset_peak()
+        found = find_spans(units[:1], files, Pieces(1 << 20), pieces.common(lines_only, source, tmp_path), no_advance)
+        items = pieces.cut(units[:1], files, 1 << 20, found)
+        assert len(items) == 20
+        told.clear()
+        for item in items[5], items[-1]:
+            prepare_piece({**pieces.common(lines_only, source, tmp_path), **item}, told.append)
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+    assert sum(told) <= items[5]["bytes"] + items[-1]["bytes"]
+    assert sum(item["bytes"] for item in items) == files.sizes["a.txt"]
