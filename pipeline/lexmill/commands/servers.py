@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from lexmill import storage
+from lexmill.answering import answers
 from lexmill.errors import RetryableError, UserError
 from lexmill.quiet import quieten
 from lexmill.workspace import HOME
@@ -68,15 +69,6 @@ def own_port(preferred: int) -> Iterator[int]:
                 continue
             yield port
             return
-
-
-def answers(address: str) -> bool:
-    """Whether a GET gives 200 within a second."""
-    try:
-        with urllib.request.urlopen(address, timeout=1) as reply:
-            return bool(reply.status == 200)
-    except (OSError, ValueError, urllib.error.URLError):
-        return False
 
 
 def ask(mlflow: Server, what: str, body: Mapping[str, str] | None = None) -> Any:

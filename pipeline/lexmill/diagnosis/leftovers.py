@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 
 from lexmill import layout, storage
+from lexmill.answering import answers
 from lexmill.checkout import git
-from lexmill.commands.servers import answers
 from lexmill.corpora.fetching.downloads import DownloadCache
 from lexmill.diagnosis.finding import Finding, counted
 from lexmill.runner.mending import mend_rwlock, stale_holders
