@@ -17,7 +17,6 @@ import yaml
 
 from lexmill import workspace
 from lexmill.errors import EXIT_RETRY, RetryableError
-from lexmill.runner import supervised
 from lexmill.runner.display import Display
 from lexmill.runner.session import open_session, run_all
 from tests.support.small_project import ROOT, SmallProject
@@ -76,7 +75,7 @@ def test_stages_side_by_side_wait_for_dvcs_lock(project: Any, monkeypatch: pytes
             commands.append(command)
             super().__init__(command, *more, **options)
 
-    monkeypatch.setattr(supervised.subprocess, "Popen", Noting)
+    monkeypatch.setattr(subprocess, "Popen", Noting)
     for number in range(6):
         project.stage(f"stage_{number}", f"write('{number}')")
     session = project.run(jobs=3)
