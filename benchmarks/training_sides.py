@@ -68,12 +68,12 @@ def batches(work: Work) -> np.ndarray[Any, Any]:
 
 
 def model(work: Work) -> Any:
-    """Lexmill's GPT with the initial weights of all sides."""
+    """Lexmill's GPT with the initial weights of all sides, and nanoGPT's activation, the exact GELU."""
     from lexmill.models.gpt import GPT
     from lexmill.params import GPTShape
 
     torch.manual_seed(0)
-    return GPT(GPTShape(work.n_layer, work.n_head, work.d_model, work.context), work.vocab_size)
+    return GPT(GPTShape(work.n_layer, work.n_head, work.d_model, work.context, activation="gelu"), work.vocab_size)
 
 
 def engine(work: Work) -> Trained:
@@ -198,7 +198,7 @@ def litgpt(work: Work) -> Trained:
         attn_bias=True,
         bias=True,
         rotary_percentage=1.0,
-        gelu_approximate="tanh",
+        gelu_approximate="none",
         intermediate_size=4 * work.d_model,
     )
     torch.manual_seed(0)
@@ -227,6 +227,7 @@ def trainer(work: Work) -> Trained:
             n_embd=work.d_model,
             n_layer=work.n_layer,
             n_head=work.n_head,
+            activation_function="gelu",
             use_cache=False,
             **none,
         )

@@ -1,6 +1,7 @@
 """Dropout, feed-forward, initialisation, named weights."""
 
 import math
+from typing import Literal
 
 import pytest
 import torch
@@ -142,11 +143,19 @@ def test_gelu_of_great_numbers_is_finite() -> None:
     torch.testing.assert_close(hidden.grad, torch.tensor([[0.0, 0.0, 0.5, 1.0, 1.0]]))
 
 
-def test_a_feed_forward_layer_learns_as_the_plain_one_does() -> None:
-    block, hidden = FeedForward(6, 10), torch.randn(2, 3, 6)
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh"])
+def test_a_feed_forward_layer_learns_as_the_plain_one_does(activation: Literal["relu", "gelu", "gelu_tanh"]) -> None:
+    block, hidden = FeedForward(6, 10, activation), 3 * torch.randn(2, 3, 6)
     with torch.no_grad():
         silent = block(hidden)
-    plain = block.output(nn.functional.gelu(block.expand(hidden), approximate="tanh"))
+    expanded = block.expand(hidden).double()
+    half = 0.5 * expanded
+    made = {
+        "relu": expanded.clamp_min(0),
+        "gelu": half * (1 + torch.erf(expanded / math.sqrt(2))),
+        "gelu_tanh": half * (1 + torch.tanh(math.sqrt(2 / math.pi) * (expanded + 0.044715 * expanded**3))),
+    }
+    plain = block.output(made[activation].float())
     torch.testing.assert_close(block(hidden), plain)
     torch.testing.assert_close(silent, plain)
     parameters = list(block.parameters())

@@ -32,6 +32,13 @@ def same_logits(module: torch.nn.Module, theirs: Any) -> None:
     torch.testing.assert_close(module(TOKENS), theirs(TOKENS).logits, atol=2e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("activation", ["gelu_new", "gelu_pytorch_tanh", "gelu"])
+def test_gpt2s_activation_is_read_from_its_config(tmp_path: Path, activation: str) -> None:
+    theirs = save_gpt2(tmp_path, activation_function=activation)
+    assert pretrained.read(tmp_path).shape["activation"] == ("gelu" if activation == "gelu" else "gelu_tanh")
+    same_logits(ours(tmp_path), theirs)
+
+
 @pytest.mark.parametrize("prefix", ["transformer.", ""])
 def test_gpt2_gives_the_same_logits(tmp_path: Path, prefix: str) -> None:
     theirs = save_gpt2(tmp_path)

@@ -16,6 +16,7 @@ from lexmill.params import GPTShape, LlamaShape, LSTMShape
 SHAPES: dict[str, Any] = {
     "pre": GPTShape(2, 2, 16, 80),
     "post": GPTShape(2, 2, 16, 80, norm="post"),
+    "exact GELU": GPTShape(2, 2, 16, 80, activation="gelu"),
     "head width": GPTShape(2, 3, 16, 80, d_head=4),
     "llama": LlamaShape(2, 4, 2, 16, 24, 80, tie_embeddings=False),
     "lstm": LSTMShape(2, 16, 80),

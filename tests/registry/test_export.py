@@ -137,6 +137,7 @@ def make(target: Path, family: str, shape: dict[str, Any]) -> Path:
     ("family", "shape", "theirs"),
     [
         ("gpt", GPT, "GPT2LMHeadModel"),
+        ("gpt", GPT | {"activation": "gelu"}, "GPT2LMHeadModel"),
         ("llama", LLAMA, "LlamaForCausalLM"),
         ("llama", LLAMA | {"tie_embeddings": False, "d_head": 6, "n_kv_head": 4}, "LlamaForCausalLM"),
     ],

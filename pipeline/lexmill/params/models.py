@@ -29,6 +29,7 @@ class GPTShape:
     dropout: float = spec("dropout on embeddings and residuals", 0.0, low=0, below=1)
     d_head: int = spec("width of a head; 0: d_model / n_head", 0, low=0)
     norm: Literal["pre", "post"] = spec("layer norm before each sub-layer or after it", "pre")
+    activation: Literal["gelu_tanh", "gelu"] = spec("GELU in its tanh form (GPT-2), or exact", "gelu_tanh")
 
     def faults(self) -> list[str]:
         return _head_faults(self.d_model, self.n_head, self.d_head)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import torch
@@ -9,6 +11,12 @@ from torch import Tensor, nn
 
 from lexmill.models.common.dropout import Dropout
 from lexmill.models.common.gelu import bias_gelu
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": partial(nn.functional.relu, inplace=True),
+    "gelu": nn.functional.gelu,
+    "gelu_tanh": partial(nn.functional.gelu, approximate="tanh"),
+}
 
 
 class FeedForward(nn.Module):
@@ -21,13 +29,13 @@ class FeedForward(nn.Module):
         self,
         d_model: int,
         d_ffn: int,
-        activation: Literal["relu", "gelu_tanh"] = "gelu_tanh",
+        activation: Literal["relu", "gelu", "gelu_tanh"] = "gelu_tanh",
         dropout: float = 0.0,
     ) -> None:
         """Args: dropout: on the activations (Vaswani et al. have none there; GPT-2 neither)."""
         super().__init__()
         self.expand = nn.Linear(d_model, d_ffn)
-        self.relu = activation == "relu"
+        self.activation = activation
         self.dropout = Dropout(dropout)
         self.output = nn.Linear(d_ffn, d_model)
 
@@ -38,11 +46,11 @@ class FeedForward(nn.Module):
 
     def _expanded(self, hidden: Tensor) -> Tensor:
         """The activations: (B, T, D) -> (B, T, d_ffn)."""
-        if self.relu:
-            return nn.functional.relu(self.expand(hidden), inplace=True)
+        if self.activation != "gelu_tanh":
+            return ACTIVATIONS[self.activation](self.expand(hidden))
         weight, bias = self.expand.weight, self.expand.bias
         learning_on_cpu = hidden.device.type == "cpu" and torch.is_grad_enabled() and not torch.compiler.is_compiling()
         # Under tensor parallelism the layer's hooks do the work.
         if learning_on_cpu and type(weight) is nn.Parameter and bias.dtype == torch.float32:
             return bias_gelu(nn.functional.linear(hidden, weight), bias)
-        return nn.functional.gelu(self.expand(hidden), approximate="tanh")
+        return ACTIVATIONS["gelu_tanh"](self.expand(hidden))

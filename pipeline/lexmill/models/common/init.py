@@ -142,7 +142,7 @@ def _gains(module: nn.Module) -> dict[str, float]:
     for name, child in module.named_modules():
         if isinstance(child, FeedForward):
             found[f"{name}.output" if name else "output"] = gain(
-                nn.functional.relu if child.relu else nn.functional.gelu
+                nn.functional.relu if child.activation == "relu" else nn.functional.gelu
             )
         elif isinstance(child, GatedFeedForward):
             found[f"{name}.output" if name else "output"] = gain(nn.functional.silu)

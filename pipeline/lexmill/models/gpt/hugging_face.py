@@ -20,7 +20,7 @@ MODEL_TYPE = "gpt2"
 
 # Keys of config.json whose other values make another function than the one computed here.
 _ONLY: dict[str, tuple[Any, ...]] = {
-    "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
+    "activation_function": ("gelu_new", "gelu_pytorch_tanh", "gelu"),
     "layer_norm_epsilon": (1e-5,),
     "scale_attn_weights": (True,),
     "scale_attn_by_inverse_layer_idx": (False,),
@@ -74,7 +74,9 @@ def read_shape(config: Mapping[str, Any]) -> dict[str, Any]:
         n_layer = int(config["n_layer"])
     except KeyError as error:
         raise UserError(f"config.json has no {error}") from None
-    return {"n_layer": n_layer, "n_head": n_head, "d_model": d_model, "context": context, "d_head": 0, "norm": "pre"}
+    activation = "gelu" if config.get("activation_function") == "gelu" else "gelu_tanh"
+    sizes = {"n_layer": n_layer, "n_head": n_head, "d_model": d_model, "context": context, "d_head": 0}
+    return {**sizes, "norm": "pre", "activation": activation}
 
 
 def read_state(shape: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -122,7 +124,7 @@ def write_config(shape: Mapping[str, Any], vocab_size: int) -> dict[str, Any]:
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": MODEL_TYPE,
-        "activation_function": "gelu_new",
+        "activation_function": "gelu" if shape.get("activation") == "gelu" else "gelu_new",
         "layer_norm_epsilon": 1e-5,
         "n_layer": shape["n_layer"],
         "n_head": shape["n_head"],

@@ -1,6 +1,6 @@
 """GPT (Radford et al. 2018), GPT-2 (2019) and GPT-3 (Brown et al. 2020): a decoder-only Transformer.
 
-Learned positions, GELU (tanh form), output matrix tied to the embedding, residual projections scaled down at the
+Learned positions, GELU (tanh form or exact), output matrix tied to the embedding, residual projections scaled down at the
 start; layer norm before each sub-layer and at the end, or, as in the first GPT, after each sub-layer only. Dropout
 acts on embeddings and residual branches, not on the attention weights.
 Cost: about 6 * parameters FLOPs a token of training plus the attention's 12 * n_layer * context * H * K; memory
@@ -55,7 +55,7 @@ class Block(nn.Module):
         self.attention_norm = nn.LayerNorm(shape.d_model)
         self.attention = SelfAttention(shape.d_model, shape.n_head, shape.d_head)
         self.feed_forward_norm = nn.LayerNorm(shape.d_model)
-        self.feed_forward = FeedForward(shape.d_model, 4 * shape.d_model, "gelu_tanh")
+        self.feed_forward = FeedForward(shape.d_model, 4 * shape.d_model, shape.activation)
 
     def forward(self, hidden: Tensor, mask: Tensor | None = None, cache: KeyValueCache | None = None) -> Tensor:
         """(B, T, D) -> (B, T, D); without a mask, (B, 1, T, T) of `document_mask`, attention is causal."""

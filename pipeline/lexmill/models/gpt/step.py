@@ -11,13 +11,15 @@ Shape letters: B texts, D width, H heads, K head width, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding, gelu, scaled_dot_product_attention
+from torch.nn.functional import embedding, scaled_dot_product_attention
 
 from lexmill.models.common.attention import KeyValueCache
+from lexmill.models.common.feed_forward import ACTIVATIONS
 
 if TYPE_CHECKING:
     from lexmill.models.gpt.model import GPT, Block, Cache
@@ -36,6 +38,7 @@ class Weights(NamedTuple):
     output: Matrix
     feed_forward_norm: Norm
     expand: Matrix
+    activation: Callable[[Tensor], Tensor]
     contract: Matrix
 
 
@@ -71,7 +74,7 @@ def _attend(w: Weights, hidden: Tensor, cache: KeyValueCache) -> Tensor:
 
 def _feed(w: Weights, hidden: Tensor) -> Tensor:
     weight, bias = w.expand
-    inner = gelu(torch.addmm(bias, hidden, weight), approximate="tanh")
+    inner = w.activation(torch.addmm(bias, hidden, weight))
     weight, bias = w.contract
     return torch.addmm(bias, inner, weight)
 
@@ -87,6 +90,7 @@ def _weights(block: Block) -> Weights:
         _matrix(attention.output),
         _norm(block.feed_forward_norm),
         _matrix(feed_forward.expand),
+        ACTIVATIONS[feed_forward.activation],
         _matrix(feed_forward.output),
     )
 
