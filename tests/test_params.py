@@ -197,6 +197,9 @@ def test_compose_refuses_what_hydra_cannot_apply_and_writes_nothing(tmp_path: Pa
         ("experiment=ful", "did you mean 'full'"),
         ("experiment=none", "known: demo"),
         ("nonsense", "give it as nonsense=VALUE"),
+        ("gpt=gpt_small", "write language_model@language_models.gpt=gpt_small$"),
+        ("translator=transformer_tiny", "write translator@translators.en_de=transformer_tiny$"),
+        ("language_model=gpt_small", r"gpt_small or language_model@language_models\.lstm=gpt_small$"),
     ):
         with pytest.raises(UserError, match=f"conf/ cannot be composed.*{hint}"):
             write_params([wrong], tmp_path)

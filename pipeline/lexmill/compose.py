@@ -78,11 +78,21 @@ def _hint(cause: str, overrides: Sequence[str], folder: Path) -> str:
         group, choice = found.groups()
         return nearest(choice, [file.stem for file in (folder / group).glob("*.yaml")])
     if found := re.search(r"Could not override '(.+?)'", cause):
+        if meant := _packaged(found[1], overrides, folder):
+            return f"; write {' or '.join(meant)}"
         known = flat(read_yaml(folder.parent / "params.yaml")) if (folder.parent / "params.yaml").is_file() else {}
         paths = {key.rsplit(".", up)[0] for key in known for up in range(key.count(".") + 1)}
         hint = nearest(found[1], paths)
         return hint if hint.startswith(", did") else "; `lexmill params` lists the keys"
     return ""
+
+
+def _packaged(name: str, overrides: Sequence[str], folder: Path) -> list[str]:
+    """What a choice may mean that was given without its package: by its group, or by the entry it is for."""
+    choice = next((value for key, _, value in (one.partition("=") for one in overrides) if key == name), "")
+    defaults = [key for one in read_yaml(folder / "config.yaml")["defaults"] if isinstance(one, dict) for key in one]
+    keys = [key for key in defaults if "@" in key and name in (key.partition("@")[0], key.rpartition(".")[2])]
+    return [f"{key}={choice}" for key in keys]
 
 
 def write_params(overrides: Sequence[str] = (), workspace: str | Path = ".") -> Path:
