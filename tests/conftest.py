@@ -6,12 +6,13 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.made_packages import make_packages
 from tests.support.once import made_once
-from tests.support.order import rank
+from tests.support.order import Groups, rank
 from tests.support.package_index import PackageIndex
 
 
@@ -25,6 +26,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The workers of xdist take the files that last long first, and so end together."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=lambda item: rank(item.path))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | None:
+    """`--dist loadfile` keeps groups of files together too."""
+    return Groups(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(autouse=True)
