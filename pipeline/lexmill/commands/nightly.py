@@ -18,6 +18,7 @@ from lexmill.errors import EXIT_DONE, LexmillError, RetryableError, UserError, U
 from lexmill.progress import say as speak
 from lexmill.refreshing.refresh import Look, changes, refresh
 from lexmill.result_branch import TRAILER, NoRepository, ResultBranch
+from lexmill.runner.sharing import default_remote, push_outputs
 from lexmill.stages.entry import preflight
 from lexmill.workspace import only_one, run_lock
 
@@ -41,7 +42,7 @@ def nightly(
         targets: stages or groups of stages; they and what they need. Empty: all.
         jobs: light stages side by side.
         branch: where the results are committed.
-        push: the git remote that the branch is pushed to; None: none.
+        push: the git remote that the branch is pushed to, after its outputs to DVC's default remote; None: none.
         run: the door: runs the targets, publishes, and gives the exit code or raises; default `lexmill run`.
         say: tells people what happens.
 
@@ -68,8 +69,7 @@ def nightly(
             with run_lock("lexmill nightly", root):
                 _commit(to, choices, say, quiet=not ran and not any(look.moved for look in looks))
             if push is not None and to.tip is not None and not to.pushed(push):
-                to.push(push)
-                say(f"pushed '{branch}' to {push}")
+                _push(to, to.tip, push, say)
         return EXIT_DONE
 
 
@@ -79,6 +79,7 @@ def _branch(to: ResultBranch, push: str | None, say: Callable[[str], None]) -> R
         to.check()
         if push is not None:
             to.check_remote(push)
+            default_remote(to.root)
     except NoRepository as error:
         if push is not None:
             raise UserError(f"--push: {error}") from None
@@ -124,6 +125,25 @@ def _commit(to: ResultBranch, choices: params.Params, say: Callable[[str], None]
     say(f"committed to '{to.name}' as {made[:12]}: {_title(moved)}")
     if others:
         say(f"the run saw changes that are not committed, and the commit does not hold them: {_some(others)}")
+
+
+def _push(to: ResultBranch, tip: str, push: str, say: Callable[[str], None]) -> None:
+    """Push the outputs, then the branch that names them: whoever finds a commit there finds its outputs too."""
+    store = default_remote(to.root)
+    if store is None:
+        say("DVC has no default remote: the outputs stay on this machine (`dvc remote add --default NAME ADDRESS`)")
+    else:
+        try:
+            whole = push_outputs(to.root, tip)
+        except RetryableError as error:
+            raise RetryableError(
+                f"the outputs are not pushed to DVC's remote '{store}', nor is the branch: {error}; the next night"
+                " pushes both"
+            ) from None
+        lacks = "" if whole else "; some are in no cache of this machine, and whoever pulls makes them anew"
+        say(f"pushed the outputs to DVC's remote '{store}'{lacks}")
+    to.push(push)
+    say(f"pushed '{to.name}' to {push}")
 
 
 def _pins_before(to: ResultBranch) -> dict[str, dict[str, pins.Entry]]:

@@ -1,0 +1,114 @@
+"""Outputs that leave this machine: to the DVC remote, so that another clone pulls what a commit names.
+
+What is pushed is what the commit names, whatever lies in the work tree by then, without what the remote has already. It
+is done in a process of its own, since the clients of remotes (S3, SSH, HTTP ...) keep threads and event loops and fail
+with exceptions of their own: `python -m lexmill.runner.sharing ROOT COMMIT`.
+Cost: a second to start DVC, a look at the remote, then the upload; nothing is copied here.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from lexmill.errors import RetryableError, UserError
+from lexmill.quiet import quieten
+from lexmill.strict import nearest
+
+_MISSING = "do not exist neither locally nor on remote"  # DVC's words, in a warning
+
+
+def default_remote(root: str | Path = ".") -> str | None:
+    """The name of the remote that `dvc push` takes; None: there is no default, or no project of DVC.
+
+    Raises:
+        UserError: DVC's configuration is wrong, or the remote is one to which no commit can be pushed.
+    """
+    quieten()
+    from dvc.config import ConfigError
+    from dvc.exceptions import NotDvcRepoError
+    from dvc.repo import Repo
+
+    try:
+        with Repo(str(root)) as repo:
+            name, remotes = repo.config["core"].get("remote"), repo.config["remote"]
+    except NotDvcRepoError:
+        return None
+    except ConfigError as error:
+        raise UserError(f"DVC's configuration cannot be read: {error}") from None
+    if name is None:
+        return None
+    if name not in remotes:
+        raise UserError(f"DVC's default remote '{name}' is not defined{nearest(name, remotes)}", ".dvc/config")
+    if remotes[name].get("version_aware") or remotes[name].get("worktree"):
+        raise UserError(
+            f"DVC's remote '{name}' keeps versions by itself, and to such a one DVC pushes a work tree only, no commit;"
+            " make a plain one the default",
+            ".dvc/config",
+        )
+    return str(name)
+
+
+def push_outputs(root: str | Path, commit: str) -> bool:
+    """Push what dvc.lock of a commit names to the default remote.
+
+    Returns:
+        Whether the remote has all of it now; not so where outputs are in no cache of this machine either.
+
+    Raises:
+        RetryableError: the remote does not answer or does not take them, or another DVC process is at work.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "lexmill.runner.sharing", str(root), commit],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
+    if done.returncode != 0:
+        said = done.stderr.strip().split("\n")[-1] or f"ended with {done.returncode}"
+        raise RetryableError(re.sub(r"^(\w+\.)+\w+: ", "", said))  # without the name of a client's own exception
+    return done.stdout.strip() != _MISSING
+
+
+class _Heard(logging.Handler):
+    """What DVC logs instead of raising it: why the first file failed, and that files are missing."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.why, self.missing = "", False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1] is not None and not self.why:
+            self.why = f": {record.exc_info[1]}"
+        self.missing |= _MISSING in record.getMessage()
+
+
+def _push(root: str, commit: str) -> None:
+    from dvc.exceptions import UploadError
+    from dvc.lock import LockError
+    from dvc.repo import Repo
+
+    heard = _Heard()
+    logging.getLogger().addHandler(heard)
+    # For a commit DVC takes that commit's configuration, and where it has no remote pushes nothing, in silence.
+    with Repo(root) as repo:
+        name, remotes = repo.config["core"]["remote"], repo.config["remote"]
+    with Repo(root, config={"core": {"remote": name}, "remote": {name: dict(remotes[name])}}) as repo:
+        try:
+            repo.push(revs=[commit], workspace=False)
+        except UploadError as error:
+            raise SystemExit(f"{error}{heard.why}") from None
+        except LockError:
+            raise SystemExit("another DVC process is at work here") from None
+    if heard.missing:
+        print(_MISSING)
+
+
+if __name__ == "__main__":
+    quieten()
+    _push(*sys.argv[1:])
