@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -49,11 +50,25 @@ def test_every_benchmark_is_tried() -> None:
     assert list(TINY) == list(command.BENCHMARKS)
 
 
+@pytest.fixture(scope="module")
+def prefect_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One server for the benchmarks that start one each."""
+    with prefect.server(tmp_path_factory.mktemp("prefect")) as url:
+        yield url
+
+
+SERVERS = ("prefect", "cancel", "shards")
+
+
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.e2e if name in ("prefect", "cancel", "shards") else ()) for name in TINY],
+    "name", [pytest.param(name, marks=pytest.mark.e2e if name in SERVERS else ()) for name in TINY]
 )
-def test_a_benchmark_gives_both_sides(name: str) -> None:
+def test_a_benchmark_gives_both_sides(
+    name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name in ("prefect", "cancel"):
+        url = request.getfixturevalue("prefect_url")
+        monkeypatch.setattr(f"benchmarks.{name}.server", lambda _folder: nullcontext(url))
     comparisons = TINY[name]()
     assert comparisons
     for one in comparisons:
