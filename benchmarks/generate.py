@@ -5,12 +5,15 @@ default cache and fused attention (sdpa), in inference mode; it loads the same G
 format. A GPT of random weights, prompts of 32 tokens, 200 new ones, no end token, the same threads. Tokens a second,
 the prompt's reading included.
 
-Both must choose the same tokens where the most probable one is taken; where two are so close that rounding decides,
-what comes after is not compared. Drawn ones cannot agree: each side has its own random numbers.
+In float32 both must choose the same tokens where the most probable one is taken; where two are so close that rounding
+decides, what comes after is not compared. Drawn ones cannot agree: each side has its own random numbers. Where the
+processor has instructions for bfloat16 the same is measured in it, beside the peer in it and beside the peer's default,
+which is float32 for these weights.
 """
 
 from __future__ import annotations
 
+import copy
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,6 +24,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.measure import Comparison, cores, in_turn
+from lexmill.commands.precision import instructions
 from lexmill.decoding.sampling import LanguageModel, continue_tokens
 from lexmill.decoding.settings import Sampling
 from lexmill.models.gpt import GPT, hugging_face
@@ -46,11 +50,16 @@ def compare(
     with torch.no_grad():
         ours.norm.weight.mul_(3.0)  # opinions: fewer ties for rounding to decide
     peer = _peer(ours)
+    pairs: list[tuple[GPT, Any]] = [(ours, peer)]
+    if instructions("cpu"):
+        low = copy.deepcopy(ours).bfloat16()
+        pairs += [(low, copy.deepcopy(peer).bfloat16()), (low, peer)]
     found = []
-    for batch in BATCHES:
-        prompts = torch.randint(5, vocabulary, (batch, prompt))
-        for how in (Sampling(new, 0.0), Sampling(new, 0.8, top_k=50, top_p=0.95)):
-            found.append(_compare(ours, peer, prompts, how, repetitions))
+    for mine, theirs in pairs:
+        for batch in BATCHES:
+            prompts = torch.randint(5, vocabulary, (batch, prompt))
+            for how in (Sampling(new, 0.0), Sampling(new, 0.8, top_k=50, top_p=0.95)):
+                found.append(_compare(mine, theirs, prompts, how, repetitions))
     return found
 
 
@@ -95,11 +104,17 @@ def _compare(ours: GPT, peer: Any, prompts: Tensor, how: Sampling, repetitions: 
         return whole[:, prompts.shape[1] :]
 
     we, they = in_turn(lambda: rate("ours", mine), lambda: rate("peer", theirs), repetitions)
-    if how.temperature == 0:
+    precision, theirs_in = _precision(ours), _precision(peer)
+    if how.temperature == 0 and precision == "float32":
         _agree(ours, prompts, written["ours"], written["peer"])
     name = f"top-k {how.top_k}, top-p {how.top_p}" if how.temperature else "greedy"
     what = f"{ours.count_parameters() / 1e6:.0f} M parameters, batch {len(prompts)}, {name}"
-    return Comparison("generate", what, "tokens/s", ("lexmill", we["rate"]), ("transformers", they["rate"]))
+    sides = (f"lexmill, {precision}", we["rate"]), (f"transformers, {theirs_in}", they["rate"])
+    return Comparison("generate", what, "tokens/s", *sides)
+
+
+def _precision(module: torch.nn.Module) -> str:
+    return str(next(module.parameters()).dtype).removeprefix("torch.")
 
 
 @torch.inference_mode()

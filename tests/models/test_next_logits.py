@@ -53,6 +53,19 @@ def test_the_logits_are_those_of_a_whole_pass(name: str) -> None:
                 tokens, whole = tokens[rows], whole[rows]
 
 
+@pytest.mark.parametrize("name", SHAPES)
+def test_bfloat16_gives_nearly_the_same_logits(name: str) -> None:
+    tokens = torch.randint(0, V, (4, 30))
+    with torch.inference_mode():
+        whole = made(name)(tokens)  # (B, T, V)
+        low = made(name).bfloat16()
+        cache = low.new_cache(4)
+        found = [low.next_logits(tokens[:, place : place + 1], cache) for place in range(30)]
+    assert {one.dtype for one in found} == {torch.bfloat16}
+    apart = (torch.stack(found, dim=1).float() - whole).square().mean().sqrt()
+    assert 0 < apart < 0.03 * whole.std()
+
+
 def test_no_position_beyond_the_context() -> None:
     module = made("pre")
     cache = module.new_cache(1)

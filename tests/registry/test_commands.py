@@ -56,6 +56,9 @@ def test_a_stream_is_the_same_text(here: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(whole) > len("ROMEO\n")
     filters = ("--stream", "--min-p", "0.001", "--repetition-penalty", "1.1")
     assert output(*GENERATE, *filters, "ROMEO") == whole
+    low = output(*GENERATE, "--precision", "bfloat16", "ROMEO")  # of random weights nothing is much more probable
+    assert low != output(*GENERATE, "ROMEO")
+    assert low == output(*GENERATE, "--precision", "bfloat16", "--stream", "ROMEO")
     cut = whole[12:14]
     assert output(*GENERATE, *filters, "--stop", cut, "--stop", "never", "ROMEO") == whole[:12] + "\n"
     line = output(*GENERATE, stdin="ROMEO\n")

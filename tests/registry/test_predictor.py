@@ -64,6 +64,15 @@ def test_a_seed_gives_the_same_text_again_and_another_another(params: Params, tm
     assert greedy[0] == greedy[1]
 
 
+def test_a_precision_is_that_of_all_weights_and_of_what_is_written(params: Params, tmp_path: Path) -> None:
+    make(params, tmp_path, "gpt")
+    folder = package.write(params, "language_model", "gpt", tmp_path)
+    for precision in ("float32", "bfloat16"):
+        model = load_package(folder, precision)
+        assert {str(value.dtype) for value in model.module.parameters()} == {f"torch.{precision}"}
+        assert len(model.predict(["ROMEO", "JULIET:"], {"max_tokens": 8, "seed": 3})) == 2
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "faults"),
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -33,6 +33,9 @@ def generate(
     stream: Annotated[
         bool | None, typer.Option(help="Show one text as it is written; the default at a terminal.")
     ] = None,
+    precision: Annotated[
+        Literal["float32", "bfloat16"], typer.Option(help="bfloat16: faster where the processor has it.")
+    ] = "float32",
 ) -> None:
     """Continue prompts with the champion of a language model."""
     from lexmill.commands.use import generate as command
@@ -47,7 +50,7 @@ def generate(
         "stop": stop or None,
         "seed": seed,
     }
-    command(prompts, model, {key: value for key, value in given.items() if value is not None}, stream)
+    command(prompts, model, {key: value for key, value in given.items() if value is not None}, stream, precision)
 
 
 @app.command()

@@ -12,16 +12,23 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unicodedata import category
 
 from lexmill import execution, params
 from lexmill.errors import UserError
 from lexmill.quiet import quieten
 
+if TYPE_CHECKING:
+    from lexmill.registry.loader import Precision
+
 
 def generate(
-    prompts: Sequence[str] | None, name: str | None, settings: Mapping[str, Any], stream: bool | None = None
+    prompts: Sequence[str] | None,
+    name: str | None,
+    settings: Mapping[str, Any],
+    stream: bool | None = None,
+    precision: Precision = "float32",
 ) -> None:
     """Print each prompt with its continuation.
 
@@ -38,10 +45,10 @@ def generate(
         raise UserError(f"--stream shows one text as it is written, but there are {len(texts)} prompts; give one")
     choices, machine = _settings()
     if stream or (stream is None and prompts and len(texts) == 1 and sys.stdout.isatty()):
-        pieces = use.stream(texts[0], name, choices, machine, settings=settings)
+        pieces = use.stream(texts[0], name, choices, machine, settings=settings, precision=precision)
         _show_growing([texts[0]] if prompts else [one_line(texts[0])], pieces if prompts else map(one_line, pieces))
         return
-    found = use.generate(texts, name, choices, machine, settings=settings)
+    found = use.generate(texts, name, choices, machine, settings=settings, precision=precision)
     whole = (prompt + text for prompt, text in zip(texts, found, strict=True))
     _show(whole if prompts else map(one_line, whole))
 

@@ -19,7 +19,7 @@ from lexmill.params import Params
 from lexmill.registry import lookup
 from lexmill.registry.download import champion_package
 from lexmill.registry.kinds import KINDS, Kind
-from lexmill.registry.loader import load_package
+from lexmill.registry.loader import Precision, load_package
 from lexmill.registry.predictor import Predictor
 from lexmill.strict import nearest
 
@@ -45,7 +45,15 @@ def choose(name: str | None, kind: Kind, params: Params) -> str:
     return name
 
 
-def open_model(name: str | None, kind: Kind, params: Params, execution: Execution, root: str | Path = ".") -> Predictor:
+def open_model(
+    name: str | None,
+    kind: Kind,
+    params: Params,
+    execution: Execution,
+    root: str | Path = ".",
+    *,
+    precision: Precision = "float32",
+) -> Predictor:
     """The registered champion of a model, loaded.
 
     Args:
@@ -54,6 +62,7 @@ def open_model(name: str | None, kind: Kind, params: Params, execution: Executio
         params: the choices, which name the models.
         execution: `tracking_uri` is used.
         root: the workspace.
+        precision: see `load_package`.
 
     Raises:
         UserError: no such model, or it is not registered yet.
@@ -69,7 +78,7 @@ def open_model(name: str | None, kind: Kind, params: Params, execution: Executio
     if champion.kind != kind:
         has = champion.kind.replace("_", " ") or "model that was not made here"
         raise UserError(f"the champion of '{name}' (version {champion.version}) is a {has}, not a {KINDS[kind].words}")
-    return load_package(champion_package(champion, execution.tracking_uri, root))
+    return load_package(champion_package(champion, execution.tracking_uri, root), precision)
 
 
 def generate(
@@ -80,13 +89,16 @@ def generate(
     *,
     root: str | Path = ".",
     settings: Mapping[str, Any] | None = None,
+    precision: Precision = "float32",
 ) -> list[str]:
     """What the champion writes after each prompt, without the prompt.
 
     Args:
         settings: of the fields of `Sampling` those that are not the default.
+        precision: see `load_package`.
     """
-    return open_model(name, "language_model", params, execution, root).predict(list(prompts), settings)
+    model = open_model(name, "language_model", params, execution, root, precision=precision)
+    return model.predict(list(prompts), settings)
 
 
 def stream(
@@ -97,9 +109,10 @@ def stream(
     *,
     root: str | Path = ".",
     settings: Mapping[str, Any] | None = None,
+    precision: Precision = "float32",
 ) -> Iterator[str]:
     """The same for one prompt, in pieces as they are written. The model is opened at once."""
-    return open_model(name, "language_model", params, execution, root).stream(prompt, settings)
+    return open_model(name, "language_model", params, execution, root, precision=precision).stream(prompt, settings)
 
 
 def classify(

@@ -1,7 +1,7 @@
 """GPT (Radford et al. 2018), GPT-2 (2019) and GPT-3 (Brown et al. 2020): a decoder-only Transformer.
 
-Learned positions, GELU (tanh form or exact), output matrix tied to the embedding, residual projections scaled down at the
-start; layer norm before each sub-layer and at the end, or, as in the first GPT, after each sub-layer only. Dropout
+Learned positions, GELU (tanh form or exact), output matrix tied to the embedding, residual projections scaled down at
+the start; layer norm before each sub-layer and at the end, or, as in the first GPT, after each sub-layer only. Dropout
 acts on embeddings and residual branches, not on the attention weights.
 Cost: about 6 * parameters FLOPs a token of training plus the attention's 12 * n_layer * context * H * K; memory
 O(B * T * n_layer * D), and V more a token where logits are asked for.
