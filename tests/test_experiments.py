@@ -139,6 +139,10 @@ def test_a_fault_is_told_before_anything_runs(small: Small) -> None:
     assert "nothing was run" in said
     assert "language_models.gpt.clip_norm: -1" in said
     assert "Traceback" not in said
+    sweep = ("-S", "language_models.gpt.optimizer.lr=1e-3,3e-3", "-S", "language_models.gpt.clip_norm=1,-2")
+    said = small.dvc("exp", "run", "--queue", *sweep, code=255)
+    assert "language_models.gpt.clip_norm: -2" in said
+    assert "Queued" not in said
     assert small.stages() == []
     assert small.run("git", "status", "--porcelain") == ""
 

@@ -81,31 +81,62 @@ def test_before_an_experiment_it_is_said_and_a_copy_kept(project: Path) -> None:
     write_params(["language_models.gpt.length=77 steps"], project)
     before = (project / "params.yaml").read_text()
     said: list[str] = []
-    before_experiment(["data_seed=3"], project, said.append)
+    before_experiment([["data_seed=3"]], project, said.append)
     assert "  language_models.gpt.length: 77 steps -> 700 steps" in said
     assert said[-1].endswith("""to keep it, give -S 'language_models.gpt.length="77 steps"'""")
     (kept,) = (project / ".lexmill" / "params").iterdir()
     assert kept.read_text() == before == (project / "params.yaml").read_text()
     said.clear()
-    before_experiment(["language_models.gpt.length=3 epochs"], project, said.append)
+    before_experiment([["language_models.gpt.length=3 epochs"]], project, said.append)
     assert said == []
+
+
+def test_of_a_sweep_it_is_said_what_any_combination_undoes(project: Path) -> None:
+    smoke, full = ["experiment=smoke"], ["experiment=full"]
+    (gpt, other), (lstm, last) = (
+        [yaml.safe_load(compose(one, project))["language_models"][name]["evaluate_every"] for one in (smoke, full)]
+        for name in ("gpt", "lstm")
+    )
+    choices = [f"language_models.gpt.evaluate_every={gpt}", "language_models.lstm.evaluate_every=77"]
+    write_params(choices, project)
+    assert keys(undone(smoke, project)) == ["language_models.lstm.evaluate_every"]
+    said: list[str] = []
+    before_experiment([smoke, full, [*full, "data_seed=3"]], project, said.append)
+    assert said[1:-1] == [
+        f"  language_models.gpt.evaluate_every: {gpt} -> {other} (in 2 of 3 combinations)",
+        f"  language_models.lstm.evaluate_every: 77 -> {lstm} or {last}",
+    ]
+    said.clear()
+    before_experiment([[*smoke, *choices], [*full, *choices]], project, said.append)
+    assert said == []
+
+
+def test_the_faults_of_all_combinations_are_told(project: Path) -> None:
+    combinations = [[f"language_models.gpt.clip_norm={value}"] for value in (1, -1, -2)] + [["nothing=1"]]
+    with pytest.raises(UserErrors) as caught:
+        before_experiment(combinations, project, print)
+    assert [("-1" in fault, "-2" in fault, "nothing" in fault) for fault in caught.value.faults] == [
+        (True, False, False),
+        (False, True, False),
+        (False, False, True),
+    ]
 
 
 def test_the_stages_of_mixtures_follow_an_experiment(project: Path) -> None:
     said: list[str] = []
-    before_experiment(BOTH, project, said.append)
+    before_experiment([BOTH], project, said.append)
     assert said == [
         "sources.lock.yaml: its entries follow these choices",
         "dvc.yaml: the stages of mixtures follow these choices",
     ]
     assert "mix-both" in (project / "dvc.yaml").read_text()
     assert "poems" in (project / "sources.lock.yaml").read_text()
-    before_experiment((), project, said.append)
+    before_experiment([()], project, said.append)
     assert MARK not in (project / "dvc.yaml").read_text()
 
 
 def test_choices_with_a_fault_are_refused_and_nothing_is_written(project: Path) -> None:
     write_params(["language_models.gpt.length=77 steps"], project)
     with pytest.raises(UserErrors, match=r"language_models\.gpt\.clip_norm: -1"):
-        before_experiment(["language_models.gpt.clip_norm=-1"], project, print)
+        before_experiment([["language_models.gpt.clip_norm=-1"]], project, print)
     assert not (project / ".lexmill").exists()

@@ -4,8 +4,9 @@
 reason (an edit by hand, an earlier `lexmill compose experiment=full`) is gone then, and nothing of DVC's tells.
 `lexmill check` tells it beforehand. `dvc exp run` itself is told by a Hydra plugin that .dvc/config names
 (pipeline/dvc_plugins): Hydra calls it before DVC writes, so it can say what goes, keep a copy, bring the mixtures'
-stages and the sources' lock entries into agreement, and refuse choices with a fault before anything runs.
-Cost: up to three compositions, a third of a second each.
+stages and the sources' lock entries into agreement, and refuse choices with a fault before anything runs. Of a sweep
+it looks at every combination.
+Cost: up to three compositions, a third of a second each, and one for each further combination.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from typing import Any
 
 from lexmill.compose import compose, flat
 from lexmill.corpora.fetching import pins
-from lexmill.errors import LexmillError
+from lexmill.errors import LexmillError, UserError, UserErrors
 from lexmill.mixed_stages import with_mixtures
 from lexmill.params import parse, read_yaml
 from lexmill.storage import sha256_bytes, write_text
 from lexmill.workspace import HOME
 
 _MOST_TOLD = 8
+_MOST_VALUES = 4
 _ABSENT = "(absent)"
 
 
@@ -37,14 +39,40 @@ def undone(overrides: Sequence[str] = (), workspace: str | Path = ".") -> list[s
     Raises:
         UserError: params.yaml or conf/ cannot be read or composed.
     """
-    here, after = _here(workspace), _composed(overrides, workspace)
-    differing = {key for key in here.keys() | after.keys() if here.get(key, _ABSENT) != after.get(key, _ABSENT)}
-    asked = [_target(override) for override in overrides]
-    differing = {key for key in differing if not any(key == one or key.startswith(f"{one}.") for one in asked if one)}
-    if differing and any(override.startswith("experiment=") for override in overrides):
-        base = _composed(_experiment(here, workspace), workspace)
-        differing = {key for key in differing if here.get(key, _ABSENT) != base.get(key, _ABSENT)}
-    return [f"{key}: {here.get(key, _ABSENT)} -> {after.get(key, _ABSENT)}" for key in sorted(differing)]
+    return _undone_by_any([overrides], [compose(overrides, workspace)], workspace)
+
+
+def _undone_by_any(combinations: Sequence[Sequence[str]], composed: Sequence[str], workspace: str | Path) -> list[str]:
+    """What one or another combination of a sweep undoes (see `undone`): `key: value -> value or other value`.
+
+    Args:
+        combinations: the overrides of each.
+        composed: what each composes to.
+        workspace: the folder of params.yaml and conf/.
+    """
+    here = _here(workspace)
+    base: dict[str, Any] | None = None
+    found: dict[str, dict[str, int]] = {}
+    for overrides, text in zip(combinations, composed, strict=True):
+        after = _values_of(text)
+        differing = {key for key in here.keys() | after.keys() if here.get(key, _ABSENT) != after.get(key, _ABSENT)}
+        asked = [target for override in overrides if (target := _target(override))]
+        differing = {key for key in differing if not any(key == one or key.startswith(f"{one}.") for one in asked)}
+        if differing and any(override.startswith("experiment=") for override in overrides):
+            base = _composed(_experiment(here, workspace), workspace) if base is None else base
+            differing = {key for key in differing if here.get(key, _ABSENT) != base.get(key, _ABSENT)}
+        for key in differing:
+            values = found.setdefault(key, {})
+            value = str(after.get(key, _ABSENT))
+            values[value] = values.get(value, 0) + 1
+    return [_line(key, here.get(key, _ABSENT), found[key], len(combinations)) for key in sorted(found)]
+
+
+def _line(key: str, before: Any, after: Mapping[str, int], combinations: int) -> str:
+    """A key, its value, and what becomes of it in how many combinations."""
+    shown = list(after)[:_MOST_VALUES] + ["..."] * (len(after) > _MOST_VALUES)
+    some = f" (in {sum(after.values())} of {combinations} combinations)" if sum(after.values()) < combinations else ""
+    return f"{key}: {before} -> {' or '.join(shown)}{some}"
 
 
 def keeping(workspace: str | Path = ".") -> list[str] | None:
@@ -83,18 +111,24 @@ def told(workspace: str | Path = ".") -> list[str]:
     ]
 
 
-def before_experiment(overrides: Sequence[str], workspace: Path, say: Callable[[str], None]) -> None:
+def before_experiment(combinations: Sequence[Sequence[str]], workspace: Path, say: Callable[[str], None]) -> None:
     """What is due before `dvc exp run` composes params.yaml with these overrides.
 
     Says what that undoes and keeps the file as .lexmill/params/<hash>.yaml; writes what follows from the choices, the
     stages of mixtures in dvc.yaml and the entries of sources.lock.yaml, which the experiment then holds.
 
+    Args:
+        combinations: the overrides; of a sweep, those of each of its experiments. What follows from the choices is
+            written for the first, since DVC asks but once.
+        workspace: the project's folder.
+        say: is told each line for people.
+
     Raises:
-        UserError, UserErrors: the choices cannot be composed, or have faults.
+        UserError, UserErrors: choices that cannot be composed, or have faults; those of all combinations together.
     """
     path = workspace / "params.yaml"
-    composed = compose(overrides, workspace)
-    if path.is_file() and (lines := undone(overrides, workspace)):
+    composed = _composed_all(combinations, workspace)
+    if path.is_file() and (lines := _undone_by_any(combinations, composed, workspace)):
         text = path.read_text(encoding="utf-8")
         kept = workspace / HOME / "params" / f"{sha256_bytes(text.encode())[:12]}.yaml"
         write_text(kept, text)
@@ -104,7 +138,22 @@ def before_experiment(overrides: Sequence[str], workspace: Path, say: Callable[[
         if len(lines) > _MOST_TOLD:
             say(f"  and {len(lines) - _MOST_TOLD} more")
         say(f"  it is kept as {kept.relative_to(workspace)}; {_how_to_keep(workspace, '-S ')}")
-    _write_what_follows(composed, workspace, say)
+    _write_what_follows(composed[0], workspace, say)
+
+
+def _composed_all(combinations: Sequence[Sequence[str]], workspace: Path) -> list[str]:
+    composed: list[str] = []
+    faults: dict[str, None] = {}
+    for overrides in combinations:
+        try:
+            composed.append(compose(overrides, workspace))
+        except UserErrors as errors:
+            faults.update(dict.fromkeys(errors.faults))
+        except UserError as error:
+            faults[str(error)] = None
+    if faults:
+        raise UserErrors(list(faults))
+    return composed
 
 
 def _write_what_follows(composed: str, workspace: Path, say: Callable[[str], None]) -> None:
@@ -142,9 +191,13 @@ def _here(workspace: str | Path) -> dict[str, Any]:
 
 
 def _composed(overrides: Sequence[str], workspace: str | Path) -> dict[str, Any]:
+    return _values_of(compose(overrides, workspace))
+
+
+def _values_of(composed: str) -> dict[str, Any]:
     import yaml
 
-    return _values(yaml.safe_load(compose(overrides, workspace)))
+    return _values(yaml.safe_load(composed))
 
 
 def _values(data: Any) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 DVC has no hook before an experiment, but it loads Hydra's plugins, and Hydra asks each for more places to search.
 This one adds none: it lets lexmill say what the run undoes. DVC passes its `-S` choices to Hydra alone, so they are
-read from the command line again. Of a sweep each choice is composed on its own, and the first tells for all.
+read from the command line again. Of a sweep DVC composes one combination after the other; before the first, all are
+looked at.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class LexmillExperiment(SearchPathPlugin):
 
         root = Path(__file__).resolve().parents[3]
         try:
-            before_experiment(first_of_sweeps(choices(sys.argv)), root, lambda text: print(text, file=sys.stderr))
+            before_experiment(combinations(choices(sys.argv)), root, lambda text: print(text, file=sys.stderr))
         except LexmillError as error:
             raise DvcException(f"nothing was run: {error}") from None
 
@@ -57,8 +58,8 @@ def choices(command: list[str]) -> Iterator[str]:
         yield value
 
 
-def first_of_sweeps(overrides: Iterator[str]) -> list[str]:
-    """Each override with the first of its values, where it is a sweep (`a.b=1,2`)."""
+def combinations(overrides: Iterator[str]) -> list[list[str]]:
+    """The overrides of each experiment; of sweeps (`a.b=1,2`) every combination, in DVC's order."""
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
@@ -66,6 +67,6 @@ def first_of_sweeps(overrides: Iterator[str]) -> list[str]:
     given = list(overrides)
     try:
         parsed = OverridesParser.create().parse_overrides(given)
-        return list(BasicSweeper.split_arguments(parsed, None)[0][0])
+        return [list(one) for one in BasicSweeper.split_arguments(parsed, None)[0]]
     except HydraException:
-        return given  # no override at all: composing tells it
+        return [given]  # no override at all: composing tells it
