@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -181,15 +182,30 @@ def test_rooms_import_one_way() -> None:
                 assert other not in ("training", "stages", "runner"), f"{path} -> {found}"
 
 
-def test_rooms_make_no_circle() -> None:
-    """No room needs another that needs it; what `lexmill` does is the last: nothing in the package needs it."""
+def rooms() -> dict[str, set[str]]:
+    """Each folder or file of the package, with the folders that it imports."""
     needs: dict[str, set[str]] = {}
     for path in sorted((SOURCE / "lexmill").rglob("*.py")):
         room = path.relative_to(SOURCE / "lexmill").parts[0]
-        folders = {found.relative_to(SOURCE / "lexmill").parts for found in imports(path)}
-        needs.setdefault(room, set()).update(parts[0] for parts in folders if len(parts) > 1 and parts[0] != room)
+        found = {imported.relative_to(SOURCE / "lexmill").parts for imported in imports(path)}
+        needs.setdefault(room, set()).update(parts[0] for parts in found if len(parts) > 1 and parts[0] != room)
+    return needs
+
+
+def test_rooms_make_no_circle() -> None:
+    """No room needs another that needs it; what `lexmill` does is the last: nothing in the package needs it."""
+    needs = rooms()
     graphlib.TopologicalSorter(needs).prepare()  # raises, with the circle
     assert {room for room, others in needs.items() if "commands" in others} == {"cli.py"}
+
+
+def test_the_page_of_the_design_shows_the_rooms_as_they_are() -> None:
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| .+ \| ([\w, ]*?) ?\|$", page, re.MULTILINE)
+    shown = {room: set(filter(None, needed.split(", "))) for room, needed in rows}
+    found = rooms()
+    assert shown == {room: found.get(room, set()) for room in shown}
+    assert shown.keys() == {path.parent.name for path in (SOURCE / "lexmill").glob("*/__init__.py")}
 
 
 @pytest.mark.parametrize("stage", STAGES)
