@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import urlsplit
 
-from lexmill.commands.servers import answers
+from lexmill.answering import answers
 from lexmill.errors import EXIT_BUG, EXIT_DONE, EXIT_RETRY, EXIT_USER, RetryableError, UserError
 from lexmill.progress import say, speak_utf8
 from lexmill.quiet import quieten

@@ -1,11 +1,14 @@
 """Encoding piece by piece gives the shards of encoding in one go, whatever the pieces and whoever works on them."""
 
+import json
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from lexmill import storage
 from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.corpora.preparing.prepare import prepare
 from lexmill.data import encoding_pieces
 from lexmill.data.encoding import encode_corpus
 from lexmill.data.encoding_pieces import cut, encode_pieces
@@ -16,6 +19,7 @@ from lexmill.tokenizers.training import train
 from lexmill.workers import files
 from lexmill.workers.executor import Here
 from lexmill.workers.processes import Processes
+from tests.corpora.made_sources import corpus_of, make_source
 from tests.support.prepared import write_prepared
 
 TEXTS = ["Über the hill,\nand down.", "", "a  b\n\nc", "The mill was still. " * 20, "</s> typed", "\u2028\x85"]
@@ -57,6 +61,8 @@ def in_pieces(tmp_path, made, tokenizer, executor, **options):
 
 
 class Pieces(Here):
+    alone = False
+
     def __init__(self, piece_bytes):
         self.piece_bytes = piece_bytes
 
@@ -144,3 +150,29 @@ def test_a_file_that_is_not_what_the_worker_wrote_is_not_used(tmp_path, tokenize
 
     with pytest.raises(RetryableError, match="is the folder on shared storage"):
         in_pieces(tmp_path, corpus(tmp_path / "made"), tokenizer, Losing())
+
+
+def test_a_piece_inside_a_huge_record_reads_no_more_than_itself(tmp_path):
+    made = corpus(tmp_path / "made", train_texts=["first", "é" * (8 << 20), "last"])
+    records = list(made.records("train"))
+    pieces = cut(made, "train", 100_000)
+    assert len(pieces) > 160
+    found, peaks = [], []
+    for piece in pieces[:1] + pieces[40:43] + pieces[-1:]:
+        tracemalloc.start()
+        found.append(list(encoding_pieces._records(made.folder / piece["path"], piece["begin"], piece["end"])))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert found == [records[:2], [], [], [], records[2:]]
+    assert max(peaks[1:]) < 1 << 20
+
+
+def test_one_huge_file_is_prepared_and_encoded_as_by_one_process(tmp_path, tokenizer):
+    texts = [f"Ü{i % 90} {TEXTS[i % 4]}" * (i % 9) for i in range(400)]
+    source = make_source(tmp_path / "source", {"all.jsonl": "\r\n".join(json.dumps({"t": text}) for text in texts)})
+    choices = corpus_of("text", {"format": "jsonl", "text": "t"}, splits={"valid": 0.2, "test": 0})
+    prepare("made", choices, source, tmp_path / "made")
+    prepare("made", choices, source, tmp_path / "same", Pieces(1000))
+    assert storage.sha256_folder(tmp_path / "made") == storage.sha256_folder(tmp_path / "same")
+    wanted = in_one_go(tmp_path, PreparedCorpus(tmp_path / "made"), tokenizer)
+    assert in_pieces(tmp_path, PreparedCorpus(tmp_path / "same"), tokenizer, Pieces(1000)) == wanted

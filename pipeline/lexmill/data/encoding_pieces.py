@@ -2,7 +2,8 @@
 
 A piece is a range of bytes of one file of the prepared corpus; a record belongs to the piece in which its line begins.
 A worker leaves two files a side in the scratch folder, ids and lengths, back to back and without headers; they are
-read back in corpus order, a bounded block at a time, and deleted. Cost: the ids are written twice.
+read back in corpus order, a bounded block at a time, and deleted. Cost: the ids are written twice; memory of a worker
+O(largest document), however large the file is.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from lexmill.workers.executor import Advance, Executor, Plain
 from lexmill.workers.files import await_file, own_name
 
 _BLOCK = 1 << 10  # documents read back at once
+_SKIP = 1 << 16  # bytes
 
 
 def encode_pieces(
@@ -150,7 +152,9 @@ def _records(path: Path, begin: int, end: int) -> Iterator[dict[str, Any]]:
     with open(path, "rb") as stream:
         if begin:
             stream.seek(begin - 1)
-            stream.readline()  # it begins before
+            while stream.tell() < end:  # the line that begins before may be longer than this piece, and than memory
+                if stream.readline(min(_SKIP, end - stream.tell())).endswith(b"\n"):
+                    break
         while stream.tell() < end:
             yield json.loads(stream.readline())
 
