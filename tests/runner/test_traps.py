@@ -159,3 +159,24 @@ def test_a_training_ended_by_sigterm_is_not_recorded_as_done(tmp_path: Path) -> 
     project.write_params(steps=8)
     project.run("-m", "dvc", "repro")
     assert "pretrain@toy" in project.outputs()
+
+
+IN_A_SLURM_JOB = """
+from lexmill import execution
+from lexmill.stages import entry
+entry.preflight = execution.Execution
+def main(key):
+    from lightning.fabric.plugins.environments import SLURMEnvironment
+    print(SLURMEnvironment.detect())
+entry.run_stage(main)
+"""
+
+
+def test_lightning_is_no_task_of_slurms_in_somebodys_own_job(tmp_path: Path) -> None:
+    """It would answer the signal before the end by a checkpoint and a requeue of its own, and take up a stale one."""
+    (tmp_path / "own.py").write_text(IN_A_SLURM_JOB, encoding="utf-8")
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "mine", "SLURM_NTASKS": "1", "SLURM_NTASKS_PER_NODE": "1"}
+    done = subprocess.run(
+        [sys.executable, "own.py", "key"], cwd=tmp_path, env=FREE | job, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "False\n", done.stderr

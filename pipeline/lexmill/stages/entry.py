@@ -53,6 +53,9 @@ T = TypeVar("T")
 
 _FETCHING = ("fetch", "checkpoint")
 _SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "busybox"}
+# By these Lightning takes a process for a task that Slurm started for it: it would then write a checkpoint of its own
+# at SIGUSR1, ask Slurm to start the job again, and take up such a checkpoint, whichever model's it is.
+_SLURM_TASKS = ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE")
 _WATCH_SECONDS = 0.5
 _GRACE_SECONDS = 10.0
 
@@ -69,6 +72,8 @@ def run_stage(main: Callable[[str], None], *, keyed: bool = True) -> NoReturn:
         raise SystemExit(2)
     key = sys.argv[1] if keyed else ""
     quieten(offline=module not in _FETCHING)
+    for name in _SLURM_TASKS:
+        os.environ.pop(name, None)
     stage = os.environ.get("DVC_STAGE") or (f"{module}@{key}" if keyed else module)
     first = _is_first_rank()
     signal.signal(signal.SIGTERM, terminate)
