@@ -27,7 +27,7 @@ from benchmarks import engine
 from benchmarks.engine import Size
 from benchmarks.measure import Comparison, child
 
-SHORT_STEPS = Size(4, 128, 128, 2048, 512, 800)  # 1.1 million parameters, 512 tokens a step: little to hide behind
+SHORT_STEPS = Size(4, 128, 128, 2048, 512, 2600)  # 1.1 million parameters, 512 tokens a step: little to hide behind
 BLOCK = 25
 
 

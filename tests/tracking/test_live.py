@@ -17,7 +17,7 @@ from lexmill.models.common.state import snapshot
 from lexmill.runner.graph import Plan
 from lexmill.runner.record import RunRecord
 from lexmill.tracking import live, points, runs, spool
-from lexmill.tracking.live import LiveSender, sender_of
+from lexmill.tracking.live import LiveSender, pause_after, sender_of
 from lexmill.tracking.points import Cursor
 from lexmill.tracking.spool import Sending
 from lexmill.training import watching
@@ -38,7 +38,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def watch_of(root: Path, uri: str, patience: float = 60.0) -> Watch:
-    sender = LiveSender(uri, "tiny", "gpt", root=root, every=0.1, patience=patience, idle=False)
+    sender = LiveSender(uri, "tiny", "gpt", root=root, every=0.1, share=1, patience=patience, idle=False)
     return Watch("pretrain-gpt", folder=root / ".lexmill" / "metrics", sender=sender)
 
 
@@ -57,6 +57,11 @@ def wait(until: Callable[[], Any]) -> None:
 
 def cursor(root: Path, training: str = TRAINING) -> Cursor:
     return Cursor.read(file_of(root), training)
+
+
+@pytest.mark.parametrize(("spent", "pause"), [(0.001, 5.0), (0.0125, 5.0), (0.05, 20.0), (3.0, 60.0)])
+def test_a_call_is_followed_by_four_hundred_times_as_long_a_pause(spent: float, pause: float) -> None:
+    assert pause_after(spent, 5.0, 0.0025) == pytest.approx(pause)
 
 
 def test_each_point_arrives_once_whenever_the_server_fails(server: Server, tmp_path: Path) -> None:
@@ -172,7 +177,9 @@ def test_a_training_beside_a_server_that_fails_is_the_same_to_the_bit_and_waits_
         return snapshot(task.module)
 
     alone = weights(tmp_path / "alone", None)
-    beside = weights(tmp_path, LiveSender(uri, how, "gpt", root=tmp_path, every=0.01, patience=0.1, idle=False))
+    beside = weights(
+        tmp_path, LiveSender(uri, how, "gpt", root=tmp_path, every=0.01, share=1, patience=0.1, idle=False)
+    )
     assert all(torch.equal(alone[name], beside[name]) for name in alone)
     lines = list(points.Tail(file_of(tmp_path)).lines())
     assert [line["step"] for line in lines if line["kind"] == "row"][-1] == 12

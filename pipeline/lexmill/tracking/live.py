@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _EVERY_SECONDS = 5.0
+_SHARE = 0.0025
 _TOO_SLOW = 75
-_MOST_SECONDS = 60.0  # between tries while the store fails
+_MOST_SECONDS = 60.0  # between two calls, also while the store fails
 _PATIENCE_SECONDS = 10.0  # for what is under way when the training is over
 # One try that ends soon: the next comes by itself.
 _MANNERS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20", "OMP_NUM_THREADS": "1"}
@@ -49,6 +50,7 @@ class Request:
     name: str
     points: str
     every: float
+    share: float
     patience: float
     root: str
 
@@ -61,7 +63,8 @@ class LiveSender:
         experiment: the name of the experiment.
         name: of the model.
         root: the workspace.
-        every: seconds between two calls.
+        every: seconds between two calls, at least.
+        share: of a core, that calls may take in the long run; where one costs more, the next comes later.
         patience: seconds to wait at the end.
         idle: run only when a core would be idle.
     """
@@ -74,11 +77,12 @@ class LiveSender:
         *,
         root: Path = Path(),
         every: float = _EVERY_SECONDS,
+        share: float = _SHARE,
         patience: float = _PATIENCE_SECONDS,
         idle: bool = True,
     ) -> None:
         self._uri, self._experiment, self._name, self._root = uri, experiment, name, root
-        self._every, self._patience, self._idle = every, patience, idle
+        self._every, self._share, self._patience, self._idle = every, share, patience, idle
         self._points = Path()
         self._process: subprocess.Popen[str] | None = None
 
@@ -86,7 +90,7 @@ class LiveSender:
         """Begin to send this file's lines; returns at once."""
         self._points = points
         paths = {"points": str(points.absolute()), "root": str(self._root.absolute())}
-        how = {"every": self._every, "patience": self._patience}
+        how = {"every": self._every, "share": self._share, "patience": self._patience}
         request = Request(self._uri, self._experiment, self._name, **paths, **how)  # type: ignore[arg-type]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "lexmill.tracking.live"],
@@ -191,12 +195,17 @@ def _deliver(request: Request, over: threading.Event) -> None:
         delivery.begin()
         _adopt(client, experiment, delivery.run_id, root)
         while True:
-            ending = over.is_set()
+            ending, begun = over.is_set(), time.process_time()
             delivery.send()
             if ending:
                 delivery.end()
                 return
-            over.wait(request.every)
+            over.wait(pause_after(time.process_time() - begun, request.every, request.share))
+
+
+def pause_after(spent: float, every: float, share: float) -> float:
+    """Seconds until the next call, after one that took `spent` seconds of a processor; a minute at most."""
+    return max(every, min(_MOST_SECONDS, spent / share))
 
 
 def _adopt(client: MlflowClient, experiment: str, run_id: str, root: Path) -> None:
