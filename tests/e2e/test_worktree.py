@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +13,11 @@ import yaml
 
 from lexmill import workspace
 from tests.support.small_project import SmallProject
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.e2e
 
 RUN = ("-m", "lexmill.cli", "run")
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")

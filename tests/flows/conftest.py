@@ -6,9 +6,8 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -131,15 +130,6 @@ class Workspace:
         """What the button of the page does."""
         answer = self.post(f"flow_runs/{run}/set_state", state={"type": "CANCELLING", "name": "Cancelling"})
         assert answer["status"] == "ACCEPT", answer
-
-
-def wait_for(condition: Callable[[], Any], what: str = "") -> Any:
-    """Poll until something is true, and give it; far beyond what a busy machine needs it is a failure."""
-    deadline = time.monotonic() + 150
-    while not (found := condition()):
-        assert time.monotonic() < deadline, what or condition
-        time.sleep(0.1)
-    return found
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from lexmill.params import parse
 from lexmill.registry import decisions, lookup, package
 from tests.registry.conftest import KINDS, make, publish_model
 from tests.registry.plain import plain_params
-
-from .conftest import wait_for
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.e2e
 

@@ -17,8 +17,7 @@ import pytest
 
 from flows import cancelling
 from lexmill.runner.ending import SUPERVISOR, kill_stages
-
-from .conftest import wait_for
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -62,12 +61,12 @@ def test_a_run_that_nobody_supervises_sees_its_own_cancel(workspace: Any) -> Non
         assert shown["type"] == "progress"
         assert shown["description"].startswith("train gpt")
         assert "loss 2.5" in shown["description"]
-        tasks = workspace.tasks(run)
-        assert (tasks[trains]["name"], tasks[trains]["id"]) == (trains, shown["task_run_id"])
         (waits,) = {"pretrain", "train_translator"} - {trains}
-        states = {name: (task["state_type"], task["state_name"]) for name, task in tasks.items()}
-        assert states[trains] == ("RUNNING", "Running")
-        assert states[waits] == ("PENDING", "Waiting")
+        # The server writes the states of tasks down by and by.
+        wait_for(lambda: states_of(workspace, run).items() >= {trains: "Running", waits: "Waiting"}.items())
+        tasks = workspace.tasks(run)
+        assert tasks[trains]["id"] == shown["task_run_id"]
+        assert tasks[waits]["state_type"] == "PENDING"
         workspace.cancel(run)
         wait_for(lambda: not psutil.pid_exists(stage), "the stage goes on")
         output, _ = process.communicate(timeout=120)
@@ -79,9 +78,14 @@ def test_a_run_that_nobody_supervises_sees_its_own_cancel(workspace: Any) -> Non
     states = {row["stage"]: row["state"] for row in table_of(workspace, run)}
     assert states == {"fetch": "ran", trains: "stopped", waits: "not run", "report": "not run"}
     assert f"{trains}: stopped; train gpt" in workspace.artifacts(run)[shown["key"]]["description"]
-    ended = {name: task["state_name"] for name, task in workspace.tasks(run).items()}
-    assert ended == {"fetch": "Completed", trains: "Cancelled", waits: "Cancelled", "report": "NotReady"}
+    ended = {"fetch": "Completed", trains: "Cancelled", waits: "Cancelled", "report": "NotReady"}
+    wait_for(lambda: states_of(workspace, run) == ended)
     assert is_free(workspace)
+
+
+def states_of(workspace: Any, run: str) -> dict[str, str]:
+    """The states of a flow run's tasks, as the page names them."""
+    return {name: task["state_name"] for name, task in workspace.tasks(run).items()}
 
 
 def progress_of(workspace: Any, run: str) -> dict[str, Any] | None:

@@ -18,8 +18,7 @@ from lexmill.registry.promotion import Decision
 from lexmill.registry.publish import Proposal
 from lexmill.runner.graph import Plan, Stage
 from lexmill.runner.supervised import Outcome
-
-from .conftest import wait_for
+from tests.support.waiting import wait_for
 
 PLAN = Plan(
     (

@@ -13,8 +13,9 @@ import psutil
 import pytest
 
 from flows.pipeline import WAITS
+from tests.support.waiting import wait_for
 
-from .conftest import PROJECT, wait_for
+from .conftest import PROJECT
 from .test_cancel import started
 
 pytestmark = pytest.mark.e2e

@@ -16,9 +16,10 @@ import yaml
 
 from lexmill.commands.schedule import Timetable, seconds_of
 from lexmill.errors import UserError
+from tests.support.waiting import wait_for
 
-from .conftest import PROJECT, Workspace, wait_for
-from .test_cancel import is_free, started
+from .conftest import PROJECT, Workspace
+from .test_cancel import is_free, started, states_of
 
 
 @pytest.mark.parametrize(
@@ -70,8 +71,9 @@ def test_what_a_served_flow_is_pickled_from_holds_no_lock() -> None:
     import flows.cancelling
     import flows.pages
     import flows.pipeline
+    import flows.turns
 
-    for module in (flows.pipeline, flows.pages, flows.approval, flows.cancelling):
+    for module in (flows.pipeline, flows.pages, flows.approval, flows.cancelling, flows.turns):
         cloudpickle.register_pickle_by_value(module)
         try:
             assert cloudpickle.loads(cloudpickle.dumps(flows.pipeline.pipeline)).name == "lexmill"
@@ -153,13 +155,22 @@ def test_an_event_starts_a_run_that_the_page_can_cancel(workspace: Workspace) ->
         assert "already running: schedule" in second.stdout
         code, output = workspace.run("-m", "flows.pipeline", "changed", "nothing")
         assert (code, "corpora.nothing is not in params.yaml" in output) == (2, True)
-        code, output = workspace.run("-m", "flows.pipeline", "changed", "plays")
+        tell = ("-m", "flows.pipeline", "changed", "plays")
+        code, output = workspace.run(*tell, server=False)
+        assert (code, "no schedule listens" in output) == (2, True), output
+        code, output = workspace.run(*tell)
         assert (code, "told that corpus 'plays' changed" in output) == (0, True), output
         stage = started(workspace)
         run = workspace.runs("RUNNING")[0]["id"]
         mine = deployment(workspace)
         assert mine is not None
         assert workspace.flow_run(run)["deployment_id"] == mine["id"]
+        code, output = workspace.run(*tell)  # while a run is at work: no second one
+        assert code == 0, output
+        two = wait_for(lambda: len(found := told(workspace, mine)) == 2 and found, "the second event is not heard")
+        (other,) = (one["id"] for one in two if one["id"] != run)
+        wait_for(lambda: workspace.state(other) == "Cancelled", "the second run is not let go")
+        assert workspace.state(run) == "Running"
         workspace.cancel(run)
         wait_for(lambda: not psutil.pid_exists(stage), "the stage goes on")
         wait_for(lambda: workspace.state(run) == "Cancelled")
@@ -226,7 +237,7 @@ def test_prefect_yaml_deploys_and_a_worker_runs_the_night(workspace: Workspace) 
 
     # As docs/schedule.md says it is done from anywhere.
     prefect(workspace, "event", "emit", "lexmill.corpus.changed", "--resource-id", "lexmill.corpus.news")
-    runs = {name: wait_for(lambda one=one: told_of(workspace, one), f"no run of {name}") for name, one in made.items()}
+    runs = {name: wait_for(lambda one=one: told(workspace, one), f"no run of {name}")[0] for name, one in made.items()}
     assert all(one["parameters"]["nightly"] is True for one in runs.values())
     worker = workspace.start("-m", "prefect", "worker", "start", "--pool", pools["process"])
     with worker:
@@ -249,7 +260,7 @@ def test_prefect_yaml_deploys_and_a_worker_runs_the_night(workspace: Workspace) 
         worker.communicate(timeout=120)
     assert last_message(workspace, "nightly") == "Nightly results"
     assert "committed to 'nightly'" in workspace.artifacts(night)["nightly"]["data"]
-    assert {name: task["state_name"] for name, task in workspace.tasks(run).items()} == {"pretrain": "Cancelled"}
+    wait_for(lambda: states_of(workspace, run) == {"pretrain": "Cancelled"})
     recorded = (workspace.root / "dvc.lock").read_text()
     assert "fetch:" in recorded
     assert "pretrain:" not in recorded
@@ -261,18 +272,17 @@ def test_prefect_yaml_deploys_and_a_worker_runs_the_night(workspace: Workspace) 
 # A stage whose child hears nothing.
 WITH_CHILD = """
 import os, pathlib, subprocess, time
-child = subprocess.Popen(["sh", "-c", "trap '' TERM INT HUP; while true; do sleep 1; done"])
+child = subprocess.Popen(["sh", "-c", "trap '' TERM INT HUP; for i in $(seq 600); do sleep 1; done"])
 pathlib.Path("child").write_text(str(child.pid))
 pathlib.Path("pid").write_text(str(os.getpid()))
 time.sleep(600)
 """
 
 
-def told_of(workspace: Workspace, deployment: dict[str, Any]) -> dict[str, Any] | None:
-    """The run of a deployment that an event, not its timetable, has started."""
-    known = {"deployment_id": {"any_": [deployment["id"]]}}
-    found = workspace.ask("flow_runs", flow_runs=known)
-    return next((one for one in found if (one["created_by"] or {}).get("type") == "AUTOMATION"), None)
+def told(workspace: Workspace, deployment: dict[str, Any]) -> list[dict[str, Any]]:
+    """The runs of a deployment that an event, not its timetable, has started."""
+    found = workspace.ask("flow_runs", flow_runs={"deployment_id": {"any_": [deployment["id"]]}})
+    return [one for one in found if (one["created_by"] or {}).get("type") == "AUTOMATION"]
 
 
 def commit(workspace: Workspace) -> None:

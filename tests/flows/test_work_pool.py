@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,11 @@ import pytest
 
 from tests.services.started import prefect_worker
 from tests.support.small_project import SmallProject
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.e2e
 
 STAGE = ("-m", "lexmill.stages.pretrain", "toy")
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")

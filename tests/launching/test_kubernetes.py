@@ -7,8 +7,7 @@ import os
 import shutil
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,11 @@ import pytest
 import yaml
 
 from tests.support.small_project import ROOT, SmallProject
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.e2e
 
 STAGE = ("-m", "lexmill.stages.pretrain", "toy")
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 90) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
-    return found
 
 
 class Cluster:
@@ -83,10 +75,7 @@ def encoded(tmp_path_factory: pytest.TempPathFactory) -> SmallProject:
 
 @pytest.fixture
 def cluster(encoded: SmallProject, tmp_path: Path) -> Iterator[Cluster]:
-    made = SmallProject.__new__(SmallProject)
-    made.root, made.environment = tmp_path / "a project", dict(encoded.environment)
-    shutil.copytree(encoded.root, made.root, symlinks=True)
-    cluster = Cluster(made, tmp_path)
+    cluster = Cluster(encoded.copy(tmp_path / "a project"), tmp_path)
     yield cluster
     for pid in cluster.running():
         os.kill(pid, signal.SIGKILL)

@@ -6,13 +6,13 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.support.small_project import SmallProject
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -30,13 +30,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> SmallProject:
 def metrics(project: SmallProject) -> dict[str, float]:
     found: dict[str, float] = json.loads((project.root / "metrics" / "pretrain" / "toy.json").read_text())
     return found
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
 
 
 def ranks(root: Path) -> list[psutil.Process]:

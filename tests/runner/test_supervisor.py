@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import psutil
 import pytest
 
 from lexmill import workspace
+from tests.support.waiting import wait_for
 
 # A stage that names its process id, and waits; with a child that would outlive it.
 WAITING = """
@@ -41,14 +40,6 @@ sys.exit(session.code)
 """
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 60) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
-    return found
-
-
 def running(pid: int) -> bool:
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
@@ -70,7 +61,7 @@ def test_kill_9_of_the_run_ends_the_tree_and_frees_the_workspace(project: Any, s
     run = spawn([sys.executable, "-c", RUN], cwd=project.root)
     pids = read_pids(project.root)
     run.kill()
-    wait_for(lambda: not any(map(running, pids)), seconds=30)
+    wait_for(lambda: not any(map(running, pids)))
     with workspace.run_lock(root=project.root, wait_seconds=30):
         assert workspace.read_status("slow", project.root) is None or body == OWN_STAGE
     project.stage("slow", "write('done')")
@@ -104,7 +95,7 @@ def test_kill_9_of_dvc_ends_the_stage_it_started(project: Any, spawn: Any) -> No
     stage, child = read_pids(project.root)
     dvc.kill()
     try:
-        wait_for(lambda: not running(stage), seconds=30)
+        wait_for(lambda: not running(stage))
         status = workspace.read_status("slow", project.root)
         assert status is not None
         assert status[0] == 143

@@ -14,11 +14,10 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tests.services.missing import program
+from tests.support.waiting import wait_for
 
 CONF = """
 ClusterName=loopback
@@ -62,14 +61,6 @@ def free_ports(count: int) -> list[int]:
     for one in with_sockets:
         one.close()
     return ports
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 90) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
-    return found
 
 
 class Cluster:

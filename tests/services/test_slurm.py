@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from tests.services.missing import needs
-from tests.services.slurm_cluster import Cluster, wait_for
+from tests.services.slurm_cluster import Cluster
 from tests.support.small_project import ROOT, SmallProject
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.services, needs("slurm-wlm"), needs("munge")]
 
@@ -45,11 +46,7 @@ def encoded(tmp_path_factory: pytest.TempPathFactory) -> SmallProject:
 
 @pytest.fixture
 def project(encoded: SmallProject, cluster: Cluster, tmp_path: Path) -> Iterator[SmallProject]:
-    copy = tmp_path / "a 100% project"
-    shutil.copytree(encoded.root, copy, symlinks=True)
-    made = SmallProject.__new__(SmallProject)
-    made.root, made.environment = copy, encoded.environment | cluster.environment
-    yield made
+    yield encoded.copy(tmp_path / "a 100% project", **cluster.environment)
     cluster.ask("scancel", f"--user={os.environ.get('USER', 'root')}")
 
 

@@ -20,36 +20,9 @@ from lexmill.models import folder as model_folder
 from lexmill.stages import pretrain
 from lexmill.tokenizers import kinds, load, saving
 from lexmill.training import production
+from tests.support.small_project import LANGUAGE_MODEL, params_of
 
-MODEL: dict[str, Any] = {
-    "family": "gpt",
-    "corpus": "rows",
-    "train": "rows",
-    "tokenizer": "letters",
-    "shape": {"n_layer": 1, "n_head": 2, "d_model": 16, "context": 16, "dropout": 0.1},
-    "optimizer": {"name": "adamw", "lr": 0.01},
-    "schedule": {"name": "cosine", "warmup": "2 steps"},
-    "length": "8 steps",
-    "init_from": "gpt2.yaml",
-    "batch_tokens": 64,
-    "evaluate_every": 3,
-    "keep": "best",
-}
-PARAMS: dict[str, Any] = {
-    "experiment": "test",
-    "data_seed": 1,
-    "training_seed": 2,
-    "corpora": {
-        "rows": {
-            "kind": "text",
-            "source": {"kind": "file", "paths": ["a"]},
-            "reader": {"format": "text", "document": "line"},
-        }
-    },
-    "tokenizers": {"letters": {"corpus": "rows", "kind": "character"}},
-    "encodings": {"rows-letters": {"corpus": "rows", "tokenizer": "letters"}},
-    "language_models": {"toy": MODEL},
-}
+PARAMS = params_of(steps=8)
 TEXTS = [{"text": "abcdabcdabcd"[start : start + 9]} for start in range(4)]
 
 
@@ -140,7 +113,9 @@ def test_a_checkpoint_belongs_to_whatever_was_learned_from(workspace: Path, monk
     monkeypatch.setattr(production, "produce", lambda *_, trajectory, **__: seen.append(trajectory))
 
     def choose(**changes: Any) -> None:
-        Path("params.yaml").write_text(yaml.safe_dump({**PARAMS, "language_models": {"toy": {**MODEL, **changes}}}))
+        Path("params.yaml").write_text(
+            yaml.safe_dump({**PARAMS, "language_models": {"toy": {**LANGUAGE_MODEL, **changes}}})
+        )
 
     changes: list[Callable[[], Any]] = [
         lambda: None,
@@ -169,7 +144,7 @@ def test_an_empty_split_is_named(workspace: Path, split: str) -> None:
 
 
 def test_a_learning_rate_that_breaks_it_is_told(workspace: Path) -> None:
-    broken = {**MODEL, "optimizer": {"name": "adamw", "lr": 1.0, "weight_decay": 1e30}}
+    broken = {**LANGUAGE_MODEL, "optimizer": {"name": "adamw", "lr": 1.0, "weight_decay": 1e30}}
     Path("params.yaml").write_text(yaml.safe_dump({**PARAMS, "language_models": {"toy": broken}}))
     with pytest.raises(UserError, match=r"valid loss is not finite after step 3 .*lower optimizer\.lr"):
         pretrain.main("toy")

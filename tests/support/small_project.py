@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +31,25 @@ LANGUAGE_MODEL: dict[str, Any] = {
     "evaluate_every": 3,
     "keep": "best",
 }
+
+
+def params_of(steps: int) -> dict[str, Any]:
+    """params.yaml of a small model and what it needs."""
+    return {
+        "experiment": "small",
+        "data_seed": 1,
+        "training_seed": 2,
+        "corpora": {
+            "rows": {
+                "kind": "text",
+                "source": {"kind": "file", "paths": ["rows.txt"]},
+                "reader": {"format": "text", "document": "line"},
+            }
+        },
+        "tokenizers": {"letters": {"corpus": "rows", "kind": "character"}},
+        "encodings": {"rows-letters": {"corpus": "rows", "tokenizer": "letters"}},
+        "language_models": {"toy": LANGUAGE_MODEL | {"length": f"{steps} steps"}},
+    }
 
 
 class SmallProject:
@@ -62,23 +83,15 @@ class SmallProject:
         ignored = ("artifacts", ".lexmill", "mlruns", "mlflow.db*", ".mlflow.db*", "reports/samples")
         (root / ".gitignore").write_text("".join(f"/{name}\n" for name in ignored), encoding="utf-8")
 
+    def copy(self, root: Path, **environment: str) -> SmallProject:
+        """The workspace as it stands, in another folder."""
+        shutil.copytree(self.root, root, symlinks=True)
+        made = copy.copy(self)
+        made.root, made.environment = root, self.environment | environment
+        return made
+
     def write_params(self, steps: int) -> None:
-        params = {
-            "experiment": "small",
-            "data_seed": 1,
-            "training_seed": 2,
-            "corpora": {
-                "rows": {
-                    "kind": "text",
-                    "source": {"kind": "file", "paths": ["rows.txt"]},
-                    "reader": {"format": "text", "document": "line"},
-                }
-            },
-            "tokenizers": {"letters": {"corpus": "rows", "kind": "character"}},
-            "encodings": {"rows-letters": {"corpus": "rows", "tokenizer": "letters"}},
-            "language_models": {"toy": LANGUAGE_MODEL | {"length": f"{steps} steps"}},
-        }
-        (self.root / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+        (self.root / "params.yaml").write_text(yaml.safe_dump(params_of(steps)), encoding="utf-8")
 
     def write_execution(self, **settings: Any) -> None:
         folder = self.root / "conf" / "execution"
