@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from lexmill.errors import LexmillError, RetryableError, UserError
+from lexmill.launching.client import ask
 from lexmill.launching.job import VARIABLE, JobFolder
 from lexmill.launching.launcher import Look
 from lexmill.launching.place import Place
@@ -25,7 +25,6 @@ from lexmill.params import read_yaml
 _SILENT = re.compile(
     r"refused|timed? ?out|no route|unreachable|EOF|TooManyRequests|Service ?Unavailable", re.IGNORECASE
 )
-_SECONDS = 60
 # Python is exec'd, so that it is the process that gets SIGTERM and whose exit code is the container's.
 _SHELL = 'exec "$@" > >(tee -a "$LEXMILL_JOB/log") 2>&1'
 
@@ -78,34 +77,10 @@ class KubernetesLauncher:
         return found
 
     def _call(self, *words: str, given: str = "") -> str:
-        """What kubectl prints.
-
-        Raises:
-            UserError: it refuses, in its own words, or is not installed.
-            RetryableError: the cluster does not answer.
-        """
+        """What kubectl prints; raises as `ask`."""
         where = [f"--context={self._settings.context}"] if self._settings.context else []
         where += [f"--namespace={self._settings.namespace}"] if self._settings.namespace else []
-        try:
-            done = subprocess.run(
-                ["kubectl", *where, *words],
-                input=given,
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=_SECONDS,
-                check=False,
-            )
-        except FileNotFoundError:
-            raise UserError("launcher kubernetes: there is no kubectl here; install it") from None
-        except subprocess.TimeoutExpired:
-            raise RetryableError("Kubernetes does not answer") from None
-        if done.returncode == 0:
-            return done.stdout
-        told = " ".join(done.stderr.split())
-        if _SILENT.search(told):
-            raise RetryableError(f"Kubernetes does not answer ({told})")
-        raise UserError(f"Kubernetes refuses it: {told}")
+        return ask("Kubernetes", ["kubectl", *where, *words], _SILENT, "install it", given=given)
 
 
 def manifest(

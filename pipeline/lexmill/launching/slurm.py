@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from lexmill.errors import LexmillError, RetryableError, Terminated, UserError
+from lexmill.launching.client import ask
 from lexmill.launching.job import JobFolder
 from lexmill.launching.launcher import Look
 from lexmill.launching.place import Place
@@ -22,7 +22,6 @@ _ENDED = {
 _AGAIN = {"BOOT_FAIL", "DEADLINE", "NODE_FAIL", "PREEMPTED", "REVOKED", "TIMEOUT"}
 _RUNNING = {"RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED", "SUSPENDED"}
 _SILENT = re.compile(r"unable to contact|timed out|connection (refused|reset)|not responding", re.IGNORECASE)
-_SECONDS = 60
 
 
 class SlurmLauncher:
@@ -103,30 +102,6 @@ def _pattern(path: Path) -> str:
 
 
 def _call(program: str, *words: str, environment: dict[str, str] | None = None) -> str:
-    """What one of Slurm's commands prints.
-
-    Raises:
-        UserError: it refuses, in its own words, or is not installed.
-        RetryableError: Slurm does not answer.
-    """
-    try:
-        done = subprocess.run(
-            [program, *words],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_SECONDS,
-            check=False,
-        )
-    except FileNotFoundError:
-        raise UserError(f"launcher slurm: there is no {program} here; submit from a machine of the cluster") from None
-    except subprocess.TimeoutExpired:
-        raise RetryableError(f"Slurm does not answer ({program})") from None
-    if done.returncode == 0:
-        return done.stdout
-    words_of_it = " ".join((done.stderr.strip() or done.stdout.strip()).split())
-    if _SILENT.search(words_of_it):
-        raise RetryableError(f"Slurm does not answer ({words_of_it})")
-    raise UserError(f"Slurm refuses it: {words_of_it}")
+    """What one of Slurm's commands prints; raises as `ask`."""
+    absent = "submit from a machine of the cluster"
+    return ask("Slurm", [program, *words], _SILENT, absent, environment=environment)
