@@ -13,7 +13,7 @@ import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from lexmill import storage
+from lexmill import checkout, storage
 from lexmill.errors import LexmillError, RetryableError
 from lexmill.runner.graph import Plan, Stage
 from lexmill.runner.record import RunRecord
@@ -132,6 +132,7 @@ def spool_of(root: Path, experiment: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_run_is_a_parent_and_what_ran_are_its_children(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkout, "state", lambda _: checkout.State("c" * 40, dirty=True))
     spool_of(root, "t", monkeypatch)
     said: list[str] = []
     send(root, said=said)
@@ -142,6 +143,10 @@ def test_a_run_is_a_parent_and_what_ran_are_its_children(root: Path, monkeypatch
     parent, prepare, gpt = there[name], there["prepare@plays"], there["gpt"]
     assert name.startswith("t 20")
     assert parent.data.tags["lexmill.run"] == FIRST
+    for run in (parent, prepare):
+        assert run.data.tags["mlflow.source.git.commit"] == "c" * 40
+        assert run.data.tags["lexmill.git_dirty"] == "true"
+    assert len(prepare.data.tags["lexmill.stage_fingerprint"]) == 64
     assert parent.data.tags["lexmill.dvc_lock"] == storage.sha256_file(root / "dvc.lock")
     assert "[prepare@plays](#/experiments/" in parent.data.tags["mlflow.note.content"]
     assert parent.data.metrics["seconds/prepare.plays"] == 2.5
