@@ -71,10 +71,15 @@ class Supervisor:
         self.kill_rest()
 
     def _ask(self, how: signal.Signals) -> None:
-        """Signal the stages below dvc once each; where there is none yet, interrupt dvc itself."""
+        """Signal the stages below dvc once each; where there is none yet, interrupt dvc itself.
+
+        Not dvc when its stage has ended: it would leave half of a file, for it is putting its lock files in order.
+        """
         try:
             dvc = psutil.Process(self.child.pid)
             stages = list(_stages(dvc))
+            if not stages and (self._signalled or _waited_for_one(dvc)):
+                return
             for process in stages or [dvc]:
                 key = (process.pid, process.create_time())
                 if key not in self._signalled:
@@ -129,6 +134,12 @@ def _stages(process: psutil.Process) -> list[psutil.Process]:
         except psutil.NoSuchProcess:
             continue
     return found
+
+
+def _waited_for_one(process: psutil.Process) -> bool:
+    """Whether a child of this process has ended: its time then counts as the parent's."""
+    times = process.cpu_times()
+    return bool(times.children_user + times.children_system > 0)
 
 
 def _alive(process: psutil.Process) -> bool:
