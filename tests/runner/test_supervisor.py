@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from lexmill import workspace
+from lexmill.stages import entry
 from tests.support.waiting import wait_for
 
 # A stage that names its process id, and waits; with a child that would outlive it.
@@ -101,6 +102,20 @@ def test_kill_9_of_dvc_ends_the_stage_it_started(project: Any, spawn: Any) -> No
         assert status[0] == 143
     finally:
         os.kill(child, signal.SIGKILL)  # plain dvc has no supervisor for the stage's own children
+
+
+def test_a_stage_knows_its_dvc_by_more_than_its_process_id(spawn: Any) -> None:
+    """The id of a dvc that is gone may be another program's, and one that nobody has waited for still has its own."""
+    dvc = spawn([sys.executable, "-c", "import time; time.sleep(600)"])
+    seen, before = psutil.Process(dvc.pid), psutil.Process(dvc.pid)
+    assert entry._lives(seen)
+    before._ident = (dvc.pid, 1.0)  # as it was noted of a process that started earlier
+    assert not entry._lives(before)
+    dvc.kill()
+    wait_for(lambda: seen.status() == psutil.STATUS_ZOMBIE)
+    assert not entry._lives(seen)
+    dvc.wait()
+    assert not entry._lives(seen)
 
 
 def test_the_supervisor_gives_the_commands_code(spawn: Any) -> None:
