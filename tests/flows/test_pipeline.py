@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
-import time
 import urllib.request
 from typing import Any
 
@@ -104,22 +102,6 @@ def since_waiting(workspace: Any, task: str) -> str:
     with urllib.request.urlopen(f"{workspace.url}/api/task_run_states/?task_run_id={task}", timeout=60) as reply:
         states = json.load(reply)
     return min((one["timestamp"] for one in states if WAITS in (one["message"] or "")), default="")
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_stopped_flow_ends_its_stage(workspace: Any, number: int, code: int) -> None:
-    workspace.stage("slow", "echo $$ > pid; sleep 600")
-    with workspace.start("-m", "flows.pipeline", "run") as process:
-        deadline = time.monotonic() + 120
-        while not (workspace.root / "pid").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        process.send_signal(number)
-        output, _ = process.communicate(timeout=120)
-    assert process.returncode == code, output
-    assert "Traceback" not in output
-    code, output = workspace.run("-c", "from lexmill.workspace import run_lock\nwith run_lock(): print('free')")
-    assert "free" in output
 
 
 def test_faults_of_the_params_end_it_before_any_server_is_asked(workspace: Any) -> None:

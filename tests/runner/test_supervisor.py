@@ -69,25 +69,6 @@ def test_kill_9_of_the_run_ends_the_tree_and_frees_the_workspace(project: Any, s
     assert project.run().code == 0  # no lock was left
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_the_run_in_good_order(project: Any, spawn: Any, number: int, code: int) -> None:
-    project.stage("slow", OWN_STAGE)
-    project.stages["slow"]["cmd"] += " key"
-    project.stage("next", "write('x')", ("slow",))
-    run = spawn([sys.executable, "-c", RUN], cwd=project.root, stderr=subprocess.PIPE)
-    pids = read_pids(project.root)
-    run.send_signal(number)
-    _, told = run.communicate(timeout=60)
-    assert run.returncode == code
-    assert not any(map(running, pids))
-    status = workspace.read_status("slow", project.root)
-    assert status is not None
-    assert status[0] == code
-    assert "slow: stopped after" in told
-    assert "next: " not in told
-    assert "Traceback" not in told
-
-
 def test_kill_9_of_dvc_ends_the_stage_it_started(project: Any, spawn: Any) -> None:
     project.stage("slow", OWN_STAGE)
     project.stages["slow"]["cmd"] += " key"
