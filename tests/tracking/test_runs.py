@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,11 @@ class Project:
         stages["use"] = {"cmd": second, "deps": ["x"], "outs": ["y"]}
         (self.root / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}), encoding="utf-8")
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "lexmill.cli", *words]
+    def start(self, *words: str, command: Sequence[str] = ("-m", "lexmill.cli")) -> subprocess.Popen[str]:
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        return subprocess.Popen(command, cwd=self.root, env=self.environment, start_new_session=True, **pipes)
+        return subprocess.Popen(
+            [sys.executable, *command, *words], cwd=self.root, env=self.environment, start_new_session=True, **pipes
+        )
 
     def lexmill(self, *words: str) -> tuple[int, str]:
         with self.start(*words) as process:

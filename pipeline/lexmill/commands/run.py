@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from lexmill import execution, layout, params, results
-from lexmill.commands.sync import send, send_after_run
+from lexmill.commands.sync import send, send_after_run, tracked
 from lexmill.corpora.fetching import pins
 from lexmill.errors import EXIT_BUG, EXIT_DONE, EXIT_RETRY, EXIT_USER, RetryableError
 from lexmill.progress import bar, say
@@ -21,6 +21,7 @@ from lexmill.runner.record import Door
 from lexmill.runner.session import Session, open_session, run_all
 from lexmill.runner.sources import changed_files, changed_since_pinned
 from lexmill.stages.entry import preflight
+from lexmill.tracking.closing import Closing
 from lexmill.workspace import only_one, publishing, run_lock
 
 if TYPE_CHECKING:
@@ -80,7 +81,14 @@ def open_run(
     choices = params.load()
     pins.complete(choices)
     also = changed_files(choices, Path.cwd())
+    settings = execution.load_execution()
+    closing = Closing(settings.tracking_uri, Path.cwd())
     session = None
+
+    def get_ready(_code: int) -> None:
+        if session is not None and session.record is not None and tracked(settings):
+            closing.start(session.record.path)
+
     try:
         with open_session(
             targets,
@@ -89,15 +97,19 @@ def open_run(
             also=also,
             door=door,
             experiment=choices.experiment,
-            settings=execution.load_execution(),
+            settings=settings,
         ) as session:
+            session.stop.attach(get_ready)
             for line in changed_since_pinned(choices, session.root):
                 session.display.note(line)
             yield session
     finally:
-        # A run that was stopped is to end soon: the next one tells MLflow of it.
-        if session is not None and session.record is not None and session.code in (EXIT_BUG, EXIT_USER, EXIT_RETRY):
-            send_after_run(choices, execution.load_execution(), session.display.note, session.root)
+        if session is not None and session.record is not None:
+            if session.code in (EXIT_BUG, EXIT_USER, EXIT_RETRY):
+                send_after_run(choices, settings, session.display.note, session.root)
+            # A run that was stopped is to end soon: the next one sends what it did.
+            elif session.code != EXIT_DONE and tracked(settings) and not closing.finish(session.record.path):
+                session.display.note("MLflow shows this run as running until the next one, or `lexmill sync`, tells it")
 
 
 def run_nothing(targets: Sequence[str], jobs: int) -> bool:

@@ -69,9 +69,14 @@ def send(
     )
 
 
+def tracked(settings: Execution) -> bool:
+    """Whether runs here are told to MLflow at all."""
+    return settings.publish and find_spec("mlflow") is not None
+
+
 def send_after_run(choices: Params, settings: Execution, tell: Callable[[str], None], root: Path) -> None:
     """Send what waits when a run has ended. A store that fails does not spoil the run: it is told."""
-    if not settings.publish or find_spec("mlflow") is None:
+    if not tracked(settings):
         return
     try:
         with bar("tell MLflow of the run") if spool.waiting(root) else nullcontext():

@@ -118,6 +118,11 @@ def _seconds(record: Record, key: str = "started") -> int:
     return calendar.timegm(time.strptime(record[key], "%Y-%m-%dT%H:%M:%SZ"))
 
 
+def ended(record: Record) -> int:
+    """When a run ended, in milliseconds since 1970."""
+    return 1000 * _seconds(record, "ended")
+
+
 def parent(client: MlflowClient, experiment_id: str, path: Path) -> str:
     """The id of the parent run of a record, made if need be; by one process at a time.
 
@@ -240,7 +245,7 @@ class RunDelivery:
         tags = {f"lexmill.{prefix}{key}": value for key, value in told.items() if value}
         if stage["fingerprint"]:
             tags[_fingerprint_tag(stage["name"])] = stage["fingerprint"]
-        trained = not own and _is_training(stage)
+        trained = not own and is_training(stage)
         if trained:
             tags |= {PARENT: self.parent, STAGE: stage["name"]}
         if own or trained:  # publishing knows only the checkout of later, with the run's results in it
@@ -261,7 +266,7 @@ class RunDelivery:
         if own or trained:
             self._log_inputs(run, stage)
         if own or (trained and stage["state"] != "ran"):
-            self._client.set_terminated(run_id, _status(stage["code"]), max(ended, run.info.start_time))
+            self._client.set_terminated(run_id, status_of(stage["code"]), max(ended, run.info.start_time))
 
     def _batches(self, run_id: str, metrics: Sequence[Any], tags: Mapping[str, str]) -> None:
         from mlflow.entities import RunTag
@@ -311,12 +316,12 @@ class RunDelivery:
         """Complete the parent and close it; then the cursor says that all is done."""
         from mlflow.entities import Metric
 
-        record, ended = self._record, 1000 * _seconds(self._record, "ended")
+        record, at = self._record, ended(self._record)
         states: dict[str, int] = {"unchanged": len(record["unchanged"])}
         for stage in record["stages"]:
             states[stage["state"]] = states.get(stage["state"], 0) + 1
         numbers = {f"stages/{state}": float(count) for state, count in states.items()}
-        numbers["seconds"] = (ended - 1000 * _seconds(record)) / 1000
+        numbers["seconds"] = (at - 1000 * _seconds(record)) / 1000
         if record["code"] is not None:
             numbers["exit_code"] = float(record["code"])
         for stage in record["stages"]:
@@ -325,10 +330,10 @@ class RunDelivery:
         if record["dvc_lock"]:
             tags["lexmill.dvc_lock"] = record["dvc_lock"]
         there = self._client.get_run(self.parent).data.metrics
-        metrics = [Metric(key, value, ended, 0) for key, value in numbers.items() if key not in there]
+        metrics = [Metric(key, value, at, 0) for key, value in numbers.items() if key not in there]
         self._batches(self.parent, metrics, tags)
         self._client.log_dict(self.parent, self._table(), "stages.json")
-        self._client.set_terminated(self.parent, _status(record["code"]), ended)
+        self._client.set_terminated(self.parent, status_of(record["code"]), at)
         self._cursor.done, self._cursor.failure = True, ""
         self._cursor.write(self._path)
         if record["parent_run_id"] != self.parent:
@@ -379,10 +384,11 @@ def _fingerprint_tag(stage: str) -> str:
     return f"{STAGE_FINGERPRINT}.{group}" if group.startswith(OF_A_MODEL) else STAGE_FINGERPRINT
 
 
-def _is_training(stage: Record) -> bool:
+def is_training(stage: Record) -> bool:
+    """Whether a stage of a record is a training, whose MLflow run is its model's."""
     return stage["name"].rpartition(":")[2].partition("@")[0] in _TRAININGS
 
 
-def _status(code: int | None) -> str:
+def status_of(code: int | None) -> str:
     """MLflow's word for an exit code: interrupted, terminated and killed are KILLED."""
     return "KILLED" if code in (None, 130, 143) else "FAILED" if code else "FINISHED"

@@ -137,7 +137,7 @@ class _Sender:
 
     def _points(self, path: Path) -> None:
         self._in_time()
-        with _unless_sending(path) as free:
+        with unless_sending(path) as free:
             if not free:
                 return
             head = next(Tail(path).lines())
@@ -222,7 +222,7 @@ def _forget(points: Path) -> None:
 
 
 @contextmanager
-def _unless_sending(points: Path) -> Iterator[bool]:
+def unless_sending(points: Path) -> Iterator[bool]:
     """Hold the lock of whoever sends this file; False, at once, where another process has it."""
     with open(lock_of(points), "ab") as stream:
         try:
@@ -234,7 +234,7 @@ def _unless_sending(points: Path) -> Iterator[bool]:
 
 
 def _is_sending(points: Path) -> bool:
-    with _unless_sending(points) as free:
+    with unless_sending(points) as free:
         return not free
 
 

@@ -1,0 +1,162 @@
+"""What a stopped run left open in MLflow, closed at its own end where the store answers promptly.
+
+A run that is stopped should end soon, so what it did is sent by the next one, or by `lexmill sync`. Its parent run,
+which a training made that sent its points, would be shown as running until then; so would the training's own run where
+it was killed. These are closed here, two calls each, by a process of its own: MLflow takes seconds to import, and a
+server may hang. It gets ready while the stages end, and is killed when it takes longer than the wait at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lexmill.tracking import runs
+from lexmill.tracking.finding import no_repeats
+from lexmill.tracking.points import Cursor, file_of, training_of
+from lexmill.tracking.spool import unless_sending
+from lexmill.tracking.store import opened
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+_MOST_SECONDS = 3.0  # more at the end of a run that is being stopped
+_CLOSE = "close"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the closing process is told, in one line on its standard input: an address may hold a password."""
+
+    uri: str
+    root: str
+    record: str
+
+
+class Closing:
+    """Closes what one stopped run left open.
+
+    Args:
+        uri: the store.
+        root: the workspace.
+    """
+
+    def __init__(self, uri: str, root: Path) -> None:
+        self._uri, self._root = uri, root
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = threading.Lock()
+        self._over = False
+
+    def start(self, record: Path) -> None:
+        """The run is being stopped: get ready, if the store knows of it. Returns at once; again: nothing."""
+        with self._lock:
+            if self._over or self._process is not None or not _open_runs(record):
+                return
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "lexmill.tracking.closing"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                encoding="utf-8",
+                start_new_session=True,  # a second Ctrl-C is not for it
+            )
+            request = Request(self._uri, str(self._root.absolute()), str(record.absolute()))
+            _tell(self._process, json.dumps(asdict(request)))
+
+    def finish(self, record: Path) -> bool:
+        """The run has ended, and its record too: close what is open; whether that was done in the time there is."""
+        self.start(record)
+        with self._lock:
+            process, self._over = self._process, True
+        if process is None:
+            return True
+        try:
+            if not _open_runs(record):  # the stages have closed theirs, and there is no parent
+                return True
+            _tell(process, _CLOSE)
+            return process.wait(_MOST_SECONDS) == 0
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            process.kill()
+            process.wait()
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+
+
+def _tell(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # it has failed already
+        process.stdin.write(line + "\n")
+        process.stdin.flush()
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A run that is shown as running: its id, the exit code of what it holds, the points if it is a training's."""
+
+    run_id: str
+    code: int | None
+    points: Path | None = None
+
+
+def close(client: MlflowClient, path: Path) -> None:
+    """End the parent run of an ended record, and the runs of its trainings that nobody sends any more."""
+    record = runs.read(path)
+    assert record is not None
+    for left in _open_runs(path):
+        with nullcontext(True) if left.points is None else unless_sending(left.points) as free:
+            if free and client.get_run(left.run_id).info.status == "RUNNING":
+                client.set_terminated(left.run_id, runs.status_of(left.code), runs.ended(record))
+
+
+def _open_runs(path: Path) -> list[_Open]:
+    """What a run may have left open, by the files alone: its parent, then its trainings that were stopped."""
+    record = runs.read(path)
+    if record is None:
+        return []
+    cursor = runs.RunCursor.read(path, record["token"])
+    found = [_Open(cursor.parent, record["code"])] if cursor.parent and not cursor.done else []
+    for stage in record["stages"]:
+        if not runs.is_training(stage) or stage["state"] not in ("running", "stopped"):
+            continue
+        group, _, key = stage["name"].rpartition(":")[2].partition("@")
+        points = file_of(group, key, path.parent.parent.parent)
+        training = training_of(points)
+        sent = Cursor.read(points, training) if training else Cursor("")
+        if sent.run_id and not sent.closed:
+            found.append(_Open(sent.run_id, stage["code"], points))
+    return found
+
+
+def main() -> None:
+    """The closing process: get ready, wait for the word, close; gone when nobody waits any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    request = Request(**json.loads(sys.stdin.readline()))
+    word = threading.Event()
+    threading.Thread(target=_listen, args=(word,), daemon=True).start()
+    with opened(request.uri, Path(request.root)) as client, no_repeats():
+        word.wait()
+        close(client, Path(request.record))
+
+
+def _listen(word: threading.Event) -> None:
+    for line in sys.stdin:
+        if line.strip() == _CLOSE:
+            word.set()
+    os._exit(1)  # the run is gone
+
+
+if __name__ == "__main__":
+    main()
