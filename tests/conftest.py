@@ -14,6 +14,7 @@ from tests.support.made_packages import make_packages
 from tests.support.once import made_once
 from tests.support.order import Groups, rank
 from tests.support.package_index import PackageIndex
+from tests.support.small_project import SmallProject
 
 
 def pytest_configure() -> None:
@@ -59,3 +60,13 @@ def package_index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pa
     overrides = make_packages(folder)
     with PackageIndex(folder) as index:
         yield index, overrides
+
+
+@pytest.fixture(scope="session")
+def encoded(tmp_path_factory: pytest.TempPathFactory) -> SmallProject:
+    """A small workspace up to its token shards, to be copied."""
+
+    def make(folder: Path) -> None:
+        SmallProject(folder / "a project").run("-m", "dvc", "repro", "-q", "encode")
+
+    return SmallProject.found(made_once(tmp_path_factory, "encoded", make) / "a project")

@@ -21,9 +21,10 @@ RUN = ("-m", "lexmill.cli", "run")
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> SmallProject:
+def done(tmp_path_factory: pytest.TempPathFactory, encoded: SmallProject) -> SmallProject:
     """A workspace that was run and committed."""
-    project = SmallProject(tmp_path_factory.mktemp("worktree") / "a project")
+    project = encoded.copy(tmp_path_factory.mktemp("worktree") / "a project")
+    project.write_execution()
     project.run(*RUN)
     project.commit("results")
     return project

@@ -20,12 +20,13 @@ STAGE = ("-m", "lexmill.stages.pretrain", "toy")
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory, prefect_url: str) -> Iterator[SmallProject]:
+def project(
+    tmp_path_factory: pytest.TempPathFactory, encoded: SmallProject, prefect_url: str
+) -> Iterator[SmallProject]:
     """A workspace up to its token shards, whose trainings go to a pool, and a worker of that pool."""
     folder = tmp_path_factory.mktemp("pool")
-    made = SmallProject(folder / "a project")
-    made.environment |= {"PREFECT_API_URL": f"{prefect_url}/api", "PREFECT_HOME": str(folder / "prefect")}
-    made.run("-m", "dvc", "repro", "-q", "encode")
+    prefect = {"PREFECT_API_URL": f"{prefect_url}/api", "PREFECT_HOME": str(folder / "prefect")}
+    made = encoded.copy(folder / "a project", **prefect)
     with prefect_worker(folder, "stages", made.environment):
         yield made
 

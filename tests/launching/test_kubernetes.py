@@ -66,13 +66,6 @@ class Cluster:
         return max((int(mark.parent.name.removeprefix("step-")) for mark in marks), default=0)
 
 
-@pytest.fixture(scope="module")
-def encoded(tmp_path_factory: pytest.TempPathFactory) -> SmallProject:
-    project = SmallProject(tmp_path_factory.mktemp("small") / "a project")
-    project.run("-m", "dvc", "repro", "-q", "encode")
-    return project
-
-
 @pytest.fixture
 def cluster(encoded: SmallProject, tmp_path: Path) -> Iterator[Cluster]:
     cluster = Cluster(encoded.copy(tmp_path / "a project"), tmp_path)

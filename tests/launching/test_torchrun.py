@@ -21,10 +21,8 @@ ON_TORCHRUN = {"strategy": "ddp", "devices": 2, "stages": {"pretrain": {"launche
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> SmallProject:
-    made = SmallProject(tmp_path_factory.mktemp("torchrun") / "a project")
-    made.run("-m", "dvc", "repro", "-q", "encode")
-    return made
+def project(tmp_path_factory: pytest.TempPathFactory, encoded: SmallProject) -> SmallProject:
+    return encoded.copy(tmp_path_factory.mktemp("torchrun") / "a project")
 
 
 def metrics(project: SmallProject) -> dict[str, float]:

@@ -141,9 +141,11 @@ with workspace.run_lock("a run in a container"):
 
 
 @pytest.mark.e2e
-def test_a_training_ended_by_sigterm_is_not_recorded_as_done(tmp_path: Path) -> None:
+def test_a_training_ended_by_sigterm_is_not_recorded_as_done(encoded: SmallProject, tmp_path: Path) -> None:
     """Lightning leaves with 0 after SIGTERM, and DVC would keep the half-trained model."""
-    project = SmallProject(tmp_path / "a project", steps=100_000, checkpoint_seconds=0)
+    project = encoded.copy(tmp_path / "a project")
+    project.write_params(steps=100_000)
+    project.write_execution(checkpoint_seconds=0)
     with project.start("-m", "dvc", "repro") as dvc:
         marks = project.root / ".lexmill" / "checkpoints"
         deadline = time.monotonic() + 120

@@ -36,14 +36,6 @@ def cluster() -> Iterator[Cluster]:
         yield started
 
 
-@pytest.fixture(scope="module")
-def encoded(tmp_path_factory: pytest.TempPathFactory) -> SmallProject:
-    """The workspace up to its token shards."""
-    project = SmallProject(tmp_path_factory.mktemp("small") / "a project")
-    project.run("-m", "dvc", "repro", "-q", "encode")
-    return project
-
-
 @pytest.fixture
 def project(encoded: SmallProject, cluster: Cluster, tmp_path: Path) -> Iterator[SmallProject]:
     yield encoded.copy(tmp_path / "a 100% project", **cluster.environment)

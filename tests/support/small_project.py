@@ -57,17 +57,7 @@ class SmallProject:
 
     def __init__(self, root: Path, steps: int = 8, **execution: Any) -> None:
         root.mkdir(parents=True, exist_ok=True)
-        self.root = root
-        self.environment = {
-            **{key: value for key, value in os.environ.items() if not key.startswith(OURS)},
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": f"{ROOT / 'pipeline'}{os.pathsep}{ROOT}",
-            "DVC_NO_ANALYTICS": "1",
-            "CI": "1",  # no look for a newer DVC
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            **{f"GIT_{who}_{what}": "test@localhost" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
-            **{name: str(root.parent / name) for name in ("DVC_SITE_CACHE_DIR", "DVC_GLOBAL_CONFIG_DIR")},
-        }
+        self._be_at(root)
         init_repository(root)
         (root / "rows.txt").write_text("".join(f"{'abcdabcdabcd'[i % 4 :]}{i}\n" for i in range(400)), encoding="utf-8")
         (root / "gpt2.yaml").write_text("name: gpt2\nstd: 0.02\n", encoding="utf-8")
@@ -82,6 +72,26 @@ class SmallProject:
         (root / "dvc.yaml").write_text(yaml.safe_dump({"stages": chosen}, sort_keys=False), encoding="utf-8")
         ignored = ("artifacts", ".lexmill", "mlruns", "mlflow.db*", ".mlflow.db*", "reports/samples")
         (root / ".gitignore").write_text("".join(f"/{name}\n" for name in ignored), encoding="utf-8")
+
+    def _be_at(self, root: Path) -> None:
+        self.root = root
+        self.environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith(OURS)},
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": f"{ROOT / 'pipeline'}{os.pathsep}{ROOT}",
+            "DVC_NO_ANALYTICS": "1",
+            "CI": "1",  # no look for a newer DVC
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            **{f"GIT_{who}_{what}": "test@localhost" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+            **{name: str(root.parent / name) for name in ("DVC_SITE_CACHE_DIR", "DVC_GLOBAL_CONFIG_DIR")},
+        }
+
+    @classmethod
+    def found(cls, root: Path) -> SmallProject:
+        """A workspace that is there already."""
+        made = cls.__new__(cls)
+        made._be_at(root)
+        return made
 
     def copy(self, root: Path, **environment: str) -> SmallProject:
         """The workspace as it stands, in another folder."""
