@@ -181,6 +181,17 @@ def test_a_good_file_cut_at_every_byte(tmp_path, form):
     assert not faults
 
 
+@pytest.mark.parametrize(
+    ("form", "text"), [("paragraphs", "\ufeff\nfirst\n\nsecond\n"), ("csv", '\ufeff"t\n",t,g\n"a\n","b\n",g\n')]
+)
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path, form, text):
+    folder = make_source(tmp_path, {"a.txt": text})
+    corpus = corpus_of("text", {**QUOTED, "text": "t"}) if form == "csv" else CORPORA[form]
+    for size in range(1, 30):
+        same(corpus, folder, size)
+    assert not read_all(corpus, folder)[1]
+
+
 def test_a_quoted_field_without_end(tmp_path, monkeypatch):
     """It ends the reading of its file, so nobody tells what is wrong with half of it."""
     monkeypatch.setattr(tables, "MAX_LINE_BYTES", 300)
@@ -223,7 +234,7 @@ def test_pieces_of_large_files_give_the_corpus_of_whole_ones(tmp_path, form):
     wanted = prepare("made", corpus, source, tmp_path / "whole")
     assert wanted.metrics["removed"]["near_duplicates"] + wanted.metrics["removed"]["exact_duplicates"] > 0
     with Processes(2, 1500) as pool:
-        for number, executor in enumerate([Pieces(100), Pieces(4096), *([pool] if form == "csv" else [])]):
+        for number, executor in enumerate([Pieces(400), Pieces(4096), *([pool] if form == "csv" else [])]):
             found = prepare("made", corpus, source, tmp_path / f"cut{number}", executor)
             assert found == wanted
             assert storage.sha256_folder(tmp_path / f"cut{number}") == storage.sha256_folder(tmp_path / "whole")

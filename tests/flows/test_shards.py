@@ -338,6 +338,7 @@ def test_the_stages_use_the_cluster_at_the_address_of_the_settings(
 
 
 def workers_of_other_code_are_refused(made: Path, address: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(PROJECT)
     monkeypatch.setattr(identity, "code_fingerprint", lambda: "of another day")
     folder.mkdir()
     with (

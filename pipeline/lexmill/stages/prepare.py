@@ -7,7 +7,8 @@ Identity: params `corpora.<corpus>`, the fetched files, the code it imports.
 Cost: reads the files once and copies what is kept once more; memory O(largest document), whatever the size of the
 corpus; scratch on disk: the corpus once, and about 200 bytes a record (with near duplicates 8 bytes a permutation
 more).
-A large corpus is read by the workers of the execution settings (`data`).
+A large corpus is read by the workers of the execution settings (`data`), its large files in pieces and once more, to
+find where to cut them.
 """
 
 from __future__ import annotations
