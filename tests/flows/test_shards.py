@@ -317,7 +317,7 @@ def test_the_stages_use_the_cluster_at_the_address_of_the_settings(
     (root / "conf/execution/alone.yaml").write_text("data: {workers: local}\n")
     monkeypatch.chdir(root)
     monkeypatch.setenv("LEXMILL_EXECUTION", "alone")
-    folders = [layout.corpus("plays"), layout.tokens("plays", "made")]
+    folders = [root / layout.corpus("plays"), root / layout.tokens("plays", "made")]
     prepare_stage.main("plays")
     encode_stage.main("plays")
     wanted = [storage.sha256_folder(folder) for folder in folders]
