@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import psutil
@@ -44,6 +43,12 @@ def ranks(root: Path) -> list[psutil.Process]:
     return found
 
 
+def newest_step(root: Path) -> int:
+    """The step of the newest whole checkpoint, 0 without one."""
+    marks = (root / ".lexmill" / "checkpoints").glob("pretrain-toy-*/step-*/COMPLETE")
+    return max((int(mark.parent.name.removeprefix("step-")) for mark in marks), default=0)
+
+
 def test_two_processes_learn_what_one_learns(project: SmallProject) -> None:
     project.write_execution()
     project.run(*STAGE)
@@ -58,17 +63,18 @@ def test_two_processes_learn_what_one_learns(project: SmallProject) -> None:
 def test_a_lost_process_ends_the_group_and_the_next_run_goes_on(project: SmallProject) -> None:
     project.write_params(steps=100_000)
     project.write_execution(**ON_TORCHRUN, checkpoint_seconds=0)
-    saved = project.root / ".lexmill" / "checkpoints"
     with project.start(*STAGE) as process:
-        wait_for(lambda: list(saved.glob("pretrain-toy-*/step-*/COMPLETE")) and len(ranks(project.root)) == 2)
+        wait_for(lambda: newest_step(project.root) and len(ranks(project.root)) == 2)
         ranks(project.root)[0].kill()
         said, _ = process.communicate(timeout=120)
     assert process.returncode != 0, said
     wait_for(lambda: not ranks(project.root))
+    reached = newest_step(project.root)
     with project.start(*STAGE) as process:
-        wait_for(lambda: len(ranks(project.root)) == 2)
-        time.sleep(3)
+        wait_for(lambda: newest_step(project.root) > reached)
+        assert len(ranks(project.root)) == 2
         os.kill(process.pid, signal.SIGTERM)
         said, _ = process.communicate(timeout=120)
     assert process.returncode == 143, said
+    assert "goes on after step" in said
     wait_for(lambda: not ranks(project.root))
