@@ -111,5 +111,5 @@ def test_lexmill_run_gives_what_the_flow_gave(
     made = another_shell(new_project(tmp_path, index.environment(), overrides), "8", "3")
     made.run(*RUN)
     assert_same(made, project)
-    assert "up to date" in made.run(*DVC).stderr
+    assert "up to date" in made.run(*DVC).stdout
     assert "stages unchanged, nothing to run" in made.run(*FLOW).stderr
