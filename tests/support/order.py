@@ -15,7 +15,11 @@ TESTS = Path(__file__).resolve().parents[1]
 GROUPS = {
     "a Prefect server": ("flows/",),
     "a team's services": ("services/test_shared_services.py", "services/test_upgrade.py"),
-    "a process that has imported Lightning": ("training/test_kills.py", "training/test_strategies.py"),
+    "a process that has imported Lightning": (
+        "training/test_kills.py",
+        "training/test_strategies.py",
+        "training/test_resume",
+    ),
 }
 # The longest first. Of those that need the whole DAG run, one begins: the others would wait for it.
 LONG = (

@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -165,9 +165,14 @@ def _die_in_piece(step: int, rank: int, file: str) -> None:
     pieces.write = dying
 
 
-if __name__ == "__main__":
+def script(root: str, out: str, plan: str) -> NoReturn:
+    """`main` with the end of a stage: its message, its exit code."""
     from lexmill.stages.entry import outcome
 
-    code, message = outcome(lambda: main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3])))
+    code, message = outcome(lambda: main(root, out, json.loads(plan)))
     print(message, file=sys.stderr)
     sys.exit(code)
+
+
+if __name__ == "__main__":
+    script(*sys.argv[1:])

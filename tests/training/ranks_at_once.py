@@ -12,13 +12,13 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lexmill.errors import Terminated
-from tests.training.arithmetic_task import main
+from tests.training.arithmetic_task import main, script
 
 WARM = multiprocessing.get_context("forkserver")
 WARM.set_forkserver_preload(["lightning.pytorch", "tests.training.ranks_at_once"])
@@ -61,18 +61,31 @@ def launch(folder: Path, plans: Mapping[str, Mapping[str, Any]], ranks: int = 2,
                     command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL, stderr=stream
                 )
         else:
-            process = WARM.Process(target=_forked, args=(environment, told, folder, file), daemon=True)
-            process.start()
+            process = _fork(environment, told, _main, folder, file)
         started.append(Rank(process, told))
     return started
 
 
-def _forked(environment: dict[str, str], told: Path, folder: Path, file: Path) -> None:
+def alone(root: Path, out: Path, plan: Mapping[str, Any]) -> tuple[int, str]:
+    """`arithmetic_task` as a script in a process of its own: its exit code, and what it said."""
+    told = out.with_name("told")
+    process = _fork({"OMP_NUM_THREADS": "1"}, told, script, str(root), str(out), json.dumps(plan))
+    return Rank(process, told).end(300)
+
+
+def _fork(environment: dict[str, str], told: Path, work: Callable[..., None], *arguments: Any) -> Any:
+    process = WARM.Process(target=_forked, args=({**os.environ, **environment}, told, work, arguments), daemon=True)
+    process.start()
+    return process
+
+
+def _forked(environment: dict[str, str], told: Path, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    os.environ.clear()
     os.environ.update(environment)
     with open(told, "wb") as stream, open(os.devnull, "wb") as nothing:
         os.dup2(stream.fileno(), 2)
         os.dup2(nothing.fileno(), 1)
-    _main(folder, file)
+    work(*arguments)
 
 
 def run(folder: Path, plans: Mapping[str, Mapping[str, Any]], ranks: int = 2) -> None:

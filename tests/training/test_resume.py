@@ -1,12 +1,9 @@
 """A training that was killed, at whatever moment, ends like one that was not: to the bit."""
 
-import json
 import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -22,17 +19,15 @@ from lexmill.storage import read_json, sha256_file, sha256_folder, write_json
 from lexmill.training.checkpoints import CheckpointFolder
 from lexmill.training.engine import FitResult
 from lexmill.training.task import Arrays
+from tests.training import ranks_at_once
 from tests.training.arithmetic_task import ArithmeticTask, DyingTask, settings, train
 
-SCRIPT = Path(__file__).parent / "arithmetic_task.py"
 STEPS = 20
 PLAN: dict[str, Any] = {"task": {"dropout": 0.3}, "settings": {"steps": STEPS}}
 
 
-def run(root: Path, out: Path, **plan: Any) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(SCRIPT), str(root), str(out), json.dumps({**PLAN, **plan})]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+def run(root: Path, out: Path, **plan: Any) -> tuple[int, str]:
+    return ranks_at_once.alone(root, out, {**PLAN, **plan})
 
 
 def assert_same_bits(one: nn.Module, other: nn.Module) -> None:
@@ -49,17 +44,17 @@ def last_checkpoint(root: Path) -> Path:
 def test_kills_and_stops_leave_no_trace_in_the_result(tmp_path: Path) -> None:
     """kill -9 in a step, kill -9 in a save, SIGTERM, Ctrl-C, each in its own process; then to the end."""
     out = tmp_path / "out.safetensors"
-    killed = run(tmp_path / "a", out, die_at=5, signal=int(signal.SIGKILL))
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    code, told = run(tmp_path / "a", out, die_at=5, signal=int(signal.SIGKILL))
+    assert code == -signal.SIGKILL, told
     # Step 5's may not have been written to its end.
     assert last_checkpoint(tmp_path / "a").name in ("step-00000004", "step-00000005")
-    killed = run(tmp_path / "a", out, die_in_save=9)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    code, told = run(tmp_path / "a", out, die_in_save=9)
+    assert code == -signal.SIGKILL, told
     assert not (last_checkpoint(tmp_path / "a") / "COMPLETE").exists()
-    stopped = run(tmp_path / "a", out, die_at=12, signal=int(signal.SIGTERM))
-    assert (stopped.returncode, out.exists()) == (EXIT_TERMINATED, False), stopped.stderr
-    assert "goes on after step 8" in stopped.stderr
-    assert "stopped after step 13; the same command goes on from there" in stopped.stderr
+    code, told = run(tmp_path / "a", out, die_at=12, signal=int(signal.SIGTERM))
+    assert (code, out.exists()) == (EXIT_TERMINATED, False), told
+    assert "goes on after step 8" in told
+    assert "stopped after step 13; the same command goes on from there" in told
     with pytest.raises(Interrupted, match="stopped after step 17"):
         train(DyingTask(16, signal.SIGINT, dropout=0.3), tmp_path / "a", settings(steps=STEPS))
     disturbed, undisturbed = ArithmeticTask(dropout=0.3), ArithmeticTask(dropout=0.3)

@@ -1,11 +1,7 @@
 """A resumed training holds no more in memory than a straight one at the same step."""
 
 import gc
-import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
@@ -13,7 +9,7 @@ import torch
 from lexmill.errors import EXIT_INTERRUPTED
 from lexmill.training.task import Arrays
 
-from . import arithmetic_task
+from . import ranks_at_once
 from .arithmetic_task import ArithmeticTask, train
 
 
@@ -36,9 +32,8 @@ def test_a_resume_holds_no_second_copy_of_its_state(tmp_path: Path) -> None:
     straight, resumed = Weighing(), Weighing()
     train(straight, tmp_path / "a", checkpoint_seconds=1e9)
     plan = {"die_at": 6, "signal": signal.SIGINT}
-    command = [sys.executable, arithmetic_task.__file__, str(tmp_path / "b"), str(tmp_path / "out"), json.dumps(plan)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    assert subprocess.run(command, env=environment, capture_output=True, check=False).returncode == EXIT_INTERRUPTED
+    code, told = ranks_at_once.alone(tmp_path / "b", tmp_path / "out", plan)
+    assert code == EXIT_INTERRUPTED, told
     train(resumed, tmp_path / "b", checkpoint_seconds=1e9)
     assert min(resumed.held) == 7
     weights = sum(parameter.numel() * 4 for parameter in resumed.module.parameters())
