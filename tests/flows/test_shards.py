@@ -7,10 +7,8 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -24,7 +22,6 @@ import yaml
 
 from flows import shards
 from lexmill import layout, storage
-from lexmill.commands.servers import free_port
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.corpora.preparing.prepare import Report, prepare
 from lexmill.data.encoding import encode_corpus
@@ -42,6 +39,7 @@ from lexmill.workers.processes import Processes
 from lexmill.workers.settings import DataWorkers
 from tests.corpora.made_sources import corpus_of, make_source
 from tests.flows.conftest import PROJECT
+from tests.flows.made_clusters import CLUSTERS, RAY_LOGIN
 from tests.workers import made_work
 
 pytestmark = pytest.mark.e2e
@@ -232,79 +230,6 @@ def test_a_stage_that_is_ended_leaves_nothing_behind(
 # ---------------------------------------------------------------- a cluster that others have started
 
 
-@contextmanager
-def started(commands: list[list[str]], folder: Path, **environment: str) -> Iterator[None]:
-    """Commands that run for as long as the block, in another folder, as on other machines."""
-    folder.mkdir()
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "DASK_"))}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, *command],
-            cwd=folder,
-            env=inherited | environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        for command in commands
-    ]
-    try:
-        yield
-        assert [process.poll() for process in processes] == [None] * len(processes)  # none is ours to end
-    finally:
-        rest = [child for one in processes for child in psutil.Process(one.pid).children(recursive=True)]
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.wait(100)
-        alive = psutil.wait_procs(rest, timeout=30)[1]
-        for process in alive:
-            process.kill()
-        assert not alive
-
-
-@contextmanager
-def dask_cluster(folder: Path) -> Iterator[str]:
-    """A scheduler and a worker, started with the commands that docs/large-corpora.md has."""
-    port = free_port()
-    address = f"tcp://127.0.0.1:{port}"
-    commands = [
-        ["-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"],
-        ["-m", "dask", "worker", address, "--nworkers", "1", "--nthreads", "2", "--no-dashboard"],
-    ]
-    with started(commands, folder):
-        await_answer(port)
-        yield address
-
-
-@contextmanager
-def ray_cluster(folder: Path) -> Iterator[str]:
-    """A head, started with the command that docs/large-corpora.md has."""
-    port = free_port()
-    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as short:
-        command = ["-m", "ray.scripts.scripts", "start", "--head", "--block", "--node-ip-address=127.0.0.1"]
-        command += [f"--ray-client-server-port={port}", f"--port={free_port()}", "--num-cpus=2"]
-        command += ["--include-dashboard=false", "--disable-usage-stats", "--object-store-memory=100000000"]
-        with started([[*command, f"--temp-dir={short}"]], folder, **RAY_LOGIN):
-            await_answer(port)
-            yield f"ray://127.0.0.1:{port}"
-
-
-CLUSTERS = {"dask": dask_cluster, "ray": ray_cluster}
-RAY_LOGIN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a" * 64}
-
-
-def await_answer(port: int) -> None:
-    deadline = time.monotonic() + 100
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-
-
 @pytest.mark.parametrize("kind", CLUSTERS)
 def test_the_stages_use_the_cluster_at_the_address_of_the_settings(
     made: Path, tmp_path: Path, workspace: Any, server: str, *, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -352,6 +277,33 @@ def workers_of_other_code_are_refused(made: Path, address: str, folder: Path, mo
 def test_a_cluster_that_does_not_answer_is_worth_another_try() -> None:
     with pytest.raises(RetryableError, match=r"the ray cluster at ray://127.0.0.1:9 does not answer"):
         Cluster("made", DataWorkers(workers="ray", address="ray://127.0.0.1:9"), 2, 1)
+
+
+@pytest.mark.parametrize("failures", [0, 2, 3])
+def test_a_head_of_ray_that_fails_to_start_what_we_need_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    import ray
+
+    asked: list[str] = []
+
+    def init(address: str, **_options: Any) -> None:
+        asked.append(address)
+        if len(asked) <= failures:
+            raise ConnectionAbortedError("Initialization failure from server")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "shutdown", lambda: asked.append("shut down"))
+    if failures == 3:
+        with (
+            pytest.raises(RetryableError, match=r"did not let us in \(Initialization failure"),
+            shards._ray(2, "ray://h:1"),
+        ):
+            raise AssertionError("it let us in")
+    else:
+        with shards._ray(2, "ray://h:1"):
+            pass
+        assert asked == ["ray://h:1"] * (failures + 1) + ["shut down"]
 
 
 def test_workers_elsewhere_must_reach_the_server(server: str) -> None:
