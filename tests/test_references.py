@@ -10,6 +10,7 @@ import yaml
 
 from lexmill import layout, params
 from lexmill.commands import check
+from lexmill.params.models import unlike
 from lexmill.references import reference_faults
 from lexmill.storage import write_json
 from tests.stages.test_continued_pretraining import PARAMS, TUNED
@@ -140,3 +141,15 @@ def test_check_compares_the_shape_of_a_fetched_or_registered_start(
     assert "artifacts/checkpoints/tiny has n_layer 2, this model has n_layer 3;" in fault
     write_json(folder / "manifest.json", {"files": [], "source": source | {"version": "2"}})
     assert faults_of({"tuned": shaped(n_layer=3)}) == []  # another version will come
+    Path("own.gguf").write_bytes(b"of another shape by now")
+    own = {"kind": "file", "paths": ["own.gguf"]}
+    monkeypatch.setitem(PARAMS, "checkpoints", {"tiny": {"source": own}})
+    write_json(folder / "manifest.json", {"files": [], "source": {**own, "sha256": []}})
+    assert faults_of({"tuned": shaped(n_layer=3)}) == []  # what was made of it before tells nothing
+
+
+def test_a_shape_of_before_a_field_was_there_has_its_usual_value() -> None:
+    shape = {"n_layer": 2, "n_head": 2, "d_model": 16, "context": 32, "norm": "pre"}
+    now = shape | {"dropout": 0.1, "d_head": 8, "activation": "gelu_tanh"}
+    assert unlike("gpt", now, "gpt", shape) == {}
+    assert unlike("gpt", now | {"activation": "gelu"}, "gpt", shape) == {"activation": ("gelu_tanh", "gelu")}

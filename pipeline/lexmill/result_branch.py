@@ -160,6 +160,15 @@ class ResultBranch:
         """Whether the remote, as it was last seen, has the branch's tip."""
         return self._commit_of(f"refs/remotes/{remote}/{self.name}") == self.tip
 
+    def unpushed(self, remote: str) -> list[str]:
+        """The nights' commits that the remote, as it was last seen, lacks, newest first; none where it has the tip."""
+        if self.tip is None or self.pushed(remote):
+            return []
+        seen = self._commit_of(f"refs/remotes/{remote}/{self.name}")
+        lacks = [self.tip, *([f"^{seen}"] if seen else [])]
+        nights = self._git("rev-list", f"--grep=^{TRAILER}: ", *lacks).split()
+        return nights if self.tip in nights else [self.tip, *nights]
+
     def push(self, remote: str) -> None:
         """Push the branch.
 

@@ -220,6 +220,31 @@ def test_what_could_not_be_pushed_is_pushed_by_the_next_night(night: Night, tmp_
     assert len(night.said) == 1
 
 
+def test_the_outputs_of_each_night_that_the_remote_lacks_are_pushed(
+    night: Night, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "far")], check=True)
+    night.git("remote", "add", "far", str(tmp_path / "far"))
+    night.pass_by(push="far")
+    pushed: list[list[str]] = []
+
+    def push(_: Path, commits: list[str]) -> bool:
+        pushed.append(list(commits))
+        if len(pushed) == 1:
+            raise RetryableError("the store does not answer")
+        return True
+
+    monkeypatch.setattr("lexmill.commands.nightly.default_remote", lambda _: "store")
+    monkeypatch.setattr("lexmill.commands.nightly.push_outputs", push)
+    night.release("2.0")
+    with pytest.raises(RetryableError, match="the outputs are not pushed to DVC's remote 'store', nor is the branch"):
+        night.pass_by(push="far")
+    night.release("3.0")
+    night.pass_by(push="far")
+    third, second = night.git("rev-list", "main..nightly").split()[:2]
+    assert pushed == [[second], [third, second]]
+
+
 def test_without_git_the_night_runs_and_says_that_it_commits_nothing(workspace: Workspace) -> None:
     (workspace.root / "a.txt").write_text("x")
     workspace.corpus("mine", kind="file", paths=["a.txt"])

@@ -64,8 +64,11 @@ def test_what_a_commit_names_is_pushed_and_no_more(outputs: Outputs) -> None:
     # Its commit knows no remote: the one of today is meant, also where it is this machine's alone.
     outputs.configure(outputs.store)
     assert default_remote(outputs.root) == "far"
-    assert push_outputs(outputs.root, first)
+    assert push_outputs(outputs.root, [first])
     assert outputs.stored == {"one\n", "b\n"}
+    second, third = outputs.made("two and a half"), outputs.made("three")
+    assert push_outputs(outputs.root, [third, second])
+    assert outputs.stored == {"one\n", "two and a half\n", "three\n", "b\n"}
 
 
 def test_why_nothing_came_through_is_said(outputs: Outputs) -> None:
@@ -73,11 +76,11 @@ def test_why_nothing_came_through_is_said(outputs: Outputs) -> None:
     outputs.store.write_text("no folder")
     outputs.configure(outputs.store / "within")
     with pytest.raises(RetryableError, match="Not a directory"):
-        push_outputs(outputs.root, commit)
+        push_outputs(outputs.root, [commit])
     outputs.store.unlink()
     outputs.configure(outputs.store)
     shutil.rmtree(outputs.root / ".dvc" / "cache")
-    assert not push_outputs(outputs.root, commit), "the cache was removed: they are nowhere"
+    assert not push_outputs(outputs.root, [commit]), "the cache was removed: they are nowhere"
     assert outputs.stored == set()
 
 

@@ -68,8 +68,8 @@ def nightly(
         if to is not None:
             with run_lock("lexmill nightly", root):
                 _commit(to, choices, say, quiet=not ran and not any(look.moved for look in looks))
-            if push is not None and to.tip is not None and not to.pushed(push):
-                _push(to, to.tip, push, say)
+            if push is not None and (nights := to.unpushed(push)):
+                _push(to, nights, push, say)
         return EXIT_DONE
 
 
@@ -127,14 +127,14 @@ def _commit(to: ResultBranch, choices: params.Params, say: Callable[[str], None]
         say(f"the run saw changes that are not committed, and the commit does not hold them: {_some(others)}")
 
 
-def _push(to: ResultBranch, tip: str, push: str, say: Callable[[str], None]) -> None:
-    """Push the outputs, then the branch that names them: whoever finds a commit there finds its outputs too."""
+def _push(to: ResultBranch, nights: Sequence[str], push: str, say: Callable[[str], None]) -> None:
+    """Push the nights' outputs, then the branch that names them: whoever finds a night there finds its outputs too."""
     store = default_remote(to.root)
     if store is None:
         say("DVC has no default remote: the outputs stay on this machine (`dvc remote add --default NAME ADDRESS`)")
     else:
         try:
-            whole = push_outputs(to.root, tip)
+            whole = push_outputs(to.root, nights)
         except RetryableError as error:
             raise RetryableError(
                 f"the outputs are not pushed to DVC's remote '{store}', nor is the branch: {error}; the next night"

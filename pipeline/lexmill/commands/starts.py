@@ -17,7 +17,7 @@ from lexmill import layout
 from lexmill.corpora.fetching import pins
 from lexmill.corpora.fetching.files import locate
 from lexmill.errors import UserError
-from lexmill.params import FileSource, Params, RegisteredSource
+from lexmill.params import FileSource, HubSource, Params, RegisteredSource
 from lexmill.params.models import start_fault, unlike
 from lexmill.storage import read_json
 
@@ -46,6 +46,8 @@ def _folder(choices: Params, name: str) -> Path | None:
         configs = [place for place in found if PurePosixPath(place).name == "config.json"]
         if configs:  # the topmost is the model's, as the checkpoint stage takes it
             return found[min(configs, key=lambda place: len(PurePosixPath(place).parts))].parent
+    if isinstance(source, FileSource) or (isinstance(source, HubSource) and Path(source.dataset).is_dir()):
+        return None  # the user's own files may have changed since; what was made of them tells nothing
     folder = layout.checkpoint(name)
     return folder if _made_of(folder, _today(source, name)) else None
 

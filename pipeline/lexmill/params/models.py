@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal
 
 from lexmill.params.corpora import RegisteredSource, Source
@@ -145,7 +145,7 @@ def unlike(
     """
     if family != found_family:
         return {"family": (found_family, family)}
-    here, there = _whole(shape), _whole(found_shape)
+    here, there = _whole(family, shape), _whole(family, found_shape)
     found: dict[str, tuple[Any, Any]] = {}
     for key in sorted(here.keys() | there.keys()):
         other, own = there.get(key), here.get(key)
@@ -155,9 +155,11 @@ def unlike(
     return found
 
 
-def _whole(shape: Mapping[str, Any]) -> dict[str, Any]:
-    """A shape without dropout, and with the width of a head as it comes out."""
-    whole = {key: value for key, value in shape.items() if key != "dropout"}
+def _whole(family: str, shape: Mapping[str, Any]) -> dict[str, Any]:
+    """A shape without dropout, with what older models do not name, and with the width of a head as it comes out."""
+    of = {"gpt": GPTShape, "llama": LlamaShape, "lstm": LSTMShape}[family]
+    usual = {each.name: each.default for each in fields(of) if each.default is not MISSING}
+    whole = {key: value for key, value in {**usual, **shape}.items() if key != "dropout"}
     if "n_head" in whole:
         whole["d_head"] = whole.get("d_head") or whole["d_model"] // whole["n_head"]
     return whole

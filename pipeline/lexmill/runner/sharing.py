@@ -1,8 +1,8 @@
 """Outputs that leave this machine: to the DVC remote, so that another clone pulls what a commit names.
 
-What is pushed is what the commit names, whatever lies in the work tree by then, without what the remote has already. It
+What is pushed is what the commits name, whatever lies in the work tree by then, without what the remote has already. It
 is done in a process of its own, since the clients of remotes (S3, SSH, HTTP ...) keep threads and event loops and fail
-with exceptions of their own: `python -m lexmill.runner.sharing ROOT COMMIT`.
+with exceptions of their own: `python -m lexmill.runner.sharing ROOT COMMIT...`.
 Cost: a second to start DVC, a look at the remote, then the upload; nothing is copied here.
 """
 
@@ -12,6 +12,7 @@ import logging
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from lexmill.errors import RetryableError, UserError
@@ -52,8 +53,8 @@ def default_remote(root: str | Path = ".") -> str | None:
     return str(name)
 
 
-def push_outputs(root: str | Path, commit: str) -> bool:
-    """Push what dvc.lock of a commit names to the default remote.
+def push_outputs(root: str | Path, commits: Sequence[str]) -> bool:
+    """Push what dvc.lock of these commits names to the default remote.
 
     Returns:
         Whether the remote has all of it now; not so where outputs are in no cache of this machine either.
@@ -62,7 +63,7 @@ def push_outputs(root: str | Path, commit: str) -> bool:
         RetryableError: the remote does not answer or does not take them, or another DVC process is at work.
     """
     done = subprocess.run(
-        [sys.executable, "-m", "lexmill.runner.sharing", str(root), commit],
+        [sys.executable, "-m", "lexmill.runner.sharing", str(root), *commits],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
@@ -88,7 +89,7 @@ class _Heard(logging.Handler):
         self.missing |= _MISSING in record.getMessage()
 
 
-def _push(root: str, commit: str) -> None:
+def _push(root: str, *commits: str) -> None:
     from dvc.exceptions import UploadError
     from dvc.lock import LockError
     from dvc.repo import Repo
@@ -100,7 +101,7 @@ def _push(root: str, commit: str) -> None:
         name, remotes = repo.config["core"]["remote"], repo.config["remote"]
     with Repo(root, config={"core": {"remote": name}, "remote": {name: dict(remotes[name])}}) as repo:
         try:
-            repo.push(revs=[commit], workspace=False)
+            repo.push(revs=list(commits), workspace=False)
         except UploadError as error:
             raise SystemExit(f"{error}{heard.why}") from None
         except LockError:
