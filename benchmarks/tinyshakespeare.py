@@ -1,6 +1,7 @@
 """Characters of Shakespeare: lexmill's recipe beside nanoGPT's, by the loss of the whole valid split and the time.
 
 python -m benchmarks.tinyshakespeare --text input.txt [--nanogpt CHECKOUT] [--setting small|full] [--threads N]
+                                     [--precision bf16-mixed|32-true]... [--look-every STEPS]
 
 The text is the one file of REFERENCE_MD5, cut as nanoGPT cuts it: 90 % train, the rest valid. Each side trains in a
 process of its own, one after the other, and its wall time is that of the whole process, imports and its own looks at
@@ -9,6 +10,8 @@ without the part of a window at the end (111,488 targets of the small setting) a
 
 small: nanoGPT trains as its readme says for a CPU (4 layers, width 128, context 64, 2,000 steps of 12 windows);
 lexmill trains conf/language_model/tinyshakespeare_fast.yaml, of no more parameters, through `engine.fit`.
+Given twice, --precision trains lexmill's recipe in each, and the losses on valid of the looks tell how far the curves
+lie apart.
 full: nanoGPT's config/train_shakespeare_char.py and conf/language_model/shakespeare_char.yaml; it needs a GPU.
 """
 
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import os
 import pickle
 import shutil
@@ -83,8 +87,12 @@ def score(
     return found
 
 
-def ours(text: Path, setting: str, folder: Path) -> None:
-    """Train lexmill's recipe and write the model's folder to `folder / "model"`."""
+def ours(text: Path, setting: str, folder: Path, precision: str, look_every: int) -> None:
+    """Train lexmill's recipe; writes the model's folder to `folder / "model"`, the curve's rows to `folder / "rows"`.
+
+    Args:
+        look_every: steps between looks at valid; 0: the recipe's.
+    """
     import dataclasses
 
     import yaml
@@ -96,6 +104,7 @@ def ours(text: Path, setting: str, folder: Path) -> None:
     from lexmill.models import folder as model_folder
     from lexmill.models.start import start
     from lexmill.params import parse
+    from lexmill.storage import write_json
     from lexmill.training.engine import fit
     from lexmill.training.language_model import LanguageModelTask
     from lexmill.training.production import settings_of
@@ -109,7 +118,10 @@ def ours(text: Path, setting: str, folder: Path) -> None:
         "+corpus@corpora.tinyshakespeare=tinyshakespeare",
         "+tokenizer@tokenizers.characters=characters",
         "+encodings.tinyshakespeare={corpus: tinyshakespeare, tokenizer: characters}",
+        f"language_models.gpt.precision={precision}",
     ]
+    if look_every:
+        overrides.append(f"language_models.gpt.evaluate_every={look_every}")
     choices = parse(yaml.safe_load(compose(overrides, ROOT)))
     model = choices.language_models["gpt"]
     config = {
@@ -134,7 +146,9 @@ def ours(text: Path, setting: str, folder: Path) -> None:
         threads=torch.get_num_threads(),
         checkpoint_root=str(folder / "checkpoints"),
     )
-    fit(task, settings_of(model, task.batches.steps_per_epoch, choices.training_seed), execution, name="x", identity={})
+    settings = settings_of(model, task.batches.steps_per_epoch, choices.training_seed)
+    rows = fit(task, settings, execution, name="x", identity={}).rows
+    write_json(folder / "rows", [dict(row) for row in rows])
     model_folder.save(folder / "model", config, module)
 
 
@@ -160,13 +174,16 @@ def _write_shards(folder: Path, splits: dict[str, np.ndarray[Any, Any]], vocabul
     write_json(folder / "manifest.json", manifest)
 
 
-def _run_ours(text: Path, setting: str, threads: int, folder: Path) -> tuple[float, list[tuple[int, float]], int]:
+def _run_ours(
+    text: Path, setting: str, threads: int, folder: Path, *, precision: str, look_every: int
+) -> tuple[float, list[tuple[int, float]], int]:
     """Seconds, scores, parameters."""
     from lexmill.models import folder as model_folder
 
     begun = time.perf_counter()
     command = [sys.executable, "-m", "benchmarks.tinyshakespeare", "--text", str(text.resolve()), "--setting", setting]
-    _run([*command, "--train-into", str(folder)], ROOT, threads)
+    how = ["--precision", precision, "--look-every", str(look_every)]
+    _run([*command, *how, "--train-into", str(folder)], ROOT, threads)
     seconds = time.perf_counter() - begun
     config, module = model_folder.load(folder / "model")
     network: Any = module
@@ -218,8 +235,11 @@ def main() -> None:
     parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT; without it only lexmill trains")
     parser.add_argument("--setting", choices=tuple(CHOICES), default="small")
     parser.add_argument("--threads", type=int, default=1, help="of each side (default 1)")
+    parser.add_argument("--precision", action="append", help="of lexmill's training (default bf16-mixed); again: both")
+    parser.add_argument("--look-every", type=int, default=0, help="steps between looks at valid; 0: the recipe's")
     parser.add_argument("--train-into", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    precisions = options.precision or ["bf16-mixed"]
     try:
         read(options.text)
     except (OSError, ValueError) as error:
@@ -228,11 +248,23 @@ def main() -> None:
         parser.error("the full setting needs a GPU, and there is none here: it is not measured")
     if options.train_into:
         torch.set_num_threads(options.threads)
-        ours(options.text, options.setting, options.train_into)
+        ours(options.text, options.setting, options.train_into, precisions[0], options.look_every)
         return
     print(machine_text(machine()))
+    curves: dict[str, list[tuple[int, float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        sides = [("lexmill", *_run_ours(options.text, options.setting, options.threads, Path(folder)))]
+        sides = []
+        for precision in precisions:
+            place = Path(folder) / precision
+            place.mkdir()
+            made = _run_ours(
+                *(options.text, options.setting, options.threads, place),
+                precision=precision,
+                look_every=options.look_every,
+            )
+            sides.append((f"lexmill, {precision}", *made))
+            rows = json.loads((place / "rows").read_text(encoding="utf-8"))
+            curves[precision] = [(row["step"], row["valid_loss"]) for row in rows if row.get("valid_loss") is not None]
         if options.nanogpt:
             place = options.nanogpt.resolve()
             sides.append(
@@ -241,8 +273,10 @@ def main() -> None:
     for name, seconds, found, parameters in sides:
         losses = "; ".join(f"{nats:.4f} nats over {count:,} targets" for count, nats in found)
         print(f"{name}: {seconds:.1f} s with {options.threads} threads, {parameters:,} parameters, {losses}")
-    if len(sides) == 2:
-        print(f"lexmill takes {sides[0][1] / sides[1][1]:.2f} of nanoGPT's time")
+    if options.nanogpt:
+        print(f"lexmill takes {sides[0][1] / sides[-1][1]:.2f} of nanoGPT's time")
+    for precision, curve in curves.items():
+        print(f"{precision}, valid loss by step: " + ", ".join(f"{step}: {loss:.4f}" for step, loss in curve))
 
 
 if __name__ == "__main__":
