@@ -21,8 +21,9 @@ def load_package(folder: str | Path, precision: Precision = "float32") -> Predic
 
     Args:
         precision: of its weights and all that is computed from them, up to the logits. bfloat16 halves what is read
-            from memory, and is fast where the processor has instructions for it; it rounds to three digits, so where
-            two tokens are nearly as probable another may be written, and a text may depend on those beside it.
+            from memory, and is faster for many texts at once where the processor has instructions for it; it rounds
+            to three digits, so where two tokens are nearly as probable another may be written, and a text may depend
+            on those beside it.
 
     Raises:
         UserError: the folder is no package, or a file of it is missing or broken.
