@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lexmill import storage, workspace
+from lexmill import lock_file, storage, workspace
 from lexmill.errors import EXIT_TERMINATED
 from lexmill.runner import recorded
 from lexmill.runner.graph import Plan, Stage
@@ -60,7 +61,7 @@ def test_a_run_is_recorded_stage_by_stage(project: Any) -> None:
     assert "the sky fell" in stages["two"].message
     assert "follows one" in stages["two"].why
     assert [(one["path"], len(one["md5"])) for one in stages["one"].inputs] == [("one.py", 32)]
-    assert record.dvc_lock == storage.sha256_file(project.root / "dvc.lock")
+    assert record.dvc_lock == lock_file.digest(project.root) is not None
     first = stages["one"].fingerprint
     assert first
     assert stages["two"].fingerprint == ""
@@ -93,6 +94,27 @@ def test_a_change_of_code_or_params_is_another_fingerprint(tmp_path: Path) -> No
     assert recorded.read(tmp_path, "s@b").inputs == []
     assert recorded.read(tmp_path, "s@c") == recorded.Entry()
     assert recorded.read(tmp_path, "elsewhere/dvc.yaml:s") == recorded.Entry()
+
+
+def test_equal_states_have_one_hash_whatever_was_done_first(tmp_path: Path) -> None:
+    """DVC writes the stages into dvc.lock in the order in which they were done."""
+
+    def digest(**md5: str) -> str | None:
+        params = {"params.yaml": {"since": datetime.date(2026, 1, 2), 3: 1.5}}  # neither is JSON
+        made = {name: {"cmd": name, "params": params, "outs": [{"path": name, "md5": md5[name]}]} for name in md5}
+        text = yaml.safe_dump({"schema": "2.0", "stages": made}, sort_keys=False)
+        (tmp_path / "dvc.lock").write_text(text, encoding="utf-8")
+        raw.add(storage.sha256_file(tmp_path / "dvc.lock"))
+        return lock_file.digest(tmp_path)
+
+    raw: set[str] = set()
+    assert lock_file.digest(tmp_path) is None
+    first = digest(one="1", two="2")
+    assert first == digest(two="2", one="1")
+    assert len(raw) == 2
+    assert len({first, digest(one="2", two="1"), digest(one="1"), digest()}) == 4
+    (tmp_path / "dvc.lock").write_text("stages:\n  one: {cmd: x", encoding="utf-8")  # a killed dvc's
+    assert lock_file.digest(tmp_path) is None
 
 
 def test_another_dvc_that_writes_the_lock_file_just_now_is_waited_for(tmp_path: Path) -> None:

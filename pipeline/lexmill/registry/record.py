@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import checkout, layout, storage
+from lexmill import checkout, layout, lock_file, storage
 from lexmill.registry.card import flatten
 from lexmill.registry.kinds import KINDS
 from lexmill.registry.lookup import FINGERPRINT, KIND
@@ -165,9 +165,8 @@ def _made_from(description: Mapping[str, Any], root: Path) -> dict[str, str]:
     }
     if config.get("tokenizer_fingerprint"):
         tags["lexmill.tokenizer"] = config["tokenizer_fingerprint"]
-    lock = root / "dvc.lock"
-    if lock.is_file():
-        tags["lexmill.dvc_lock"] = storage.sha256_file(lock)
+    if (state := lock_file.digest(root)) is not None:
+        tags["lexmill.dvc_lock"] = state
     manifest = root / layout.corpus(description["test_corpus"]["name"]) / "manifest.json"
     if manifest.is_file():
         tags["lexmill.corpus_manifest"] = storage.sha256_file(manifest)
