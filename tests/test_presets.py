@@ -15,6 +15,7 @@ from torch import nn
 from lexmill.compose import compose
 from lexmill.models import build
 from lexmill.params import LanguageModel, Params, parse
+from lexmill.tokenizers import SPECIAL_TOKENS
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "conf" / "language_model"
@@ -143,6 +144,46 @@ def test_shakespeare_char_has_nanogpts_parameters() -> None:
 def test_smollm2_has_the_parameters_of_the_model_it_starts_from() -> None:
     assert count("smollm2", vocab_size=49_152) == 134_515_008
     assert composed("smollm2").language_models["gpt"].init_from == "artifacts/checkpoints/smollm2"
+
+
+# By hand, with V entries of the vocabulary, width D, L layers, C positions, F the feed-forward's width:
+#   gpt    V D + C D + L (12 D^2 + 13 D) + 2 D    attention 4 D^2 + 4 D, feed-forward 8 D^2 + 5 D, two norms 4 D
+#   llama  V D + L (3 D^2 + 3 D F + 2 D) + D      half as many key and value heads: queries and output D^2 each, keys
+#                                                 and values D^2 / 2; with as many (tinyshakespeare_fast) 4 D^2 in all
+#   lstm   V D + L (8 D^2 + 8 D)                  four gates, each D^2 for input and state and a bias for both
+@pytest.mark.parametrize(
+    ("preset", "vocab_size", "by_hand", "parameters"),
+    [
+        ("gpt_tiny", 2048, 2048 * 192 + 128 * 192 + 4 * (12 * 192**2 + 13 * 192) + 2 * 192, 2_197_632),
+        ("llama_tiny", 2048, 2048 * 192 + 4 * (3 * 192**2 + 3 * 192 * 576 + 2 * 192) + 192, 2_164_416),
+        ("lstm_tiny", 2048, 2048 * 384 + 8 * 384**2 + 8 * 384, 1_969_152),
+        ("gpt_small", 2048, 2048 * 256 + 256 * 256 + 6 * (12 * 256**2 + 13 * 256) + 2 * 256, 5_328_896),
+        ("llama_small", 2048, 2048 * 256 + 6 * (3 * 256**2 + 3 * 256 * 768 + 2 * 256) + 256, 5_246_208),
+        # 65 characters of the corpus, and the special tokens.
+        ("tinyshakespeare_fast", 70, 70 * 128 + 4 * (4 * 128**2 + 3 * 128 * 336 + 2 * 128) + 128, 788_352),
+    ],
+)
+def test_the_small_presets_have_the_parameters_of_their_equations(
+    preset: str, vocab_size: int, by_hand: int, parameters: int
+) -> None:
+    assert by_hand == parameters
+    if chosen := composed(preset).tokenizers[composed(preset).language_models["gpt"].tokenizer].vocab_size:
+        assert chosen == vocab_size
+    else:
+        assert vocab_size == 65 + len(SPECIAL_TOKENS)
+    assert count(preset, vocab_size) == parameters
+
+
+def test_the_page_tells_the_parameters() -> None:
+    """docs/language-models.md: exact ones, and those in millions to two digits."""
+    page = (ROOT / "docs" / "language-models.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (`[^|]+`) \| ([^|]+) \|", page, re.MULTILINE))
+    assert rows["`tinyshakespeare_fast`"] == f"{count('tinyshakespeare_fast', 65 + len(SPECIAL_TOKENS)):,}"
+    assert rows["`smollm2`"] == f"{count('smollm2', vocab_size=49_152):,}"
+    for names in ("`gpt_tiny`, `llama_tiny`, `lstm_tiny`", "`gpt_small`, `llama_small`"):
+        assert rows[names] == ", ".join(f"{count(name) / 1e6:.1f}" for name in re.findall(r"\w+", names)) + " M"
+    told = set(re.findall(r"`(\w+)`", " ".join(rows))) | {"gpt3_125m"}
+    assert {name for name in PRESETS if not name.startswith("gpt3_")} <= told
 
 
 def test_the_tiny_presets_are_alike_in_size() -> None:
