@@ -10,15 +10,18 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
+from unittest import mock
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lexmill.execution import Execution, MicroBatch
+from lexmill.models import build
 from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.models.gpt import GPT
 from lexmill.params import AdamW, CosineSchedule, GPTShape, Muon
@@ -29,15 +32,25 @@ from lexmill.training.task import Arrays, Task
 
 TOKENS, LENGTH = 7, 8
 ENTROPY = math.log(2) / (LENGTH - 1)
+OTHERS: dict[str, dict[str, Any]] = {
+    "lstm": {"n_layer": 2, "d_model": 16, "context": LENGTH},
+    "llama": {"n_layer": 2, "n_head": 4, "n_kv_head": 2, "d_model": 16, "d_ffn": 24, "context": LENGTH},
+}
 
 
 class ArithmeticTask(Task):
     """Rows have unequal numbers of targets, and `rows` need not divide by anything."""
 
-    def __init__(self, rows: int = 6, dropout: float = 0.0, ragged: bool = False, valid_batches: int = 3) -> None:
+    def __init__(
+        self, rows: int = 6, dropout: float = 0.0, ragged: bool = False, valid_batches: int = 3, family: str = "gpt"
+    ) -> None:
         torch.manual_seed(5)
-        shape = GPTShape(n_layer=1, n_head=2, d_model=16, context=LENGTH, dropout=dropout)
-        self.module = GPT(shape, TOKENS)
+        if family == "gpt":
+            self.module = GPT(GPTShape(n_layer=1, n_head=2, d_model=16, context=LENGTH, dropout=dropout), TOKENS)
+        else:
+            shape = {**OTHERS[family], "dropout": dropout}
+            other: Any = build({"family": family, "shape": shape, "vocab_size": TOKENS}).train()
+            self.module = other
         self.rows, self.ragged, self.valid_batches = rows, ragged, valid_batches
 
     def _sequences(self, seed: int, rows: int) -> np.ndarray[Any, Any]:
@@ -85,6 +98,24 @@ class DyingTask(ArithmeticTask):
         return super().batch(step, rank, world)
 
 
+class BrokenTask(ArithmeticTask):
+    """Its loss is not a number at one step, or only its gradient is infinite, for those of this data rank alone."""
+
+    def __init__(self, break_at: int, break_rank: int, gradient_only: bool, **options: Any) -> None:
+        super().__init__(**options)
+        self.place, self.gradient_only = (break_at, break_rank), gradient_only
+
+    def batch(self, step: int, rank: int, world: int) -> Arrays:
+        batch = super().batch(step, rank, world)
+        return {**batch, "broken": np.full(len(batch["inputs"]), (step, rank) == self.place)}
+
+    def loss_sum(self, module: Any, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | int]:
+        loss, count = super().loss_sum(module, batch)
+        if module.training and batch["broken"].any():
+            loss = loss + ((loss - loss.detach()).sqrt() if self.gradient_only else math.nan)
+        return loss, count
+
+
 # A key's bias has no gradient but rounding errors, which Adam with a tiny eps would blow up to whole steps.
 SOBER = AdamW("adamw", lr=1e-2, eps=1e-3)
 OPTIMIZERS = {"sober": SOBER, "muon": Muon("muon", lr=1e-2, adamw_lr=1e-2, eps=1e-3)}
@@ -113,7 +144,7 @@ def train(task: Task, root: Path, chosen: TrainingSettings | None = None, **chan
 
 
 def main(root: str, out: str, plan: dict[str, Any]) -> None:
-    """Train by the plan, write `out` with weights and results (rank 0)."""
+    """Train by the plan, write `out` with weights and results; the ranks after the first write results only."""
     from safetensors.torch import save_file
 
     from lexmill.models.common.state import snapshot
@@ -123,16 +154,48 @@ def main(root: str, out: str, plan: dict[str, Any]) -> None:
     if "die_in_piece" in plan:
         _die_in_piece(*plan["die_in_piece"])
     options = plan.get("task", {})
-    task = DyingTask(plan.get("die_at", -1), plan.get("signal", signal.SIGKILL), plan.get("die_rank", 0), **options)
+    task: ArithmeticTask
+    if "broken" in plan:
+        task = BrokenTask(*plan["broken"], **options)
+    else:
+        task = DyingTask(plan.get("die_at", -1), plan.get("signal", signal.SIGKILL), plan.get("die_rank", 0), **options)
     changes = dict(plan.get("settings", {}))
     if "optimizer" in plan:
         changes["optimizer"] = OPTIMIZERS[plan["optimizer"]]
     chosen = settings(**changes)
-    result = train(task, Path(root), chosen, **plan.get("execution", {}))
+    with _work_counted(task.module, plan) as counted:
+        result = train(task, Path(root), chosen, **plan.get("execution", {}))
+    ended = {"metrics": result.metrics, "rows": result.rows, "tokens": result.tokens, "now": result.steps_now}
+    ended |= {"skipped": result.skipped, **counted}
     if result.first_rank:
         save_file(snapshot(task.module), out)
-        ended = {"metrics": result.metrics, "rows": result.rows, "tokens": result.tokens, "now": result.steps_now}
         write_json(out + ".json", ended)
+    else:
+        write_json(f"{out}.{os.environ['LOCAL_RANK']}.json", ended)
+
+
+@contextmanager
+def _work_counted(module: Any, plan: Mapping[str, Any]) -> Iterator[dict[str, int]]:
+    """How often a plan with `counted` computes a block in order to learn; how many graphs one with `compile` has."""
+    counted: dict[str, int] = {}
+    if plan.get("execution", {}).get("compile"):
+        from torch._dynamo.utils import counters
+
+        before = counters["stats"]["unique_graphs"]
+        yield counted
+        counted["graphs"] = counters["stats"]["unique_graphs"] - before
+    elif plan.get("counted"):
+        kind = type(module.blocks[0])
+        forward, counted["computed"] = kind.forward, 0
+
+        def counting(*arguments: Any, **options: Any) -> Any:
+            counted["computed"] += torch.is_grad_enabled()
+            return forward(*arguments, **options)
+
+        with mock.patch.object(kind, "forward", counting):
+            yield counted
+    else:
+        yield counted
 
 
 def _die_in_save(step: int) -> None:

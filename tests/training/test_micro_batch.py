@@ -15,9 +15,11 @@ from torch import nn
 
 from lexmill.errors import UserError
 from lexmill.models.common.state import snapshot
+from lexmill.params import AdamW
 from lexmill.training import micro_batch, random_states
 from lexmill.training.engine import fit
 from lexmill.training.micro_batch import choose, find, free_memory, memory_told
+from lexmill.training.task import Arrays
 
 from .arithmetic_task import ArithmeticTask, execution, settings
 
@@ -236,3 +238,32 @@ def test_auto_trains_like_any_other_split(tmp_path: Path) -> None:
     assert all(torch.equal(weights[name], again[name]) for name in weights)
     for row, other in zip(auto.rows, whole.rows, strict=True):
         assert row["train_loss"] == pytest.approx(other["train_loss"], rel=1e-5)
+
+
+class Constant(ArithmeticTask):
+    """The same row four times at each step: the draws of dropout are all that differs."""
+
+    def batch(self, step: int, rank: int, world: int) -> Arrays:
+        return {name: array[[0] * 4] for name, array in super().batch(0, rank, world).items()}
+
+
+def test_with_dropout_another_cut_is_another_draw_of_the_same_distribution(tmp_path: Path) -> None:
+    """At fixed weights: mean and spread of loss and gradient agree within their errors. Each cut has its own bits.
+
+    The four rows draw each their own mask, alone or together: one mask for both halves would widen the loss's spread
+    by a factor of 1.4.
+    """
+
+    def train(root: Path, cut: str | int, steps: int = 150) -> tuple[Array, Array]:
+        still = settings(steps, optimizer=AdamW("adamw", lr=0.0, weight_decay=0.0), evaluate_every=steps)
+        chosen = execution(root, micro_batch=cut, checkpoint_seconds=1e9)
+        rows = fit(Constant(dropout=0.3), still, chosen, name="tiny", identity={}).rows
+        return np.array([row["train_loss"] for row in rows]), np.array([row["grad_norm"] for row in rows])
+
+    half = 2 * (WIDTH - 1)
+    whole, halves, again = train(tmp_path / "a", "whole"), train(tmp_path / "b", half), train(tmp_path / "c", half, 15)
+    for one, other, same in zip(whole, halves, again, strict=True):
+        assert np.array_equal(other[:15], same)
+        assert np.isclose(one, other, rtol=1e-5).mean() < 0.1
+        assert abs(one.mean() - other.mean()) < 3 * math.hypot(one.std(), other.std()) / math.sqrt(len(one))
+        assert 0.8 < one.std() / other.std() < 1.25

@@ -1,12 +1,13 @@
 """Every optimizer beside its paper's update in plain arithmetic; which parameters decay; state out and back."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lexmill.errors import UserError
 from lexmill.models.common.attention import SelfAttention, fuse_projections, split_projection
@@ -336,3 +337,37 @@ def test_state_of_other_parameters_is_refused() -> None:
         built.load_state_tensors(less)
     with pytest.raises(UserError, match="does not fit the model: other"):
         built.load_state_tensors({**saved, "other/step": torch.zeros(())})
+
+
+@pytest.mark.parametrize(
+    ("settings", "kernel"),
+    [
+        (AdamW("adamw", lr=0.1), torch.ops.aten._fused_adamw_.default),
+        (Muon("muon", lr=0.1), torch.ops.aten._fused_adamw_.default),  # for what is no matrix of a block
+        (Adam("adam", lr=0.1), torch.ops.aten._fused_adam_.default),
+        (SGD("sgd", lr=0.1), torch.ops.aten._fused_sgd_.default),
+    ],
+    ids=["adamw", "muon", "adam", "sgd"],
+)
+def test_one_kernel_updates_all_parameters_of_a_group(settings: Optimizer, kernel: Any) -> None:
+    """Where the device has it, as a CPU does: one call for those that decay and one for the others."""
+    module = Blocks()
+    built = optimizers.build(module, settings)
+    backward(module, 1)
+    calls: list[int] = []
+
+    class Noting(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+        ) -> Any:
+            if func is kernel:
+                calls.append(len(args[0]))
+            return func(*args, **(kwargs or {}))
+
+    with Noting():
+        built.step()
+    groups = [
+        group["params"] for part in built.parts if not isinstance(part, MuonOptimizer) for group in part.param_groups
+    ]
+    assert calls == [len(group) for group in groups]
+    assert sum(calls) > 0
