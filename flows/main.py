@@ -66,7 +66,9 @@ def _parser() -> argparse.ArgumentParser:
         )
         command.add_argument("--nightly", action="store_true", help="look at the sources before, commit after")
         command.add_argument("--branch", default=BRANCH, help=f"where a nightly run commits (default {BRANCH})")
-        command.add_argument("--push", metavar="REMOTE", help="the git remote that the branch is pushed to")
+        command.add_argument(
+            "--push", metavar="REMOTE", help="the git remote that the branch is pushed to, after its outputs"
+        )
     changed = commands.add_parser("changed", help="tell the scheduled flows that a corpus has changed")
     changed.set_defaults(work=_changed)
     changed.add_argument("corpus", help="its name in params.yaml")

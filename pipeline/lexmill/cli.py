@@ -34,7 +34,9 @@ def run(
     worktree: Annotated[
         str | None, typer.Option(metavar="NAME", help="Run beside what runs here, in a git worktree made from HEAD.")
     ] = None,
-    params: Annotated[bool, typer.Option("--params", help="Take the present params.yaml into the worktree.")] = False,
+    params: Annotated[
+        bool, typer.Option("--params", help="Take params.yaml, dvc.yaml and the sources' pins as they are now along.")
+    ] = False,
 ) -> None:
     """Run what changed, publish the models, show the results."""
     from lexmill.commands import run as command
@@ -65,7 +67,10 @@ def compose(
         list[str] | None, typer.Argument(metavar="[GROUP=CHOICE]...", help="Hydra overrides, as experiment=full.")
     ] = None,
     *,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave params.yaml; only write its mixtures' stages.")] = False,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", help="Leave params.yaml; write its mixtures' stages and complete the sources' pins."),
+    ] = False,
 ) -> None:
     """Write params.yaml from conf/ and the choices given, and the stages of its mixtures into dvc.yaml."""
     from lexmill.compose import write_params, write_stages

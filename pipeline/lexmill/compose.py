@@ -24,7 +24,7 @@ def compose(overrides: Sequence[str] = (), workspace: str | Path = ".") -> str:
 
     Args:
         overrides: Hydra's grammar, `experiment=full`, `language_model@language_models.gpt=gpt_small`,
-            `language_models.gpt.steps=2000`.
+            `language_models.gpt.length='2000 steps'`.
         workspace: the folder that holds conf/.
 
     Raises:

@@ -71,7 +71,10 @@ def schedule(
     approval_hours: Annotated[float, typer.Option("--approval-hours", min=0.01, help="How long to wait for it.")] = 12,
     nightly: Annotated[bool, typer.Option("--nightly", help="Each run as `lexmill nightly`.")] = False,
     branch: Annotated[str | None, typer.Option("--branch", help="With --nightly: where it commits.")] = None,
-    push: Annotated[str | None, typer.Option("--push", metavar="REMOTE", help="With --nightly: push there.")] = None,
+    push: Annotated[
+        str | None,
+        typer.Option("--push", metavar="REMOTE", help="With --nightly: push the outputs to DVC's, the branch to this."),
+    ] = None,
     jobs: Jobs = 2,
 ) -> None:
     """Run the pipeline on a schedule, as a Prefect flow, until Ctrl-C."""
@@ -116,7 +119,10 @@ def nightly(
     targets: Targets = None,
     *,
     branch: Annotated[str, typer.Option("--branch", help="Where the results are committed.")] = "nightly",
-    push: Annotated[str | None, typer.Option("--push", metavar="REMOTE", help="Push the branch there.")] = None,
+    push: Annotated[
+        str | None,
+        typer.Option("--push", metavar="REMOTE", help="Push the outputs to DVC's remote, then the branch to this one."),
+    ] = None,
     jobs: Jobs = 2,
 ) -> None:
     """Refresh the sources, run what follows, publish, and commit the results to a branch; once, now."""
