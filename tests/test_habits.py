@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from lexmill.execution import Execution
 from lexmill.params import Params
@@ -138,3 +139,73 @@ def test_what_breaks_quietly_is_not_used(name: str, why: str) -> None:
         or (isinstance(node, ast.keyword) and node.arg == name)
     }
     assert used == set(), why
+
+
+def module_name(path: str) -> str:
+    """`lexmill.compose` of `pipeline/lexmill/compose.py`."""
+    return path.removeprefix("pipeline/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def imports(tree: ast.Module) -> set[str]:
+    """What a module imports, in its functions too: modules, and what is taken from them."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {one.name for one in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, "a relative import is not followed here"
+            found |= {node.module, *(f"{node.module}.{one.name}" for one in node.names)}
+    return found
+
+
+def composes(name: str) -> bool:
+    return name.partition(".")[0] in ("hydra", "omegaconf") or name == "lexmill.compose"
+
+
+def test_no_stage_composes() -> None:
+    """It would lose what `dvc exp run -S` set: a stage reads params.yaml, whoever composed that."""
+    known = {module_name(path): imports(tree) for path, tree in TREES.items()}
+    assert any(map(composes, known["lexmill.compose"]))
+    begun = {name for name in known if name.startswith("lexmill.stages.")}
+    reached, waiting = set(begun), sorted(begun)
+    while waiting:
+        new = (known[waiting.pop()] & known.keys()) - reached
+        reached |= new
+        waiting += new
+    assert len(begun) > 15
+    assert len(reached) > 100, "imports are not followed"
+    assert {name: found for name in sorted(reached) if (found := set(filter(composes, known[name])))} == {}
+
+
+SECRET = re.compile(r"(?:^|_)(?:password|passwd|secrets?|token|credentials?|auth|(?:api|access|private)_?key)(?:_|$)")
+
+
+def spoken(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Each key of nested data with each text below it (empty: none)."""
+    yield key, ""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from spoken(inner, str(name))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from spoken(inner, key)
+    elif isinstance(value, str):
+        yield key, value
+
+
+def test_conf_holds_no_secret_and_asks_for_none() -> None:
+    """What conf/ holds or looks up is written out into params.yaml, which git tracks."""
+
+    def faults(text: str) -> list[tuple[str, str]]:
+        return [
+            (key, value)
+            for key, value in spoken(yaml.safe_load(text))
+            if SECRET.search(key.lower()) or "${oc." in value or re.search(r"://[^/@\s]*:[^/@\s]*@", value)
+        ]
+
+    files = sorted((ROOT / "conf").rglob("*.yaml"))
+    assert len(files) > 30
+    assert {str(path): found for path in files if (found := faults(path.read_text(encoding="utf-8")))} == {}
+    for wrong in ("a: {hub_token: x}", "AWS_SECRET_KEY: x", "a: ['${oc.env:HOME}']", "uri: http://me:word@server/"):
+        assert faults(wrong), wrong
+    assert not faults("{max_tokens: 3, tokenizer: x, author: y, uri: 'http://server:80/a@b'}")

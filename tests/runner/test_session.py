@@ -6,10 +6,13 @@ import shutil
 from typing import Any
 
 import pytest
+from dvc.repo import graph
+from dvc.stage import PipelineStage
 
 from lexmill import workspace
-from lexmill.errors import EXIT_BUG, EXIT_RETRY, EXIT_USER, RetryableError, UserError
+from lexmill.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_RETRY, EXIT_TERMINATED, EXIT_USER, RetryableError, UserError
 from lexmill.runner import supervised
+from lexmill.runner.display import Display
 from lexmill.runner.graph import read
 from lexmill.runner.session import open_session, run_all
 
@@ -38,6 +41,55 @@ def test_a_failure_stops_its_dependants_alone_and_a_rerun_does_only_the_rest(pro
 
     session = project.run()
     assert (session.code, session.plan.todo, session.plan.unchanged) == (0, (), 4)
+
+
+def test_a_run_reads_the_graph_and_what_changed_once(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many stages it runs: DVC's reading of a large graph takes seconds."""
+    readings: list[str] = []
+    status, build_graph = PipelineStage.status, graph.build_graph
+
+    def counted_status(self: Any, *arguments: Any, **options: Any) -> Any:
+        readings.append(f"what changed in {self.name}")
+        return status(self, *arguments, **options)
+
+    def counted_graph(*arguments: Any) -> Any:
+        readings.append("the graph")
+        return build_graph(*arguments)
+
+    monkeypatch.setattr(PipelineStage, "status", counted_status)
+    monkeypatch.setattr(graph, "build_graph", counted_graph)
+    for name in ("one", "two", "three"):
+        project.stage(name, "write('1')", ("one",) if name != "one" else ())
+    once = ["the graph", *(f"what changed in {name}" for name in ("one", "three", "two"))]
+    session = project.run()
+    assert {outcome.state for outcome in session.outcomes.values()} == {"ran"}
+    assert sorted(readings) == once
+    readings.clear()
+    assert project.run().plan.todo == ()
+    assert sorted(readings) == once
+
+
+def test_a_line_of_a_running_stage_is_in_its_log_and_is_told(project: Any) -> None:
+    """The stage itself looks for its own line in its log, where nobody but the runner writes, and waits until it is
+    there: it could not end otherwise.
+    """
+    log = workspace.log_path("slow", project.root)
+    code = f"""
+import time
+print('half way', flush=True)
+log, deadline = Path({str(log)!r}), time.monotonic() + 60
+while 'half way' not in (log.read_text() if log.exists() else ''):
+    assert time.monotonic() < deadline, 'its line is not in its log'
+    time.sleep(0.05)
+write(log.read_text())
+"""
+    project.stage("slow", code)
+    told: list[str] = []
+    with open_session(root=project.root, display=Display()) as session:
+        outcome = session.run("slow", line=told.append)
+    assert outcome.state == "ran", outcome.message
+    assert "half way" in project.text("slow")
+    assert "half way" in told
 
 
 def test_reasons_name_the_change_and_what_follows_from_it(project: Any) -> None:
@@ -104,6 +156,32 @@ def test_dvc_failing_by_itself_gets_the_code_of_its_cause(text: str, code: int) 
     outcome = supervised._outcome("x", 255, tail=[text], status=None, seconds=1.0, stop=supervised.Stop())
     assert outcome.code == code
     assert outcome.message == text.removeprefix("ERROR: ")
+
+
+def test_a_stop_reaches_all_though_one_of_them_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    stop = supervised.Stop()
+    heard: list[int] = []
+
+    def fail(_code: int) -> None:
+        raise OSError("no room")
+
+    stop.attach(fail)
+    stop.attach(heard.append)
+    stop.request(EXIT_INTERRUPTED)
+    stop.request(EXIT_TERMINATED)
+    assert (heard, stop.code) == ([EXIT_INTERRUPTED, EXIT_TERMINATED], EXIT_INTERRUPTED)
+    assert capsys.readouterr().err.count("OSError: no room") == 2
+
+
+def test_a_stage_that_is_stopped_before_its_next_try_keeps_what_it_did(project: Any) -> None:
+    project.stage("fetch", "import sys; sys.exit(75)")
+    with open_session(root=project.root) as session:
+        failed = session.run("fetch")
+        session.stop.request(EXIT_TERMINATED)
+        assert session.run("fetch").state == "stopped"
+    assert session.outcomes == {"fetch": failed}
+    assert (failed.state, failed.code, failed.seconds > 0) == ("failed", EXIT_RETRY, True)
+    assert session.not_run == []
 
 
 def test_groups_of_foreach_stages(project: Any) -> None:
