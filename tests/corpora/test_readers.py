@@ -6,6 +6,8 @@ import json
 import pyarrow
 import pyarrow.parquet
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lexmill.corpora.preparing.source_files import SourceFiles, names, natural_key
 from lexmill.errors import UserError
@@ -34,6 +36,27 @@ def test_files_are_named_by_their_stem_or_where_it_is_shared_by_their_path():
     paths = ["x/hamlet.txt.gz", "x/lear.txt", "y/lear.txt", "z/john.md", "z/john.txt", "z/john.txt.gz"]
     wanted = ["hamlet", "x/lear", "y/lear", "z/john.md", "z/john.txt", "z/john.txt.gz"]
     assert names(paths) == dict(zip(paths, wanted, strict=True))
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"b.csv": "b.csv", "b.txt": "b.txt", "b.txt.md": "b.txt.md"},
+        {"b.txt": "b", "b.txt.md": "b.txt"},  # all have their stems
+        {"b.csv": "b.csv", "b.txt": "b.txt", "d/b.txt.md": "d/b.txt.md"},
+        {"b.txt.gz": "b.txt.gz", "b.txt.zst": "b.txt.zst", "d/b.txt.md": "b.txt"},
+        {"b.csv": "b.csv", "b.txt.gz": "b.txt.gz", "b.txt.md": "b.txt.md", "b.txt.md.c": "b.txt.md.c"},
+    ],
+)
+def test_files_whose_names_would_meet_are_named_by_their_path(wanted):
+    assert names(wanted) == wanted
+
+
+@given(st.sets(st.from_regex(r"(d/)?[bc](\.t|\.m|\.gz){0,4}", fullmatch=True), max_size=20))
+def test_every_file_has_a_name_of_its_own(paths):
+    named = names(sorted(paths))
+    assert named.keys() == paths
+    assert len(set(named.values())) == len(paths)
 
 
 def test_a_folder_that_was_not_fetched(tmp_path):

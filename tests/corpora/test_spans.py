@@ -1,9 +1,7 @@
 """A large file is cut between its records: whatever the cut, what is read and told is that of the whole file."""
 
-import gzip
 import json
 import tempfile
-import tracemalloc
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,81 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lexmill import storage
-from lexmill.corpora.preparing import pieces, readers
-from lexmill.corpora.preparing.faults import Faults
-from lexmill.corpora.preparing.pieces import prepare_piece
 from lexmill.corpora.preparing.prepare import prepare
 from lexmill.corpora.preparing.readers import tables
-from lexmill.corpora.preparing.source_files import SourceFiles
-from lexmill.corpora.preparing.spans import find_spans, large_units, look
-from lexmill.corpora.preparing.text_files import no_advance
 from lexmill.errors import UserErrors
 from lexmill.workers.executor import Here
 from lexmill.workers.processes import Processes
+from tests.corpora.made_cuts import CORPORA, QUOTED, Pieces, same
 from tests.corpora.made_sources import corpus_of, fault_texts, make_source, read_all
 
 EXAMPLES = 40
-QUOTED = {"format": "csv", "text": "t", "group": "g"}
-PAIRS = {"format": "parallel_text", "source": ["*.en"], "target": ["*.de"]}
-CORPORA = {
-    "lines": corpus_of("text", {"format": "text", "document": "line"}),
-    "latin-1": corpus_of("text", {"format": "text", "document": "line", "encoding": "latin-1"}),
-    "paragraphs": corpus_of("text", {"format": "text", "document": "paragraph"}),
-    "jsonl": corpus_of("text", {"format": "jsonl", "text": "t", "group": "g"}),
-    "csv": corpus_of("text", QUOTED),
-    "csv without header": corpus_of("text", {"format": "csv", "text": "1", "header": False}),
-    "tsv": corpus_of("text", {**QUOTED, "format": "tsv"}),
-    "tsv without quotes": corpus_of("text", {**QUOTED, "format": "tsv", "quoting": False}),
-    "parallel": corpus_of("parallel", PAIRS),
-}
-
-
-class Pieces(Here):
-    """Works here, on pieces."""
-
-    alone = False
-
-    def __init__(self, piece_bytes):
-        self.piece_bytes = piece_bytes
-
-
-def cut(corpus, folder, piece_bytes):
-    """The pieces of a source folder."""
-    files, faults = SourceFiles(folder), Faults()
-    units = readers.units(corpus, files, faults)
-    assert not faults
-    common = pieces.common(corpus, folder, folder)
-    large = large_units(corpus, units, files, piece_bytes)
-    found = find_spans(large, files, Pieces(piece_bytes), common, lambda _: None)
-    return pieces.cut(units, files, piece_bytes, found)
-
-
-def read_in_pieces(corpus, folder, items):
-    """Records of each piece, and all faults as the stage gathers them."""
-    found, together = [], Faults()
-    for item in items:
-        faults = Faults()
-        span = {"span": item["span"]} if "span" in item else {}
-        found.append(list(readers.read_units(corpus, folder, item["units"], faults, **span)))
-        together.merge(json.loads(json.dumps(faults.as_plain(folder))), folder)
-    return found, together
-
-
-def same(corpus, folder, piece_bytes):
-    """Read in pieces what was also read whole; gives the count of pieces."""
-    wanted, told = read_all(corpus, folder)
-    items = cut(corpus, folder, piece_bytes)
-    found, faults = read_in_pieces(corpus, folder, items)
-    assert (faults.count, fault_texts(faults)) == (told.count, fault_texts(told))
-    if told:
-        with pytest.raises(UserErrors) as first:
-            told.raise_all()
-        with pytest.raises(UserErrors) as second:
-            faults.raise_all()
-        assert first.value.faults == second.value.faults
-    else:
-        assert [record for piece in found for record in piece] == wanted
-    return len(items)
 
 
 def same_of(corpus, made, piece_bytes):
@@ -254,71 +186,3 @@ def test_the_faults_of_a_large_file_are_those_of_the_whole_one(tmp_path):
     assert told[0] == told[1] == told[2]
     assert len(told[0]) == 5  # three that say the same, how many more do, and the one at which b.txt ends
     assert "b.txt:2: a NUL byte" in told[0][3]
-
-
-# ---------------------------------------------------------------- what is cut, and what it costs
-
-
-@pytest.mark.parametrize(
-    ("reader", "files"),
-    [
-        ({"format": "text"}, {"a.txt": "word " * 100}),
-        (
-            {"format": "text", "document": "line"},
-            {"a.txt.gz": gzip.compress(b"".join(b"%d\n" % i for i in range(999)))},
-        ),
-        ({"format": "parquet", "text": "t"}, {"a.parquet": b"PAR1\n" * 99}),
-        ({"format": "jsonl", "text": "t"}, {"a.jsonl": '{"t": "word"}\n', "b.jsonl": '{"t": "word"}\n'}),
-    ],
-)
-def test_what_is_not_cut(tmp_path, reader, files):
-    items = cut(corpus_of("text", reader), make_source(tmp_path, files), 50)
-    assert [len(item["units"]) for item in items] == [1] * len(files) if len(files) == 1 else [2]
-    assert not any("span" in item for item in items)
-
-
-def test_files_of_unequal_length_are_not_cut(tmp_path):
-    folder = make_source(tmp_path, {"a.en": "x\n" * 90, "a.de": "y\n" * 91})
-    assert same(CORPORA["parallel"], folder, 20) == 1
-
-
-def test_one_worker_alone_cuts_nothing(tmp_path, monkeypatch):
-    source = make_source(tmp_path / "source", {"a.txt": "".join(f"line {i}\n" for i in range(200))})
-    seen = []
-
-    class Alone(Here):
-        piece_bytes = 100
-
-        def map(self, work, common, items, advance):
-            seen.append((work.__name__, len(items)))
-            return super().map(work, common, items, advance)
-
-    prepare("made", CORPORA["lines"], source, tmp_path / "made", Alone())
-    assert seen == [("prepare_piece", 1)]
-
-
-def test_a_piece_of_a_huge_file_takes_the_memory_of_a_piece(tmp_path):
-    """Looking at it too; and what is told of progress adds up to the file."""
-    line = "word " * 2000 + "\n"
-    source = make_source(tmp_path / "source", {"a.txt": line * 2000})
-    corpus, files, told = CORPORA["paragraphs"], SourceFiles(source), []
-    common = pieces.common(corpus, source, tmp_path)
-    units = readers.units(corpus, files, Faults())
-    lines_only = CORPORA["lines"]
-    tracemalloc.start()
-    try:
-        for item in [{"path": "a.txt", "begin": b, "end": b + (1 << 20)} for b in (0, 5 << 20, 19 << 20)]:
-            look({**common, **item}, told.append)
-        assert tracemalloc.get_traced_memory()[1] < 3 << 20
-        tracemalloc.reset_peak()
-        found = find_spans(units[:1], files, Pieces(1 << 20), pieces.common(lines_only, source, tmp_path), no_advance)
-        items = pieces.cut(units[:1], files, 1 << 20, found)
-        assert len(items) == 20
-        told.clear()
-        for item in items[5], items[-1]:
-            prepare_piece({**pieces.common(lines_only, source, tmp_path), **item}, told.append)
-        assert tracemalloc.get_traced_memory()[1] < 4 << 20
-    finally:
-        tracemalloc.stop()
-    assert sum(told) <= items[5]["bytes"] + items[-1]["bytes"]
-    assert sum(item["bytes"] for item in items) == files.sizes["a.txt"]

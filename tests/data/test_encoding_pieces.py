@@ -121,6 +121,20 @@ def test_every_line_is_in_one_piece(tmp_path):
         assert found == wanted
 
 
+@pytest.mark.parametrize("seen", [None, 0, 24, 40, 60, 79, 95])
+def test_a_worker_that_sees_less_of_a_file_than_the_stage(tmp_path, seen):
+    """It ends, and says so: `readline` gives no more at the end of a file, for ever."""
+    path = tmp_path / "train-00000.jsonl"
+    path.write_bytes(b'{"text": "one"}\n' * 4 + b'{"text": "one, two, and three"}\n')
+    assert len(list(encoding_pieces._records(path, 40, 80))) == 2
+    if seen is None:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:seen])
+    with pytest.raises(RetryableError, match=r"jsonl: a worker on \S+ does not see the first (80|96) bytes"):
+        list(encoding_pieces._records(path, 40, 80))
+
+
 def test_the_faults_of_all_pieces_are_told_with_their_lines(tmp_path, tokenizer):
     made = corpus(tmp_path / "made", train_texts=["fine"] * 30)
     path = made.folder / "train-00000.jsonl"

@@ -25,7 +25,7 @@ from lexmill.errors import UserError
 from lexmill.tokenizers.bulk import BulkEncoder
 from lexmill.tokenizers.tokenizer import load
 from lexmill.workers.executor import Advance, Executor, Plain
-from lexmill.workers.files import await_file, own_name
+from lexmill.workers.files import await_file, cut_off, own_name
 
 _BLOCK = 1 << 10  # documents read back at once
 _SKIP = 1 << 16  # bytes
@@ -148,15 +148,27 @@ def _encoder(item: Plain) -> BulkEncoder:
 
 
 def _records(path: Path, begin: int, end: int) -> Iterator[dict[str, Any]]:
-    """The records whose lines begin at a byte of [begin, end)."""
-    with open(path, "rb") as stream:
+    """The records whose lines begin at a byte of [begin, end).
+
+    Raises:
+        RetryableError: the file ends before that, or is not there.
+    """
+    try:
+        stream = open(path, "rb")  # noqa: SIM115
+    except FileNotFoundError:
+        raise cut_off(path, end) from None
+    with stream:
         if begin:
             stream.seek(begin - 1)
             while stream.tell() < end:  # the line that begins before may be longer than this piece, and than memory
-                if stream.readline(min(_SKIP, end - stream.tell())).endswith(b"\n"):
+                part = stream.readline(min(_SKIP, end - stream.tell()))
+                if not part or part.endswith(b"\n"):
                     break
         while stream.tell() < end:
-            yield json.loads(stream.readline())
+            line = stream.readline()
+            if not line.endswith(b"\n"):  # as every line of a prepared corpus does
+                raise cut_off(path, max(end, stream.tell() + 1))
+            yield json.loads(line)
 
 
 def _located(item: Plain, sides: Sequence[str]) -> UserError:

@@ -1,4 +1,4 @@
-"""Files that workers leave for the stage, on a folder that both see."""
+"""Files on a folder that the stage and its workers see."""
 
 from __future__ import annotations
 
@@ -17,6 +17,19 @@ _POLL_SECONDS = 0.2
 def own_name(piece: str) -> str:
     """A name for what is left of a piece, new for each try: what a lost worker left or still writes harms nobody."""
     return f"{piece}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def cut_off(path: Path, size: int) -> RetryableError:
+    """The fault of a file of which a worker sees fewer bytes than the stage: what it lacks must not get lost.
+
+    Args:
+        path: the file.
+        size: how many bytes there are at least.
+    """
+    return RetryableError(
+        f"{path}: a worker on {socket.gethostname()} does not see the first {size:,} bytes of this file, as the stage"
+        " does; is the folder on shared storage?"
+    )
 
 
 def await_file(path: Path, size: int) -> None:

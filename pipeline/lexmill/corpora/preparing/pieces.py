@@ -47,7 +47,7 @@ def common(corpus: Corpus, source: Path, scratch: Path) -> Plain:
 
 
 def cut(
-    units: Sequence[Unit], files: SourceFiles, piece_bytes: int, spans: Mapping[str, Sequence[tuple[Span, int]]]
+    units: Sequence[Unit], files: SourceFiles, piece_bytes: int, spans: Mapping[Unit, Sequence[tuple[Span, int]]]
 ) -> list[Plain]:
     """Pieces in the corpus's order: each a span, or whole units of at least so many bytes together.
 
@@ -55,13 +55,13 @@ def cut(
         units: all units.
         files: the corpus's.
         piece_bytes: how much a piece of whole units should have.
-        spans: of the units that are cut, by name, with the bytes of each (`spans.find_spans`).
+        spans: of the units that are cut, with the bytes of each (`spans.find_spans`).
     """
     pieces: list[Plain] = []
     size = piece_bytes
     for unit in units:
-        if unit[0] in spans:
-            for span, count in spans[unit[0]]:
+        if unit in spans:
+            for span, count in spans[unit]:
                 pieces.append({"piece": len(pieces), "units": [unit], "span": span, "bytes": count})
             size = piece_bytes
             continue
@@ -81,24 +81,28 @@ def prepare_piece(item: Plain, advance: Advance) -> Plain:
     source, scratch = Path(item["source"]), Path(item["scratch"])
     units = [(name, tuple(paths)) for name, paths in item["units"]]
     name = own_name(f"{item['piece']:06d}")
-    span = WHOLE
-    if "span" in item:
-        places, *rest = item["span"]
-        span, advance = Span(tuple(Place(*place) for place in places), *rest), _at_most(item["bytes"], advance)
-    found = _read(corpus, units, span, source=source, stem=scratch / name, advance=advance)
+    if "span" not in item:
+        return {"name": name, **_read(corpus, units, WHOLE, source=source, stem=scratch / name, advance=advance)}
+    places, *rest = item["span"]
+    span, share = Span(tuple(Place(*place) for place in places), *rest), _Share(item["bytes"], advance)
+    found = _read(corpus, units, span, source=source, stem=scratch / name, advance=share.read)
+    share.finish()
     return {"name": name, **found}
 
 
-def _at_most(size: int, advance: Advance) -> Advance:
-    """Tells no more than a piece's share: around its span some more bytes are read."""
-    left = size
+class _Share:
+    """Tells of a piece's share of its file, no more and no less: not quite those bytes are read for its span."""
 
-    def told(count: int) -> None:
-        nonlocal left
-        advance(min(count, left))
-        left -= min(count, left)
+    def __init__(self, size: int, advance: Advance) -> None:
+        self._left, self._advance = size, advance
 
-    return told
+    def read(self, count: int) -> None:
+        told = min(count, self._left)
+        self._left -= told
+        self._advance(told)
+
+    def finish(self) -> None:
+        self.read(self._left)
 
 
 def _read(corpus: Corpus, units: Sequence[Unit], span: Span, *, source: Path, stem: Path, advance: Advance) -> Plain:

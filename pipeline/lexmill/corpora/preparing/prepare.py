@@ -141,7 +141,7 @@ class _Preparation:
 
     def _spans(
         self, units: list[Unit], files: SourceFiles, executor: Executor, common: Plain
-    ) -> dict[str, list[tuple[Span, int]]]:
+    ) -> dict[Unit, list[tuple[Span, int]]]:
         """Where the large files are cut."""
         large = [] if executor.alone else spans.large_units(self.corpus, units, files, executor.piece_bytes)
         if not large:

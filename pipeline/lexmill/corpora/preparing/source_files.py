@@ -28,7 +28,11 @@ def uncompressed(path: str) -> str:
 
 
 def names(paths: Iterable[str]) -> dict[str, str]:
-    """A name of its own for each file: its stem; where files share it, the path without suffix, else the path."""
+    """A name of its own for each file: its stem; where files share it, the path without suffix, else the path.
+
+    Of `b.csv`, `b.txt` and `b.txt.md` the last has a stem of its own, but one that is what the second is called in the
+    end: where such names meet, all files that have them are called by their path.
+    """
     found: dict[str, str] = {}
     left = list(paths)
     for name in (_stem, _stem_with_folder, uncompressed, str):
@@ -36,6 +40,8 @@ def names(paths: Iterable[str]) -> dict[str, str]:
         shared = {name for name, count in Counter(named.values()).items() if count > 1}
         found.update((path, name) for path, name in named.items() if name not in shared)
         left = [path for path, name in named.items() if name in shared]
+    while taken := {name for name, count in Counter(found.values()).items() if count > 1}:
+        found = {path: path if name in taken else name for path, name in found.items()}
     return found
 
 

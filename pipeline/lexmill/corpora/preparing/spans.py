@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from lexmill.corpora.preparing import readers
 from lexmill.corpora.preparing.source_files import SourceFiles, Span, Unit
@@ -31,11 +31,13 @@ from lexmill.corpora.preparing.text_files import (
     is_compressed,
     lines,
     no_advance,
+    open_bytes,
 )
 from lexmill.errors import UserError
 from lexmill.params import Corpus, TranslationTreeReader
 from lexmill.strict import build
 from lexmill.workers.executor import Executor, Plain
+from lexmill.workers.files import cut_off
 
 _BLOCK = 1 << 20
 _LATER = 2  # any line but the first, which alone can have a byte order mark
@@ -58,8 +60,8 @@ def _is_plain(path: Path) -> bool:
 
 def find_spans(
     units: Sequence[Unit], files: SourceFiles, executor: Executor, common: Plain, advance: Advance
-) -> dict[str, list[tuple[Span, int]]]:
-    """The spans of each unit by its name, with the bytes of each; none for a unit that had better be read whole.
+) -> dict[Unit, list[tuple[Span, int]]]:
+    """The spans of each unit, with the bytes of each; none for a unit that had better be read whole.
 
     Args:
         units: from `large_units`.
@@ -81,10 +83,10 @@ def find_spans(
     joined = {}
     for unit in units:
         looks = [list(zip(of_file, islice(found, len(of_file)), strict=True)) for of_file in ranges[unit]]
-        joined[unit[0]] = _joined(looks)
+        joined[unit] = _joined(looks)
     rest = next(found, None)  # the end, at which the faults of all pieces are told
     assert rest is None
-    return {name: spans for name, spans in joined.items() if len(spans) > 1}
+    return {unit: spans for unit, spans in joined.items() if len(spans) > 1}
 
 
 def _ranges(path: Path, size: int) -> list[tuple[int, int]]:
@@ -99,6 +101,10 @@ def look(item: Plain, advance: Advance) -> Plain:
     Returns:
         `lines`, how many begin in it; `offset`, where the first does; `after`, whether a record goes on behind the last
         when none and when one went on before the first.
+
+    Raises:
+        UserError: the file does not exist or cannot be read.
+        RetryableError: the file ends inside the range.
     """
     faults: list[str] = []
     corpus = build(Corpus, item["corpus"], faults)
@@ -107,8 +113,7 @@ def look(item: Plain, advance: Advance) -> Plain:
     assert form is not None
     assert not isinstance(corpus.reader, TranslationTreeReader)
     path = Path(item["source"]) / item["path"]
-    with open(path, "rb") as stream:
-        offset, last, count = _line_starts(stream, item["begin"], item["end"], advance)
+    offset, last, count = _line_starts(path, item["begin"], item["end"], advance)
     states = [False, True]
     if form.inside_after is not None and count:
         begin, some = (last, 1) if form.by_last_line else (offset, count)
@@ -121,20 +126,24 @@ def look(item: Plain, advance: Advance) -> Plain:
     return {"lines": count, "offset": offset, "after": states}
 
 
-def _line_starts(stream: BinaryIO, begin: int, end: int, advance: Advance) -> tuple[int, int, int]:
+def _line_starts(path: Path, begin: int, end: int, advance: Advance) -> tuple[int, int, int]:
     """Where in a range of bytes the first and the last line begin, and how many do."""
     starts = [0] if begin == 0 else []
     count = len(starts)
     at = max(begin - 1, 0)
-    stream.seek(at)
-    # A line begins behind a newline.
-    while at < end - 1 and (block := stream.read(min(_BLOCK, end - 1 - at))):
-        if newlines := block.count(b"\n"):
-            count += newlines
-            starts += [at + block.index(b"\n") + 1, at + block.rindex(b"\n") + 1]
-            starts = [starts[0], starts[-1]]
-        at += len(block)
-        advance(len(block))
+    with open_bytes(path, offset=at) as stream:
+        # A line begins behind a newline.
+        while at < end - 1 and (block := stream.read(min(_BLOCK, end - 1 - at))):
+            if newlines := block.count(b"\n"):
+                count += newlines
+                starts += [at + block.index(b"\n") + 1, at + block.rindex(b"\n") + 1]
+                starts = [starts[0], starts[-1]]
+            at += len(block)
+            advance(len(block))
+        if not stream.read(1):
+            raise cut_off(path, end)
+    if begin == 0:
+        advance(1)  # all other ranges were read from the byte before them on
     return (starts[0], starts[-1], count) if starts else (begin, begin, 0)
 
 
@@ -161,6 +170,8 @@ def _joined(looks: Sequence[Sequence[_Look]]) -> list[tuple[Span, int]]:
         found.append((Span(places, number, NO_STOP, inside), end - begin + sum(size for _, size in there)))
         number += look["lines"]
         inside = look["after"][inside]
+    if found:
+        found[-1] = (found[-1][0], found[-1][1] + sum(cursor.rest() for cursor in others))
     return found
 
 
@@ -182,3 +193,7 @@ class _Cursor:
                 self._next += look["lines"]
         size, self._size = self._size, 0
         return self._place, size
+
+    def rest(self) -> int:
+        """The bytes of the ranges behind those."""
+        return self._size + sum(end - begin for (begin, end), _ in self._looks)
