@@ -214,7 +214,7 @@ class _TerminalBar(Bar):
 
 def _silent() -> bool:
     """Whether another process of this training speaks."""
-    return any(int(os.environ.get(name) or 0) > 0 for name in ("LOCAL_RANK", "NODE_RANK"))
+    return any(int(os.environ.get(name) or 0) > 0 for name in ("LOCAL_RANK", "NODE_RANK", "RANK"))
 
 
 def _kind() -> type[Bar]:

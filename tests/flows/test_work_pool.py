@@ -46,12 +46,20 @@ def steps(root: Path) -> int:
     return len(list((root / ".lexmill" / "checkpoints").glob("pretrain-toy-*/step-*/COMPLETE")))
 
 
-def test_a_worker_makes_what_dvc_records(project: SmallProject) -> None:
+def test_a_worker_makes_what_dvc_records_and_its_fault_comes_back(project: SmallProject) -> None:
     place(project)
     said = project.run("-m", "dvc", "repro", "pretrain")
     assert "pretrain toy: valid loss" in said
     assert "pretrain@toy" in project.outputs()
     assert "Traceback" not in said
+    tokens = project.root / "artifacts" / "tokens"
+    tokens.rename(tokens.with_name("away"))
+    said = project.run(*STAGE, code=2)
+    assert said.count("there are no token shards here") == 1, said
+    assert "Traceback" not in said
+    assert project.status()["code"] == 2
+    assert "there are no token shards here" in project.status()["message"]
+    tokens.with_name("away").rename(tokens)
 
 
 def test_a_stop_cancels_the_run_after_it_has_saved(project: SmallProject) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lexmill.errors import SignalledToEnd
+from lexmill.errors import LexmillError, RetryableError, SignalledToEnd
 from lexmill.execution import Execution
 from lexmill.launching import drive
 from lexmill.launching.job import JobFolder
@@ -60,3 +60,39 @@ def test_a_stop_in_the_middle_of_a_look_cancels_the_job(tmp_path: Path, monkeypa
         drive.run_elsewhere(place, ["lexmill.stages.pretrain", "toy"], Execution())
     assert struck.cancelled
     assert struck.looks == 2
+
+
+@pytest.mark.parametrize(
+    ("word", "cause", "code"),
+    [
+        ((75, "another ended"), LexmillError("a bug"), 1),
+        ((143, "terminated"), LexmillError("a bug"), 1),
+        ((1, "Traceback"), RetryableError("one was lost"), 75),
+        (None, RetryableError("one was lost"), 75),
+        ((2, "no shards"), LexmillError("a bug"), 2),
+        ((143, "terminated"), None, 75),
+    ],
+)
+def test_the_cause_of_a_groups_end_counts_before_what_its_first_process_saw(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    word: tuple[int, str] | None,
+    cause: LexmillError | None,
+    code: int,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    class Ended(Struck):
+        def submit(self, place: Place, command: Sequence[str], folder: JobFolder, environment: dict[str, str]) -> str:
+            if word is not None:
+                folder.write_status(*word)
+            return "job-1"
+
+        def look(self, job: str) -> Look:
+            return Look("ended", "exit code", LexmillError("no word"), cause)
+
+    monkeypatch.setattr(drive, "launcher_of", lambda *_: Ended())
+    place = Place("pretrain@toy", "torchrun", gpus=0, cpus=0, memory=0, seconds=0, nodes=1, processes=2)
+    with pytest.raises(LexmillError) as caught:
+        drive.run_elsewhere(place, ["lexmill.stages.pretrain", "toy"], Execution())
+    assert caught.value.exit_code == code

@@ -85,7 +85,22 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"stages": {"prepare@a": {"launcher": "torchrun"}}}, "stages.prepare@a.launcher: torchrun starts the processes"),
     (
         {"nodes": 2, "strategy": "ddp", "stages": {"pretrain": {"launcher": "kubernetes"}}},
-        "stages.pretrain.launcher: kubernetes runs a stage on one machine, but nodes is 2",
+        "stages.pretrain.launcher: kubernetes runs a stage on one machine, but nodes is 2; choose slurm, or local and",
+    ),
+    (
+        {"nodes": 2, "strategy": "ddp", "stages": {"pretrain": {"launcher": "torchrun"}}},
+        "stages.pretrain.launcher: torchrun runs a stage on one machine, but nodes is 2; choose slurm, or local and",
+    ),
+    (
+        {"nodes": 2, "strategy": "ddp", "stages": {"default": {"launcher": "torchrun"}}},
+        "stages.default.launcher: torchrun runs a stage on one machine",
+    ),
+    *(
+        (
+            {"stages": {"pretrain": {"launcher": launcher, "memory": "1 GB"}}},
+            f"stages.pretrain.memory: the launcher {launcher} holds no stage to it; leave it out, or choose slurm or",
+        )
+        for launcher in ("local", "torchrun", "prefect")
     ),
     (
         {"accelerator": "cuda", "devices": 4, "strategy": "ddp", "stages": {"pretrain": {"gpus": 1}}},

@@ -1,4 +1,4 @@
-"""A Slurm cluster of one machine on loopback: munged, slurmctld and slurmd on free ports, with files of their own.
+"""A Slurm cluster of this machine on loopback: munged, slurmctld and a slurmd a node on free ports, with own files.
 
 All of it runs as the present user, and without cgroups, so that it also starts in a container. Two partitions: jobs of
 `spare` give way to those of `urgent`, and go back into the queue.
@@ -28,11 +28,10 @@ AuthType=auth/munge
 AuthInfo=socket={root}/munge/socket,cred_expire=5
 CredType=cred/munge
 SlurmctldPort={controller}
-SlurmdPort={node}
 StateSaveLocation={root}/state
-SlurmdSpoolDir={root}/spool
+SlurmdSpoolDir={root}/spool/%n
 SlurmctldPidFile={root}/slurmctld.pid
-SlurmdPidFile={root}/slurmd.pid
+SlurmdPidFile={root}/%n.pid
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -47,10 +46,11 @@ SchedulerParameters=sched_interval=1,bf_interval=1,sched_min_interval=100000
 JobRequeue=1
 KillWait=20
 MailProg=/bin/true
-NodeName={host} NodeAddr=127.0.0.1 CPUs=1 RealMemory=1000 State=UNKNOWN
+{nodes}
 PartitionName=spare Nodes=ALL Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime=20 State=UP
 PartitionName=urgent Nodes=ALL PriorityTier=2 PreemptMode=OFF State=UP
 """
+NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=1000 State=UNKNOWN"
 
 
 def free_ports(count: int) -> list[int]:
@@ -64,9 +64,14 @@ def free_ports(count: int) -> list[int]:
 
 
 class Cluster:
-    """Started by `with`; `environment` is what a client needs."""
+    """Started by `with`; `environment` is what a client needs.
 
-    def __init__(self) -> None:
+    Args:
+        nodes: how many; each is a slurmd of this machine, with one core.
+    """
+
+    def __init__(self, nodes: int = 1) -> None:
+        self._nodes = nodes
         # Not below pytest's folder, which is private: munge wants its socket in reach, and the path to be short.
         self.root = Path(tempfile.mkdtemp(prefix="slurm-"))
         self.environment = {"SLURM_CONF": str(self.root / "slurm.conf")}
@@ -82,9 +87,11 @@ class Cluster:
         key.write_bytes(secrets.token_bytes(1024))
         key.chmod(0o400)
         host = socket.gethostname().partition(".")[0]
-        controller, node = free_ports(2)
+        controller, *ports = free_ports(1 + self._nodes)
         user = pwd.getpwuid(os.getuid()).pw_name
-        conf = CONF.format(host=host, user=user, root=self.root, controller=controller, node=node)
+        named = {f"{host}-{number}": port for number, port in enumerate(ports)}
+        nodes = "\n".join(NODE.format(name=name, host=host, port=port) for name, port in named.items())
+        conf = CONF.format(host=host, user=user, root=self.root, controller=controller, nodes=nodes)
         (self.root / "slurm.conf").write_text(conf, encoding="utf-8")
         munge = [
             f"--{name}={self.root}/munge/{name.removesuffix('-file')}" for name in ("key-file", "socket", "pid-file")
@@ -94,8 +101,10 @@ class Cluster:
             self._start("munged", "--foreground", "--force", *munge)
             wait_for((self.root / "munge" / "socket").exists)
             self._start("slurmctld", "-D", "-f", self.environment["SLURM_CONF"])
-            self._start("slurmd", "-D", "-f", self.environment["SLURM_CONF"])
-            wait_for(lambda: "idle" in self.ask("sinfo", "--noheader", "--format=%t", "--partition=spare"))
+            for name in named:
+                self._start("slurmd", "-D", "-f", self.environment["SLURM_CONF"], "-N", name)
+            idle = f"idle {self._nodes}"
+            wait_for(lambda: self.ask("sinfo", "--noheader", "--format=%t %D", "--partition=spare") == idle)
         except BaseException:
             self.__exit__()
             raise

@@ -174,7 +174,33 @@ def silent(cluster: Cluster, folder: Path) -> Path:
 
 
 def test_several_processes_are_started_by_torchrun(project: SmallProject, cluster: Cluster) -> None:
+    project.write_params(steps=8, dropout=0)
+    project.write_execution()
+    project.run(*STAGE)
+    alone = project.metrics()
+    shutil.rmtree(project.root / "artifacts" / "models")
     project.write_execution(**ON_SLURM, strategy="ddp", devices=2)
     said = project.run(*STAGE)
     assert said.count("pretrain toy: valid loss") == 1, said
     assert any(name.endswith(".safetensors") for name in results(project))
+    assert project.metrics()["tokens"] == alone["tokens"]
+    assert project.metrics()["valid_loss"] == pytest.approx(alone["valid_loss"], rel=1e-4)
+
+
+def test_a_training_on_two_nodes_learns_what_one_process_learns(encoded: SmallProject, tmp_path: Path) -> None:
+    with Cluster(nodes=2) as cluster:
+        project = encoded.copy(tmp_path / "a project", GLOO_SOCKET_IFNAME="lo", **cluster.environment)
+        project.write_params(steps=8, dropout=0)
+        project.write_execution()
+        project.run(*STAGE)
+        alone = project.metrics()
+        shutil.rmtree(project.root / "artifacts" / "models")
+        project.write_execution(**ON_SLURM, strategy="ddp", nodes=2)
+        with project.start(*STAGE) as process:
+            wait_for(lambda: any(state == "RUNNING" for _, state in jobs(cluster)))
+            assert cluster.ask("squeue", "--noheader", "--format=%D") == "2"
+            said = ended(process, cluster)
+        assert said.count("pretrain toy: valid loss") == 1, said
+        assert any(name.endswith(".safetensors") for name in results(project))
+        assert project.metrics()["tokens"] == alone["tokens"]
+        assert project.metrics()["valid_loss"] == pytest.approx(alone["valid_loss"], rel=1e-4)

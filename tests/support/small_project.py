@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import shutil
 import subprocess
@@ -33,8 +34,9 @@ LANGUAGE_MODEL: dict[str, Any] = {
 }
 
 
-def params_of(steps: int) -> dict[str, Any]:
+def params_of(steps: int, dropout: float = 0.1) -> dict[str, Any]:
     """params.yaml of a small model and what it needs."""
+    shape = LANGUAGE_MODEL["shape"] | {"dropout": dropout}
     return {
         "experiment": "small",
         "data_seed": 1,
@@ -48,7 +50,7 @@ def params_of(steps: int) -> dict[str, Any]:
         },
         "tokenizers": {"letters": {"corpus": "rows", "kind": "character"}},
         "encodings": {"rows-letters": {"corpus": "rows", "tokenizer": "letters"}},
-        "language_models": {"toy": LANGUAGE_MODEL | {"length": f"{steps} steps"}},
+        "language_models": {"toy": LANGUAGE_MODEL | {"shape": shape, "length": f"{steps} steps"}},
     }
 
 
@@ -100,8 +102,9 @@ class SmallProject:
         made.root, made.environment = root, self.environment | environment
         return made
 
-    def write_params(self, steps: int) -> None:
-        (self.root / "params.yaml").write_text(yaml.safe_dump(params_of(steps)), encoding="utf-8")
+    def write_params(self, steps: int, dropout: float = 0.1) -> None:
+        """Without dropout one process and several compute the same."""
+        (self.root / "params.yaml").write_text(yaml.safe_dump(params_of(steps, dropout)), encoding="utf-8")
 
     def write_execution(self, **settings: Any) -> None:
         folder = self.root / "conf" / "execution"
@@ -138,6 +141,16 @@ class SmallProject:
     def commit(self, message: str = "start") -> None:
         self.git("add", "-A")
         self.git("commit", "-q", "-m", message)
+
+    def metrics(self) -> dict[str, float]:
+        """What the training reached."""
+        found: dict[str, float] = json.loads((self.root / "metrics" / "pretrain" / "toy.json").read_text())
+        return found
+
+    def status(self) -> dict[str, Any]:
+        """How the training last ended here: its code and its message."""
+        found: dict[str, Any] = json.loads((self.root / ".lexmill" / "status" / "pretrain@toy.json").read_text())
+        return found
 
     def outputs(self) -> dict[str, Any]:
         """The hash of every output that dvc.lock knows, by stage."""

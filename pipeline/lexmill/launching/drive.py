@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from lexmill import progress
-from lexmill.errors import EXIT_DONE, EXIT_TERMINATED, LexmillError, RetryableError
+from lexmill.errors import EXIT_DONE, EXIT_TERMINATED, EXIT_USER, LexmillError, RetryableError
 from lexmill.execution import Execution
 from lexmill.launching.job import PATIENCE_VARIABLE, VARIABLE, JobFolder, signs_of_life
 from lexmill.launching.launcher import Launcher, Look
@@ -99,10 +99,12 @@ def _conclude(place: Place, launcher: Launcher, job: str, last: Look, folder: Jo
     status = folder.read_status()
     named = f"{launcher.name} job {job}" if place.elsewhere else launcher.name
     if status is None:
-        raise last.failure or RetryableError(f"{named} ended without a word of its stage ({last.told})")
+        raise last.cause or last.failure or RetryableError(f"{named} ended without a word of its stage ({last.told})")
     code, message = status
     if code == EXIT_DONE:
         return
+    if last.cause is not None and code not in (EXIT_USER, last.cause.exit_code):
+        raise last.cause
     if code == EXIT_TERMINATED:
         raise RetryableError(f"{named} was ended from outside ({last.told}); the same command goes on from there")
     raise JobEnded(code, message)

@@ -19,11 +19,14 @@ class Look:
         state: whether it waits for its turn, runs, or has ended for good.
         told: the cluster's own words for it.
         failure: how it ended where the stage itself left no word; None where nothing is known.
+        cause: why a group of processes ended, where it is known better than by the stage's first one, which may have
+            seen only that another was gone, or have been asked to end for it.
     """
 
     state: Literal["waiting", "running", "ended"]
     told: str
     failure: LexmillError | None = None
+    cause: LexmillError | None = None
 
 
 class Launcher(Protocol):

@@ -20,6 +20,7 @@ from lexmill.strict import nearest, spec
 LauncherName = Literal["local", "torchrun", "slurm", "kubernetes", "prefect"]
 TRAININGS = ("pretrain", "finetune", "train_translator")
 ELSEWHERE = ("slurm", "kubernetes", "prefect")
+LIMITING_MEMORY = ("slurm", "kubernetes")
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 _BYTES = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -102,7 +103,9 @@ class StageSettings:
         high=1024,
     )
     cpus: int = spec("cores that it gets for itself, also its threads; 0: it shares the machine's", 0, low=0, high=4096)
-    memory: Memory = spec("main memory that its job asks for, as '32 GB'; 0: what the cluster gives", Memory())
+    memory: Memory = spec(
+        "main memory that its job asks Slurm or Kubernetes for, as '32 GB'; 0: what they give", Memory()
+    )
     time: Duration = spec("longest that it may run, as '8 hours'; 0: no end", Duration())
 
 
@@ -153,8 +156,16 @@ def faults_of(stages: dict[str, StageSettings], *, accelerator: str, devices: in
         trains = group in TRAININGS or key == "default"
         if entry.launcher == "torchrun" and not trains:
             found.append(f"{of_item}.launcher: torchrun starts the processes of a training; choose another")
-        if entry.launcher in ("kubernetes", "prefect") and nodes > 1 and trains:
-            found.append(f"{of_item}.launcher: {entry.launcher} runs a stage on one machine, but nodes is {nodes}")
+        if entry.launcher in ("torchrun", "kubernetes", "prefect") and nodes > 1 and trains:
+            found.append(
+                f"{of_item}.launcher: {entry.launcher} runs a stage on one machine, but nodes is {nodes}; choose slurm,"
+                " or local and start infra/torchrun/stage.sh on each"
+            )
+        if entry.memory.bytes and entry.launcher not in LIMITING_MEMORY:
+            found.append(
+                f"{of_item}.memory: the launcher {entry.launcher} holds no stage to it; leave it out, or choose"
+                f" {' or '.join(LIMITING_MEMORY)}"
+            )
         short = entry.gpus is not None and entry.gpus < devices and accelerator == "cuda" and group in TRAININGS
         if short:
             found.append(f"{of_item}.gpus: {entry.gpus} for a training on {devices} devices; give it as many")

@@ -13,14 +13,21 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from lexmill.errors import LexmillError
+from lexmill.errors import EXIT_BUG, EXIT_RETRY, EXIT_USER, LexmillError, RetryableError, UserError
 from lexmill.launching.job import JobFolder
 from lexmill.launching.launcher import Look
 from lexmill.launching.place import Place
 
+_MODULE = "lexmill.launching.group"
+_CAUSES = {
+    EXIT_RETRY: RetryableError("a process of the training was lost; the same command goes on from the checkpoint"),
+    EXIT_USER: UserError("a process of the training found a fault; its sentence stands above"),
+    EXIT_BUG: LexmillError("a process of the training failed; its words stand above"),
+}
+
 
 class TorchrunLauncher:
-    """Starts `torchrun --standalone`; the job's name is its process id."""
+    """Starts torchrun for this machine alone; the job's name is its process id."""
 
     name = "torchrun"
 
@@ -31,7 +38,7 @@ class TorchrunLauncher:
         """Start one process a device."""
         if "CUDA_VISIBLE_DEVICES" in os.environ:  # what was leased here
             environment = environment | {"CUDA_VISIBLE_DEVICES": os.environ["CUDA_VISIBLE_DEVICES"]}
-        run = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={place.processes}"]
+        run = ["-m", _MODULE, "--standalone", f"--nproc-per-node={place.processes}"]
         with open(folder.log, "ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, *run, *command],
@@ -50,7 +57,8 @@ class TorchrunLauncher:
         code = self._process.poll()
         if code is None:
             return Look("running", "running")
-        return Look("ended", f"exit code {code}", LexmillError(f"torchrun ended with {code}; its words stand above"))
+        failure = LexmillError(f"torchrun ended with {code}; its words stand above")
+        return Look("ended", f"exit code {code}", failure, _CAUSES.get(code))
 
     def cancel(self, job: str) -> None:
         """SIGTERM to torchrun, which asks its processes to end, and kills them half a minute later."""
@@ -67,6 +75,6 @@ def _torchrun(job: str) -> Any:
 
     try:
         process = psutil.Process(int(job))
-        return process if any("torch.distributed.run" in word for word in process.cmdline()) else None
+        return process if any(_MODULE in word for word in process.cmdline()) else None
     except (ValueError, psutil.NoSuchProcess, psutil.AccessDenied):
         return None
