@@ -75,6 +75,22 @@ def test_a_worker_that_sees_less_of_a_file_than_the_stage(tmp_path, form, seen):
         look(item, no_advance)
 
 
+@pytest.mark.parametrize("piece_bytes", [50, 1000])
+def test_a_worker_that_sees_less_of_a_piece_than_the_stage(tmp_path, piece_bytes):
+    """Of a file that is cut, and of one that is not."""
+    source = make_source(tmp_path / "source", {"a.txt": "".join(f"line {i}\n" for i in range(40))})
+    size = (source / "a.txt").stat().st_size
+
+    class Behind(Pieces):
+        def map(self, work, common, items, advance):
+            if work is prepare_piece:
+                (source / "a.txt").write_bytes((source / "a.txt").read_bytes()[:-1])
+            return super().map(work, common, items, advance)
+
+    with pytest.raises(RetryableError, match=f"does not see the first {size} bytes"):
+        prepare("made", CORPORA["lines"], source, tmp_path / "made", Behind(piece_bytes))
+
+
 def test_a_worker_that_does_not_see_a_file(tmp_path):
     """A sentence, not a traceback, and it comes through the stage."""
     folder = make_source(tmp_path, {"a.txt": "line\n" * 40})

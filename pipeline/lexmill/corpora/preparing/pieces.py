@@ -31,7 +31,7 @@ from lexmill.corpora.preparing.writing import ROW, Row, json_line, to_json
 from lexmill.params import Corpus, Splits
 from lexmill.strict import build
 from lexmill.workers.executor import Advance, Plain
-from lexmill.workers.files import await_file, own_name
+from lexmill.workers.files import await_file, cut_off, own_name
 
 _BUFFER = 1 << 18
 _ROWS_AT_ONCE = 1024
@@ -70,15 +70,31 @@ def cut(
             size = 0
         pieces[-1]["units"].append(unit)
         size += sum(files.sizes[path] for path in unit[1])
+    for piece in pieces:
+        piece["seen"] = {path: _size(files.file(path)) for _, paths in piece["units"] for path in paths}
     return pieces
 
 
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0  # whoever reads it tells why
+
+
 def prepare_piece(item: Plain, advance: Advance) -> Plain:
-    """The work on one piece (`lexmill.workers`): what was read and removed, the faults, and the files it left."""
+    """The work on one piece (`lexmill.workers`): what was read and removed, the faults, and the files it left.
+
+    Raises:
+        RetryableError: a file has fewer bytes here than the stage has seen.
+    """
     faults: list[str] = []
     corpus = build(Corpus, item["corpus"], faults)
     assert corpus is not None, faults
     source, scratch = Path(item["source"]), Path(item["scratch"])
+    for path, size in item["seen"].items():
+        if (source / path).exists() and _size(source / path) < size:
+            raise cut_off(source / path, size)
     units = [(name, tuple(paths)) for name, paths in item["units"]]
     name = own_name(f"{item['piece']:06d}")
     if "span" not in item:
