@@ -52,6 +52,8 @@ _ADVICE = re.compile(
     r"\s*(git add |dvc config core.autostage|To track the changes|To enable auto staging|Use `dvc push`|$)"
 )
 CANCELLED = "cancelled; the next run goes on from there"
+STOPPED_BEFORE = "the run was stopped before its turn came"
+STOPPED_BETWEEN = "stopped while it waited for its next try"
 WAITS = "waits for its turn: others hold the cores, the GPUs or the places of light stages"
 
 
@@ -265,13 +267,15 @@ def _stage_work(session: Session, board: pages.ProgressBoard, stage: str, why: s
         if outcome.code == EXIT_DONE:
             return None
         if outcome.state == "stopped":
-            return Cancelled(message="stopped" if outcome.seconds else "the run was stopped before its turn came")
+            never = STOPPED_BEFORE if task_run.run_count == 1 else STOPPED_BETWEEN
+            return Cancelled(message="stopped" if outcome.seconds else never)
         if outcome.code == EXIT_RETRY and (pause := next(pauses, None)) is not None:
             # The pause is ours, not Prefect's, which cannot be interrupted.
             again = f"trying again in {pause:.0f} s"
             session.display.note(f"{stage}: {again}")
             turns.wait(again)
-            session.stop.wait(pause)
+            if session.stop.wait(pause):
+                return Cancelled(message=STOPPED_BETWEEN)
         raise StageFailed(outcome)
 
     return work

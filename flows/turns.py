@@ -37,6 +37,8 @@ class Turns:
 
     def _tell(self, state: State[None]) -> None:
         run, before = self._task_run, self._task_run.state
+        if before is not None and before.is_running():  # the engine adds it up only where it changes the state itself
+            run.total_run_time += cast(Any, state.timestamp) - cast(Any, before.timestamp)
         state.state_details.task_run_id, state.state_details.flow_run_id = run.id, run.flow_run_id
         run.state, run.state_id, run.state_type, run.state_name = state, state.id, state.type, state.name
         emit_task_run_state_change_event(run, initial_state=before, validated_state=state)

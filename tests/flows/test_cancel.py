@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from flows import cancelling
+from flows.pipeline import STOPPED_BEFORE, STOPPED_BETWEEN
 from lexmill.runner.ending import SUPERVISOR, kill_stages
 from tests.support.waiting import wait_for
 
@@ -36,6 +37,15 @@ with bar("train gpt", 10) as shown:
 """
 
 
+# The first of its pauses before another try is longer than the test.
+PAUSING = """
+from flows import pipeline
+pipeline.RETRY_PAUSES = (600.0,)
+from flows.main import main
+main(["run"])
+"""
+
+
 def started(workspace: Any) -> int:
     """The number of the process that a stage has written down."""
     path: Path = workspace.root / "pid"
@@ -49,11 +59,12 @@ def is_free(workspace: Any) -> bool:
 
 def test_a_run_that_nobody_supervises_sees_its_own_cancel(workspace: Any) -> None:
     (workspace.root / "stubborn.py").write_text(STUBBORN)
-    workspace.stage("fetch", "echo 1 > fetch.out")
+    workspace.stage("mirror", "touch failed; exit 75")
+    workspace.stage("fetch", "until [ -e failed ]; do sleep 0.1; done; echo 1 > fetch.out")
     for name in ("pretrain", "train_translator"):  # whichever comes first holds the cores
         workspace.stage(name, "python stubborn.py", ("fetch",))
     workspace.stage("report", "echo 1 > report.out", ("pretrain",))
-    with workspace.start("-m", "flows.pipeline", "run") as process:
+    with workspace.start("-c", PAUSING) as process:
         stage = started(workspace)
         run = workspace.runs("RUNNING")[0]["id"]
         shown = wait_for(lambda: progress_of(workspace, run), "no progress on the page")
@@ -62,8 +73,9 @@ def test_a_run_that_nobody_supervises_sees_its_own_cancel(workspace: Any) -> Non
         assert shown["description"].startswith("train gpt")
         assert "loss 2.5" in shown["description"]
         (waits,) = {"pretrain", "train_translator"} - {trains}
+        waiting = {waits: "Waiting", "mirror": "Waiting"}
         # The server writes the states of tasks down by and by.
-        wait_for(lambda: states_of(workspace, run).items() >= {trains: "Running", waits: "Waiting"}.items())
+        wait_for(lambda: states_of(workspace, run).items() >= {trains: "Running", **waiting}.items())
         tasks = workspace.tasks(run)
         assert tasks[trains]["id"] == shown["task_run_id"]
         assert tasks[waits]["state_type"] == "PENDING"
@@ -75,11 +87,17 @@ def test_a_run_that_nobody_supervises_sees_its_own_cancel(workspace: Any) -> Non
     assert "cancelled from the Prefect page: what runs is asked to end" in output
     assert "Traceback" not in output
     assert workspace.state(run) == "Cancelled"
-    states = {row["stage"]: row["state"] for row in table_of(workspace, run)}
-    assert states == {"fetch": "ran", trains: "stopped", waits: "not run", "report": "not run"}
+    rows = {row["stage"]: row for row in table_of(workspace, run)}
+    states = {name: row["state"] for name, row in rows.items()}
+    assert states == {"mirror": "failed", "fetch": "ran", trains: "stopped", waits: "not run", "report": "not run"}
+    assert rows["mirror"]["exit code"] == 75
+    assert rows["mirror"]["seconds"] is not None
     assert f"{trains}: stopped; train gpt" in workspace.artifacts(run)[shown["key"]]["description"]
-    ended = {"fetch": "Completed", trains: "Cancelled", waits: "Cancelled", "report": "NotReady"}
+    ended = {"fetch": "Completed", trains: "Cancelled", waits: "Cancelled", "mirror": "Cancelled", "report": "NotReady"}
     wait_for(lambda: states_of(workspace, run) == ended)
+    tasks = workspace.tasks(run)
+    assert tasks["mirror"]["state"]["message"] == STOPPED_BETWEEN
+    assert tasks[waits]["state"]["message"] == STOPPED_BEFORE
     assert is_free(workspace)
 
 

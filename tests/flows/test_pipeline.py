@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import urllib.request
+from datetime import datetime
 from typing import Any
 
 import psutil
@@ -90,6 +91,8 @@ def test_try_again_is_retried_and_wrong_input_is_not(workspace: Any) -> None:
     assert (tasks["wrong"]["state_type"], tasks["wrong"]["run_count"]) == ("FAILED", 1)
     assert (tasks["bug"]["state_type"], tasks["bug"]["run_count"]) == ("FAILED", 1)
     assert (workspace.root / "wrong-tries").read_text() == (workspace.root / "bug-tries").read_text() == "x\n"
+    # The failed try counts: the page's run time is that of all spans at work.
+    assert tasks["fetch"]["total_run_time"] == pytest.approx(seconds_at_work(workspace, tasks["fetch"]["id"]))
     # Of three there was room for two: the third was shown as one that waits, and began when it had its place.
     waited = {name: since for name, task in tasks.items() if (since := since_waiting(workspace, task["id"]))}
     assert waited
@@ -97,11 +100,24 @@ def test_try_again_is_retried_and_wrong_input_is_not(workspace: Any) -> None:
         assert tasks[name]["start_time"] >= since or tasks[name]["run_count"] > 1
 
 
+def states_so_far(workspace: Any, task: str) -> list[dict[str, Any]]:
+    """The states that a task has had, in order."""
+    with urllib.request.urlopen(f"{workspace.url}/api/task_run_states/?task_run_id={task}", timeout=60) as reply:
+        return sorted(json.load(reply), key=lambda one: one["timestamp"])
+
+
 def since_waiting(workspace: Any, task: str) -> str:
     """When a task was first shown as waiting for its place; empty: never."""
-    with urllib.request.urlopen(f"{workspace.url}/api/task_run_states/?task_run_id={task}", timeout=60) as reply:
-        states = json.load(reply)
+    states = states_so_far(workspace, task)
     return min((one["timestamp"] for one in states if WAITS in (one["message"] or "")), default="")
+
+
+def seconds_at_work(workspace: Any, task: str) -> float:
+    """How long a task was running, by its states."""
+    states = states_so_far(workspace, task)
+    at = [datetime.fromisoformat(one["timestamp"]) for one in states]
+    spans = zip(states, at, at[1:], strict=False)
+    return sum((end - start).total_seconds() for one, start, end in spans if one["type"] == "RUNNING")
 
 
 def test_faults_of_the_params_end_it_before_any_server_is_asked(workspace: Any) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from lexmill.commands import run
 from lexmill.commands.run import open_run
 from lexmill.errors import Terminated
 from lexmill.runner.graph import Plan
@@ -87,8 +90,8 @@ def test_what_a_stopped_run_left_open_is_closed_and_the_rest_is_sent_later(
     assert spool.waiting(root).records == [record.path]
     left = spool.send(Sending(root, URI, "tiny", lambda *_: cursor(root).run_id, lambda _: None))
     assert not left
-    run = client.get_run(parent)
-    assert (run.info.status, run.data.metrics["stages/stopped"]) == ("KILLED", 1)
+    sent = client.get_run(parent)
+    assert (sent.info.status, sent.data.metrics["stages/stopped"]) == ("KILLED", 1)
 
 
 def test_the_flow_closes_it_too_when_it_is_cancelled(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,11 +104,54 @@ def test_the_flow_closes_it_too_when_it_is_cancelled(root: Path, monkeypatch: py
     with pytest.raises(Terminated), open_run((), 1, door="flow", handle_signals=False) as session:
         assert session.run("make@x").code == 0
         assert session.record is not None
-        with store.opened(URI, root) as client:
-            experiment = store.experiment_id(client, "tiny", store.sqlite_path(URI, root))
-            parent = runs.parent(client, experiment, session.record.path)
+        parent = made_parent(root, session.record)
         raise Terminated("cancelled")
     assert client_of(root).get_run(parent).info.status == "KILLED"
+
+
+def made_parent(root: Path, record: RunRecord) -> str:
+    """The parent run of a record, in the store."""
+    with store.opened(URI, root) as client:
+        return runs.parent(client, store.experiment_id(client, "tiny", store.sqlite_path(URI, root)), record.path)
+
+
+def test_a_failed_run_is_closed_when_its_sending_is_interrupted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    Project(root).stages("cp x y")
+    monkeypatch.chdir(root)
+    monkeypatch.setattr(run, "send_after_run", interrupted)
+    with pytest.raises(KeyboardInterrupt), open_run((), 1) as session:
+        session._begin("use")
+        session._keep(Outcome("use", "failed", 75, 1.0))
+        assert session.record is not None
+        parent = made_parent(root, session.record)
+        session.end()
+        assert client_of(root).get_run(parent).info.status == "RUNNING"
+    assert client_of(root).get_run(parent).info.status == "FAILED"
+
+
+def test_neither_a_damaged_file_nor_a_full_machine_keeps_a_run_from_stopping(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    record = RunRecord.start(root, "d" * 32, "lexmill run", "run", Plan(()), experiment="tiny")
+    record.begin("pretrain@gpt")
+    points = root / ".lexmill" / "metrics" / "pretrain-gpt.jsonl"
+    points.parent.mkdir(parents=True)
+    monkeypatch.setattr(subprocess, "Popen", no_room)
+    for content in (b"\0\0\0\0\n", b"{}\n", b"[]\n", b"\xff\n"):  # as a machine that lost its power may leave it
+        points.write_bytes(content)
+        end = Closing(URI, root)
+        end.start(record.path)
+        assert end.finish(record.path)  # the store knows nothing of it
+    made_parent(root, record)
+    end = Closing(URI, root)
+    end.start(record.path)
+    assert not end.finish(record.path)
 
 
 @pytest.mark.e2e

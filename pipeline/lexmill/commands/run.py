@@ -89,6 +89,13 @@ def open_run(
         if session is not None and session.record is not None and tracked(settings):
             closing.start(session.record.path)
 
+    def close() -> None:
+        """For a run that is to end soon: the next one sends what it did."""
+        assert session is not None
+        assert session.record is not None
+        if tracked(settings) and not closing.finish(session.record.path):
+            session.display.note("MLflow shows this run as running until the next one, or `lexmill sync`, tells it")
+
     try:
         with open_session(
             targets,
@@ -106,10 +113,13 @@ def open_run(
     finally:
         if session is not None and session.record is not None:
             if session.code in (EXIT_BUG, EXIT_USER, EXIT_RETRY):
-                send_after_run(choices, settings, session.display.note, session.root)
-            # A run that was stopped is to end soon: the next one sends what it did.
-            elif session.code != EXIT_DONE and tracked(settings) and not closing.finish(session.record.path):
-                session.display.note("MLflow shows this run as running until the next one, or `lexmill sync`, tells it")
+                try:
+                    send_after_run(choices, settings, session.display.note, session.root)
+                except BaseException:  # Ctrl-C, SIGTERM
+                    close()
+                    raise
+            elif session.code != EXIT_DONE:
+                close()
 
 
 def run_nothing(targets: Sequence[str], jobs: int) -> bool:

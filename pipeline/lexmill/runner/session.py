@@ -66,7 +66,9 @@ class Session:
         """
         with self.slots.take(stage, lambda: turn(False)) as admitted:
             if not admitted:
-                return self._keep(Outcome(stage, "stopped", self.stop.code or EXIT_TERMINATED, 0.0))
+                never = Outcome(stage, "stopped", self.stop.code or EXIT_TERMINATED, 0.0)
+                self.outcomes.setdefault(stage, never)  # an earlier try stays: it is what the stage did
+                return never
             turn(True)
             self._begin(stage)
             self.display.started(stage)
@@ -83,7 +85,7 @@ class Session:
 
     def _keep(self, outcome: Outcome) -> Outcome:
         self.outcomes[outcome.stage] = outcome
-        if self.record is not None and outcome.seconds:
+        if self.record is not None:
             self.record.stage(outcome)
         return outcome
 

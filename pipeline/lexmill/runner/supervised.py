@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,14 +68,20 @@ class Stop:
         self._tell: dict[int, Callable[[int], None]] = {}
 
     def request(self, code: int) -> None:
-        """Ask for an end with `EXIT_INTERRUPTED` or `EXIT_TERMINATED`; later requests change nothing."""
+        """Ask for an end with `EXIT_INTERRUPTED` or `EXIT_TERMINATED`; later requests change nothing.
+
+        All that is attached is told: a fault in one is shown, and keeps no other from being asked to end.
+        """
         if self.code is None:
             self.code = code
         self._event.set()
         with self._lock:
             tell = list(self._tell.values())
         for one in tell:
-            one(code)
+            try:
+                one(code)
+            except Exception as error:
+                traceback.print_exception(error)
 
     def wait(self, seconds: float) -> bool:
         """Sleep, but not beyond a request; whether there was one."""

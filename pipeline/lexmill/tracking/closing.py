@@ -1,9 +1,10 @@
 """What a stopped run left open in MLflow, closed at its own end where the store answers promptly.
 
-A run that is stopped should end soon, so what it did is sent by the next one, or by `lexmill sync`. Its parent run,
-which a training made that sent its points, would be shown as running until then; so would the training's own run where
-it was killed. These are closed here, two calls each, by a process of its own: MLflow takes seconds to import, and a
-server may hang. It gets ready while the stages end, and is killed when it takes longer than the wait at the end.
+A run that is stopped should end soon, so what it did is sent by the next one, or by `lexmill sync`; so is that of a
+failed one when the sending is stopped. Its parent run, which a training made that sent its points, would be shown as
+running until then; so would the training's own run where it was killed. These are closed here, two calls each, by a
+process of its own: MLflow takes seconds to import, and a server may hang. It gets ready while the stages end, and is
+killed when it takes longer than the wait at the end.
 """
 
 from __future__ import annotations
@@ -57,8 +58,11 @@ class Closing:
         self._over = False
 
     def start(self, record: Path) -> None:
-        """The run is being stopped: get ready, if the store knows of it. Returns at once; again: nothing."""
-        with self._lock:
+        """The run is being stopped: get ready, if the store knows of it. Returns at once; again: nothing.
+
+        A machine that has no room for a process (memory, open files) keeps nobody from stopping: `finish` tells.
+        """
+        with self._lock, contextlib.suppress(OSError):
             if self._over or self._process is not None or not _open_runs(record):
                 return
             self._process = subprocess.Popen(
@@ -79,7 +83,7 @@ class Closing:
         with self._lock:
             process, self._over = self._process, True
         if process is None:
-            return True
+            return not _open_runs(record)
         try:
             if not _open_runs(record):  # the stages have closed theirs, and there is no parent
                 return True
@@ -122,18 +126,21 @@ def close(client: MlflowClient, path: Path) -> None:
 
 
 def _open_runs(path: Path) -> list[_Open]:
-    """What a run may have left open, by the files alone: its parent, then its trainings that were stopped."""
+    """What a run may have left open, by the files alone: its parent, then its trainings that did not end well."""
     record = runs.read(path)
     if record is None:
         return []
     cursor = runs.RunCursor.read(path, record["token"])
     found = [_Open(cursor.parent, record["code"])] if cursor.parent and not cursor.done else []
     for stage in record["stages"]:
-        if not runs.is_training(stage) or stage["state"] not in ("running", "stopped"):
+        if not runs.is_training(stage) or stage["state"] not in ("running", "stopped", "failed"):
             continue
         group, _, key = stage["name"].rpartition(":")[2].partition("@")
         points = file_of(group, key, path.parent.parent.parent)
-        training = training_of(points)
+        try:
+            training = training_of(points)
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # a machine that lost its power may leave another kind of file: `lexmill sync` tells of it
         sent = Cursor.read(points, training) if training else Cursor("")
         if sent.run_id and not sent.closed:
             found.append(_Open(sent.run_id, stage["code"], points))
