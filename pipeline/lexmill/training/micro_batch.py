@@ -1,10 +1,11 @@
 """`micro_batch: auto`: how many tokens go through the network at once, found by trying.
 
-The losses of a step do not depend on how its batch is cut (but for the last digits), its speed and memory do. Sizes of
-1, 2, 4, ... rows of the first batch, and the whole of it, are tried with forward and backward, each twice, until memory
-ends; the fastest is taken, the smaller one of two that are as fast. On a CPU small ones often win: what does not fit
-the caches is slower. A size that would not fit is not tried on a CPU, where running out kills the process: the peak of
-the sizes before it says what the next would need. On a GPU running out is caught.
+The losses of a step do not depend on how its batch is cut, but for the last digits and for dropout, whose masks each
+micro-batch draws for itself, from the same distribution; its speed and memory do. Sizes of 1, 2, 4, ... rows of the
+first batch, and the whole of it, are tried with forward and backward, each twice, until memory ends; the fastest is
+taken, the smaller one of two that are as fast. On a CPU small ones often win: what does not fit the caches is slower.
+A size that would not fit is not tried on a CPU, where running out kills the process: the peak of the sizes before it
+says what the next would need. On a GPU running out is caught.
 
 The trials leave weights, gradients, buffers and random states as they were. What was found stays in a file, so that a
 resumed training, and the same training again on this machine, cuts its batches in the same way.
