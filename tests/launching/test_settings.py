@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from lexmill.errors import UserErrors
+from lexmill.errors import UserError, UserErrors
 from lexmill.execution import Execution, load_execution
-from lexmill.launching.place import Place, place_of
+from lexmill.launching.place import Place, check_others_started, place_of
 from lexmill.launching.settings import Duration, Memory, StageSettings, entry_of
 
 
@@ -70,6 +70,19 @@ def test_gpus_are_those_that_the_accelerator_asks_for_unless_said() -> None:
     assert place_of("pretrain@gpt", Execution()).gpus == 0
     said = Execution(accelerator="cuda", stages={"pretrain": StageSettings(gpus=0)})
     assert place_of("pretrain@gpt", said).gpus == 0
+
+
+def test_several_machines_are_started_by_slurm_or_told_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    here = Execution(nodes=2, strategy="ddp")
+    with pytest.raises(UserError, match="nodes: 2, but this machine alone was told to train"):
+        check_others_started(place_of("pretrain@gpt", here))
+    check_others_started(place_of("prepare@books", here))
+    check_others_started(place_of("pretrain@gpt", Execution()))
+    slurm = Execution(nodes=2, strategy="ddp", stages={"pretrain": StageSettings(launcher="slurm")})
+    check_others_started(place_of("pretrain@gpt", slurm))
+    monkeypatch.setenv("MASTER_ADDR", "node-a")
+    check_others_started(place_of("pretrain@gpt", here))
 
 
 def test_torchrun_as_the_default_is_for_trainings() -> None:

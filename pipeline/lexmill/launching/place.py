@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
+from lexmill.errors import UserError
 from lexmill.execution import Execution
 from lexmill.launching.settings import ELSEWHERE, TRAININGS, LauncherName, entry_of, group_of
 
@@ -54,3 +56,16 @@ def place_of(stage: str, execution: Execution) -> Place:
         nodes=execution.nodes if trains else 1,
         processes=execution.devices if trains else 1,
     )
+
+
+def check_others_started(place: Place) -> None:
+    """See to it that a training over several machines was started on the others too: it would wait for them for hours.
+
+    Raises:
+        UserError: nobody has told this process of them.
+    """
+    if place.nodes > 1 and not place.elsewhere and "MASTER_ADDR" not in os.environ:
+        raise UserError(
+            f"nodes: {place.nodes}, but this machine alone was told to train; start infra/torchrun/stage.sh on each"
+            " (docs/launchers.md), choose the launcher slurm, or set nodes to 1"
+        )

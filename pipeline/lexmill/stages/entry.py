@@ -46,7 +46,7 @@ from lexmill.launching import leases
 from lexmill.launching.deadline import deadline
 from lexmill.launching.drive import JobEnded, run_elsewhere
 from lexmill.launching.job import JobFolder, watch_submitter
-from lexmill.launching.place import Place, place_of
+from lexmill.launching.place import Place, check_others_started, place_of
 from lexmill.quiet import quieten
 
 T = TypeVar("T")
@@ -116,6 +116,7 @@ def _placed(main: Callable[[], None], command: list[str], stage: str, first: boo
             stack.enter_context(workspace.stage_guard(stage))
         settings = preflight()
         place = place_of(stage, settings)
+        check_others_started(place)
         if job is None and place.elsewhere:
             run_elsewhere(place, command, settings)
             return
