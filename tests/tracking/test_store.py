@@ -64,6 +64,21 @@ def test_a_server_that_is_down_holds_no_stage_up(
     assert not (tmp_path / "mlflow.db").exists()
 
 
+def test_a_database_that_another_writes_can_be_tried_again(root: Path) -> None:
+    """SQLite lets one write at a time, and MLflow gives up after some seconds."""
+    uri = "sqlite:///mlflow.db"
+    with closing(sqlite3.connect(root / "mlflow.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with (
+            pytest.raises(RetryableError, match=r"database is locked.*what was sent stays, `lexmill publish` sends"),
+            store.opened(uri, root) as client,
+        ):
+            client.create_experiment("first")
+        other.execute("ROLLBACK")
+    with store.opened(uri, root) as client:
+        assert client.create_experiment("first")
+
+
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_text("not a database, " * 100)
     with pytest.raises(UserError, match=r"mlflow\.db: not an SQLite database"):
