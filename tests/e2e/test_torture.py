@@ -1,4 +1,5 @@
-"""`kill -9` at random moments of `lexmill run`, six times, then the same command: the result of an undisturbed run.
+"""`kill -9` at random moments of `lexmill run`, once in each sixth of the DAG, then the same command: the result of an
+undisturbed run, in the workspace, in the registry and in MLflow.
 
 Not part of `make test`: `make torture`, about ten minutes. A failure prints the seed; `LEXMILL_TORTURE=SEED` repeats
 its choices (what runs just then depends on the machine).
@@ -20,8 +21,13 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
+from mlflow import MlflowClient
+from mlflow.entities import Run
 
 from lexmill import workspace
+from lexmill.runner.record import records
+from lexmill.tracking import runs, spool, store
+from lexmill.tracking.finding import MODEL, PARENT
 from tests.e2e.conftest import Project
 from tests.support.package_index import PackageIndex
 
@@ -31,20 +37,11 @@ VICTIMS = ("everything", "runner", "supervisor", "dvc", "stage")  # each once in
 ROUNDS = 6
 LONGEST_WAIT = 4.0  # seconds from the moment chosen to the kill, at most
 MARK = "LEXMILL_TORTURED"
-CHECKPOINT_EVERY_STEP = "accelerator: cpu\ncheckpoint_seconds: 0\n"
+CHECKPOINT_EVERY_STEP = "accelerator: cpu\nthreads: 1\ncheckpoint_seconds: 0\n"
 
-REGISTRY = """
-import json
-from mlflow import MlflowClient
-client = MlflowClient("sqlite:///mlflow.db")
-versions = [
-    [one.name, one.version, one.tags, client.get_model_version_by_alias(one.name, "champion").version]
-    for one in client.search_model_versions()
-]
-experiments = [one.experiment_id for one in client.search_experiments()]
-runs = [[one.info.run_name, one.info.status] for one in client.search_runs(experiments)]
-print("ANSWER " + json.dumps({"versions": sorted(versions), "runs": sorted(runs)}))
-"""
+MODELS = ("en_de", "gpt", "lstm", "sentiment")
+ENDED = {"FINISHED", "FAILED", "KILLED"}
+BY_THE_CLOCK = ("live/", "system/", "stages/")  # metrics that two equal trainings do not share
 
 
 class Victim:
@@ -98,6 +95,7 @@ class Victim:
                     except psutil.NoSuchProcess:
                         continue
                 return names
+            time.sleep(0.02)
         return []
 
     def wait_until_gone(self, seconds: float) -> None:
@@ -127,8 +125,9 @@ def emptied(project: Project, tmp_path: Path, package_index: tuple[PackageIndex,
     made = (".lexmill", "artifacts", "mlruns", "mlartifacts", "mlflow.db*", ".mlflow.db*", "reports", "metrics")
     shutil.copytree(project.root, root, symlinks=True, ignore=shutil.ignore_patterns(*made, "cache", "dvc.lock"))
     assert not (root / ".dvc" / "cache").exists()
-    (root / "conf" / "execution" / "local.yaml").write_text(CHECKPOINT_EVERY_STEP)
-    return Project(root, package_index[0].environment())
+    copy = Project(root, package_index[0].environment())
+    Path(copy.environment["LEXMILL_EXECUTION"]).write_text(CHECKPOINT_EVERY_STEP)
+    return copy
 
 
 def outputs(root: Path) -> dict[str, list[dict[str, object]]]:
@@ -150,15 +149,66 @@ def metrics(root: Path) -> dict[str, bytes]:
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*.json"))}
 
 
-def registry(project: Project) -> dict[str, list[list[object]]]:
-    found = json.loads(project.run("-c", REGISTRY).stdout.split("ANSWER ")[1])
-    for version in found["versions"]:
-        version[2] = {key: value for key, value in version[2].items() if "fingerprint" in key or "kind" in key}
+def client_of(project: Project) -> MlflowClient:
+    uri = store.absolute_uri("sqlite:///mlflow.db", project.root)
+    return MlflowClient(uri, uri)
+
+
+def registry(client: MlflowClient) -> list[list[object]]:
+    """Each version: its model, number, what it was made from, and whether it is the champion."""
+    found = []
+    for one in client.search_model_versions():
+        champion = client.get_model_version_by_alias(one.name, "champion").version
+        made = {key: value for key, value in one.tags.items() if "fingerprint" in key or "kind" in key}
+        found.append([one.name, one.version, sorted(made.items()), champion == one.version])
+    return sorted(found)
+
+
+def runs_of(client: MlflowClient) -> list[Run]:
+    return list(client.search_runs([one.experiment_id for one in client.search_experiments()], max_results=10_000))
+
+
+def models(client: MlflowClient) -> dict[str, Run]:
+    """The finished run of each model; there is one."""
+    finished = [run for run in runs_of(client) if MODEL in run.data.tags and run.info.status == "FINISHED"]
+    found = {run.data.tags[MODEL]: run for run in finished}
+    assert len(found) == len(finished), sorted(run.data.tags[MODEL] for run in finished)
     return found
 
 
+def points(client: MlflowClient, run: Run) -> dict[str, list[tuple[int, float]]]:
+    """Every point of every metric of a run, but for those that the clock decides."""
+    return {
+        key: [(one.step, one.value) for one in client.get_metric_history(run.info.run_id, key)]
+        for key in sorted(run.data.metrics)
+        if not key.startswith(BY_THE_CLOCK)
+    }
+
+
+def doubled(client: MlflowClient, run: Run) -> list[str]:
+    """The metrics of a training of which the run has more than one point for a step."""
+    keys = [key for key in run.data.metrics if not key.startswith("stages/")]  # a point each time it was tried
+    steps = {key: [one.step for one in client.get_metric_history(run.info.run_id, key)] for key in keys}
+    return [key for key, found in steps.items() if len(set(found)) < len(found)]
+
+
+def assert_runs_closed(client: MlflowClient, root: Path) -> None:
+    """One parent for each pipeline run, nothing shown as running, no stage that ran well twice."""
+    listed = runs_of(client)
+    assert {run.info.status for run in listed} <= ENDED, [(r.info.run_name, r.info.status) for r in listed]
+    parents = [run.data.tags[runs.RUN] for run in listed if runs.RUN in run.data.tags]
+    kept = records(root)
+    assert sorted(parents) == sorted(record.token for record in kept)
+    assert all(record.ended for record in kept)
+    parent_ids = {run.info.run_id for run in listed if runs.RUN in run.data.tags}
+    stages = [run for run in listed if runs.STAGE in run.data.tags]
+    assert {run.data.tags[PARENT] for run in stages} <= parent_ids
+    well = [run.data.tags[runs.STAGE] for run in stages if run.info.status == "FINISHED"]
+    assert len(set(well)) == len(well), sorted(well)
+
+
 def left_behind(root: Path) -> list[str]:
-    """Half-written files and folders, and checkpoints that nobody needs any more."""
+    """Half-written files and folders, and checkpoints; one from which a longer training can go on is kept for good."""
     places = [root / name for name in ("artifacts", "metrics", "reports", ".lexmill")]
     found = [path for place in places for path in place.rglob("*") if path.name.endswith(".tmp")]
     found += (root / ".lexmill" / "checkpoints").glob("*/step-*")
@@ -171,17 +221,22 @@ def test_killed_at_random_moments_it_ends_as_if_nothing_had_happened(project: Pr
     print(f"LEXMILL_TORTURE={seed}")
     dice = random.Random(seed)
     victims = dice.sample(VICTIMS, len(VICTIMS))
+    stages = len(outputs(project.root))
+    begun: list[Victim] = []
+    struck: list[str] = []
     for turn in range(ROUNDS):
         kind, wait = victims[turn % len(victims)], dice.uniform(0, LONGEST_WAIT)
-        done = recorded(root) + dice.randrange(len(outputs(project.root)) // ROUNDS + 1)
+        done = dice.randrange(turn * stages // ROUNDS, (turn + 1) * stages // ROUNDS)
         run = Victim(emptied)
+        begun.append(run)
         while run.runner.poll() is None and recorded(root) < done:
             time.sleep(0.05)
         time.sleep(wait)
         killed = run.kill(kind)
+        struck += [kind] if killed else []
         print(f"round {turn + 1}: {recorded(root)} stages done, kill -9 {kind}: {killed}", flush=True)
         if kind in ("everything", "runner"):
-            run.wait_until_gone(15)
+            run.wait_until_gone(120)
         else:  # the runner goes on with what does not need the killed stage, until it is interrupted
             time.sleep(wait)
             if run.runner.poll() is None:
@@ -193,11 +248,28 @@ def test_killed_at_random_moments_it_ends_as_if_nothing_had_happened(project: Pr
     last = Victim(emptied)
     last.wait_until_gone(900)
     assert last.runner.returncode == 0, last.said()
+    assert len(struck) >= ROUNDS // 2, "it was over too soon"
     assert outputs(root) == outputs(project.root), last.said()
     assert metrics(root) == metrics(project.root)
-    assert registry(emptied) == registry(project)
-    assert len(registry(emptied)["versions"]) == 3
-    assert left_behind(root) == []
+    emptied.lexmill("sync")
+    assert not spool.waiting(root)
+
+    ours, theirs = client_of(emptied), client_of(project)
+    assert registry(ours) == registry(theirs)
+    assert [version[0] for version in registry(ours)] == list(MODELS)
+    assert_runs_closed(ours, root)
+    tortured, undisturbed = models(ours), models(theirs)
+    assert set(tortured) == set(undisturbed) == set(MODELS)
+    for name in MODELS:
+        assert points(ours, tortured[name]) == points(theirs, undisturbed[name]), name
+        assert doubled(ours, tortured[name]) == []
+
+    assert left_behind(root) == left_behind(project.root)
+    assert not [name for name in left_behind(root) if name.endswith(".tmp")]
     assert not any(json.loads((root / ".dvc" / "tmp" / "rwlock").read_text()).values())  # DVC's held paths
     assert "unchanged, nothing to run" in emptied.run("-m", "lexmill.cli", "run").stderr
     assert json.loads(emptied.run("-m", "dvc", "status", "--json").stdout) == {}
+    for run in (*begun, last):
+        assert run.processes() == []
+    with workspace.run_lock(root=root, wait_seconds=0):
+        pass
