@@ -9,9 +9,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from lexmill.errors import RetryableError, UserError
 from lexmill.stages.entry import preflight
@@ -64,8 +67,26 @@ def test_a_server_that_is_down_holds_no_stage_up(
     assert not (tmp_path / "mlflow.db").exists()
 
 
+@pytest.fixture
+def impatient() -> Iterator[None]:
+    """MLflow waits 20 seconds for a database that is being written; here a tenth of one."""
+    changed: list[str] = []
+
+    def change(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> tuple[str, Any]:
+        if statement == "PRAGMA busy_timeout = 20000;":
+            changed.append(statement)
+            statement = "PRAGMA busy_timeout = 100;"
+        return statement, parameters
+
+    event.listen(Engine, "before_cursor_execute", change, retval=True)
+    yield
+    event.remove(Engine, "before_cursor_execute", change)
+    assert changed, "MLflow asks for its patience in other words"
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_database_that_another_writes_can_be_tried_again(root: Path) -> None:
-    """SQLite lets one write at a time, and MLflow gives up after some seconds."""
+    """SQLite lets one write at a time, and MLflow gives up after a while."""
     uri = "sqlite:///mlflow.db"
     with closing(sqlite3.connect(root / "mlflow.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
