@@ -34,7 +34,7 @@ def generate(
         bool | None, typer.Option(help="Show one text as it is written; the default at a terminal.")
     ] = None,
     precision: Annotated[
-        Literal["float32", "bfloat16"], typer.Option(help="bfloat16: faster for many texts, where the processor has it.")
+        Literal["float32", "bfloat16"], typer.Option(help="bfloat16: faster for many texts, if the processor has it.")
     ] = "float32",
 ) -> None:
     """Continue prompts with the champion of a language model."""
