@@ -6,7 +6,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from lexmill import layout, storage
+from lexmill import layout, lock_file, storage
 from lexmill.params import Params
 from lexmill.registry import package, record
 
@@ -28,6 +28,27 @@ def test_a_long_curve_costs_a_few_calls(params: Params, tmp_path: Path) -> None:
     assert len(batches) <= 1 + 2 * steps // 1000
     losses = [point for batch in batches for point in batch if point.key == "curves/train_loss"]
     assert [point.step for point in losses] == list(range(steps))
+
+
+def test_equal_states_of_dvc_lock_have_one_tag(params: Params, tmp_path: Path) -> None:
+    """The same hash as in the run of the pipeline, this run's parent."""
+    make(params, tmp_path, "en_de")
+    folder = package.write(params, "translator", "en_de", tmp_path)
+    run = MagicMock(inputs=None)
+    run.info.run_id, run.info.start_time = "1", 0
+
+    def told() -> str | None:
+        client = MagicMock()
+        record.fill(client, run, folder, package.read(folder), tmp_path)
+        tags = [tag for call in client.log_batch.call_args_list for tag in call.kwargs.get("tags", [])]
+        return next((tag.value for tag in tags if tag.key == "lexmill.dvc_lock"), None)
+
+    assert told() is None
+    (tmp_path / "dvc.lock").write_text("stages: {one: {cmd: x}, two: {cmd: y}}\n")
+    first = told()
+    assert first == lock_file.digest(tmp_path)
+    (tmp_path / "dvc.lock").write_text("stages: {two: {cmd: y}, one: {cmd: x}}\n")
+    assert told() == first
 
 
 def test_without_git_or_a_repository_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
