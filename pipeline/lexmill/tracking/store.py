@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _ANSWER_SECONDS = 5.0
+_LOCKED_SECONDS = 30.0  # how long another process may hold the database file
 _SQLITE = "sqlite:///"
 _STORES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
 _MAGIC = b"SQLite format 3\0"
@@ -65,7 +66,7 @@ def prepare(uri: str, workspace: str | Path = ".") -> None:
             its owner creates and upgrades (`mlflow db upgrade`).
 
     Raises:
-        RetryableError: the server does not answer.
+        RetryableError: the server does not answer, or another process holds the file.
         UserError: the address is of no kind that MLflow serves, or the file is no MLflow database.
     """
     path = sqlite_path(uri, workspace)
@@ -155,13 +156,20 @@ def _is_current(path: Path) -> bool:
 
 
 def _revision(path: Path) -> str | None:
-    """The schema revision that the file holds; None when there is no file or it has none."""
+    """The schema revision that the file holds; None when there is no file or it has none.
+
+    Raises:
+        RetryableError: another process holds it all the time. (It may be whole: nothing is to be upgraded for that.)
+    """
     if not path.is_file():
         return None
     try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=30)) as connection:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_LOCKED_SECONDS)) as connection:
             row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-    except sqlite3.Error:
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
+            what = "the database is locked by another process; run again when that has ended"
+            raise RetryableError(f"{path}: {what}") from None
         return None
     return None if row is None else str(row[0])
 
