@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lexmill.corpora.fetching import connection
+from lexmill.corpora.fetching import connection, downloads
 from lexmill.errors import RetryableError, UserError
 from lexmill.params import UrlSource
 from tests.support.fetching import WRONG, bring, nothing_left, registries
@@ -163,3 +163,14 @@ fetch(UrlSource("url", {wanted.urls!r}, {wanted.sha256!r}), ".", "target")
     assert last.startswith("lexmill.errors.RetryableError: address http://127.0.0.1")
     assert f"the disk is full (writing {tmp_path}" in last
     assert nothing_left(tmp_path)
+
+
+def test_a_partial_file_that_another_fetch_has_just_put_in_place_is_opened_anew(tmp_path: Path) -> None:
+    """Between the lock and the look at the name."""
+    part = tmp_path / "part"
+    with open(part, "ab", buffering=0) as stream:
+        assert downloads._has_name(stream, part)
+        part.rename(tmp_path / "whole")
+        assert not downloads._has_name(stream, part)
+        part.write_bytes(b"another")
+        assert not downloads._has_name(stream, part)

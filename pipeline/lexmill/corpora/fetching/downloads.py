@@ -221,12 +221,19 @@ def _locked(part: Path, name: str) -> Iterator[IO[bytes]]:
             except BlockingIOError:
                 progress.say(f"download {name}: waiting for another process that fetches it")
                 fcntl.flock(stream, fcntl.LOCK_EX)
-            # Who had it before us may have moved or removed it: then ours is a file without a name.
-            if part.exists() and os.path.samestat(os.fstat(stream.fileno()), part.stat()):
+            if _has_name(stream, part):
                 yield stream
                 return
         finally:
             stream.close()
+
+
+def _has_name(stream: IO[bytes], part: Path) -> bool:
+    """Whether the open file is still the one at this path: who had it before us may have moved or removed it."""
+    try:
+        return os.path.samestat(os.fstat(stream.fileno()), part.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _size(stream: IO[bytes]) -> int:
