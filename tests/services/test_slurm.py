@@ -173,12 +173,17 @@ def silent(cluster: Cluster, folder: Path) -> Path:
     return path
 
 
-def test_several_processes_are_started_by_torchrun(project: SmallProject, cluster: Cluster) -> None:
+def metrics_of_one_process(project: SmallProject) -> dict[str, float]:
+    """Of eight steps without dropout, made here; the model is gone again."""
     project.write_params(steps=8, dropout=0)
     project.write_execution()
     project.run(*STAGE)
-    alone = project.metrics()
     shutil.rmtree(project.root / "artifacts" / "models")
+    return project.metrics()
+
+
+def test_several_processes_are_started_by_torchrun(project: SmallProject, cluster: Cluster) -> None:
+    alone = metrics_of_one_process(project)
     project.write_execution(**ON_SLURM, strategy="ddp", devices=2)
     said = project.run(*STAGE)
     assert said.count("pretrain toy: valid loss") == 1, said
@@ -190,11 +195,7 @@ def test_several_processes_are_started_by_torchrun(project: SmallProject, cluste
 def test_a_training_on_two_nodes_learns_what_one_process_learns(encoded: SmallProject, tmp_path: Path) -> None:
     with Cluster(nodes=2) as cluster:
         project = encoded.copy(tmp_path / "a project", GLOO_SOCKET_IFNAME="lo", **cluster.environment)
-        project.write_params(steps=8, dropout=0)
-        project.write_execution()
-        project.run(*STAGE)
-        alone = project.metrics()
-        shutil.rmtree(project.root / "artifacts" / "models")
+        alone = metrics_of_one_process(project)
         project.write_execution(**ON_SLURM, strategy="ddp", nodes=2)
         with project.start(*STAGE) as process:
             wait_for(lambda: any(state == "RUNNING" for _, state in jobs(cluster)))
