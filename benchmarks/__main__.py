@@ -12,8 +12,8 @@ from pathlib import Path
 
 from benchmarks import beam, cancel, encode, engine, generate, noop, prefect, shards, training, watching
 from benchmarks.measure import Comparison, machine, machine_text, table
-from lexmill.quiet import quieten
-from lexmill.storage import write_json
+from lexmill.base.quiet import quieten
+from lexmill.base.storage import write_json
 
 BENCHMARKS: dict[str, Callable[[int], list[Comparison]]] = {
     "noop": noop.compare,

@@ -25,8 +25,8 @@ import yaml
 
 from benchmarks.measure import ROOT, Comparison, in_turn
 from benchmarks.prefect import server
-from lexmill.errors import RetryableError
-from lexmill.workspace import run_lock
+from lexmill.base.errors import RetryableError
+from lexmill.base.workspace import run_lock
 
 _TRAINING = """
 import os, signal, sys, time

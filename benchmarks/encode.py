@@ -123,11 +123,11 @@ def memory(sizes: Sequence[float]) -> list[dict[str, float]]:
 
 def _lexmill(folder: Path, target: Path, processes: int) -> Callable[[], int]:
     """Encode; gives what counts the ids afterwards."""
+    from lexmill.compute.workers.processes import Processes
     from lexmill.corpora.prepared import PreparedCorpus
     from lexmill.data.encoding import encode_corpus
     from lexmill.data.encoding_pieces import encode_pieces
     from lexmill.tokenizers import load
-    from lexmill.workers.processes import Processes
 
     shards = {"train": {"shards": [{"path": "text.jsonl"}]}}
     corpus = {"kind": "text", "unit": "line", "languages": ["en"], "splits": shards}

@@ -92,8 +92,8 @@ def _task(size: Size, folder: Path) -> Any:
 
 
 def _write_tokens(size: Size, folder: Path) -> None:
+    from lexmill.base.storage import write_json
     from lexmill.data.shards import VERSION, ShardWriter
-    from lexmill.storage import write_json
 
     tokenizer, corpus = "a" * 64, "b" * 64
     manifest: dict[str, Any] = {
@@ -116,7 +116,7 @@ def _write_tokens(size: Size, folder: Path) -> None:
 
 
 def _run_engine(task: Any, size: Size, folder: Path) -> float:
-    from lexmill.execution import Execution
+    from lexmill.compute.execution import Execution
     from lexmill.params import AdamW, ConstantSchedule
     from lexmill.training.engine import fit
     from lexmill.training.settings import TrainingSettings

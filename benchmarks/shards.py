@@ -26,7 +26,7 @@ _COPIES = 10
 
 def make_corpus(megabytes: float, folder: Path) -> None:
     """A source folder as fetch leaves it, and a tokenizer."""
-    from lexmill import storage
+    from lexmill.base import storage
 
     source = folder / "source"
     source.mkdir()
@@ -84,15 +84,15 @@ def compare(repetitions: int, megabytes: float = 128.0) -> list[Comparison]:
 
 def main(which: str, folder: Path) -> dict[str, Any]:
     """One side, once: seconds of both stages, and a hash of what they made."""
-    from lexmill import storage
+    from lexmill.base import storage
+    from lexmill.base.strict import build
+    from lexmill.compute.workers.choosing import executor_for
     from lexmill.corpora.prepared import PreparedCorpus
     from lexmill.corpora.preparing.prepare import prepare
     from lexmill.data.encoding import encode_corpus
     from lexmill.data.encoding_pieces import encode_pieces
     from lexmill.params import Corpus
-    from lexmill.strict import build
     from lexmill.tokenizers import load
-    from lexmill.workers.choosing import executor_for
 
     settings = folder / f"{which}.yaml"
     settings.write_text(f"data: {{workers: {which}, count: {WORKERS}, from_bytes: 0}}\n", encoding="utf-8")

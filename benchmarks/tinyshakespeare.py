@@ -98,13 +98,13 @@ def ours(text: Path, setting: str, folder: Path, precision: str, look_every: int
     import yaml
 
     from lexmill import models
-    from lexmill.compose import compose
+    from lexmill.base.storage import write_json
+    from lexmill.compute.execution import Execution
+    from lexmill.config.compose import compose
     from lexmill.data.shards import TokenShards
-    from lexmill.execution import Execution
     from lexmill.models import folder as model_folder
     from lexmill.models.start import start
     from lexmill.params import parse
-    from lexmill.storage import write_json
     from lexmill.training.engine import fit
     from lexmill.training.language_model import LanguageModelTask
     from lexmill.training.production import settings_of
@@ -153,8 +153,8 @@ def ours(text: Path, setting: str, folder: Path, precision: str, look_every: int
 
 
 def _write_shards(folder: Path, splits: dict[str, np.ndarray[Any, Any]], vocabulary: int) -> None:
+    from lexmill.base.storage import write_json
     from lexmill.data.shards import VERSION, ShardWriter
-    from lexmill.storage import write_json
 
     folder.mkdir()
     tokenizer, corpus = "a" * 64, "b" * 64

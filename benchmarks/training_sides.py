@@ -78,7 +78,7 @@ def model(work: Work) -> Any:
 
 def engine(work: Work) -> Trained:
     """`lexmill.training.engine.fit`, in micro-batches."""
-    from lexmill.execution import Execution, MicroBatch
+    from lexmill.compute.execution import Execution, MicroBatch
     from lexmill.params import AdamW, ConstantSchedule
     from lexmill.training.engine import fit
     from lexmill.training.settings import TrainingSettings

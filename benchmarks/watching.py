@@ -141,7 +141,7 @@ def _watch(task: Any, folder: Path) -> Any:
 
 def main(side: str, size: Size, block: int) -> dict[str, Any]:
     """One training: processor time of a step in each block, its last loss, the number of parameters."""
-    from lexmill.execution import Execution
+    from lexmill.compute.execution import Execution
     from lexmill.params import AdamW, ConstantSchedule
     from lexmill.training.engine import fit
     from lexmill.training.settings import TrainingSettings

@@ -22,8 +22,8 @@ from prefect.input.run_input import Keyset, keyset_from_paused_state
 from prefect.states import Paused
 from pydantic import Field
 
+from lexmill.base.errors import Terminated
 from lexmill.commands.run_pages import proposal_markdown, proposal_sentence, slug
-from lexmill.errors import Terminated
 from lexmill.runner.session import Session
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from httpx import HTTPError
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 
-from lexmill.errors import EXIT_TERMINATED
+from lexmill.base.errors import EXIT_TERMINATED
 from lexmill.runner.ending import kill_stages
 from lexmill.runner.session import Session
 

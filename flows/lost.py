@@ -15,8 +15,8 @@ from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Crashed
 
-from lexmill import storage
-from lexmill.workspace import HOME
+from lexmill.base import storage
+from lexmill.base.workspace import HOME
 
 MESSAGE = "its process died; told by the next run of the workspace"
 

@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from lexmill import params
+from lexmill.base.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, UserError
+from lexmill.base.progress import bar, say, speak_utf8
+from lexmill.base.quiet import quieten
+from lexmill.base.strict import nearest
+from lexmill.base.workspace import only_one
 from lexmill.commands import servers
 from lexmill.commands.nightly import BRANCH
 from lexmill.commands.run import preflight, run_nothing
 from lexmill.commands.schedule import Timetable
-from lexmill.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, UserError
-from lexmill.progress import bar, say, speak_utf8
-from lexmill.quiet import quieten
 from lexmill.stages.entry import outcome, terminate
-from lexmill.strict import nearest
 from lexmill.tracking.links import base_url
-from lexmill.workspace import only_one
 
 _Number = TypeVar("_Number", int, float)
 

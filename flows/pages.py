@@ -19,9 +19,9 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact, cr
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 
+from lexmill.base.errors import LexmillError
+from lexmill.base.progress import line_text
 from lexmill.commands.run_pages import decision_rows, graph_markdown, mlflow_links, slug, stage_counts, stage_rows
-from lexmill.errors import LexmillError
-from lexmill.progress import line_text
 from lexmill.registry import decisions
 from lexmill.runner.session import Session
 from lexmill.runner.supervised import Outcome

@@ -36,10 +36,10 @@ from flows.approval import Asking
 from flows.cancelling import CancelWatch
 from flows.lost import noted
 from flows.turns import Turns
+from lexmill.base.errors import EXIT_DONE, EXIT_RETRY, LexmillError, Terminated
+from lexmill.base.progress import line_text, say
 from lexmill.commands import nightly as night
 from lexmill.commands.run import finish, open_run, preflight
-from lexmill.errors import EXIT_DONE, EXIT_RETRY, LexmillError, Terminated
-from lexmill.progress import line_text, say
 from lexmill.registry import decisions
 from lexmill.runner.session import Session
 from lexmill.runner.supervised import Outcome

@@ -19,8 +19,8 @@ from prefect.schedules import Cron, Interval, Schedule
 from prefect.types.entrypoint import EntrypointType
 
 from flows.pipeline import pipeline
+from lexmill.base.errors import Terminated, UserError
 from lexmill.commands.schedule import Timetable
-from lexmill.errors import Terminated, UserError
 
 CHANGED = "lexmill.corpus.changed"
 # Prefect starts a second copy of a late or overlapping run otherwise.

@@ -2,7 +2,7 @@
 
     python -m flows.shards prefect|dask|ray COUNT ADDRESS NAME FOLDER
 
-A stage starts it (`lexmill.workers.cluster`). Pieces come in by standard input and outcomes go out by standard
+A stage starts it (`lexmill.compute.workers.cluster`). Pieces come in by standard input and outcomes go out by standard
 output, JSON, a line each. A piece is a task, mapped a few at a time, so that neither the flow nor the cluster holds a
 whole corpus of them; one that ends with "try again" (75) is tried again by Prefect. Where no address is given the
 cluster is this process's own, and ends with it. When the input closes before its end was told, the stage is gone:
@@ -31,13 +31,13 @@ from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import urlsplit
 
-from lexmill.answering import answers
-from lexmill.errors import EXIT_BUG, EXIT_DONE, EXIT_RETRY, EXIT_USER, RetryableError, UserError
-from lexmill.progress import say, speak_utf8
-from lexmill.quiet import quieten
+from lexmill.base.answering import answers
+from lexmill.base.errors import EXIT_BUG, EXIT_DONE, EXIT_RETRY, EXIT_USER, RetryableError, UserError
+from lexmill.base.progress import say, speak_utf8
+from lexmill.base.quiet import quieten
+from lexmill.compute.workers.executor import Plain
+from lexmill.compute.workers.processes import Processes, lost_worker
 from lexmill.stages.entry import outcome, terminate
-from lexmill.workers.executor import Plain
-from lexmill.workers.processes import Processes, lost_worker
 
 RETRY_PAUSES = [1, 10, 60]  # seconds
 _WORKERS_SECONDS = 60
@@ -280,12 +280,12 @@ def _task(here: Processes | None) -> Any:
         return found.get("code") == 75 and "fatal" not in found
 
     def far(item: dict[str, Any], work: str, common: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-        from lexmill.workers.remote import work_on
+        from lexmill.compute.workers.remote import work_on
 
         return work_on(work, common, wanted, item)
 
     def near(item: Plain, work: str, common: Plain, wanted: Plain) -> Plain:
-        from lexmill.workers.remote import PieceFailed
+        from lexmill.compute.workers.remote import PieceFailed
 
         assert here is not None
         module, _, name = work.partition(":")

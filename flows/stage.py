@@ -4,7 +4,7 @@
     python -m flows.stage POOL --look ID      the state of a run
     python -m flows.stage POOL --cancel ID    cancel a run
 
-The launcher `prefect` (lexmill.launching.work_pool) starts this, so that only flows know Prefect. It speaks in lines of
+The launcher `prefect` (lexmill.compute.work_pool) starts this, so that only flows know Prefect. It speaks in lines of
 JSON: {"id": ...}, {"state": ..., "told": ...}, {"code": ..., "fault": ...}. When its standard input ends, it ends.
 """
 
@@ -29,9 +29,9 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.states import Cancelled, Cancelling
 
-from lexmill.errors import EXIT_DONE, LexmillError, RetryableError, UserError
-from lexmill.launching.job import VARIABLE
-from lexmill.quiet import quieten
+from lexmill.base.errors import EXIT_DONE, LexmillError, RetryableError, UserError
+from lexmill.base.quiet import quieten
+from lexmill.compute.job import VARIABLE
 from lexmill.stages.entry import outcome
 
 _FINAL = {"COMPLETED", "FAILED", "CANCELLED", "CRASHED"}

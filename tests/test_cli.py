@@ -15,10 +15,11 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-from lexmill import cli, initialize, params
+from lexmill import cli, params
+from lexmill.base.errors import UserError, UserErrors
 from lexmill.commands import check, describe, use
-from lexmill.errors import UserError, UserErrors
-from lexmill.execution import Execution
+from lexmill.commands.init import initialize
+from lexmill.compute.execution import Execution
 
 PROJECT = Path(__file__).resolve().parents[1]
 COMMANDS = {
@@ -250,7 +251,7 @@ def test_sizes_follow_the_data_and_always_compose(kind: Any, size: int, project:
     entry = initialize.corpus_entry(kind, paths, columns, None, "en-de")
     (project / "conf" / "corpus" / "mine.yaml").write_text(yaml.safe_dump(entry))
     (project / "conf" / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
-    from lexmill.compose import compose
+    from lexmill.config.compose import compose
 
     made = params.parse(yaml.safe_load(compose((), project)))
     assert len(made.model_names) == 1
@@ -332,7 +333,7 @@ def test_init_leaves_conf_as_it_was_when_it_ends_early(
     def fail(*_: Any) -> None:
         raise failure
 
-    monkeypatch.setattr("lexmill.compose.write_params", fail)
+    monkeypatch.setattr("lexmill.config.compose.write_params", fail)
     with pytest.raises(type(failure)):
         initialize.initialize("text", [project / "a.txt"], {"text": None}, root=project)
     assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == before

@@ -19,28 +19,28 @@ STAGES: dict[str, Any] = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="
 # Modules that cannot change a stage's result, each for a reason. All others must be declared.
 EXEMPT = {
     "lexmill/__init__.py": "the version, which enters no output",
-    "lexmill/checkout.py": "the commit, which enters no output",
-    "lexmill/errors.py": "a failed stage has no result",
-    "lexmill/execution.py": "how and where a stage runs is not identity",
-    "lexmill/layout.py": "the paths of dvc.yaml, where a change shows as a changed path",
+    "lexmill/base/checkout.py": "the commit, which enters no output",
+    "lexmill/base/errors.py": "a failed stage has no result",
+    "lexmill/compute/execution.py": "how and where a stage runs is not identity",
+    "lexmill/base/layout.py": "the paths of dvc.yaml, where a change shows as a changed path",
     "lexmill/params/__init__.py": "reads values; the values are tracked key by key, and conf/ spells out all of them",
     "lexmill/params/corpora.py": "as above",
     "lexmill/params/models.py": "as above",
-    "lexmill/references.py": "checks values",
-    "lexmill/strict.py": "reads values",
-    "lexmill/storage.py": "writes what it is given",
-    "lexmill/progress.py": "speaks to people",
-    "lexmill/quiet.py": "speaks to people",
-    "lexmill/workspace.py": "guards the folder",
+    "lexmill/params/references.py": "checks values",
+    "lexmill/base/strict.py": "reads values",
+    "lexmill/base/storage.py": "writes what it is given",
+    "lexmill/base/progress.py": "speaks to people",
+    "lexmill/base/quiet.py": "speaks to people",
+    "lexmill/base/workspace.py": "guards the folder",
     "lexmill/tracking/live.py": "sends on what a training has written down; it gives nothing back",
     "lexmill/stages/entry.py": "how a stage starts and ends",
-    "lexmill/workers/choosing.py": "where the pieces of a corpus are worked on enters no result",
-    "lexmill/workers/cluster.py": "as above",
-    "lexmill/workers/executor.py": "as above",
-    "lexmill/workers/files.py": "waits for what a worker has written",
-    "lexmill/workers/identity.py": "refuses workers that could give another result",
-    "lexmill/workers/processes.py": "as above, where",
-    "lexmill/workers/settings.py": "as above, where",
+    "lexmill/compute/workers/choosing.py": "where the pieces of a corpus are worked on enters no result",
+    "lexmill/compute/workers/cluster.py": "as above",
+    "lexmill/compute/workers/executor.py": "as above",
+    "lexmill/compute/workers/files.py": "waits for what a worker has written",
+    "lexmill/compute/workers/identity.py": "refuses workers that could give another result",
+    "lexmill/compute/workers/processes.py": "as above, where",
+    "lexmill/compute/workers/settings.py": "as above, where",
 }
 
 
@@ -140,12 +140,12 @@ def test_every_exemption_is_a_file() -> None:
 
 def test_the_closure_sees_late_imports(tmp_path: Path) -> None:
     module = tmp_path / "m.py"
-    module.write_text("def f():\n    from lexmill.params import corpora\n    import lexmill.strict\n")
+    module.write_text("def f():\n    from lexmill.params import corpora\n    import lexmill.base.strict\n")
     assert {path.relative_to(SOURCE).as_posix() for path in imports(module)} == {
         "lexmill/__init__.py",
         "lexmill/params/__init__.py",
         "lexmill/params/corpora.py",
-        "lexmill/strict.py",
+        "lexmill/base/strict.py",
     }
 
 

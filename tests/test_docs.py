@@ -11,8 +11,8 @@ import typer.main
 import yaml
 
 from lexmill import cli, params
-from lexmill.execution import Execution
-from lexmill.strict import build
+from lexmill.base.strict import build
+from lexmill.compute.execution import Execution
 
 ROOT = Path(__file__).parent.parent
 PAGES = {

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lexmill.execution import Execution
+from lexmill.compute.execution import Execution
 from lexmill.params import Params
 
 ROOT = Path(__file__).parent.parent
@@ -142,7 +142,7 @@ def test_what_breaks_quietly_is_not_used(name: str, why: str) -> None:
 
 
 def module_name(path: str) -> str:
-    """`lexmill.compose` of `pipeline/lexmill/compose.py`."""
+    """`lexmill.config.compose` of `pipeline/lexmill/config/compose.py`."""
     return path.removeprefix("pipeline/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
@@ -159,13 +159,13 @@ def imports(tree: ast.Module) -> set[str]:
 
 
 def composes(name: str) -> bool:
-    return name.partition(".")[0] in ("hydra", "omegaconf") or name == "lexmill.compose"
+    return name.partition(".")[0] in ("hydra", "omegaconf") or name == "lexmill.config.compose"
 
 
 def test_no_stage_composes() -> None:
     """It would lose what `dvc exp run -S` set: a stage reads params.yaml, whoever composed that."""
     known = {module_name(path): imports(tree) for path, tree in TREES.items()}
-    assert any(map(composes, known["lexmill.compose"]))
+    assert any(map(composes, known["lexmill.config.compose"]))
     begun = {name for name in known if name.startswith("lexmill.stages.")}
     reached, waiting = set(begun), sorted(begun)
     while waiting:

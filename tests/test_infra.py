@@ -14,8 +14,8 @@ import typer.main
 import yaml
 
 from lexmill import cli
-from lexmill.execution import Execution
-from lexmill.strict import build
+from lexmill.base.strict import build
+from lexmill.compute.execution import Execution
 from tests.support.infra_files import (
     INFRA,
     ROOT,

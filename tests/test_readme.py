@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lexmill.results import Row, markdown
+from lexmill.report.results import Row, markdown
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -18,5 +18,5 @@ shift 4
 # By this the stage knows that it is started already; it leaves its end there.
 export LEXMILL_JOB=$PWD/.lexmill/jobs/torchrun-$address-$port
 mkdir -p "$LEXMILL_JOB"
-exec "${LEXMILL_PYTHON:-$PWD/.venv/bin/python}" -m lexmill.launching.group --nnodes="$nodes" --node-rank="$rank" \
+exec "${LEXMILL_PYTHON:-$PWD/.venv/bin/python}" -m lexmill.compute.group --nnodes="$nodes" --node-rank="$rank" \
   --master-addr="$address" --master-port="$port" --nproc-per-node="$processes" "$@"

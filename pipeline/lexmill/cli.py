@@ -12,7 +12,8 @@ from typing import Annotated
 
 import typer
 
-from lexmill.commands import cli_init, cli_team, cli_use
+from lexmill.commands import cli_team, cli_use
+from lexmill.commands import init as cli_init
 from lexmill.commands.options import Jobs, Targets
 
 app = typer.Typer(
@@ -73,7 +74,7 @@ def compose(
     ] = False,
 ) -> None:
     """Write params.yaml from conf/ and the choices given, and the stages of its mixtures into dvc.yaml."""
-    from lexmill.compose import write_params, write_stages
+    from lexmill.config.compose import write_params, write_stages
 
     path = write_stages(overrides or ()) if keep else write_params(overrides or ())
     print(f"{path} written", file=sys.stderr)
@@ -141,8 +142,8 @@ app.add_typer(cli_init.app, name="init")
 
 def main() -> None:
     """The console script: faults as sentences on standard error, each with its exit code."""
-    from lexmill.progress import fill_standard_streams, speak_utf8
-    from lexmill.workspace import run_own_code
+    from lexmill.base.progress import fill_standard_streams, speak_utf8
+    from lexmill.base.workspace import run_own_code
 
     fill_standard_streams()
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
@@ -155,7 +156,7 @@ def main() -> None:
         run_own_code()
         app()
     except Exception as error:
-        from lexmill.errors import LexmillError, machine_fault
+        from lexmill.base.errors import LexmillError, machine_fault
 
         fault = machine_fault(error) if isinstance(error, OSError) else error
         if not isinstance(fault, LexmillError):

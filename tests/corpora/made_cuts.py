@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from lexmill.base.errors import UserErrors
+from lexmill.compute.workers.executor import Here
 from lexmill.corpora.preparing import pieces, readers
 from lexmill.corpora.preparing.faults import Faults
 from lexmill.corpora.preparing.source_files import SourceFiles
 from lexmill.corpora.preparing.spans import find_spans, large_units
-from lexmill.errors import UserErrors
-from lexmill.workers.executor import Here
 from tests.corpora.made_sources import corpus_of, fault_texts, read_all
 
 QUOTED = {"format": "csv", "text": "t", "group": "g"}

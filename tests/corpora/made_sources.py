@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lexmill import storage
+from lexmill.base import storage
+from lexmill.base.strict import build
 from lexmill.corpora.preparing import readers
 from lexmill.corpora.preparing.faults import Faults
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import SourceFiles
 from lexmill.params import Corpus
-from lexmill.strict import build
 
 
 def make_source(folder: Path, files: dict[str, bytes | str]) -> Path:

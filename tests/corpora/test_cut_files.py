@@ -5,6 +5,8 @@ import tracemalloc
 
 import pytest
 
+from lexmill.base.errors import RetryableError, UserErrors
+from lexmill.compute.workers.executor import Here
 from lexmill.corpora.preparing import pieces, readers
 from lexmill.corpora.preparing.faults import Faults
 from lexmill.corpora.preparing.pieces import prepare_piece
@@ -12,8 +14,6 @@ from lexmill.corpora.preparing.prepare import prepare
 from lexmill.corpora.preparing.source_files import SourceFiles
 from lexmill.corpora.preparing.spans import find_spans, large_units, look
 from lexmill.corpora.preparing.text_files import no_advance
-from lexmill.errors import RetryableError, UserErrors
-from lexmill.workers.executor import Here
 from tests.corpora.made_cuts import CORPORA, Pieces, cut, same
 from tests.corpora.made_sources import corpus_of, make_source, read_all
 

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lexmill.base.errors import UserError
 from lexmill.corpora.fetching import source_folder
 from lexmill.corpora.fetching.archives import extract, matches
 from lexmill.corpora.fetching.source_folder import SourceFolder
-from lexmill.errors import UserError
 from tests.support.package_index import COMPRESSORS, deb_bytes, tar_bytes, zip_bytes
 
 FILES = {"top/a/one.txt": b"1" * 100_000, "top/a/.hidden.txt": b"h", "top/b/two.txt": b"22", "top/three.md": b"333"}

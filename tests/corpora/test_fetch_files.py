@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.params import FileSource
 from tests.support.fetching import WRONG, bring, nothing_left
 

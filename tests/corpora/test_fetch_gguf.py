@@ -13,10 +13,10 @@ import torch
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+from lexmill.base.errors import UserError
+from lexmill.base.storage import read_json, sha256_file
 from lexmill.corpora.fetching.checkpoint_folder import fetch_checkpoint
-from lexmill.errors import UserError
 from lexmill.params import FileSource
-from lexmill.storage import read_json, sha256_file
 from tests.support.pretrained import END, TEXTS, gpt2_tokenizer
 
 WIDTH, HEADS, GROUPS, LAYERS = 64, 4, 2, 2

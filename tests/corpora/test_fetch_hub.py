@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lexmill.errors import RetryableError, UserError
+from lexmill.base.errors import RetryableError, UserError
 from lexmill.params import HubSource
 from tests.support.fetching import bring, nothing_left
 

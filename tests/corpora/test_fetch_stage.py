@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lexmill import layout, storage
+from lexmill.base import layout, storage
 from tests.support.package_index import Fault, PackageIndex, make_sdist
 
 PARAMS = """

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from lexmill.base.errors import RetryableError, UserError
 from lexmill.corpora.fetching import connection, downloads
-from lexmill.errors import RetryableError, UserError
 from lexmill.params import UrlSource
 from tests.support.fetching import WRONG, bring, nothing_left, registries
 from tests.support.package_index import Fault, PackageIndex, zip_bytes
@@ -160,7 +160,7 @@ fetch(UrlSource("url", {wanted.urls!r}, {wanted.sha256!r}), ".", "target")
         [sys.executable, "-c", code], cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, check=False
     )
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("lexmill.errors.RetryableError: address http://127.0.0.1")
+    assert last.startswith("lexmill.base.errors.RetryableError: address http://127.0.0.1")
     assert f"the disk is full (writing {tmp_path}" in last
     assert nothing_left(tmp_path)
 

@@ -6,7 +6,8 @@ import tracemalloc
 
 import pytest
 
-from lexmill import storage
+from lexmill.base import storage
+from lexmill.base.errors import UserError, UserErrors
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.corpora.preparing import prepare as prepare_module
 from lexmill.corpora.preparing import writing
@@ -15,7 +16,6 @@ from lexmill.corpora.preparing.prepare import prepare
 from lexmill.corpora.preparing.removals import Removals
 from lexmill.corpora.preparing.splits import SPLITS, split_of
 from lexmill.corpora.preparing.writing import Row, SplitWriter, json_line
-from lexmill.errors import UserError, UserErrors
 from tests.corpora.made_sources import corpus_of, make_source
 
 PAIRS = {"format": "jsonl", "source": "s", "target": "t", "group": "g"}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lexmill import layout, storage
+from lexmill.base import layout, storage
+from lexmill.base.errors import UserError
 from lexmill.corpora.prepared import PreparedCorpus
-from lexmill.errors import UserError
 from lexmill.stages import prepare
 from tests.corpora.made_sources import make_source
 

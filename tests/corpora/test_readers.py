@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.source_files import SourceFiles, names, natural_key
-from lexmill.errors import UserError
 from tests.corpora.made_sources import corpus_of, fault_texts, make_source, read_all
 
 

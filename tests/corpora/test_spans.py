@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lexmill import storage
+from lexmill.base import storage
+from lexmill.base.errors import UserErrors
+from lexmill.compute.workers.executor import Here
+from lexmill.compute.workers.processes import Processes
 from lexmill.corpora.preparing.prepare import prepare
 from lexmill.corpora.preparing.readers import tables
-from lexmill.errors import UserErrors
-from lexmill.workers.executor import Here
-from lexmill.workers.processes import Processes
 from tests.corpora.made_cuts import CORPORA, QUOTED, Pieces, same
 from tests.corpora.made_sources import corpus_of, fault_texts, make_source, read_all
 

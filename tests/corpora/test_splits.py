@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lexmill.base.errors import UserError, UserErrors
 from lexmill.corpora.preparing.splits import check_filled, check_pinned, point, split_of
-from lexmill.errors import UserError, UserErrors
 from lexmill.params import Splits
 
 GROUPS = [f"group {i}" for i in range(4000)]

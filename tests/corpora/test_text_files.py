@@ -8,9 +8,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lexmill.base.errors import UserError
 from lexmill.corpora.preparing import text_files
 from lexmill.corpora.preparing.text_files import checked_encoding, lines, whole_text
-from lexmill.errors import UserError
 
 
 def written(folder, data):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lexmill import storage
+from lexmill.base import storage
 from lexmill.data.shards import VERSION, ShardWriter, TokenShards
 
 TOKENIZER, CORPUS = "a" * 64, "b" * 64

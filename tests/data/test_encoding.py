@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from lexmill import storage
+from lexmill.base import storage
+from lexmill.base.errors import UserError
 from lexmill.data import encoding
 from lexmill.data.encoding import encode_corpus, metrics
 from lexmill.data.shards import TokenShards
-from lexmill.errors import UserError
 from lexmill.tokenizers import Tokenizer
 from lexmill.tokenizers.training import train
 

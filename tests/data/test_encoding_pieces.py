@@ -6,19 +6,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lexmill import storage
+from lexmill.base import storage
+from lexmill.base.errors import RetryableError, UserErrors
+from lexmill.compute.workers import files
+from lexmill.compute.workers.executor import Here
+from lexmill.compute.workers.processes import Processes
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.corpora.preparing.prepare import prepare
 from lexmill.data import encoding_pieces
 from lexmill.data.encoding import encode_corpus
 from lexmill.data.encoding_pieces import cut, encode_pieces
-from lexmill.errors import RetryableError, UserErrors
 from lexmill.tokenizers import load
 from lexmill.tokenizers.saving import save
 from lexmill.tokenizers.training import train
-from lexmill.workers import files
-from lexmill.workers.executor import Here
-from lexmill.workers.processes import Processes
 from tests.corpora.made_sources import corpus_of, make_source
 from tests.support.prepared import write_prepared
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lexmill.base.errors import UserError
 from lexmill.data.language_model import LanguageModelBatches, evaluation_documents, evaluation_windows
-from lexmill.errors import UserError
 from tests.data.made_shards import EOS, random_documents, text_shards
 
 

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from lexmill import storage
+from lexmill.base import storage
 from lexmill.data import encoding
 from lexmill.data.encoding import encode_corpus
 from lexmill.data.language_model import LanguageModelBatches, evaluation_documents, evaluation_windows

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lexmill import storage
+from lexmill.base import storage
+from lexmill.base.errors import UserError
 from lexmill.data.language_model import LanguageModelBatches
 from lexmill.data.mixture import MixtureBatches, Shares, open_train, open_valid, training_batches, write_mixture
 from lexmill.data.permutation import fold
 from lexmill.data.shards import TokenShards
-from lexmill.errors import UserError
 from tests.data.made_shards import EOS, TOKENIZER, random_documents, write_shards
 
 WEIGHTS = st.lists(st.floats(1e-3, 1.0), min_size=2, max_size=9)

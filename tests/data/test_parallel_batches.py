@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lexmill.base.errors import UserError
 from lexmill.data.parallel import POOL, ParallelBatches, cut
-from lexmill.errors import UserError
 from tests.data.made_shards import EOS, pairs, random_documents
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexmill import storage
+from lexmill.base import storage
+from lexmill.base.errors import UserError
 from lexmill.data.shards import HEADER, TokenArray, TokenShards, token_dtype
-from lexmill.errors import UserError
 from tests.data.made_shards import CORPUS, EOS, TOKENIZER, random_documents, text_shards, write_shards
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lexmill import layout, storage
+from lexmill.base import layout, storage
+from lexmill.base.errors import UserError
 from lexmill.data.shards import TokenShards
-from lexmill.errors import UserError
 from lexmill.stages import encode, tokenizer
 from lexmill.tokenizers import load
 

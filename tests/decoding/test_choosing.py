@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from lexmill.base.errors import UserError
 from lexmill.decoding import choosing
 from lexmill.decoding.choosing import next_tokens, penalise
 from lexmill.decoding.settings import Sampling
-from lexmill.errors import UserError
 
 
 def kept(logits: Tensor, sampling: Sampling) -> Tensor:

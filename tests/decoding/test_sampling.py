@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from lexmill.base.errors import UserError, UserErrors
 from lexmill.decoding.sampling import NEVER_WRITTEN, continue_tokens, draw, generate, stream, window_start
 from lexmill.decoding.settings import Sampling
-from lexmill.errors import UserError, UserErrors
 from lexmill.models.gpt import GPT
 from lexmill.models.llama import Llama
 from lexmill.models.lstm import LSTM

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from lexmill.base.errors import UserError
 from lexmill.decoding.translate import translate_lines
-from lexmill.errors import UserError
 from lexmill.params import BeamSearch
 from tests.decoding.forced import score
 from tests.decoding.naive import naive_beam, tiny

@@ -17,7 +17,7 @@ import yaml
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 
-from lexmill.storage import sha256_file
+from lexmill.base.storage import sha256_file
 from lexmill.tracking import store
 from tests.e2e.conftest import Project, new_project
 from tests.support.package_index import PackageIndex

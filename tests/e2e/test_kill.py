@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lexmill.storage import sha256_folder
+from lexmill.base.storage import sha256_folder
 from tests.e2e.conftest import Project
 
 pytestmark = pytest.mark.e2e

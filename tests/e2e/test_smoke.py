@@ -202,7 +202,7 @@ def test_a_run_in_a_worktree_publishes_into_the_same_registry(project: Project, 
     """Beside a run that holds the workspace, with other params; the workspace itself stays as it is."""
     import shutil
 
-    from lexmill import workspace
+    from lexmill.base import workspace
 
     root = tmp_path / "a project"
     shutil.copytree(project.root, root, symlinks=True)

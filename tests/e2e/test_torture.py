@@ -24,7 +24,7 @@ import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from lexmill import lock_file, workspace
+from lexmill.base import lock_file, workspace
 from lexmill.runner.record import records
 from lexmill.tracking import runs, spool, store
 from lexmill.tracking.finding import MODEL, PARENT

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lexmill import workspace
+from lexmill.base import workspace
 from tests.support.small_project import SmallProject
 from tests.support.waiting import wait_for
 
@@ -112,8 +112,9 @@ def test_a_workspace_runs_its_own_code_though_another_is_installed(tmp_path: Pat
     """A worktree has the first one's Python: DVC would hash the code here and run the code there."""
     project = SmallProject(tmp_path / "own")
     own = project.root / "pipeline"
-    (own / "lexmill" / "stages").mkdir(parents=True)
-    for file in ("__init__.py", "workspace.py", "stages/__init__.py"):
+    for room in ("base", "stages"):
+        (own / "lexmill" / room).mkdir(parents=True)
+    for file in ("__init__.py", "base/__init__.py", "base/workspace.py", "stages/__init__.py"):
         (own / "lexmill" / file).write_text("")
     (own / "lexmill" / "stages" / "fetch.py").write_text("import sys; print('our own code', sys.argv[1:])")
     said = project.run("-m", "lexmill.stages.fetch", "rows", PYTHONPATH=os.environ.get("PYTHONPATH", ""))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, log_loss
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.classification import classifier_row, confusion, confusion_counts, row_loss, summarise, worst
 from lexmill.evaluation.floors.classifier import STRENGTHS, majority, tfidf_logistic_regression

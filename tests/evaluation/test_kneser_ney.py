@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.evaluation.floors.kneser_ney import FALLBACK_DISCOUNTS, KneserNey, discounts
 
 START = -1

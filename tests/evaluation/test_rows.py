@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.evaluation.rows import read_rows, write_rows
 
 

@@ -9,7 +9,7 @@ import pytest
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import write_rows
 from lexmill.evaluation.significance import Comparison, compare

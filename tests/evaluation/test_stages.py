@@ -10,8 +10,8 @@ import pytest
 import torch
 import yaml
 
-from lexmill import layout
-from lexmill.errors import UserError
+from lexmill.base import layout
+from lexmill.base.errors import UserError
 from lexmill.evaluation.rows import read_rows
 from lexmill.models import build
 from lexmill.models import folder as model_folder

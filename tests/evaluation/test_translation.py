@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU, CHRF, TER
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.floors.translator import copy_source
 from lexmill.evaluation.translation import METRICS, score_sums, signature, summarise, translator_rows

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.e2e
 # It tells its number and how far it is, and does not end when it is asked to.
 STUBBORN = """
 import os, pathlib, signal, time
-from lexmill.progress import bar
+from lexmill.base.progress import bar
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
 pathlib.Path("pid").write_text(str(os.getpid()))
@@ -53,7 +53,7 @@ def started(workspace: Any) -> int:
 
 
 def is_free(workspace: Any) -> bool:
-    code, _ = workspace.run("-c", "from lexmill.workspace import run_lock\nwith run_lock(wait_seconds=0): pass")
+    code, _ = workspace.run("-c", "from lexmill.base.workspace import run_lock\nwith run_lock(wait_seconds=0): pass")
     return bool(code == 0)
 
 

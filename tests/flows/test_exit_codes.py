@@ -18,8 +18,8 @@ import psutil
 import pytest
 import yaml
 
-from lexmill import workspace as own_files
-from lexmill.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_RETRY, EXIT_TERMINATED, EXIT_USER
+from lexmill.base import workspace as own_files
+from lexmill.base.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_RETRY, EXIT_TERMINATED, EXIT_USER
 from tests.support.waiting import wait_for
 
 from .conftest import Started, Workspace
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.e2e
 STAGE = """
 import os, subprocess, sys, time
 from pathlib import Path
-from lexmill.errors import RetryableError, UserError
+from lexmill.base.errors import RetryableError, UserError
 from lexmill.stages.entry import run_stage
 
 def main(key):

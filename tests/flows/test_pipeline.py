@@ -154,7 +154,7 @@ def test_a_second_run_is_told_who_holds_the_workspace_and_a_killed_one_leaves_it
 
 def test_prefect_keeps_no_deadline() -> None:
     """Its `timeout_seconds` comes late for a task that waits in a thread, and leaves the process running: ours are in
-    the stages (tests/launching/test_deadline.py)."""
+    the stages (tests/compute/test_deadline.py)."""
     from flows.pipeline import pipeline
 
     assert pipeline.timeout_seconds is None

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from lexmill.base.errors import RetryableError, UserError
 from lexmill.commands.servers import ask_prefect, configured_prefect, free_port
-from lexmill.errors import RetryableError, UserError
 
 LOGIN = "team:a password"
 

@@ -14,8 +14,8 @@ import psutil
 import pytest
 import yaml
 
+from lexmill.base.errors import UserError
 from lexmill.commands.schedule import Timetable, seconds_of
-from lexmill.errors import UserError
 from tests.support.waiting import wait_for
 
 from .conftest import PROJECT, Workspace

@@ -21,26 +21,26 @@ import pytest
 import yaml
 
 from flows import shards
-from lexmill import layout, storage
+from lexmill.base import layout, storage
+from lexmill.base.errors import RetryableError, UserError, UserErrors
+from lexmill.compute.workers import identity
+from lexmill.compute.workers.cluster import Cluster
+from lexmill.compute.workers.executor import Executor
+from lexmill.compute.workers.processes import Processes
+from lexmill.compute.workers.settings import DataWorkers
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.corpora.preparing.prepare import Report, prepare
 from lexmill.data.encoding import encode_corpus
 from lexmill.data.encoding_pieces import encode_pieces
-from lexmill.errors import RetryableError, UserError, UserErrors
 from lexmill.stages import encode as encode_stage
 from lexmill.stages import prepare as prepare_stage
 from lexmill.tokenizers import load
 from lexmill.tokenizers.saving import save
 from lexmill.tokenizers.training import train
-from lexmill.workers import identity
-from lexmill.workers.cluster import Cluster
-from lexmill.workers.executor import Executor
-from lexmill.workers.processes import Processes
-from lexmill.workers.settings import DataWorkers
+from tests.compute.workers import made_work
 from tests.corpora.made_sources import corpus_of, make_source
 from tests.flows.conftest import PROJECT
 from tests.flows.made_clusters import CLUSTERS, RAY_LOGIN
-from tests.workers import made_work
 
 pytestmark = pytest.mark.e2e
 
@@ -189,9 +189,9 @@ def test_a_fault_of_the_user_is_told_of_all_pieces_and_only_what_may_pass_is_tri
 
 STAGE = """
 import sys
-from lexmill.workers.cluster import Cluster
-from lexmill.workers.settings import DataWorkers
-from tests.workers import made_work
+from lexmill.compute.workers.cluster import Cluster
+from lexmill.compute.workers.settings import DataWorkers
+from tests.compute.workers import made_work
 from lexmill.stages.entry import terminate
 import signal
 signal.signal(signal.SIGTERM, terminate)

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.models import folder as model_folder
 from lexmill.models.bert import tokenizer as bert_tokenizer
 from lexmill.models.bert.model import BertClassifier, from_checkpoint

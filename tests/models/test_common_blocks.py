@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.models.common.dropout import Dropout, add_dropped, keep_mask
 from lexmill.models.common.feed_forward import FeedForward
 from lexmill.models.common.gelu import bias_gelu

@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 import torch
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
+from lexmill.base.storage import sha256_folder, write_json
 from lexmill.models import build, families, folder, pretrained
-from lexmill.storage import sha256_folder, write_json
 
 CONFIG: dict[str, Any] = {
     "kind": "language_model",

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from lexmill.errors import UserError, UserErrors
+from lexmill.base.errors import UserError, UserErrors
 from lexmill.models import build, pretrained
 from lexmill.models.common.state import load_weights, weights
 from lexmill.models.start import digest, start

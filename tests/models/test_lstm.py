@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.models import build
 from lexmill.models.lstm import LSTM
 from lexmill.models.lstm.model import cut

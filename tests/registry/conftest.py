@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from lexmill import layout, storage
+from lexmill.base import layout, storage
+from lexmill.compute.execution import Execution
 from lexmill.evaluation.rows import write_rows
 from lexmill.evaluation.translation import statistics
-from lexmill.execution import Execution
 from lexmill.models import build, folder
 from lexmill.params import Params, parse
 from lexmill.registry import package, trial

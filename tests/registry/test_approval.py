@@ -8,7 +8,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 
-from lexmill.execution import Execution
+from lexmill.compute.execution import Execution
 from lexmill.params import Params
 from lexmill.registry import decisions, lookup, package
 from lexmill.registry.publish import Approve, Outcome, Proposal, publish_all

@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 from typer.testing import CliRunner
 
 from lexmill import cli
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.params import Params
 from lexmill.registry import champion, decisions
 from lexmill.tracking.store import opened

@@ -16,8 +16,8 @@ import yaml
 from typer.testing import CliRunner
 
 from lexmill import cli
+from lexmill.base.errors import UserError
 from lexmill.commands import use as commands
-from lexmill.errors import UserError
 from lexmill.registry import use
 from lexmill.registry.loader import Precision, load_package
 from lexmill.registry.predictor import Predictor

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from lexmill import layout, storage
+from lexmill.base import layout, storage
+from lexmill.compute.execution import Execution
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.evaluation.rows import read_rows, write_rows
-from lexmill.execution import Execution
 from lexmill.params import Evaluation, Guards, Params, Promotion
 from lexmill.registry import comparing, decisions, package, trial
 from lexmill.registry.loader import load_package

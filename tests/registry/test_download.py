@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from lexmill import layout
-from lexmill.errors import UserError
+from lexmill.base import layout
+from lexmill.base.errors import UserError
+from lexmill.base.storage import read_json, sha256_file
 from lexmill.models import pretrained
 from lexmill.params import RegisteredSource, parse
 from lexmill.registry import package
 from lexmill.registry.download import registered_model
 from lexmill.stages import checkpoint
-from lexmill.storage import read_json, sha256_file
 from lexmill.tokenizers.imported import origin
 
 from .plain import plain_params

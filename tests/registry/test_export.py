@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from lexmill import layout, storage, tokenizers
+from lexmill import tokenizers
+from lexmill.base import layout, storage
+from lexmill.base.errors import UserError
 from lexmill.commands.export import export_model
 from lexmill.corpora.fetching.checkpoint_folder import fetch_checkpoint
-from lexmill.errors import UserError
 from lexmill.models import build, folder, pretrained
 from lexmill.models.common.state import weights
 from lexmill.params import FileSource, parse

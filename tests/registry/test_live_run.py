@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from lexmill import layout, storage
+from lexmill.base import layout, storage
 from lexmill.commands import sync
-from lexmill.execution import Execution
+from lexmill.compute.execution import Execution
 from lexmill.models.folder import WEIGHTS
 from lexmill.params import Params
 from lexmill.registry import package, publish

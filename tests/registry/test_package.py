@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lexmill import layout, storage
+from lexmill.base import layout, storage
+from lexmill.base.errors import UserError
 from lexmill.corpora.fetching import pins
-from lexmill.errors import UserError
 from lexmill.params import Params
 from lexmill.params.corpora import Mixture, PackageSource
 from lexmill.registry import package

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lexmill.errors import UserError, UserErrors
+from lexmill.base.errors import UserError, UserErrors
 from lexmill.params import Params
 from lexmill.registry import package
 from lexmill.registry.loader import load_package

@@ -12,9 +12,9 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 
-from lexmill import layout, storage
-from lexmill.errors import RetryableError, UserError
-from lexmill.execution import Execution
+from lexmill.base import layout, storage
+from lexmill.base.errors import RetryableError, UserError
+from lexmill.compute.execution import Execution
 from lexmill.params import Params
 from lexmill.registry import deciding, logged_model, lookup, package, publish, record
 from lexmill.registry.publish import publish_all
@@ -262,7 +262,7 @@ _PUBLISH = """
 import sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
-from lexmill.execution import Execution
+from lexmill.compute.execution import Execution
 from lexmill.params import parse
 from lexmill.registry.publish import publish_all
 from tests.registry.plain import plain_params

@@ -6,7 +6,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from lexmill import layout, lock_file, storage
+from lexmill.base import layout, lock_file, storage
 from lexmill.params import Params
 from lexmill.registry import package, record
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lexmill import layout, storage
+from lexmill.base import layout, storage
 from lexmill.params import Params
 from lexmill.registry import package
 from lexmill.registry.reproduce import Recipe, recipe

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from lexmill.errors import RetryableError
-from lexmill.execution import Execution
+from lexmill.base.errors import RetryableError
+from lexmill.compute.execution import Execution
 from lexmill.params import Params
 from lexmill.registry import champion, listing, lookup, package, use
 from lexmill.registry.loader import load_package

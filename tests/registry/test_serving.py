@@ -24,7 +24,7 @@ import pytest
 import yaml
 from starlette.testclient import TestClient
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.registry import served, serving
 from lexmill.tracking import store
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lexmill.errors import UserError
-from lexmill.execution import Execution
+from lexmill.base.errors import UserError
+from lexmill.compute.execution import Execution
 from lexmill.params import Params
 from lexmill.registry import package, use
 from lexmill.registry.loader import load_package
@@ -111,7 +111,7 @@ _QUICK = """
 import sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
-from lexmill.execution import Execution
+from lexmill.compute.execution import Execution
 from lexmill.params import parse
 from lexmill.registry import use
 from tests.registry.plain import plain_params

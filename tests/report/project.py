@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from lexmill import layout, params, storage
+from lexmill import params
+from lexmill.base import layout, storage
 from lexmill.report.page import render
 from lexmill.training.curve import write_csv
 

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
-from lexmill import layout, params
+from lexmill import params
+from lexmill.base import layout
+from lexmill.base.errors import UserError
 from lexmill.corpora.fetching import pins
-from lexmill.errors import UserError
 from lexmill.report.page import cut, percent, render
 from tests.report.project import ROOT, Project
 

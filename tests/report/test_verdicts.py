@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from lexmill.report.results import Row
 from lexmill.report.verdicts import Verdict, of_model, of_row, summary
-from lexmill.results import Row
 
 
 def row(value: float, floors: dict[str, float], higher: bool = True, **more: object) -> Row:

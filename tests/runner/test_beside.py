@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lexmill import workspace
-from lexmill.errors import RetryableError
-from lexmill.execution import load_execution
+from lexmill.base import workspace
+from lexmill.base.errors import RetryableError
+from lexmill.compute.execution import load_execution
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from dvc.schema import COMPILED_LOCKFILE_SCHEMA
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.runner.mending import mend_lock_file, mend_rwlock
 
 ENTRY = """  {name}:

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
-from lexmill import lock_file, storage, workspace
-from lexmill.errors import EXIT_TERMINATED
+from lexmill.base import lock_file, storage, workspace
+from lexmill.base.errors import EXIT_TERMINATED
 from lexmill.runner import recorded
 from lexmill.runner.graph import Plan, Stage
 from lexmill.runner.record import RunRecord, records, unfinished

@@ -9,9 +9,17 @@ import pytest
 from dvc.repo import graph
 from dvc.stage import PipelineStage
 
-from lexmill import workspace
+from lexmill.base import workspace
+from lexmill.base.errors import (
+    EXIT_BUG,
+    EXIT_INTERRUPTED,
+    EXIT_RETRY,
+    EXIT_TERMINATED,
+    EXIT_USER,
+    RetryableError,
+    UserError,
+)
 from lexmill.commands.run import run
-from lexmill.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_RETRY, EXIT_TERMINATED, EXIT_USER, RetryableError, UserError
 from lexmill.runner import supervised
 from lexmill.runner.display import Display
 from lexmill.runner.graph import read

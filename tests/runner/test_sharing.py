@@ -10,7 +10,7 @@ import pytest
 import yaml
 from dvc.repo import Repo
 
-from lexmill.errors import RetryableError, UserError
+from lexmill.base.errors import RetryableError, UserError
 from lexmill.runner.sharing import default_remote, push_outputs
 
 

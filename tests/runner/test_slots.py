@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lexmill.execution import Execution
-from lexmill.launching.settings import StageSettings
+from lexmill.compute.execution import Execution
+from lexmill.compute.settings import StageSettings
 from lexmill.runner.display import outcome_text
 from lexmill.runner.session import open_session, run_all
 from lexmill.runner.slots import Claim, Slots
@@ -18,7 +18,7 @@ from lexmill.runner.supervised import Outcome
 @pytest.fixture(autouse=True)
 def _two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    monkeypatch.setattr("lexmill.launching.leases.core_names", lambda: ["0", "1", "2", "3"])
+    monkeypatch.setattr("lexmill.compute.leases.core_names", lambda: ["0", "1", "2", "3"])
 
 
 def fits(slots: Slots, *stages: str) -> list[bool]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lexmill import workspace
-from lexmill.errors import RetryableError
+from lexmill.base import workspace
+from lexmill.base.errors import RetryableError
 
 
 def test_a_stage_beside_a_run_is_refused_and_told_who_holds_the_workspace(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from lexmill import workspace
+from lexmill.base import workspace
 from lexmill.stages import entry
 from tests.support.waiting import wait_for
 
@@ -25,7 +25,7 @@ os.rename("pids.tmp", "pids")
 time.sleep(600)
 """
 OWN_STAGE = f"""
-from lexmill import execution
+from lexmill.compute import execution
 from lexmill.stages import entry
 entry.preflight = execution.Execution
 def main(key):

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from lexmill import workspace
-from lexmill.errors import EXIT_RETRY, RetryableError
+from lexmill.base import workspace
+from lexmill.base.errors import EXIT_RETRY, RetryableError
 from lexmill.runner.display import Display
 from lexmill.runner.session import open_session, run_all
 from tests.support.small_project import ROOT, SmallProject
@@ -115,7 +115,7 @@ def test_a_workspace_is_held_also_by_a_process_that_nobody_here_can_see(
     """DVC's locks go by process id, which means nothing in another container; ours is the kernel's, on the file."""
     hold = """
 import sys
-from lexmill import workspace
+from lexmill.base import workspace
 with workspace.run_lock("a run in a container"):
     print("held", flush=True)
     sys.stdin.read()
@@ -164,7 +164,7 @@ def test_a_training_ended_by_sigterm_is_not_recorded_as_done(encoded: SmallProje
 
 
 IN_A_SLURM_JOB = """
-from lexmill import execution
+from lexmill.compute import execution
 from lexmill.stages import entry
 entry.preflight = execution.Execution
 def main(key):

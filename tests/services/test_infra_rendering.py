@@ -14,11 +14,11 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from lexmill.execution import Execution
-from lexmill.launching.job import JobFolder
-from lexmill.launching.kubernetes import manifest
-from lexmill.launching.place import place_of
-from lexmill.strict import build
+from lexmill.base.strict import build
+from lexmill.compute.execution import Execution
+from lexmill.compute.job import JobFolder
+from lexmill.compute.kubernetes import manifest
+from lexmill.compute.place import place_of
 from tests.services import started
 from tests.services.missing import needs, tool
 from tests.support.infra_files import INFRA, ROOT, containers, objects, pods

@@ -12,9 +12,10 @@ import pytest
 import torch
 import yaml
 
-from lexmill import layout, storage, tokenizers
+from lexmill import tokenizers
+from lexmill.base import layout, storage
+from lexmill.base.errors import UserError, UserErrors
 from lexmill.data.mixture import open_train, training_batches
-from lexmill.errors import UserError, UserErrors
 from lexmill.evaluation.language_model import OffsetEncoder, score_documents
 from lexmill.evaluation.scoring import NetworkScorer
 from lexmill.models import folder as model_folder

@@ -13,9 +13,9 @@ import pytest
 import torch
 import yaml
 
-from lexmill import layout, storage
+from lexmill.base import layout, storage
+from lexmill.base.errors import UserError
 from lexmill.data.encoding import encode_corpus
-from lexmill.errors import UserError
 from lexmill.models import folder as model_folder
 from lexmill.stages import pretrain
 from lexmill.tokenizers import kinds, load, saving

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from lexmill import layout, storage
+from lexmill.base import layout, storage
+from lexmill.base.errors import UserError
 from lexmill.data.encoding import encode_corpus
-from lexmill.errors import UserError
 from lexmill.models import folder as model_folder
 from lexmill.stages import train_translator
 from lexmill.tokenizers import kinds, load, saving

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from lexmill.base.storage import read_json, sha256_file
 from lexmill.corpora.fetching import connection
 from lexmill.corpora.fetching.fetch import fetch
 from lexmill.params import Source
-from lexmill.storage import read_json, sha256_file
 from tests.support.package_index import PackageIndex
 
 WRONG = "0" * 64

@@ -27,7 +27,7 @@ LONG = (
     *GROUPS["a Prefect server"],
     "e2e/test_doors.py",
     "services/test_slurm.py",
-    "launching/test_torchrun.py",
+    "compute/test_torchrun.py",
     "e2e/test_smoke.py",
     *GROUPS["a process that has imported Lightning"],
     "e2e/",

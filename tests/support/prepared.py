@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lexmill.storage import sha256_file
+from lexmill.base.storage import sha256_file
 
 
 def write_prepared(

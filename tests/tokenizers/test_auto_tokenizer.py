@@ -2,8 +2,8 @@
 
 import pytest
 
-from lexmill import storage
-from lexmill.errors import UserError
+from lexmill.base import storage
+from lexmill.base.errors import UserError
 from lexmill.tokenizers import load
 from tests.tokenizers.made_tokenizers import KINDS, TEXTS, saved
 

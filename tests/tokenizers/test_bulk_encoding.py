@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, pre_tokenizers
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.tokenizers.bulk import WHITE_SPACE, BulkEncoder, chunks, pieces
 from lexmill.tokenizers.tokenizer import Tokenizer
 from tests.tokenizers.made_tokenizers import KINDS, TEXTS, trained

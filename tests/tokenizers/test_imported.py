@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers
 
-from lexmill import storage
-from lexmill.errors import UserError
+from lexmill.base import storage
+from lexmill.base.errors import UserError
 from lexmill.tokenizers import Tokenizer, kinds, load, saving
 from lexmill.tokenizers.bulk import BulkEncoder
 from lexmill.tokenizers.imported import import_tokenizer, origin, origin_of

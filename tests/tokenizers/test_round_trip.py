@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.tokenizers import SPECIAL_TOKENS
 from tests.tokenizers.made_tokenizers import KINDS, TEXTS, trained
 

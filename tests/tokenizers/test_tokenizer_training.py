@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer as Backend
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.tokenizers import Tokenizer, kinds
 from lexmill.tokenizers.training import train
 from lexmill.tokenizers.unigram import _maximise, _prune, _without, count_words

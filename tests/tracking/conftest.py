@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lexmill import storage
+from lexmill.base import storage
 
 SERVER = Path(__file__).with_name("failing_server.py")
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from lexmill.base.errors import Terminated
 from lexmill.commands import run
 from lexmill.commands.run import open_run
-from lexmill.errors import Terminated
 from lexmill.runner.graph import Plan
 from lexmill.runner.record import RunRecord, records
 from lexmill.runner.supervised import Outcome
@@ -33,7 +33,7 @@ from .test_runs import Project
 TRAINING_STAGE = """
 import time
 from pathlib import Path
-from lexmill.execution import load_execution
+from lexmill.compute.execution import load_execution
 from lexmill.stages.entry import run_stage
 from lexmill.tracking.live import LiveSender
 from lexmill.training import watching

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from lexmill.execution import Execution
+from lexmill.compute.execution import Execution
 from lexmill.models.common.state import snapshot
 from lexmill.runner.graph import Plan
 from lexmill.runner.record import RunRecord

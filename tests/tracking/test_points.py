@@ -12,7 +12,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
 
-from lexmill import storage
+from lexmill.base import storage
 from lexmill.tracking import points, store
 from lexmill.tracking.points import Cursor, Delivery, Tail
 from lexmill.training import watching

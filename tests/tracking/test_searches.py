@@ -9,9 +9,9 @@ from typing import Any
 import mlflow
 import pytest
 
-from lexmill import storage
+from lexmill.base import storage
 from lexmill.commands.search import _Sending
-from lexmill.execution import Execution
+from lexmill.compute.execution import Execution
 from lexmill.tracking import searches
 from lexmill.tracking.searches import SEARCH, STATE, TRIAL, send
 
@@ -19,7 +19,7 @@ URI = "sqlite:///mlflow.db"
 
 
 def made(root: Path, count: int = 3) -> Path:
-    """A search with trials, as `lexmill.searching` leaves them."""
+    """A search with trials, as `lexmill.commands.search` leaves them."""
     folder = root / ".lexmill" / "searches" / "mine-00000000"
     search = {"name": "mine", "identity": "0" * 64, "experiment": "tiny", "model": "gpt", "seed": 1, "pruner": "median"}
     space = {"optimizer.lr": {"kind": "log_uniform", "low": 0.001, "high": 0.1}}

@@ -13,15 +13,15 @@ import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from lexmill import checkout, lock_file, storage
-from lexmill.errors import LexmillError, RetryableError
+from lexmill.base import checkout, lock_file, storage
+from lexmill.base.errors import LexmillError, RetryableError
+from lexmill.base.workspace import TOKEN_VARIABLE
 from lexmill.runner.graph import Plan, Stage
 from lexmill.runner.record import RunRecord
 from lexmill.runner.supervised import Outcome
 from lexmill.tracking import points, runs, spool, store, view
 from lexmill.tracking.finding import find
 from lexmill.tracking.spool import Sending
-from lexmill.workspace import TOKEN_VARIABLE
 
 from .conftest import Server
 from .test_points import client_of, file_of, found, losses, train

@@ -16,7 +16,7 @@ import yaml
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from lexmill.errors import RetryableError, UserError
+from lexmill.base.errors import RetryableError, UserError
 from lexmill.stages.entry import preflight
 from lexmill.tracking import store
 

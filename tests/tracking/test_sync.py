@@ -8,10 +8,10 @@ import psutil
 import pytest
 import yaml
 
-from lexmill import storage
+from lexmill.base import storage
+from lexmill.base.errors import EXIT_RETRY, RetryableError, UserError
 from lexmill.commands.sync import send_after_run, sync
-from lexmill.errors import EXIT_RETRY, RetryableError, UserError
-from lexmill.execution import Execution
+from lexmill.compute.execution import Execution
 from lexmill.params import parse
 from lexmill.runner.record import records
 from lexmill.tracking import points, runs

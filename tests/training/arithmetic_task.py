@@ -20,12 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lexmill.execution import Execution, MicroBatch
+from lexmill.base.storage import write_json
+from lexmill.compute.execution import Execution, MicroBatch
 from lexmill.models import build
 from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.models.gpt import GPT
 from lexmill.params import AdamW, CosineSchedule, GPTShape, Muon
-from lexmill.storage import write_json
 from lexmill.training.engine import FitResult, fit
 from lexmill.training.settings import TrainingSettings
 from lexmill.training.task import Arrays, Task

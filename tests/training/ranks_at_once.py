@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lexmill.errors import Terminated
+from lexmill.base.errors import Terminated
 from tests.training.arithmetic_task import main, script
 
 WARM = multiprocessing.get_context("forkserver")

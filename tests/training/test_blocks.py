@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch._dynamo.utils import counters
 
-from lexmill.errors import UserError
-from lexmill.execution import Execution
+from lexmill.base.errors import UserError
+from lexmill.compute.execution import Execution
 from lexmill.models.common.state import snapshot
 from lexmill.models.llama.model import Llama
 from lexmill.params import LlamaShape
@@ -47,7 +47,7 @@ def test_recomputed_blocks_give_the_same_bits(tmp_path: Path, monkeypatch: pytes
 
 def test_compiled_blocks_give_the_same_losses_and_compile_once_a_shape(tmp_path: Path) -> None:
     if COMPILER is None:
-        from lexmill.execution import Execution
+        from lexmill.compute.execution import Execution
 
         assert "needs a C++ compiler" in Execution(compile=True).faults()[0]
         return

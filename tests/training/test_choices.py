@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lexmill.errors import Terminated
+from lexmill.base.errors import Terminated
 from lexmill.models.common.state import load_weights, snapshot
 from lexmill.params import (
     SGD,

@@ -13,17 +13,17 @@ import torch
 import yaml
 from sklearn.linear_model import LogisticRegression
 
-from lexmill import layout
+from lexmill.base import layout
+from lexmill.base.errors import UserError
+from lexmill.base.storage import canonical_json, sha256_folder
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.classification import ClassificationBatches
 from lexmill.decoding.classify import classify_texts
-from lexmill.errors import UserError
 from lexmill.evaluation.rows import read_rows
 from lexmill.models import folder as model_folder
 from lexmill.models.bert import model as bert
 from lexmill.models.bert import tokenizer as bert_tokenizer
 from lexmill.stages import evaluate_classifier, finetune
-from lexmill.storage import canonical_json, sha256_folder
 from lexmill.training import production
 from lexmill.training.classification import ClassificationTask
 from tests.support.prepared import write_prepared

@@ -8,10 +8,10 @@ from typing import Any, get_args, get_type_hints
 import pytest
 import yaml
 
-from lexmill.compose import compose
-from lexmill.errors import UserErrors
+from lexmill.base.errors import UserErrors
+from lexmill.base.strict import build
+from lexmill.config.compose import compose
 from lexmill.params import LBFGS, Optimizer, Schedule, parse
-from lexmill.strict import build
 
 PAGE = Path("docs/optimizers.md").read_text(encoding="utf-8")
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lexmill.errors import EXIT_INTERRUPTED
+from lexmill.base.errors import EXIT_INTERRUPTED
+from lexmill.base.storage import read_json
 from lexmill.models.common.state import snapshot
-from lexmill.storage import read_json
 from tests.training.arithmetic_task import SOBER, ArithmeticTask, settings, train
 
 SCRIPT = Path(__file__).parent / "arithmetic_task.py"

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lexmill.errors import RetryableError, Terminated, UserError
+from lexmill.base.errors import RetryableError, Terminated, UserError
 from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.models.common.state import snapshot
 from lexmill.params import AdamW, CosineSchedule

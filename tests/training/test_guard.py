@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.training.guard import Guard
 
 

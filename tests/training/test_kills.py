@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lexmill.storage import read_json
+from lexmill.base.storage import read_json
 from tests.training import ranks_at_once
 
 SHARES: dict[str, dict[str, Any]] = {

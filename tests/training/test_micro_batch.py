@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.models.common.state import snapshot
 from lexmill.params import AdamW
 from lexmill.training import micro_batch, random_states

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.models.common.attention import SelfAttention, fuse_projections, split_projection
 from lexmill.models.gpt import GPT
 from lexmill.models.transformer import Transformer

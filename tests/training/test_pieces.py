@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from lexmill.errors import UserError
-from lexmill.storage import sha256_file
+from lexmill.base.errors import UserError
+from lexmill.base.storage import sha256_file
 from lexmill.training import pieces
 from lexmill.training.checkpoints import CheckpointFolder
 from lexmill.training.pieces import Piece, Reader, write

@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import nn
 
-from lexmill.errors import EXIT_TERMINATED, Interrupted, Terminated, UserError
+from lexmill.base.errors import EXIT_TERMINATED, Interrupted, Terminated, UserError
+from lexmill.base.storage import read_json, sha256_file, sha256_folder, write_json
 from lexmill.models.common.state import snapshot
-from lexmill.storage import read_json, sha256_file, sha256_folder, write_json
 from lexmill.training.checkpoints import CheckpointFolder
 from lexmill.training.engine import FitResult
 from lexmill.training.task import Arrays

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from lexmill.errors import EXIT_INTERRUPTED
+from lexmill.base.errors import EXIT_INTERRUPTED
 from lexmill.training.task import Arrays
 
 from . import ranks_at_once

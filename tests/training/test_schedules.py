@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.params import (
     AdamW,
     ConstantSchedule,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.multiprocessing.spawn import spawn
 
-from lexmill.execution import Execution
+from lexmill.compute.execution import Execution
 from lexmill.models import build
 from lexmill.models.common.state import snapshot
 from lexmill.training import parallel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lexmill.execution import Execution
+from lexmill.compute.execution import Execution
 from lexmill.training import speed
 from lexmill.training.speed import Meter, memory, peak_flops, peak_of
 

@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from lexmill.errors import Terminated
-from lexmill.execution import Execution
+from lexmill.base.errors import Terminated
+from lexmill.base.storage import read_json
+from lexmill.compute.execution import Execution
 from lexmill.models.common.state import snapshot
-from lexmill.storage import read_json
 from lexmill.training import loop
 from lexmill.training.engine import FitResult
 from lexmill.training.seeding import derive

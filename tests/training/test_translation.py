@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from lexmill.compute.execution import Execution
 from lexmill.data.encoding import encode_corpus
 from lexmill.data.parallel import ParallelBatches
 from lexmill.data.shards import TokenShards
 from lexmill.decoding.translate import translate_lines
-from lexmill.execution import Execution
 from lexmill.models.transformer import Transformer
 from lexmill.params import AdamW, BeamSearch, LinearSchedule, TransformerShape
 from lexmill.tokenizers import Tokenizer, kinds, load, saving

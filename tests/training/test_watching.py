@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from lexmill.errors import Terminated
+from lexmill.base.errors import Terminated
 from lexmill.models.common.state import snapshot
 from lexmill.models.gpt import GPT
 from lexmill.params import GPTShape

@@ -28,8 +28,8 @@ class LexmillExperiment(SearchPathPlugin):
         LexmillExperiment.told = True
         from dvc.exceptions import DvcException
 
-        from lexmill.errors import LexmillError
-        from lexmill.undoing import before_experiment
+        from lexmill.base.errors import LexmillError
+        from lexmill.config.undoing import before_experiment
 
         root = Path(__file__).resolve().parents[3]
         try:

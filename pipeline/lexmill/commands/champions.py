@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import execution, params
-from lexmill.errors import UserError
+from lexmill import params
+from lexmill.base.errors import UserError
+from lexmill.compute import execution
 from lexmill.tracking.store import opened, sqlite_path
 
 if TYPE_CHECKING:

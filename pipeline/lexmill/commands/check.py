@@ -9,16 +9,17 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from lexmill import layout, params
+from lexmill import params
+from lexmill.base import layout
+from lexmill.base.errors import LexmillError, RetryableError, UserError, UserErrors
+from lexmill.base.strict import nearest
 from lexmill.commands.precision import advice
 from lexmill.commands.starts import check_start
+from lexmill.compute.execution import Execution, load_execution
+from lexmill.compute.place import place_of
+from lexmill.compute.settings import TRAININGS, group_of
 from lexmill.corpora.fetching import pins
-from lexmill.errors import LexmillError, RetryableError, UserError, UserErrors
-from lexmill.execution import Execution, load_execution
-from lexmill.launching.place import place_of
-from lexmill.launching.settings import TRAININGS, group_of
 from lexmill.params import FileSource, Params, Source
-from lexmill.strict import nearest
 
 LEAST_FREE = 2 << 30  # bytes
 # The groups of stages that compute on the devices of `accelerator`.
@@ -174,7 +175,7 @@ def _files(where: str, source: FileSource) -> None:
 
 
 def _differences() -> list[str]:
-    from lexmill.undoing import told
+    from lexmill.config.undoing import told
 
     try:
         return told()

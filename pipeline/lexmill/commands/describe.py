@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 def describe(*, execution: bool) -> str:
     """One line a key: its path, type, meaning, unit, bounds and default."""
     if execution:
-        from lexmill.execution import Execution as Root
+        from lexmill.compute.execution import Execution as Root
     else:
         from lexmill.params import Params as Root  # type: ignore[assignment]
     return "\n".join(_lines(Root, ""))

@@ -12,14 +12,16 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from lexmill import execution, params
+from lexmill import params
+from lexmill.base.errors import EXIT_DONE, EXIT_USER, LexmillError, UserError
+from lexmill.base.workspace import held_by, run_lock
 from lexmill.commands.check import LEAST_FREE
-from lexmill.diagnosis import checkpoints, leftovers
-from lexmill.diagnosis.finding import Finding, counted
-from lexmill.errors import EXIT_DONE, EXIT_USER, LexmillError, UserError
-from lexmill.execution import Execution
+from lexmill.compute import execution
+from lexmill.compute.execution import Execution
+from lexmill.runner import leftovers
+from lexmill.runner import old_checkpoints as checkpoints
+from lexmill.runner.finding import Finding, counted
 from lexmill.runner.record import RunRecord, unfinished
-from lexmill.workspace import held_by, run_lock
 
 _LEAST_SHARE = 0.05
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from lexmill import params, storage
-from lexmill.errors import UserError, UserErrors
-from lexmill.execution import Execution
+from lexmill import params
+from lexmill.base import storage
+from lexmill.base.errors import UserError, UserErrors
+from lexmill.base.workspace import HOME
+from lexmill.compute.execution import Execution
 from lexmill.runner.experiments import Experiment, experiments, taken_out
-from lexmill.workspace import HOME
 
 _SENT = HOME / "experiments.json"
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lexmill import layout, params
-from lexmill.errors import UserError
-from lexmill.execution import load_execution
+from lexmill import params
+from lexmill.base import layout
+from lexmill.base.errors import UserError
+from lexmill.base.quiet import quieten
+from lexmill.base.strict import nearest
+from lexmill.compute.execution import load_execution
 from lexmill.models import folder as model_folder
-from lexmill.quiet import quieten
 from lexmill.registry import lookup
 from lexmill.registry.download import champion_package
 from lexmill.registry.hugging_face import card_beside, export
 from lexmill.registry.package import MODEL
-from lexmill.strict import nearest
 
 
 def export_model(name: str, target: Path, root: Path = Path()) -> None:

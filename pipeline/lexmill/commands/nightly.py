@@ -12,15 +12,17 @@ from pathlib import Path
 
 import yaml
 
-from lexmill import layout, params, results
+from lexmill import params
+from lexmill.base import layout
+from lexmill.base.errors import EXIT_DONE, LexmillError, RetryableError, UserError, UserErrors
+from lexmill.base.progress import say as speak
+from lexmill.base.workspace import only_one, run_lock
 from lexmill.corpora.fetching import pins
-from lexmill.errors import EXIT_DONE, LexmillError, RetryableError, UserError, UserErrors
-from lexmill.progress import say as speak
-from lexmill.refreshing.refresh import Look, changes, refresh
-from lexmill.result_branch import TRAILER, NoRepository, ResultBranch
+from lexmill.nightly.refresh import Look, changes, refresh
+from lexmill.nightly.result_branch import TRAILER, NoRepository, ResultBranch
+from lexmill.report import results
 from lexmill.runner.sharing import default_remote, push_outputs
 from lexmill.stages.entry import preflight
-from lexmill.workspace import only_one, run_lock
 
 BRANCH = "nightly"
 _SHOWN_FILES = 5

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.params import Params
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lexmill import params
+from lexmill.base.errors import EXIT_DONE, EXIT_RETRY, EXIT_USER, UserError
 from lexmill.corpora.fetching import pins
-from lexmill.errors import EXIT_DONE, EXIT_RETRY, EXIT_USER, UserError
-from lexmill.refreshing.refresh import Look, refresh
+from lexmill.nightly.refresh import Look, refresh
 
 
 def command(names: Sequence[str], *, dry_run: bool) -> int:

@@ -9,11 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from lexmill import execution, layout, params, results
+from lexmill import params
+from lexmill.base import layout
+from lexmill.base.errors import EXIT_BUG, EXIT_DONE, EXIT_RETRY, EXIT_USER, RetryableError
+from lexmill.base.progress import bar, say
+from lexmill.base.workspace import only_one, publishing, run_lock
 from lexmill.commands.sync import send, send_after_run, tracked
+from lexmill.compute import execution
 from lexmill.corpora.fetching import pins
-from lexmill.errors import EXIT_BUG, EXIT_DONE, EXIT_RETRY, EXIT_USER, RetryableError
-from lexmill.progress import bar, say
+from lexmill.report import results
 from lexmill.runner import worktree
 from lexmill.runner.display import Display
 from lexmill.runner.graph import Plan, read
@@ -22,7 +26,6 @@ from lexmill.runner.session import Session, open_session, run_all
 from lexmill.runner.sources import changed_files, changed_since_pinned
 from lexmill.stages.entry import preflight
 from lexmill.tracking.closing import Closing
-from lexmill.workspace import only_one, publishing, run_lock
 
 if TYPE_CHECKING:
     from lexmill.registry.publish import Proposal

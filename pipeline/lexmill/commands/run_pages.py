@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import execution, layout, params
-from lexmill.progress import seconds_text
+from lexmill import params
+from lexmill.base import layout
+from lexmill.base.progress import seconds_text
+from lexmill.compute import execution
 from lexmill.registry import lookup, package
-from lexmill.results import figure
+from lexmill.report.results import figure
 from lexmill.runner.graph import Plan
 from lexmill.runner.supervised import Outcome
 from lexmill.tracking.links import base_url, compare_url, experiment_url, run_url

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 
 _ENDS: dict[int, int] = {signal.SIGINT: signal.SIGINT, signal.SIGTERM: signal.SIGTERM, signal.SIGHUP: signal.SIGTERM}
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lexmill import execution
-from lexmill.errors import UserError
-from lexmill.quiet import quieten
+from lexmill.base.errors import UserError
+from lexmill.base.quiet import quieten
+from lexmill.compute import execution
 from lexmill.tracking.store import sqlite_path
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")

@@ -25,11 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lexmill import storage
-from lexmill.answering import answers
-from lexmill.errors import RetryableError, UserError
-from lexmill.quiet import quieten
-from lexmill.workspace import HOME
+from lexmill.base import storage
+from lexmill.base.answering import answers
+from lexmill.base.errors import RetryableError, UserError
+from lexmill.base.quiet import quieten
+from lexmill.base.workspace import HOME
 
 HOST = "127.0.0.1"
 PREFECT_PORT = 4200

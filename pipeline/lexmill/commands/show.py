@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from lexmill import params, results
+from lexmill import params
+from lexmill.base.errors import UserError
 from lexmill.commands.run import show_results as show_table
-from lexmill.errors import UserError
+from lexmill.report import results
 
 
 def show_results(as_json: bool) -> None:

@@ -13,13 +13,13 @@ import json
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from lexmill import layout
+from lexmill.base import layout
+from lexmill.base.errors import UserError
+from lexmill.base.storage import read_json
 from lexmill.corpora.fetching import pins
 from lexmill.corpora.fetching.files import locate
-from lexmill.errors import UserError
 from lexmill.params import FileSource, HubSource, Params, RegisteredSource
 from lexmill.params.models import start_fault, unlike
-from lexmill.storage import read_json
 
 
 def check_start(choices: Params, name: str, path: Path) -> None:

@@ -7,11 +7,12 @@ from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
-from lexmill import execution, params
-from lexmill.errors import LexmillError, UserError
-from lexmill.execution import Execution
+from lexmill import params
+from lexmill.base.errors import LexmillError, UserError
+from lexmill.base.progress import bar, say
+from lexmill.compute import execution
+from lexmill.compute.execution import Execution
 from lexmill.params import Params
-from lexmill.progress import bar, say
 from lexmill.runner.record import unfinished
 from lexmill.tracking import spool
 from lexmill.tracking.spool import Sending, Waiting

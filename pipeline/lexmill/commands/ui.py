@@ -9,10 +9,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlencode
 
-from lexmill import execution, params, workspace
+from lexmill import params
+from lexmill.base import workspace
+from lexmill.base.errors import RetryableError, UserError
+from lexmill.base.progress import bar, say
 from lexmill.commands import servers
-from lexmill.errors import RetryableError, UserError
-from lexmill.progress import bar, say
+from lexmill.compute import execution
 
 _LOOK_SECONDS = 2.0
 

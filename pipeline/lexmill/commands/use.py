@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from unicodedata import category
 
-from lexmill import execution, params
-from lexmill.errors import UserError
-from lexmill.quiet import quieten
+from lexmill import params
+from lexmill.base.errors import UserError
+from lexmill.base.quiet import quieten
+from lexmill.compute import execution
 
 if TYPE_CHECKING:
     from lexmill.registry.loader import Precision

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lexmill.errors import UserError
-from lexmill.storage import read_json
+from lexmill.base.errors import UserError
+from lexmill.base.storage import read_json
 
 
 class PreparedCorpus:

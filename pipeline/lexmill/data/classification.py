@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from lexmill.base.errors import UserError
 from lexmill.data.permutation import fold, permute
-from lexmill.errors import UserError
 
 Ids = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

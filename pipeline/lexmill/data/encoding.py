@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lexmill import storage
+from lexmill.base import storage
+from lexmill.base.errors import UserError
 from lexmill.data.shards import SHARD_BYTES, VERSION, ShardWriter
-from lexmill.errors import UserError
 from lexmill.tokenizers.bulk import BulkEncoder
 from lexmill.tokenizers.tokenizer import Tokenizer
 

@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from lexmill.base.errors import UserError
+from lexmill.compute.workers.executor import Advance, Executor, Plain
+from lexmill.compute.workers.files import await_file, cut_off, own_name
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.encoding import Rows, encode_records, sides_of, write_shards
 from lexmill.data.shards import SHARD_BYTES, token_dtype
-from lexmill.errors import UserError
 from lexmill.tokenizers.bulk import BulkEncoder
 from lexmill.tokenizers.tokenizer import load
-from lexmill.workers.executor import Advance, Executor, Plain
-from lexmill.workers.files import await_file, cut_off, own_name
 
 _BLOCK = 1 << 10  # documents read back at once
 _SKIP = 1 << 16  # bytes
@@ -98,7 +98,7 @@ def cut(corpus: PreparedCorpus, split: str, piece_bytes: int) -> list[Plain]:
 
 
 def encode_piece(item: Plain, advance: Advance) -> Plain:
-    """The work on one piece (`lexmill.workers`): the files it left and their counts."""
+    """The work on one piece (`lexmill.compute.workers`): the files it left and their counts."""
     encoder = _encoder(item)
     sides = tuple(item["sides"])
     name = own_name(f"{item['path']}-{item['begin']}")

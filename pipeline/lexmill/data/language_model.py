@@ -18,9 +18,9 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from lexmill.base.errors import UserError
 from lexmill.data.permutation import fold, permute
 from lexmill.data.shards import TokenShards
-from lexmill.errors import UserError
 
 Ids = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from lexmill import storage
+from lexmill.base import storage
+from lexmill.base.errors import UserError
 from lexmill.data.language_model import Ids, LanguageModelBatches, positions
 from lexmill.data.permutation import fold
 from lexmill.data.shards import VERSION, TokenShards, read_manifest
-from lexmill.errors import UserError
 
 KIND = "mixture"
 _BITS = 30  # of a share: exact to one window in 2 ** 31

@@ -22,8 +22,8 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 import numpy.typing as npt
 
-from lexmill import storage
-from lexmill.errors import UserError
+from lexmill.base import storage
+from lexmill.base.errors import UserError
 
 MAGIC = b"LEXMILLT"
 VERSION = 1

@@ -22,8 +22,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from lexmill.base.errors import UserError
 from lexmill.decoding.ranking import largest
-from lexmill.errors import UserError
 from lexmill.params import BeamSearch
 from lexmill.tokenizers.tokenizer import BOS, EOS, MASK, PAD, UNK
 

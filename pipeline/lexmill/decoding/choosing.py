@@ -13,8 +13,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from lexmill.base.errors import UserError
 from lexmill.decoding.settings import Sampling
-from lexmill.errors import UserError
 
 _CANDIDATES = 256  # looked at for top-p before the whole vocabulary is sorted
 _COLDEST = 1e-30  # a lower temperature gives the same, and would not survive float32

@@ -19,7 +19,7 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from lexmill import storage
+from lexmill.base import storage
 from lexmill.decoding.choosing import next_tokens, penalise
 from lexmill.decoding.settings import Sampling
 from lexmill.decoding.text import GrowingText, text_behind

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lexmill.errors import UserErrors
-from lexmill.strict import build, spec
+from lexmill.base.errors import UserErrors
+from lexmill.base.strict import build, spec
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lexmill.execution import Execution
+from lexmill.compute.execution import Execution
 from lexmill.models.common.first_call import settle_vector_math
 
 if TYPE_CHECKING:

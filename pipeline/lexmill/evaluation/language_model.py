@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
+from lexmill.base.storage import sha256_bytes
 from lexmill.evaluation.bootstrap import Resampling, Weights, resampling_units, with_intervals
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.scoring import Floats, Scorer, window_positions
-from lexmill.storage import sha256_bytes
 
 if TYPE_CHECKING:
     from lexmill.tokenizers import Tokenizer

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lexmill.errors import UserError
-from lexmill.storage import write_bytes
+from lexmill.base.errors import UserError
+from lexmill.base.storage import write_bytes
 
 _SIZE = (6.4, 4.0)  # inches
 _DPI = 110

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lexmill.errors import UserError
-from lexmill.storage import write_text
+from lexmill.base.errors import UserError
+from lexmill.base.storage import write_text
 
 Row = dict[str, Any]
 

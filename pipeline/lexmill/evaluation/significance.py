@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling, resampling_units
 from lexmill.evaluation.rows import Row, read_rows
 from lexmill.evaluation.translation import score_sums

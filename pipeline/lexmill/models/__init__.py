@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill.errors import UserError
-from lexmill.strict import nearest
+from lexmill.base.errors import UserError
+from lexmill.base.strict import nearest
 
 if TYPE_CHECKING:
     from torch import nn

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
+from lexmill.base.storage import read_json, write_json
 from lexmill.models import build
-from lexmill.storage import read_json, write_json
 
 if TYPE_CHECKING:
     from torch import nn

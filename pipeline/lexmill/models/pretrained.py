@@ -12,9 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
+from lexmill.base.storage import read_json
 from lexmill.models import folder as model_folder
-from lexmill.storage import read_json
 
 if TYPE_CHECKING:
     from torch import Tensor

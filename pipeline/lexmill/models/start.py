@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill.errors import UserError, UserErrors
+from lexmill.base.errors import UserError, UserErrors
+from lexmill.base.storage import sha256_file, sha256_folder
 from lexmill.models.pretrained import Pretrained, read
 from lexmill.params.models import unlike
-from lexmill.storage import sha256_file, sha256_folder
 from lexmill.tokenizers.imported import origin, origin_of
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """params.yaml as typed, strict, documented, frozen dataclasses: the choices that make a result what it is.
 
 Everything here is identity: a change of a value re-runs the stages that read it. How and where a stage runs
-(devices, threads, micro-batch, tracking server) is `lexmill.execution`, never here.
+(devices, threads, micro-batch, tracking server) is `lexmill.compute.execution`, never here.
 
 `load` reads and checks a whole file and raises all its faults at once.
 """
@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from lexmill.errors import UserError, UserErrors
+from lexmill.base.errors import UserError, UserErrors
+from lexmill.base.strict import build, spec
 from lexmill.params.corpora import (
     Corpus,
     Deduplicate,
@@ -73,8 +74,7 @@ from lexmill.params.optimizers import (
     Schedule,
     WarmupStableDecaySchedule,
 )
-from lexmill.references import reference_faults
-from lexmill.strict import build, spec
+from lexmill.params.references import reference_faults
 
 __all__ = [
     "LBFGS",

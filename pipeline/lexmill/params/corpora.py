@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from lexmill.strict import spec
+from lexmill.base.strict import spec
 
 
 @dataclass(frozen=True)

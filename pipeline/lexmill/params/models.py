@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal
 
+from lexmill.base.strict import spec
 from lexmill.params.corpora import RegisteredSource, Source
 from lexmill.params.length import Length
 from lexmill.params.optimizers import LBFGS, Optimizer, Schedule
-from lexmill.strict import spec
 
 Precision = Literal["32-true", "bf16-mixed"]
 Keep = Literal["last", "best", "average", "ema"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from lexmill.base.strict import spec
 from lexmill.params.length import Length
-from lexmill.strict import spec
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
+from lexmill.base.strict import nearest
 from lexmill.registry.decisions import now
 from lexmill.registry.lookup import CHAMPION, DECISION
-from lexmill.strict import nearest
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import layout, storage
+from lexmill.base import layout, storage
+from lexmill.base.errors import UserError
+from lexmill.compute.execution import Execution
 from lexmill.corpora.prepared import PreparedCorpus
-from lexmill.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import Row, read_rows, spread
 from lexmill.evaluation.significance import differing_key
-from lexmill.execution import Execution
 from lexmill.params import Params
 from lexmill.registry import guards, lookup, package, trial
 from lexmill.registry.download import champion_package

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill.execution import Execution
+from lexmill.compute.execution import Execution
 from lexmill.params import Params
 from lexmill.registry import champion as alias
 from lexmill.registry import decisions, lookup, record

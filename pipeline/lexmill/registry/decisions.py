@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import layout, storage
+from lexmill.base import layout, storage
 from lexmill.params import Params
 from lexmill.registry.promotion import Decision
 from lexmill.registry.record import log_json

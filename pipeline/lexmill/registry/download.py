@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from lexmill import layout, storage
-from lexmill.errors import UserError
+from lexmill.base import layout, storage
+from lexmill.base.errors import UserError
 from lexmill.params import RegisteredSource
 from lexmill.registry import package
 from lexmill.registry.lookup import Found

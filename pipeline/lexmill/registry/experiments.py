@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lexmill import layout, storage
+from lexmill.base import layout, storage
 from lexmill.models.folder import WEIGHTS
 from lexmill.params import Params
 from lexmill.registry import package, record

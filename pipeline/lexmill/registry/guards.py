@@ -27,7 +27,7 @@ from lexmill.evaluation.rows import Row
 from lexmill.evaluation.significance import Comparison, Kind, compare
 from lexmill.params import Guards
 from lexmill.registry import package
-from lexmill.results import figure
+from lexmill.report.results import figure
 
 Times = Callable[[Path, Path], dict[str, Any]]  # champion, challenger -> seconds a text of each
 _MOST_GROUPS = 12  # more parts than that say little each

@@ -14,8 +14,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from lexmill import storage, tokenizers
-from lexmill.errors import UserError
+from lexmill import tokenizers
+from lexmill.base import storage
+from lexmill.base.errors import UserError
 from lexmill.models import folder as model_folder
 
 CARD = "README.md"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lexmill.registry import champion as alias
 from lexmill.registry.lookup import CHAMPION, DECISION, KIND
-from lexmill.results import figure
+from lexmill.report.results import figure
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -7,7 +7,7 @@ from importlib.metadata import version as installed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import storage
+from lexmill.base import storage
 from lexmill.registry.lookup import FINGERPRINT, KIND, TRAIN_DATA, Found
 from lexmill.registry.predictor import defaults
 

@@ -20,13 +20,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from lexmill import layout, storage
+from lexmill.base import layout, storage
+from lexmill.base.errors import UserError
+from lexmill.base.strict import nearest
 from lexmill.corpora.fetching import pins
-from lexmill.errors import UserError
 from lexmill.params import Length, Params
 from lexmill.registry.card import card
 from lexmill.registry.kinds import KINDS, Kind, KindOf
-from lexmill.strict import nearest
 
 DESCRIPTION = "package.json"
 ROWS = "rows.jsonl"

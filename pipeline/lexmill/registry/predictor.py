@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lexmill.base.errors import UserError, UserErrors
+from lexmill.base.strict import build, nearest
 from lexmill.decoding import settings
 from lexmill.decoding.settings import Sampling
-from lexmill.errors import UserError, UserErrors
 from lexmill.params import BeamSearch
-from lexmill.strict import build, nearest
 
 if TYPE_CHECKING:
     from torch import nn

@@ -23,13 +23,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.significance import Comparison, Kind, compare, differing_key
 from lexmill.params import Promotion
 from lexmill.registry.guards import Guard
-from lexmill.results import figure
+from lexmill.report.results import figure
 
 _LEAST_SHARED = 0.5
 

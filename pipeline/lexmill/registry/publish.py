@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import layout, storage
-from lexmill.errors import UserError
-from lexmill.execution import Execution
+from lexmill.base import layout, storage
+from lexmill.base.errors import UserError
+from lexmill.compute.execution import Execution
 from lexmill.models.folder import WEIGHTS
 from lexmill.params import Params
 from lexmill.registry import decisions, lookup, package, record

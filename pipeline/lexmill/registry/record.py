@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import checkout, layout, lock_file, storage
+from lexmill.base import checkout, layout, lock_file, storage
 from lexmill.registry.card import flatten
 from lexmill.registry.kinds import KINDS
 from lexmill.registry.lookup import FINGERPRINT, KIND

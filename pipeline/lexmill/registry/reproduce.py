@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from lexmill import layout, storage
-from lexmill.checkout import git
+from lexmill.base import layout, storage
+from lexmill.base.checkout import git
 from lexmill.corpora.fetching import pins
 from lexmill.registry.card import flatten
 from lexmill.registry.package import DESCRIPTION

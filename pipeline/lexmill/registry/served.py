@@ -18,9 +18,9 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from lexmill.errors import LexmillError, UserError
+from lexmill.base.errors import LexmillError, UserError
+from lexmill.base.strict import nearest
 from lexmill.registry.predictor import Predictor
-from lexmill.strict import nearest
 
 # Where requests come from anywhere, one must not hold the model for hours.
 MOST_TEXTS = 10_000

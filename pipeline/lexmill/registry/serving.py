@@ -12,9 +12,9 @@ import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from lexmill import storage
-from lexmill.errors import UserError
-from lexmill.execution import Execution
+from lexmill.base import storage
+from lexmill.base.errors import UserError
+from lexmill.compute.execution import Execution
 from lexmill.registry import lookup
 from lexmill.registry.lookup import KIND
 from lexmill.tracking.store import opened

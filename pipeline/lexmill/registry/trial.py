@@ -24,11 +24,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lexmill import storage
+from lexmill.base import storage
+from lexmill.base.errors import EXIT_TERMINATED, LexmillError
+from lexmill.compute.execution import Execution
 from lexmill.corpora.prepared import PreparedCorpus
-from lexmill.errors import EXIT_TERMINATED, LexmillError
 from lexmill.evaluation.rows import Row, write_rows
-from lexmill.execution import Execution
 from lexmill.params import Evaluation
 from lexmill.registry.predictor import Predictor
 
@@ -169,7 +169,7 @@ def _end_with_parent() -> None:
 
 def main() -> None:
     """The process: answers one request."""
-    from lexmill.quiet import quieten
+    from lexmill.base.quiet import quieten
 
     threading.Thread(target=_end_with_parent, daemon=True).start()
     quieten(offline=True)

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lexmill import layout
-from lexmill.errors import UserError
-from lexmill.execution import Execution
+from lexmill.base import layout
+from lexmill.base.errors import UserError
+from lexmill.base.strict import nearest
+from lexmill.compute.execution import Execution
 from lexmill.params import Params
 from lexmill.registry import lookup
 from lexmill.registry.download import champion_package
 from lexmill.registry.kinds import KINDS, Kind
 from lexmill.registry.loader import Precision, load_package
 from lexmill.registry.predictor import Predictor
-from lexmill.strict import nearest
 
 _LINES = 64  # translated at once; a reader at a terminal waits for so many lines or for the end of the input
 

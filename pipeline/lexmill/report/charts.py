@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from lexmill.report.results import figure
 from lexmill.report.svg import cut, drawing, element, line, polyline, shortened, text, tick_text, ticks
 from lexmill.report.verdicts import plain
-from lexmill.results import figure
 
 Points = Sequence[tuple[float, float]]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lexmill import layout
+from lexmill.base import layout
 from lexmill.corpora.fetching import pins
 from lexmill.params import Corpus, FileSource, HubSource, PackageSource, Params, Source
 from lexmill.report import read

@@ -10,13 +10,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from lexmill import layout
+from lexmill.base import layout
 from lexmill.params import LBFGS, Classifier, LanguageModel, Optimizer, Params, Translator
 from lexmill.report import read, verdicts
 from lexmill.report.charts import LARGE, SMALL, Contender, Size, beside_floors, learning_curve
 from lexmill.report.confusion import Confusion, confusion
+from lexmill.report.results import Row, figure
 from lexmill.report.verdicts import Verdict, plain
-from lexmill.results import Row, figure
 
 Model = LanguageModel | Classifier | Translator
 _TRAINED_BY = {"language_model": "pretrain", "classifier": "finetune", "translator": "train_translator"}

@@ -10,13 +10,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from lexmill import params, results
-from lexmill.errors import UserError
-from lexmill.report import data_parts, model_parts, verdicts
+from lexmill import params
+from lexmill.base.errors import UserError
+from lexmill.report import data_parts, model_parts, results, verdicts
 from lexmill.report.cleaning import clean
 from lexmill.report.graph import stages
 from lexmill.report.graph_drawing import draw
-from lexmill.results import figure
+from lexmill.report.results import figure
 
 
 def render(choices: params.Params, root: Path) -> str:

@@ -7,8 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from lexmill import storage
-from lexmill.errors import UserError
+from lexmill.base import storage
+from lexmill.base.errors import UserError
 
 _AGAIN = "`lexmill run` makes it anew"
 

@@ -1,11 +1,11 @@
-"""Whether a model beats its floors, in words: from the rows of `lexmill.results`."""
+"""Whether a model beats its floors, in words: from the rows of `lexmill.report.results`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lexmill.results import Row
+from lexmill.report.results import Row
 
 
 @dataclass(frozen=True)

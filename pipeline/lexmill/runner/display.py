@@ -6,8 +6,8 @@ import threading
 from contextlib import ExitStack
 from typing import Any
 
-from lexmill.errors import EXIT_INTERRUPTED, EXIT_TERMINATED
-from lexmill.progress import Bar, bar, say, seconds_text
+from lexmill.base.errors import EXIT_INTERRUPTED, EXIT_TERMINATED
+from lexmill.base.progress import Bar, bar, say, seconds_text
 from lexmill.runner.supervised import Outcome
 
 

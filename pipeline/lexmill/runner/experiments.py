@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lexmill.quiet import quieten
+from lexmill.base.quiet import quieten
 
 _REFS = "refs/exps/"
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from lexmill.errors import RetryableError, UserError
-from lexmill.mixed_stages import check_mixtures
-from lexmill.quiet import quieten
+from lexmill.base.errors import RetryableError, UserError
+from lexmill.base.quiet import quieten
+from lexmill.base.strict import nearest
+from lexmill.config.mixtures import check_mixtures
 from lexmill.runner.mending import mend_lock_file, mend_rwlock
-from lexmill.strict import nearest
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lexmill.quiet import quieten
+from lexmill.base.quiet import quieten
 
 
 def inputs_of(stage: str, root: Path) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from lexmill import storage
+from lexmill.base import storage
 
 _ENTRY = re.compile(r"^  \S", re.MULTILINE)  # where a stage begins, as DVC indents it
 _CONFLICT = re.compile(r"^(<<<<<<<|=======|>>>>>>>)", re.MULTILINE)

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from lexmill import checkout, layout, lock_file, storage, workspace
+from lexmill.base import checkout, layout, lock_file, storage, workspace
 from lexmill.runner import recorded
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from lexmill import storage
+from lexmill.base import storage
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BODY = r"^  (['\"]?){}\1:\n((?:    .*\n|\n)*)"

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Any
 
-from lexmill import workspace
-from lexmill.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_RETRY, EXIT_TERMINATED, EXIT_USER
-from lexmill.execution import Execution
+from lexmill.base import workspace
+from lexmill.base.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_RETRY, EXIT_TERMINATED, EXIT_USER
+from lexmill.compute.execution import Execution
 from lexmill.runner import graph
 from lexmill.runner.display import Display
 from lexmill.runner.record import Door, RunRecord, unfinished, why

@@ -15,9 +15,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lexmill.errors import RetryableError, UserError
-from lexmill.quiet import quieten
-from lexmill.strict import nearest
+from lexmill.base.errors import RetryableError, UserError
+from lexmill.base.quiet import quieten
+from lexmill.base.strict import nearest
 
 _MISSING = "do not exist neither locally nor on remote"  # DVC's words, in a warning
 

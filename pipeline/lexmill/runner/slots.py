@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from lexmill.execution import Execution
-from lexmill.launching import leases
-from lexmill.launching.place import place_of
-from lexmill.launching.settings import TRAININGS, group_of
+from lexmill.compute import leases
+from lexmill.compute.execution import Execution
+from lexmill.compute.place import place_of
+from lexmill.compute.settings import TRAININGS, group_of
 
 _ALONE_PREFIXES = ("evaluate_", "floor_")
 _ELSEWHERE = 32  # processes that wait for a job each

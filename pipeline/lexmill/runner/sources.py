@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from lexmill import layout, storage
+from lexmill.base import layout, storage
+from lexmill.base.errors import UserError
 from lexmill.corpora.fetching import pins
-from lexmill.errors import UserError
 from lexmill.params import FileSource, Params
 
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from lexmill import workspace
-from lexmill.errors import (
+from lexmill.base import workspace
+from lexmill.base.errors import (
     EXIT_BUG,
     EXIT_DONE,
     EXIT_INTERRUPTED,
@@ -31,8 +31,8 @@ from lexmill.errors import (
     EXIT_USER,
     machine_fault,
 )
-from lexmill.progress import RECORD_MARK
-from lexmill.quiet import quieten
+from lexmill.base.progress import RECORD_MARK
+from lexmill.base.quiet import quieten
 
 OWN_CODES = (EXIT_DONE, EXIT_BUG, EXIT_USER, EXIT_RETRY, EXIT_INTERRUPTED, EXIT_TERMINATED)
 _TAIL = 40
@@ -47,7 +47,7 @@ _DVC_ERROR = re.compile(r"^ERROR: ")
 class Outcome:
     """How a stage ended.
 
-    `code` is one of the exit codes of `lexmill.errors`; `message` says what went wrong (empty when nothing did);
+    `code` is one of the exit codes of `lexmill.base.errors`; `message` says what went wrong (empty when nothing did);
     `state` tells a stage that ran from one that DVC restored from its cache or found unchanged.
     """
 

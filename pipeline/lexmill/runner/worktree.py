@@ -18,10 +18,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from lexmill import workspace
+from lexmill.base import workspace
+from lexmill.base.errors import UserError
+from lexmill.base.quiet import quieten
 from lexmill.corpora.fetching import pins
-from lexmill.errors import UserError
-from lexmill.quiet import quieten
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 _TAKEN = ("params.yaml", "dvc.yaml", pins.FILE)
@@ -74,7 +74,7 @@ def prepare(name: str, root: Path, note: Callable[[str], None], *, take_params: 
 
 def command_in(folder: Path, root: Path, arguments: list[str]) -> tuple[list[str], dict[str, str]]:
     """The command and environment of `lexmill run` in a worktree: its own code, this Python and these settings."""
-    from lexmill.execution import settings_file
+    from lexmill.compute.execution import settings_file
 
     environment = os.environ | code_first(folder) | {"LEXMILL_EXECUTION": str(settings_file(root).resolve())}
     return [sys.executable, "-m", "lexmill.cli", "run", *arguments], environment

@@ -8,14 +8,15 @@ Cost: one download (none when the download cache has it), one pass over the arch
 
 from __future__ import annotations
 
-from lexmill import layout, params, progress
+from lexmill import params
+from lexmill.base import layout, progress
+from lexmill.base.errors import UserError
+from lexmill.base.strict import nearest
+from lexmill.compute.execution import load_execution
 from lexmill.corpora.fetching.checkpoint_folder import fetch_checkpoint
 from lexmill.corpora.fetching.fetch import told_of
 from lexmill.corpora.fetching.pins import pinned
-from lexmill.errors import UserError
-from lexmill.execution import load_execution
 from lexmill.stages.entry import run_stage
-from lexmill.strict import nearest
 
 
 def main(name: str) -> None:

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lexmill import layout, params, progress, storage
+from lexmill import params
+from lexmill.base import layout, progress, storage
+from lexmill.base.errors import UserError
+from lexmill.base.strict import nearest
+from lexmill.compute.workers.choosing import executor_for
+from lexmill.compute.workers.executor import Here
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.encoding import Record, encode_corpus, metrics
 from lexmill.data.encoding_pieces import encode_pieces
-from lexmill.errors import UserError
 from lexmill.stages.entry import run_stage
-from lexmill.strict import nearest
 from lexmill.tokenizers import load
-from lexmill.workers.choosing import executor_for
-from lexmill.workers.executor import Here
 
 
 def main(name: str) -> None:

@@ -7,7 +7,7 @@ it with its exit code and its sentences alone; Ctrl-C gives 130; SIGTERM gives 1
 main thread unless the stage installs a handler of its own); anything else is our bug: a traceback and 1. DVC turns
 every code into 255, so the code is also left in .lexmill/status/ under the stage's address.
 
-A stage runs where the execution settings say (`lexmill.launching`): here, with GPUs and cores of its own if it is to
+A stage runs where the execution settings say (`lexmill.compute`): here, with GPUs and cores of its own if it is to
 have them and no longer than its time; or elsewhere, and then this process submits it, streams its log, waits, and ends
 as it ended.
 
@@ -29,8 +29,9 @@ from importlib.util import find_spec
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
-from lexmill import execution, params, progress, workspace
-from lexmill.errors import (
+from lexmill import params
+from lexmill.base import progress, workspace
+from lexmill.base.errors import (
     EXIT_BUG,
     EXIT_DONE,
     EXIT_INTERRUPTED,
@@ -42,12 +43,12 @@ from lexmill.errors import (
     UserErrors,
     machine_fault,
 )
-from lexmill.launching import leases
-from lexmill.launching.deadline import deadline
-from lexmill.launching.drive import JobEnded, run_elsewhere
-from lexmill.launching.job import JobFolder, watch_submitter
-from lexmill.launching.place import Place, check_others_started, place_of
-from lexmill.quiet import quieten
+from lexmill.base.quiet import quieten
+from lexmill.compute import execution, leases
+from lexmill.compute.deadline import deadline
+from lexmill.compute.drive import JobEnded, run_elsewhere
+from lexmill.compute.job import JobFolder, watch_submitter
+from lexmill.compute.place import Place, check_others_started, place_of
 
 T = TypeVar("T")
 

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from lexmill import layout, params, progress, storage
+from lexmill import params
+from lexmill.base import layout, progress, storage
+from lexmill.base.strict import pick
+from lexmill.compute.execution import load_execution
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.evaluation import plots
 from lexmill.evaluation.bootstrap import Resampling
@@ -26,11 +29,9 @@ from lexmill.evaluation.classification import (
 from lexmill.evaluation.device import evaluation_device
 from lexmill.evaluation.measure_classifier import classified
 from lexmill.evaluation.rows import Row, spread, write_rows
-from lexmill.execution import load_execution
 from lexmill.models import folder as model_folder
 from lexmill.models.bert import tokenizer as bert_tokenizer
 from lexmill.stages.entry import run_stage
-from lexmill.strict import pick
 
 STAGE = "evaluate_classifier"
 SAMPLES, WORST = 20, 20

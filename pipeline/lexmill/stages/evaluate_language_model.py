@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from lexmill import layout, params, progress, storage, tokenizers
+from lexmill import params, tokenizers
+from lexmill.base import layout, progress, storage
+from lexmill.base.strict import pick
+from lexmill.compute.execution import load_execution
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.decoding.sampling import generate
 from lexmill.decoding.settings import Sampling
@@ -22,10 +25,8 @@ from lexmill.evaluation.language_model import loss_by_position, summarise
 from lexmill.evaluation.measure_language_model import scored
 from lexmill.evaluation.rows import Row, write_rows
 from lexmill.evaluation.scoring import Floats
-from lexmill.execution import load_execution
 from lexmill.models import folder as model_folder
 from lexmill.stages.entry import run_stage
-from lexmill.strict import pick
 
 STAGE = "evaluate_language_model"
 SAMPLE_TOKENS = 200

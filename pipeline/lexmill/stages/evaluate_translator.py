@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from lexmill import layout, params, progress, storage, tokenizers
+from lexmill import params, tokenizers
+from lexmill.base import layout, progress, storage
+from lexmill.base.strict import pick
+from lexmill.compute.execution import load_execution
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.evaluation import plots
 from lexmill.evaluation.bootstrap import Resampling
@@ -19,10 +22,8 @@ from lexmill.evaluation.device import evaluation_device
 from lexmill.evaluation.measure_translator import translated
 from lexmill.evaluation.rows import spread, write_rows
 from lexmill.evaluation.translation import summarise
-from lexmill.execution import load_execution
 from lexmill.models import folder as model_folder
 from lexmill.stages.entry import run_stage
-from lexmill.strict import pick
 
 STAGE = "evaluate_translator"
 SAMPLES = 40

@@ -15,12 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import layout, params
-from lexmill.errors import UserError
-from lexmill.execution import load_execution
+from lexmill import params
+from lexmill.base import layout
+from lexmill.base.errors import UserError
+from lexmill.base.storage import new_folder, sha256_file, sha256_folder, write_json
+from lexmill.base.strict import nearest
+from lexmill.compute.execution import load_execution
 from lexmill.stages.entry import run_stage
-from lexmill.storage import new_folder, sha256_file, sha256_folder, write_json
-from lexmill.strict import nearest
 from lexmill.tracking.live import sender_of
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def _fit_head(
     add_tokenizer: Callable[[Path], None],
 ) -> None:
     """Find the optimum of the head alone, and write what a whole fine-tuning would."""
-    from lexmill import progress
+    from lexmill.base import progress
     from lexmill.models import folder as model_folder
     from lexmill.training.curve import write_csv
     from lexmill.training.head import fit_head

@@ -9,14 +9,15 @@ Cost: seconds for 10,000 sentences; memory O(words and word pairs of train).
 
 from __future__ import annotations
 
-from lexmill import layout, params, progress, storage
+from lexmill import params
+from lexmill.base import layout, progress, storage
+from lexmill.base.strict import pick
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.classification import summarise
 from lexmill.evaluation.floors.classifier import majority, tfidf_logistic_regression
 from lexmill.evaluation.rows import write_rows
 from lexmill.stages.entry import run_stage
-from lexmill.strict import pick
 
 
 def main(name: str) -> None:

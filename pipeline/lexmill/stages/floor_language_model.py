@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lexmill import layout, params, progress, storage, tokenizers
+from lexmill import params, tokenizers
+from lexmill.base import layout, progress, storage
+from lexmill.base.strict import pick
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.floors.language_model import (
@@ -28,7 +30,6 @@ from lexmill.evaluation.floors.ngram import NGram
 from lexmill.evaluation.language_model import OffsetEncoder, TextEncoder, score_documents, summarise
 from lexmill.evaluation.rows import write_rows
 from lexmill.stages.entry import run_stage
-from lexmill.strict import pick
 
 SAMPLE_TOKENS = 100
 

@@ -8,14 +8,15 @@ Cost: sacrebleu's statistics of the test split, once.
 
 from __future__ import annotations
 
-from lexmill import layout, params, storage
+from lexmill import params
+from lexmill.base import layout, storage
+from lexmill.base.strict import pick
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.floors.translator import copy_source
 from lexmill.evaluation.rows import write_rows
 from lexmill.evaluation.translation import summarise
 from lexmill.stages.entry import run_stage
-from lexmill.strict import pick
 
 
 def main(name: str) -> None:

@@ -8,9 +8,10 @@ Cost: seconds.
 
 from __future__ import annotations
 
-from lexmill import layout, params, progress, storage
+from lexmill import params
+from lexmill.base import layout, progress, storage
+from lexmill.base.strict import pick
 from lexmill.stages.entry import run_stage
-from lexmill.strict import pick
 from lexmill.tokenizers.imported import import_tokenizer
 
 

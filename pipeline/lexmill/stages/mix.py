@@ -10,10 +10,11 @@ Cost: a link a file; copies where the disk has no links. DVC's cache holds the m
 
 from __future__ import annotations
 
-from lexmill import layout, params, progress, storage
+from lexmill import params
+from lexmill.base import layout, progress, storage
+from lexmill.base.strict import pick
 from lexmill.data.mixture import write_mixture
 from lexmill.stages.entry import run_stage
-from lexmill.strict import pick
 
 
 def main(name: str) -> None:

@@ -13,13 +13,14 @@ find where to cut them.
 
 from __future__ import annotations
 
-from lexmill import layout, params, progress, storage
+from lexmill import params
+from lexmill.base import layout, progress, storage
+from lexmill.base.errors import UserError, UserErrors
+from lexmill.base.strict import nearest
+from lexmill.compute.workers.choosing import executor_for
 from lexmill.corpora.preparing.prepare import prepare
 from lexmill.corpora.preparing.source_files import SourceFiles
-from lexmill.errors import UserError, UserErrors
 from lexmill.stages.entry import run_stage
-from lexmill.strict import nearest
-from lexmill.workers.choosing import executor_for
 
 
 def main(name: str) -> None:

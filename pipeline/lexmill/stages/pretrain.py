@@ -15,12 +15,13 @@ import dataclasses
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from lexmill import layout, params
-from lexmill.errors import UserError
-from lexmill.execution import load_execution
+from lexmill import params
+from lexmill.base import layout
+from lexmill.base.errors import UserError
+from lexmill.base.storage import sha256_file
+from lexmill.base.strict import pick
+from lexmill.compute.execution import load_execution
 from lexmill.stages.entry import run_stage
-from lexmill.storage import sha256_file
-from lexmill.strict import pick
 from lexmill.tracking.live import sender_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lexmill import layout, params, progress, storage
+from lexmill import params
+from lexmill.base import layout, progress, storage
 from lexmill.report.page import render
 from lexmill.stages.entry import run_stage
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lexmill import layout, params, progress, storage
+from lexmill import params
+from lexmill.base import layout, progress, storage
+from lexmill.base.errors import UserError
+from lexmill.base.strict import nearest
 from lexmill.corpora.prepared import PreparedCorpus, texts_of
-from lexmill.errors import UserError
 from lexmill.stages.entry import run_stage
-from lexmill.strict import nearest
 from lexmill.tokenizers import load
 from lexmill.tokenizers.measure import Fit, fit
 from lexmill.tokenizers.saving import save

@@ -16,12 +16,13 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import layout, params, progress
-from lexmill.errors import UserError
-from lexmill.execution import load_execution
+from lexmill import params
+from lexmill.base import layout, progress
+from lexmill.base.errors import UserError
+from lexmill.base.storage import sha256_file
+from lexmill.base.strict import nearest
+from lexmill.compute.execution import load_execution
 from lexmill.stages.entry import run_stage
-from lexmill.storage import sha256_file
-from lexmill.strict import nearest
 from lexmill.tracking.live import sender_of
 
 if TYPE_CHECKING:

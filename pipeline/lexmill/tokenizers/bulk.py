@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.tokenizers.kinds import byte_alphabet
 from lexmill.tokenizers.tokenizer import SPECIAL_TOKENS, UNK, Tokenizer
 

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import storage
-from lexmill.errors import UserError
+from lexmill.base import storage
+from lexmill.base.errors import UserError
 from lexmill.tokenizers.kinds import byte_alphabet
 from lexmill.tokenizers.tokenizer import SPECIAL, Tokenizer, is_space_mark, load
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tokenizers
 
-from lexmill import storage
+from lexmill.base import storage
 from lexmill.tokenizers.tokenizer import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, UNK
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import storage
-from lexmill.errors import UserError
+from lexmill.base import storage
+from lexmill.base.errors import UserError
 
 if TYPE_CHECKING:
     import tokenizers

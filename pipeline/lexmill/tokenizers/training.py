@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.tokenizers import kinds
 from lexmill.tokenizers.bulk import pieces
 from lexmill.tokenizers.counting import Texts, alphabet, by_frequency, count_characters, ordinary_tokens, within

@@ -21,13 +21,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lexmill import progress
-from lexmill.execution import Execution
+from lexmill.base import progress
+from lexmill.base.workspace import TOKEN_VARIABLE
+from lexmill.compute.execution import Execution
 from lexmill.tracking import runs
 from lexmill.tracking.finding import PARENT
 from lexmill.tracking.points import Cursor, Delivery, lock_of, training_of
 from lexmill.tracking.store import experiment_id, locked, opened, sqlite_path
-from lexmill.workspace import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

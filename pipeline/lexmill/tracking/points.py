@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import storage
+from lexmill.base import storage
 from lexmill.tracking.finding import find, make, model_tags
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import storage
+from lexmill.base import storage
 from lexmill.tracking.figures import metric_name, numbers_in
 from lexmill.tracking.finding import PARENT, find, make
 from lexmill.tracking.links import run_url

@@ -1,6 +1,6 @@
 """A search of hyper-parameters in MLflow: one parent run, and one child run a trial with its values and its curve.
 
-What is sent lies on disk (`lexmill.searching.trials` says how), so a store that fails loses nothing: the next call
+What is sent lies on disk (`lexmill.commands.search.trials`), so a store that fails loses nothing: the next call
 sends what is missing. Runs are found by their tags, so each is there once, whatever was killed in between.
 
     tags.`lexmill.search`         the identity of the search, on the parent and on its trials
@@ -15,7 +15,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import storage
+from lexmill.base import storage
 from lexmill.tracking import view
 from lexmill.tracking.finding import PARENT, model_tags
 from lexmill.tracking.points import MOST_POINTS, PREFIXES

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lexmill import workspace
-from lexmill.errors import RetryableError
+from lexmill.base import workspace
+from lexmill.base.errors import RetryableError
 from lexmill.tracking import runs
 from lexmill.tracking.finding import no_repeats
 from lexmill.tracking.points import Cursor, Delivery, Tail, all_sent, lock_of, run_token_of

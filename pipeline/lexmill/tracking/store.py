@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from lexmill import storage
-from lexmill.errors import RetryableError, UserError
-from lexmill.quiet import quieten
+from lexmill.base import storage
+from lexmill.base.errors import RetryableError, UserError
+from lexmill.base.quiet import quieten
 from lexmill.tracking.links import base_url
 
 if TYPE_CHECKING:

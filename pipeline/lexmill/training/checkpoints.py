@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from lexmill.errors import RetryableError, UserError
-from lexmill.storage import fingerprint, flush_folder, read_json, sha256_file, write_json
+from lexmill.base.errors import RetryableError, UserError
+from lexmill.base.storage import fingerprint, flush_folder, read_json, sha256_file, write_json
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lexmill.storage import write_text
+from lexmill.base.storage import write_text
 
 COLUMNS = ("step", "tokens", "epoch", "train_loss", "valid_loss", "lr", "grad_norm", "skipped")
 _ROWS = 800

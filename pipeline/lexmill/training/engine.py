@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import progress
-from lexmill.errors import RetryableError, UserError
-from lexmill.execution import Execution
+from lexmill.base import progress
+from lexmill.base.errors import RetryableError, UserError
+from lexmill.compute.execution import Execution
 from lexmill.models.common.first_call import settle_vector_math
 from lexmill.training import continuing
 from lexmill.training.checkpoints import CheckpointFolder

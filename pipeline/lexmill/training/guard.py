@@ -12,7 +12,7 @@ import math
 from collections import deque
 from typing import Any
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 
 _LEAST = 20  # losses that must be known before one can stand out
 _RELATIVE, _ABSOLUTE = 0.01, 0.02  # a deviation is at least 1 % of the mean, and 0.02 nats: rounding is no spike

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lexmill import progress
+from lexmill.base import progress
+from lexmill.compute.execution import Execution
 from lexmill.data.classification import ClassificationBatches
-from lexmill.execution import Execution
 from lexmill.params import LBFGS
 from lexmill.training.classification import ClassificationTask
 from lexmill.training.convex import Iteration, fit_logistic

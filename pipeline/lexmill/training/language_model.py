@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lexmill.base.errors import UserError
 from lexmill.data.language_model import evaluation_documents, evaluation_windows
 from lexmill.data.mixture import MixedShards, MixtureBatches, training_batches
 from lexmill.data.shards import TokenShards
-from lexmill.errors import UserError
 from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.training.task import Arrays, Task
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.training.ranks import Ranks
 from lexmill.training.task import Arrays, Task, tensors
 

@@ -18,11 +18,11 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lexmill import progress
-from lexmill.errors import UserError
-from lexmill.execution import Execution
+from lexmill.base import progress
+from lexmill.base.errors import UserError
+from lexmill.base.progress import Bar
+from lexmill.compute.execution import Execution
 from lexmill.models.common.state import load_weights, snapshot, weights
-from lexmill.progress import Bar
 from lexmill.training import (
     continuing,
     gradients,

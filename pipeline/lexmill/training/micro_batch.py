@@ -23,9 +23,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import progress
-from lexmill.errors import UserError
-from lexmill.storage import read_json, write_json
+from lexmill.base import progress
+from lexmill.base.errors import UserError
+from lexmill.base.storage import read_json, write_json
 from lexmill.training.task import Arrays, count_rows
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.utils.checkpoint import checkpoint
 
-from lexmill.errors import UserError
-from lexmill.execution import Execution
+from lexmill.base.errors import UserError
+from lexmill.compute.execution import Execution
 from lexmill.models.common.state import weights
 
 

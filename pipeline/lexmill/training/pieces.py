@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.training.ranks import local
 
 _CHUNK = 1 << 24

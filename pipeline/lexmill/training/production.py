@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lexmill import layout, progress
-from lexmill.errors import UserError
-from lexmill.execution import load_execution
+from lexmill.base import layout, progress
+from lexmill.base.errors import UserError
+from lexmill.base.storage import new_folder, write_json
+from lexmill.compute.execution import load_execution
 from lexmill.models import folder as model_folder
 from lexmill.params import LanguageModel, Length, Translator, WarmupStableDecaySchedule
-from lexmill.storage import new_folder, write_json
 from lexmill.training import engine
 from lexmill.training.curve import write_csv
 from lexmill.training.engine import FitResult

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lexmill.execution import Execution
+    from lexmill.compute.execution import Execution
     from lexmill.params import Precision
 
 Clock = Callable[[], float]

@@ -11,7 +11,7 @@ import threading
 from types import FrameType
 from typing import Any
 
-from lexmill.errors import Interrupted, LexmillError, Terminated
+from lexmill.base.errors import Interrupted, LexmillError, Terminated
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

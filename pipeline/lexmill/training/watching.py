@@ -28,11 +28,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from lexmill import progress
-from lexmill.storage import sha256_file, write_text
+from lexmill.base import progress
+from lexmill.base.storage import sha256_file, write_text
+from lexmill.base.workspace import TOKEN_VARIABLE
 from lexmill.training.speed import Clock, Meter, memory
 from lexmill.training.system import System
-from lexmill.workspace import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
     from torch import nn

@@ -28,8 +28,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any
 
+from lexmill.base.errors import UserError
 from lexmill.corpora.fetching.source_folder import Budget, ReadableBytes, SourceFolder, copy_bounded, safe_name
-from lexmill.errors import UserError
 
 _NAMES_KEPT = 20_000
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from lexmill.base.errors import UserError
+from lexmill.base.storage import new_folder
 from lexmill.corpora.fetching.fetch import describe, fill, told_of, write_manifest
 from lexmill.corpora.fetching.pins import check_files
 from lexmill.corpora.fetching.source_folder import SourceFolder
-from lexmill.errors import UserError
 from lexmill.params import Source
-from lexmill.storage import new_folder
 
 _KEPT = (".json", ".safetensors", ".txt", ".model", ".spm", ".vocab", ".jinja", ".md")
 _TOKENIZERS = (

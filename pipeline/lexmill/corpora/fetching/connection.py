@@ -27,7 +27,7 @@ import httpx2
 from unearth.auth import MultiDomainBasicAuth
 from unearth.fetchers.sync import PyPIClient
 
-from lexmill.errors import RetryableError, UserError
+from lexmill.base.errors import RetryableError, UserError
 
 FIRST_PAUSE = 0.5  # seconds
 LONGEST_PAUSE = 30.0  # seconds

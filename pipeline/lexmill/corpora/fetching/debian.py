@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
+from lexmill.base.errors import RetryableError, UserError
+from lexmill.base.storage import sha256_file
 from lexmill.corpora.fetching.connection import Client, lines, pip_settings, refused
 from lexmill.corpora.fetching.downloads import DownloadCache, Wanted, download, mismatch
-from lexmill.errors import RetryableError, UserError
 from lexmill.params import PackageSource
-from lexmill.storage import sha256_file
 
 MIRROR = "LEXMILL_DEBIAN_MIRROR"
 

@@ -21,10 +21,10 @@ from typing import IO
 
 import httpx2
 
-from lexmill import progress
+from lexmill.base import progress
+from lexmill.base.errors import RetryableError, UserError
+from lexmill.base.storage import flush_folder, sha256_file
 from lexmill.corpora.fetching.connection import Client, explain, passing, redact, refused, status_text
-from lexmill.errors import RetryableError, UserError
-from lexmill.storage import flush_folder, sha256_file
 
 _CONDITIONS = {"etag": "If-None-Match", "last-modified": "If-Modified-Since"}
 

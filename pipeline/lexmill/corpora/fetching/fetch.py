@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from lexmill.base.errors import RetryableError, UserError
+from lexmill.base.storage import new_folder, read_json, write_json
 from lexmill.corpora.fetching.pins import check_files
 from lexmill.corpora.fetching.source_folder import MANIFEST, SourceFolder
-from lexmill.errors import RetryableError, UserError
 from lexmill.params import FileSource, HubSource, PackageSource, Source, UrlSource
-from lexmill.storage import new_folder, read_json, write_json
 
 
 def fetch(

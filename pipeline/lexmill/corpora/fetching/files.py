@@ -9,13 +9,13 @@ from collections import Counter
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from lexmill import progress
+from lexmill.base import progress
+from lexmill.base.errors import UserError
+from lexmill.base.storage import sha256_file
 from lexmill.corpora.fetching.downloads import check_hash_text, mismatch
 from lexmill.corpora.fetching.pins import files_pin
 from lexmill.corpora.fetching.source_folder import SourceFolder
-from lexmill.errors import UserError
 from lexmill.params import FileSource
-from lexmill.storage import sha256_file
 
 
 def fetch_files(source: FileSource, workspace: Path, target: SourceFolder) -> None:

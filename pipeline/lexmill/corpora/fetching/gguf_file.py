@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lexmill.base.errors import UserError
+from lexmill.base.storage import canonical_json
 from lexmill.corpora.fetching.source_folder import SourceFolder
-from lexmill.errors import UserError
-from lexmill.storage import canonical_json
 
 Array = npt.NDArray[Any]
 

@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from lexmill import progress
+from lexmill.base import progress
+from lexmill.base.errors import RetryableError, UserError
 from lexmill.corpora.fetching.connection import heard, passing
 from lexmill.corpora.fetching.source_folder import SourceFolder
-from lexmill.errors import RetryableError, UserError
 from lexmill.params import HubSource
 
 if TYPE_CHECKING:

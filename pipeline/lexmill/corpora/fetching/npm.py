@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
+from lexmill.base.errors import UserError
 from lexmill.corpora.fetching.connection import Client, json_document, pip_settings, redact
 from lexmill.corpora.fetching.downloads import DownloadCache, Wanted, download
-from lexmill.errors import UserError
 from lexmill.params import PackageSource
 
 T = TypeVar("T")

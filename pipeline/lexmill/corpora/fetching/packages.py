@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import InvalidVersion, Version
 
+from lexmill.base.errors import RetryableError, UserError
+from lexmill.base.storage import sha256_file
 from lexmill.corpora.fetching.archives import extract
 from lexmill.corpora.fetching.connection import Client, heard, pip_settings
 from lexmill.corpora.fetching.downloads import DownloadCache, Wanted, check_hash_text, download, mismatch
 from lexmill.corpora.fetching.source_folder import SourceFolder
-from lexmill.errors import RetryableError, UserError
 from lexmill.params import PackageSource
-from lexmill.storage import sha256_file
 
 if TYPE_CHECKING:
     from unearth import Link, PackageFinder

@@ -24,9 +24,9 @@ from typing import Any
 
 import yaml
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
+from lexmill.base.storage import fingerprint, write_text
 from lexmill.params import FileSource, HubSource, PackageSource, Params, RegisteredSource, Source, UrlSource, read_yaml
-from lexmill.storage import fingerprint, write_text
 
 FILE = "sources.lock.yaml"
 GROUPS = ("corpora", "checkpoints")

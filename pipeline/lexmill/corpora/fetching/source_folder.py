@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Protocol
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 
 MANIFEST = "manifest.json"
 ROOM = 1 << 30  # bytes that any archive may unpack to

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from lexmill.errors import UserError, UserErrors
+from lexmill.base.errors import UserError, UserErrors
 
 MOST_SHOWN = 20
 MOST_ALIKE = 3

@@ -18,6 +18,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from lexmill.base.strict import build
+from lexmill.compute.workers.executor import Advance, Plain
+from lexmill.compute.workers.files import await_file, cut_off, own_name
 from lexmill.corpora.preparing import filters, readers
 from lexmill.corpora.preparing.deduplicate import Signatures
 from lexmill.corpora.preparing.faults import Faults
@@ -29,9 +32,6 @@ from lexmill.corpora.preparing.splits import split_of
 from lexmill.corpora.preparing.text_files import Place
 from lexmill.corpora.preparing.writing import ROW, Row, json_line, to_json
 from lexmill.params import Corpus, Splits
-from lexmill.strict import build
-from lexmill.workers.executor import Advance, Plain
-from lexmill.workers.files import await_file, cut_off, own_name
 
 _BUFFER = 1 << 18
 _ROWS_AT_ONCE = 1024
@@ -83,7 +83,7 @@ def _size(path: Path) -> int:
 
 
 def prepare_piece(item: Plain, advance: Advance) -> Plain:
-    """The work on one piece (`lexmill.workers`): what was read and removed, the faults, and the files it left.
+    """The work on one piece (`lexmill.compute.workers`): what was read and removed, the faults, and the files it left.
 
     Raises:
         RetryableError: a file has fewer bytes here than the stage has seen.

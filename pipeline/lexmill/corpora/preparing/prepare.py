@@ -20,7 +20,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from lexmill import progress, storage
+from lexmill.base import progress, storage
+from lexmill.base.errors import UserError
+from lexmill.compute.workers.executor import Executor, Here, Plain
 from lexmill.corpora.prepared import PreparedCorpus, texts_of
 from lexmill.corpora.preparing import filters, pieces, readers, spans
 from lexmill.corpora.preparing.deduplicate import ExactDuplicates, NearDuplicates
@@ -32,9 +34,7 @@ from lexmill.corpora.preparing.removals import Removals
 from lexmill.corpora.preparing.source_files import SourceFiles, Span, Unit
 from lexmill.corpora.preparing.splits import SPLITS, check_filled, check_pinned
 from lexmill.corpora.preparing.writing import ROW, Row, SplitWriter
-from lexmill.errors import UserError
 from lexmill.params import Corpus
-from lexmill.workers.executor import Executor, Here, Plain
 
 EXACT, NEAR, LEAKED = "exact_duplicates", "near_duplicates", "also_in_valid_or_test"
 MOST_LABELS = 10_000

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from lexmill.base.errors import UserError
+from lexmill.base.storage import read_json
 from lexmill.corpora.preparing.text_files import COMPRESSED_SUFFIXES, NO_STOP, START, Place
-from lexmill.errors import UserError
-from lexmill.storage import read_json
 
 
 def natural_key(text: str) -> tuple[tuple[int, str] | tuple[int, int, str], ...]:

@@ -20,6 +20,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from lexmill.base.errors import UserError
+from lexmill.base.strict import build
+from lexmill.compute.workers.executor import Executor, Plain
+from lexmill.compute.workers.files import cut_off
 from lexmill.corpora.preparing import readers
 from lexmill.corpora.preparing.source_files import SourceFiles, Span, Unit
 from lexmill.corpora.preparing.text_files import (
@@ -33,11 +37,7 @@ from lexmill.corpora.preparing.text_files import (
     no_advance,
     open_bytes,
 )
-from lexmill.errors import UserError
 from lexmill.params import Corpus, TranslationTreeReader
-from lexmill.strict import build
-from lexmill.workers.executor import Executor, Plain
-from lexmill.workers.files import cut_off
 
 _BLOCK = 1 << 20
 _LATER = 2  # any line but the first, which alone can have a byte order mark
@@ -96,7 +96,7 @@ def _ranges(path: Path, size: int) -> list[tuple[int, int]]:
 
 
 def look(item: Plain, advance: Advance) -> Plain:
-    """The work on one range (`lexmill.workers`).
+    """The work on one range (`lexmill.compute.workers`).
 
     Returns:
         `lines`, how many begin in it; `offset`, where the first does; `after`, whether a record goes on behind the last

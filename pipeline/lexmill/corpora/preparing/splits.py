@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from lexmill.errors import UserError, UserErrors
+from lexmill.base.errors import UserError, UserErrors
+from lexmill.base.strict import nearest
 from lexmill.params import Splits
-from lexmill.strict import nearest
 
 SPLITS = ("train", "valid", "test")
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 
 MAX_LINE_BYTES = 16 << 20
 MAX_DOCUMENT_BYTES = 64 << 20

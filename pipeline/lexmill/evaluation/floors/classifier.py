@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.evaluation.classification import classifier_row, row_loss
 from lexmill.evaluation.rows import Row
 

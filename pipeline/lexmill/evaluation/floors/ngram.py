@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]

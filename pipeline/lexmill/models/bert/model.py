@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 
 # What of a Hugging Face config makes the encoder what it is; the rest says where it came from.
 SHAPE = (

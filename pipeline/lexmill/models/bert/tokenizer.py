@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lexmill.errors import UserError
-from lexmill.storage import sha256_bytes
+from lexmill.base.errors import UserError
+from lexmill.base.storage import sha256_bytes
 
 if TYPE_CHECKING:
     import tokenizers

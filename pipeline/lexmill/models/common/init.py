@@ -18,12 +18,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from lexmill.errors import UserErrors
+from lexmill.base.errors import UserErrors
+from lexmill.base.strict import build, spec
 from lexmill.models.common.feed_forward import FeedForward
 from lexmill.models.common.gated_feed_forward import GatedFeedForward
 from lexmill.models.common.norms import RMSNorm
 from lexmill.params import read_yaml
-from lexmill.strict import build, spec
 
 _PARTS = {"query_key_value": 3, "key_value": 2}
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 
 
 def weights(module: nn.Module) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.models.common.attention import fuse_projections, split_projection
 
 MODEL_TYPE = "gpt2"

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 
 MODEL_TYPE = "llama"
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor, nn
 
-from lexmill.errors import UserError
+from lexmill.base.errors import UserError
 from lexmill.models.common.cross_entropy import fused_cross_entropy
 from lexmill.models.common.dropout import Dropout
 from lexmill.models.common.init import Xavier, initialize

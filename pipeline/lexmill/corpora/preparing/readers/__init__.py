@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.faults import Faults
 from lexmill.corpora.preparing.readers import parallel, tables, text, translation_tree
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit, names
 from lexmill.corpora.preparing.text_files import Advance, checked_encoding, no_advance
-from lexmill.errors import UserError
 from lexmill.params import Corpus, ParallelTextReader, Reader, TextReader, TranslationTreeReader
 
 

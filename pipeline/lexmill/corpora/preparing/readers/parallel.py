@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.faults import Faults
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import SourceFiles, Span, Unit, names
 from lexmill.corpora.preparing.text_files import Advance, checked_encoding, lines
-from lexmill.errors import UserError
 from lexmill.params import ParallelTextReader
 
 

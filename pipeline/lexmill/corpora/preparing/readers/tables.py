@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from lexmill.base.errors import UserError
+from lexmill.base.strict import nearest
 from lexmill.corpora.preparing.faults import Faults
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import WHOLE, Span
@@ -25,9 +27,7 @@ from lexmill.corpora.preparing.text_files import (
     lines,
     no_advance,
 )
-from lexmill.errors import UserError
 from lexmill.params import RecordsReader
-from lexmill.strict import nearest
 
 _ROLES = {"text": ("text",), "labelled": ("text", "label"), "parallel": ("source", "target")}
 _PARQUET_BATCH = 1024

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.faults import Faults
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import Span
 from lexmill.corpora.preparing.text_files import MAX_DOCUMENT_BYTES, Advance, checked_encoding, lines, whole_text
-from lexmill.errors import UserError
 from lexmill.params import TextReader
 
 

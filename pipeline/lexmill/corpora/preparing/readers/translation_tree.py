@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.faults import Faults
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import SourceFiles, Unit, uncompressed
 from lexmill.corpora.preparing.text_files import Advance, half_character, whole_text
-from lexmill.errors import UserError
 from lexmill.params import TranslationTreeReader
 
 KeyPath = tuple[str, ...]

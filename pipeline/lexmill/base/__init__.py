@@ -1,0 +1,1 @@
+"""What every room stands on: errors, storage, paths, progress, the workspace, strict reading."""

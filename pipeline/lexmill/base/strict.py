@@ -1,0 +1,236 @@
+"""Plain data (YAML) into frozen dataclasses, strictly: every fault is reported, all at once.
+
+A field is declared with `spec(...)`, which gives its one-line meaning, its unit and its bounds. An unknown key,
+a missing key, a wrong type or a value out of bounds is a fault with the key's full path, and for a misspelt key
+the nearest known one. `1e-5`, which YAML reads as text, is accepted as a number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import difflib
+import math
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from lexmill.base.errors import UserError
+
+T = TypeVar("T")
+_INVALID: Any = object()
+
+
+def spec(
+    meaning: str,
+    default: Any = MISSING,
+    *,
+    unit: str = "",
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    factory: Any = MISSING,
+) -> Any:
+    """A dataclass field with its documentation and bounds.
+
+    Args:
+        meaning: one line, shown by `lexmill params`.
+        default: the default value; without one the key is required.
+        unit: the unit of the value.
+        low, high: inclusive bounds.
+        above, below: exclusive bounds.
+        factory: a default factory, for mappings.
+    """
+    metadata = {"meaning": meaning, "unit": unit, "low": low, "high": high, "above": above, "below": below}
+    if factory is not MISSING:
+        return dataclasses.field(default_factory=factory, metadata=metadata)
+    if default is not MISSING:
+        return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(metadata=metadata)
+
+
+def nearest(name: str, known: typing.Iterable[str]) -> str:
+    """`, did you mean 'x'?` for the nearest of the known names, else a list of them."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    if close:
+        return f", did you mean '{close[0]}'?"
+    return f"; known: {', '.join(known)}" if known else "; none is defined"
+
+
+def pick(entries: Mapping[str, T], name: str, group: str) -> T:
+    """The entry of that name; a `UserError` with the nearest known one where params.yaml has none."""
+    if name not in entries:
+        raise UserError(f"{group}.{name} is not in params.yaml{nearest(name, entries)}")
+    return entries[name]
+
+
+def build(cls: type[T], data: Any, faults: list[str], path: str = "") -> T | None:
+    """Build `cls` from plain data; what is wrong is appended to `faults`.
+
+    Returns:
+        The instance, or None when it could not be built.
+    """
+    value = _convert(cls, data, path, faults)
+    return None if value is _INVALID else value
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _show(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, datetime.date):  # YAML makes one of 2026-01-31
+        return f"the date {value}; put it in quotes to make it text"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _type_name(kind: Any) -> str:
+    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+    return names.get(kind, getattr(kind, "__name__", str(kind)))
+
+
+def _convert(kind: Any, data: Any, path: str, faults: list[str]) -> Any:
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return _convert_union(get_args(kind), data, path, faults)
+    if origin is Literal:
+        choices = get_args(kind)
+        if data in choices and type(data) in {type(choice) for choice in choices}:
+            return data
+        hint = nearest(data, [str(c) for c in choices]) if isinstance(data, str) else ""
+        known = ", ".join(str(choice) for choice in choices)
+        faults.append(f"{path}: {_show(data)} is none of: {known}" + (hint if hint.startswith(", did") else ""))
+        return _INVALID
+    if origin is tuple:
+        return _convert_tuple(get_args(kind)[0], data, path, faults)
+    if origin in (dict, Mapping) or (isinstance(origin, type) and issubclass(origin, Mapping)):
+        return _convert_mapping(get_args(kind)[1], data, path, faults)
+    if hasattr(kind, "parse"):
+        return _convert_parsed(kind, data, path, faults)
+    if dataclasses.is_dataclass(kind):
+        return _convert_dataclass(kind, data, path, faults)
+    return _convert_scalar(kind, data, path, faults)
+
+
+def _convert_union(options: tuple[Any, ...], data: Any, path: str, faults: list[str]) -> Any:
+    if data is None and type(None) in options:
+        return None
+    options = tuple(option for option in options if option is not type(None))
+    if len(options) == 1:
+        return _convert(options[0], data, path, faults)
+    # A union of dataclasses is told apart by the first field, a Literal (`kind`, `format`).
+    tag = dataclasses.fields(options[0])[0].name
+    if not isinstance(data, Mapping):
+        faults.append(f"{path}: expected a mapping with '{tag}', got {_show(data)}")
+        return _INVALID
+    by_tag = {choice: option for option in options for choice in get_args(_hints(option)[tag])}
+    if tag not in data:
+        faults.append(f"{path}: '{tag}' is missing; one of: {', '.join(sorted(by_tag))}")
+        return _INVALID
+    if data[tag] not in by_tag:
+        faults.append(f"{path}.{tag}: {_show(data[tag])} is unknown{nearest(str(data[tag]), by_tag)}")
+        return _INVALID
+    return _convert_dataclass(by_tag[data[tag]], data, path, faults)
+
+
+def _convert_tuple(item: Any, data: Any, path: str, faults: list[str]) -> Any:
+    if not isinstance(data, list | tuple):
+        faults.append(f"{path}: expected a list, got {_show(data)}")
+        return _INVALID
+    values = [_convert(item, value, f"{path}[{i}]", faults) for i, value in enumerate(data)]
+    return _INVALID if any(value is _INVALID for value in values) else tuple(values)
+
+
+def _convert_mapping(item: Any, data: Any, path: str, faults: list[str]) -> Any:
+    if not isinstance(data, Mapping):
+        hint = "; write {} for none" if data is None else ""
+        faults.append(f"{path}: expected a mapping, got {_show(data)}{hint}")
+        return _INVALID
+    for key in data:
+        if not isinstance(key, str):
+            faults.append(f"{path}: the name {_show(key)} must be text; put it in quotes")
+    values = {str(k): _convert(item, value, f"{path}.{k}", faults) for k, value in data.items()}
+    return _INVALID if any(value is _INVALID for value in values.values()) else values
+
+
+def _convert_dataclass(cls: Any, data: Any, path: str, faults: list[str]) -> Any:
+    if not isinstance(data, Mapping):
+        empty = data is None and not path
+        faults.append("the file is empty" if empty else f"{path or 'the file'}: expected a mapping, got {_show(data)}")
+        return _INVALID
+    before = len(faults)
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    prefix = f"{path}." if path else ""
+    for key in data:
+        if key not in fields:
+            faults.append(f"{prefix}{key}: unknown key{nearest(str(key), fields)}")
+    values: dict[str, Any] = {}
+    for name, field in fields.items():
+        if name in data:
+            value = _convert(_hints(cls)[name], data[name], prefix + name, faults)
+            if value is not _INVALID:
+                _check_bounds(field, value, prefix + name, faults)
+                values[name] = value
+        elif field.default is MISSING and field.default_factory is MISSING:
+            faults.append(f"{prefix}{name}: missing: {field.metadata.get('meaning', 'required')}")
+    if len(faults) > before:
+        return _INVALID
+    instance = cls(**values)
+    check = getattr(instance, "faults", None)
+    if check is not None:
+        faults.extend(f"{prefix}{fault}" if path else fault for fault in check())
+        if len(faults) > before:
+            return _INVALID
+    return instance
+
+
+def _check_bounds(field: dataclasses.Field[Any], value: Any, path: str, faults: list[str]) -> None:
+    bounds = field.metadata
+    for number in value if isinstance(value, tuple) else (value,):
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            continue
+        if bounds.get("low") is not None and number < bounds["low"]:
+            faults.append(f"{path}: {number} is too small; at least {bounds['low']}")
+        if bounds.get("high") is not None and number > bounds["high"]:
+            faults.append(f"{path}: {number} is too large; at most {bounds['high']}")
+        if bounds.get("above") is not None and number <= bounds["above"]:
+            faults.append(f"{path}: {number} is too small; it must be above {bounds['above']}")
+        if bounds.get("below") is not None and number >= bounds["below"]:
+            faults.append(f"{path}: {number} is too large; it must be below {bounds['below']}")
+
+
+def _convert_parsed(kind: Any, data: Any, path: str, faults: list[str]) -> Any:
+    """A type that reads its own notation: `parse(value)`, which raises ValueError."""
+    try:
+        return kind.parse(data)
+    except ValueError as error:
+        faults.append(f"{path}: {error}")
+        return _INVALID
+
+
+def _convert_scalar(kind: Any, data: Any, path: str, faults: list[str]) -> Any:
+    value: Any = data
+    if kind is float and isinstance(data, str):
+        try:
+            value = float(data)  # YAML 1.1 reads 1e-5 as text
+        except ValueError:
+            value = data
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if kind is float and isinstance(value, float) and not math.isfinite(value):
+        faults.append(f"{path}: expected a finite number, got {_show(data)}")
+        return _INVALID
+    right = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+    if not right:
+        faults.append(f"{path}: expected {_type_name(kind)}, got {_show(data)}")
+        return _INVALID
+    return value

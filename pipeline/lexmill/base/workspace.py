@@ -1,0 +1,248 @@
+"""The workspace's own small files: who runs in it, how each stage ended, what each stage said.
+
+    .lexmill/run.lock          one run at a time (flock); holds who and since when
+    .lexmill/locks/<stage>     one process a stage at a time
+    .lexmill/status/<stage>.json   how the stage ended: its exit code and its message
+    .lexmill/logs/<stage>.log  what it printed
+    .lexmill/worktree.json     in a worktree that a run was started in: its name and the workspace it came from
+
+A run (`lexmill run`, the flow) holds run.lock alone and gives its token to the stages it starts; a stage that plain
+`dvc repro` starts holds it together with other such stages. flock's locks end with their processes, however those end.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from lexmill.base import storage
+from lexmill.base.errors import RetryableError, UserError
+
+HOME = Path(".lexmill")
+TOKEN_VARIABLE = "LEXMILL_RUN"
+_POLL_SECONDS = 0.1
+
+
+def mark_worktree(folder: Path, name: str, main: Path) -> None:
+    """Note that a workspace is a worktree of another one."""
+    storage.write_json(folder / HOME / "worktree.json", {"name": name, "main": str(main)})
+
+
+def main_root(root: Path = Path()) -> Path | None:
+    """The workspace that this worktree was made from; None for a workspace that is no worktree of ours."""
+    try:
+        return Path(storage.read_json(root / HOME / "worktree.json")["main"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def run_own_code() -> None:
+    """Start this command once more where it runs another workspace's code than the present folder's.
+
+    A worktree or a second clone may share one Python, in which the first one's code is installed: DVC would hash the
+    files here, and run those there.
+    """
+    own, running = Path("pipeline", "lexmill"), Path(__file__).parent.parent
+    if not (own / "base" / "workspace.py").is_file() or own.resolve() == running.resolve():
+        return
+    place = str(own.parent.resolve())
+    before = os.environ.get("PYTHONPATH", "")
+    if before.split(os.pathsep)[0] == place:
+        raise UserError(f"Python runs the code of {running}, though PYTHONPATH begins with this", place)
+    path = os.pathsep.join(filter(None, [place, before]))
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {"PYTHONPATH": path})
+
+
+@contextmanager
+def publishing(root: Path = Path(), wait_seconds: float = 600.0) -> Iterator[None]:
+    """Hold the registry for one publication of a workspace and its worktrees at a time.
+
+    Raises:
+        RetryableError: another one goes on for longer than `wait_seconds`.
+    """
+    with _open((main_root(root) or root) / HOME / "locks" / "publish") as stream:
+        if not _take(stream, fcntl.LOCK_EX, wait_seconds):
+            raise RetryableError(f"the registry is in use by {_describe(_read_holder(stream))}; try again")
+        _write_holder(stream, "publish", "")
+        yield
+
+
+def file_name(stage: str) -> str:
+    """A stage's address (`pretrain@gpt`, `sub/dvc.yaml:x`) as a file name."""
+    return "".join(c if c.isalnum() or c in "@._-" else "+" for c in stage)
+
+
+def status_path(stage: str, root: Path = Path()) -> Path:
+    return root / HOME / "status" / f"{file_name(stage)}.json"
+
+
+def log_path(stage: str, root: Path = Path()) -> Path:
+    return root / HOME / "logs" / f"{file_name(stage)}.log"
+
+
+def write_status(stage: str, code: int, message: str, root: Path = Path()) -> None:
+    storage.write_json(status_path(stage, root), {"stage": stage, "code": code, "message": message})
+
+
+def read_status(stage: str, root: Path = Path()) -> tuple[int, str] | None:
+    """The exit code and message the stage left, or None when it left none."""
+    try:
+        status = storage.read_json(status_path(stage, root))
+        return int(status["code"]), str(status["message"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def clear_status(stage: str, root: Path = Path()) -> None:
+    status_path(stage, root).unlink(missing_ok=True)
+
+
+def _read_holder(stream: IO[str]) -> dict[str, Any]:
+    stream.seek(0)
+    try:
+        holder = json.loads(stream.read() or "{}")
+    except ValueError:
+        return {}  # caught between truncation and writing
+    return holder if isinstance(holder, dict) else {}
+
+
+def _write_holder(stream: IO[str], what: str, token: str) -> None:
+    holder = {
+        "what": what,
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "token": token,
+    }
+    stream.seek(0)
+    stream.truncate()
+    stream.write(json.dumps(holder))
+    stream.flush()
+
+
+def _describe(holder: dict[str, Any]) -> str:
+    if "pid" not in holder:
+        return "another process"
+    return f"{holder['what']} (process {holder['pid']} on {holder['host']}, since {holder['since']})"
+
+
+def _open(path: Path) -> IO[str]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return open(path, "a+", encoding="utf-8")
+
+
+def _take(stream: IO[str], how: int, wait_seconds: float) -> bool:
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            fcntl.flock(stream, how | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_POLL_SECONDS)
+
+
+class RunLock:
+    """A held workspace: `token` for the environment of its stages, `descriptor` for a supervisor, `what` for people.
+
+    The lock lasts until every process that has the descriptor is gone, so a new run starts only when the tree of a
+    killed one has ended.
+    """
+
+    def __init__(self, stream: IO[str], token: str, what: str) -> None:
+        self._stream, self.token, self.what = stream, token, what
+
+    @property
+    def descriptor(self) -> int:
+        return self._stream.fileno()
+
+
+@contextmanager
+def run_lock(what: str | None = None, root: Path = Path(), wait_seconds: float = 3.0) -> Iterator[RunLock]:
+    """Hold the workspace for a run.
+
+    Args:
+        what: who holds it, for people; default the command line.
+        root: the workspace.
+        wait_seconds: how long to wait for a run that is just ending.
+
+    Raises:
+        RetryableError: another run or stage holds it; says which and since when.
+    """
+    with _open(root / HOME / "run.lock") as stream:
+        if not _take(stream, fcntl.LOCK_EX, wait_seconds):
+            raise RetryableError(
+                f"this workspace is in use by {_describe(_read_holder(stream))}; wait for it or end it, then try again"
+            )
+        token = uuid.uuid4().hex
+        what = what or _command_line()
+        _write_holder(stream, what, token)
+        yield RunLock(stream, token, what)
+
+
+def _command_line() -> str:
+    """What was typed, as people know it: `python -m` shows the path of a file instead."""
+    program = Path(sys.argv[0])
+    known = {"lexmill/cli.py": "lexmill", "flows/pipeline.py": "python -m flows.pipeline"}
+    return " ".join([known.get("/".join(program.parts[-2:]), program.name), *sys.argv[1:]])
+
+
+def held_by(root: Path = Path()) -> str | None:
+    """The token of the run that holds the workspace; None when no run holds it."""
+    path = root / HOME / "run.lock"
+    if not path.exists():
+        return None
+    with _open(path) as stream:
+        return None if _take(stream, fcntl.LOCK_SH, 0) else str(_read_holder(stream).get("token", ""))
+
+
+@contextmanager
+def stage_guard(stage: str, root: Path = Path(), wait_seconds: float = 30.0) -> Iterator[None]:
+    """Hold a stage: no second process runs it, and no other run owns the workspace.
+
+    A stage whose run holds the workspace (by the token in the environment) needs only the first.
+
+    Raises:
+        RetryableError: another process runs this stage (after waiting for one that is being ended), or another run
+            holds the workspace.
+    """
+    with _open(root / HOME / "locks" / file_name(stage)) as own, _open(root / HOME / "run.lock") as shared:
+        token = os.environ.get(TOKEN_VARIABLE)
+        ours = token is not None and _read_holder(shared).get("token") == token
+        if not ours:
+            if not _take(shared, fcntl.LOCK_SH, 0):
+                raise RetryableError(
+                    f"stage '{stage}': this workspace is in use by {_describe(_read_holder(shared))};"
+                    " wait for it or end it, then try again"
+                )
+            _write_holder(shared, f"stage {stage}", "")
+        if not _take(own, fcntl.LOCK_EX, wait_seconds):
+            raise RetryableError(
+                f"stage '{stage}' is already run by {_describe(_read_holder(own))}; wait for it or end it"
+            )
+        _write_holder(own, f"stage {stage}", "")
+        yield
+
+
+@contextmanager
+def only_one(name: str, root: Path = Path()) -> Iterator[None]:
+    """Hold a lock of this workspace for something that may run once, beside the stages (`ui`).
+
+    Raises:
+        RetryableError: another process holds it; says which and since when.
+    """
+    with _open(root / HOME / "locks" / name) as stream:
+        if not _take(stream, fcntl.LOCK_EX, 0):
+            raise RetryableError(f"it is already running: {_describe(_read_holder(stream))}")
+        _write_holder(stream, name, "")
+        yield

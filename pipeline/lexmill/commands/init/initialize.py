@@ -1,0 +1,311 @@
+"""`lexmill init lm|classify|translate`: the configuration for a user's own files.
+
+reads    the files, whole, as the prepare stage will (every fault with file and line, before anything is written)
+writes   conf/corpus/<name>.yaml, conf/config.yaml (the old one kept as config.yaml.bak-N), params.yaml
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tempfile
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePath
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+
+from lexmill.base import storage
+from lexmill.base.errors import UserError, UserErrors
+from lexmill.base.progress import bar, say
+from lexmill.base.strict import build
+from lexmill.commands.init.starting_sizes import Counts, Kind, configuration
+from lexmill.config import compose
+from lexmill.params import Corpus, FileSource
+
+COMMANDS = {"text": "lm", "labelled": "classify", "parallel": "translate"}
+MARK = "# Written by `lexmill init"
+LEAST_RECORDS = 20
+_TABLES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+_PLAIN = (".txt", ".text", "")
+
+
+def initialize(
+    kind: Kind,
+    files: Sequence[Path],
+    columns: Mapping[str, str | None],
+    *,
+    group: str | None = None,
+    name: str | None = None,
+    force: bool = False,
+    languages: str | None = None,
+    reading: Mapping[str, Any] = MappingProxyType({}),
+    root: Path = Path(),
+) -> None:
+    """Check the files, then write conf/ and params.yaml for them.
+
+    Args:
+        kind: text, labelled or parallel.
+        files: paths or globs, relative to the present folder.
+        columns: the column of each role, where the files are tables.
+        group: the column whose value keeps records in one split.
+        name: the corpus's name; None: from the first file's name.
+        force: replace what an earlier init wrote.
+        languages: `en`, or `en-de` for pairs; None: from names such as train.en and train.de, else those.
+        reading: keys of the reader that are not the default: encoding, quoting.
+        root: the project's folder.
+
+    Raises:
+        UserErrors: everything that is wrong with the files; nothing was written.
+        UserError: this is not the project's folder, or an earlier init would be replaced.
+    """
+    if not (root / "conf" / "config.yaml").is_file():
+        raise UserError("there is no conf/config.yaml here; run this in the project's folder", root.resolve())
+    name = corpus_name(name or PurePath(files[0]).name.partition(".")[0])
+    _refuse_replacing(name, root, force)
+    paths = [_from_workspace(file, root) for file in files]
+    entry = corpus_entry(kind, paths, columns, group, languages or _languages(kind, paths))
+    entry["reader"] |= reading
+    plain = kind == "text" and entry["reader"]["format"] == "text"
+    if plain and len(_located(_typed(entry), root)) >= LEAST_RECORDS:
+        entry["reader"]["document"] = "file"
+    counts = count(_typed(entry), root)
+    if plain and len(counts.different) < LEAST_RECORDS:
+        entry["reader"]["document"] = "line"  # too few paragraphs to split
+        counts = count(_typed(entry), root)
+    _enough(kind, counts, ", ".join(map(str, files)))
+    config = f"{_header(kind, files, counts)}{_yaml(configuration(kind, name, counts))}"
+    _write(name, entry, config, root)
+    told = ", ".join(f"{label} {n:,}" for label, n in counts.labels.most_common(8))
+    say(f"{name}: {counts.records:,} records, {counts.characters:,} characters" + (f" ({told})" if told else ""))
+    say(f"written: conf/corpus/{name}.yaml, conf/config.yaml, params.yaml")
+    say("next: lexmill check, then lexmill run; sizes and steps are in conf/config.yaml (then: lexmill compose)")
+
+
+def corpus_name(text: str) -> str:
+    """A name of letters without accents, digits and `_` that begins with a letter."""
+    bare = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    name = re.sub(r"[^A-Za-z0-9]+", "_", bare).strip("_").lower()
+    return name if name[:1].isalpha() else f"corpus_{name}".rstrip("_")
+
+
+def _from_workspace(file: Path, root: Path) -> str:
+    """The path as params.yaml holds it: relative to the workspace where it lies inside, else absolute."""
+    path = Path(os.path.abspath(os.path.expanduser(file)))
+    home = Path(os.path.abspath(root))
+    return path.relative_to(home).as_posix() if path.is_relative_to(home) else path.as_posix()
+
+
+def _refuse_replacing(name: str, root: Path, force: bool) -> None:
+    config = root / "conf" / "config.yaml"
+    if force:
+        return
+    if config.read_text(encoding="utf-8").startswith(MARK):
+        raise UserError("an earlier `lexmill init` wrote this; --force replaces it and keeps a copy", config)
+    corpus = root / "conf" / "corpus" / f"{name}.yaml"
+    if corpus.exists():
+        raise UserError("this corpus exists; choose another --name, or --force to replace it", corpus)
+
+
+def corpus_entry(
+    kind: Kind, paths: Sequence[str], columns: Mapping[str, str | None], group: str | None, languages: str
+) -> dict[str, Any]:
+    """The entry of conf/corpus/: source, reader, filters that fit the kind.
+
+    Raises:
+        UserError: files of several formats, a format that cannot give this kind, or options that do not fit.
+    """
+    reader = _reader(kind, paths, columns, group)
+    tongues = [tongue for tongue in re.split(r"[-,:]", languages) if tongue]
+    if kind == "parallel" and len(tongues) != 2:
+        raise UserError(f"--languages '{languages}': two are needed, as en-de")
+    entry: dict[str, Any] = {
+        "kind": kind,
+        "unit": "group" if group else "record",
+        "languages": tongues,
+        "licence": "",
+        "source": {"kind": "file", "paths": list(paths), "sha256": []},
+        "reader": reader,
+        "normalization": "NFC",
+        "splits": {"valid": 0.05, "test": 0.1 if kind == "labelled" else 0.05, "salt": "lexmill"},
+    }
+    if kind == "parallel":
+        entry["filters"] = {"min_words": 1, "max_words": 150, "min_length_ratio": 0.2, "max_length_ratio": 5.0}
+    return entry
+
+
+def _suffix(path: str) -> str:
+    plain = path.removesuffix(".gz").removesuffix(".zst")
+    return PurePath(plain).suffix.lower()
+
+
+def _languages(kind: Kind, paths: Sequence[str]) -> str:
+    """The languages that two file names end in, else English (to German)."""
+    if kind != "parallel":
+        return "en"
+    endings = [_suffix(path).removeprefix(".") for path in paths]
+    named = len(endings) == 2 and all(len(ending) == 2 and ending.isalpha() for ending in endings)
+    return "-".join(endings) if named else "en-de"
+
+
+def _reader(kind: Kind, paths: Sequence[str], columns: Mapping[str, str | None], group: str | None) -> dict[str, Any]:
+    suffixes = sorted({_suffix(path) for path in paths})
+    if kind == "parallel" and not set(suffixes) & _TABLES.keys():
+        suffixes = [".txt"]  # train.en and train.de are plain text too
+    if len(suffixes) > 1:
+        raise UserError(f"the files have several formats ({', '.join(suffixes)}); give files of one format")
+    suffix = suffixes[0]
+    if suffix in _TABLES:
+        defaults = {"text": "text", "label": "label", "source": "source", "target": "target"}
+        reader: dict[str, Any] = {"format": _TABLES[suffix]}
+        named = {role: column or defaults[role] for role, column in columns.items()}
+        if len(set(named.values())) < len(named):
+            both = " and ".join(f"--{role}" for role in named)
+            raise UserError(f"{both} name the column '{next(iter(named.values()))}'; give two of them")
+        reader |= named
+        return reader | ({"group": group} if group else {})
+    if suffix not in _PLAIN:
+        known = ", ".join([*_TABLES, ".txt"])
+        raise UserError(f"{paths[0]}: the format '{suffix}' is unknown; known: {known}, each also with .gz or .zst")
+    options = [role for role, column in columns.items() if column] + (["group"] if group else [])
+    if kind == "labelled":
+        raise UserError(f"{paths[0]}: plain text has no labels; give a {', '.join(_TABLES)} file")
+    if options:
+        raise UserError(f"--{options[0]}: plain text has no columns; leave it out, or give a table")
+    if kind == "text":
+        return {"format": "text", "document": "paragraph"}
+    if len(paths) != 2:
+        raise UserError(f"plain text pairs come as two files, source and target, not {len(paths)}")
+    names = [PurePath(path).name for path in paths]
+    if names[0] == names[1]:
+        raise UserError(f"both files are called {names[0]}; give them different names")
+    return {"format": "parallel_text", "source": [names[0]], "target": [names[1]]}
+
+
+def _typed(entry: dict[str, Any]) -> Corpus:
+    faults: list[str] = []
+    corpus = build(Corpus, entry, faults)
+    if corpus is None or faults:
+        raise UserErrors(faults)
+    return corpus
+
+
+def _located(corpus: Corpus, root: Path) -> dict[str, Path]:
+    from lexmill.corpora.fetching.files import locate
+
+    assert isinstance(corpus.source, FileSource)
+    return locate(corpus.source, root)
+
+
+def count(corpus: Corpus, root: Path) -> Counts:
+    """Read the files as the prepare stage will.
+
+    Raises:
+        UserErrors: all their faults, with file and line.
+    """
+    from lexmill.corpora.preparing.faults import Faults
+    from lexmill.corpora.preparing.readers import read
+    from lexmill.corpora.preparing.record import text_key
+    from lexmill.corpora.preparing.source_files import SourceFiles
+
+    located = _located(corpus, root)
+    counts = Counts()
+    faults = Faults()
+    with tempfile.TemporaryDirectory() as beside:
+        # What fetch would make, with links in place of copies.
+        folder = Path(beside).resolve()
+        for name, path in located.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).symlink_to(path.resolve())
+        listed = [{"path": name, "bytes": path.stat().st_size} for name, path in located.items()]
+        storage.write_json(folder / "manifest.json", {"files": listed})
+        files = SourceFiles(folder)
+        with bar("read the files", files.bytes) as shown:
+            for record in read(corpus, files, faults, shown.update):
+                counts.records += 1
+                if len(counts.different) < LEAST_RECORDS and all(side.strip() for side in record.sides):
+                    counts.different.add(text_key(*record.sides))
+                counts.characters += sum(map(len, record.sides))
+                counts.bytes += sum(len(side.encode("utf-8", "replace")) for side in record.sides)
+                if record.label is not None:
+                    counts.labels[record.label] += 1
+        try:
+            faults.raise_all()
+        except UserErrors as errors:
+            raise UserErrors([_real_paths(fault, folder, located) for fault in errors.faults]) from None
+    return counts
+
+
+def _real_paths(fault: str, folder: Path, located: Mapping[str, Path]) -> str:
+    for name, path in located.items():
+        fault = fault.replace(str(folder / name), str(path))
+    return fault
+
+
+def _enough(kind: Kind, counts: Counts, files: str) -> None:
+    faults: list[str] = []
+    if counts.records < LEAST_RECORDS:
+        faults.append(f"{counts.records} records; {LEAST_RECORDS} are needed at least, to have some in each split")
+    elif len(counts.different) < LEAST_RECORDS:
+        only = f"of which only {len(counts.different)} are different texts"
+        faults.append(f"{counts.records:,} records, {only}; {LEAST_RECORDS} are needed at least")
+    if kind == "labelled" and len(counts.labels) == 1:
+        faults.append(f"all records have the label {next(iter(counts.labels))!r}; two labels are needed")
+    if kind == "labelled" and len(counts.labels) > max(2, counts.records // 2):
+        found = f"{len(counts.labels):,} different labels in {counts.records:,} records"
+        faults.append(f"{found}; is --label the right column?")
+    if faults:
+        raise UserErrors([f"{files}: {fault}" for fault in faults])
+
+
+def _header(kind: Kind, files: Sequence[Path], counts: Counts) -> str:
+    command = f"{MARK} {COMMANDS[kind]} {shlex.join(map(str, files))}`"
+    return (
+        f"{command.splitlines()[0]} from {counts.records:,} records.\n"
+        "# Change sizes and steps here, then `lexmill compose` and `lexmill run`.\n"
+    )
+
+
+def _yaml(value: Any) -> str:
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=110)
+
+
+def _write(name: str, entry: dict[str, Any], config: str, root: Path) -> None:
+    """Write the three files, copies of the old ones first; when anything fails, all is as it was."""
+    conf = root / "conf"
+    texts = {conf / "corpus" / f"{name}.yaml": f"# Your files.\n{_yaml(entry)}", conf / "config.yaml": config}
+    before = {path: path.read_bytes() if path.exists() else None for path in texts}
+    copies = {
+        path: _backup(path) for path, data in before.items() if data is not None and data != texts[path].encode("utf-8")
+    }
+    try:
+        for path, copy in copies.items():
+            storage.write_bytes(copy, before[path] or b"")
+        for path, text in texts.items():
+            storage.write_text(path, text)
+        compose.write_params((), root)
+    except BaseException:  # also Ctrl-C
+        _restore(before)
+        for copy in copies.values():
+            copy.unlink(missing_ok=True)
+        raise
+    for path, copy in copies.items():
+        say(f"kept: the old {path.name} as {copy.relative_to(root)}")
+
+
+def _restore(before: Mapping[Path, bytes | None]) -> None:
+    for path, data in before.items():
+        if data is None:
+            path.unlink(missing_ok=True)
+        elif path.read_bytes() != data:
+            storage.write_bytes(path, data)
+
+
+def _backup(path: Path) -> Path:
+    number = 1
+    while (beside := path.with_name(f"{path.name}.bak-{number}")).exists():
+        number += 1
+    return beside

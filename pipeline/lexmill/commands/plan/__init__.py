@@ -1,0 +1,134 @@
+"""`lexmill plan`: what each language model of params.yaml will take, before anything runs.
+
+The formulas stand in `lexmill.commands.plan.planning`. Cost: seconds, whatever the model's size.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from lexmill import params
+from lexmill.base.errors import UserError
+from lexmill.base.strict import pick
+from lexmill.commands.plan import planning
+from lexmill.commands.plan.planning import Machine, Plan
+from lexmill.compute.execution import load_execution
+from lexmill.params import Params
+
+
+def plan(
+    models: Sequence[str],
+    *,
+    devices: int | None,
+    device_name: str | None,
+    tflops: float | None,
+    utilisation: float,
+    micro_batch: int | None,
+    vocab_size: int,
+    as_json: bool,
+) -> None:
+    """Print the plan of each model, or of all.
+
+    Args:
+        models: names in `language_models`; none: all of them.
+        devices: how many; None: as conf/execution/ says.
+        device_name: looked up for its peak.
+        tflops: the peak of a device, in place of a name.
+        utilisation: the share of the peak that the training reaches.
+        micro_batch: most tokens that a device computes at once; None: as conf/execution/ says.
+        vocab_size: in place of the tokenizer's; 0: the tokenizer's.
+        as_json: for programs, in bytes and seconds.
+
+    Raises:
+        UserError: a model or device that is not known, or a vocabulary that is not known yet.
+    """
+    choices = params.load()
+    for name in models:
+        pick(choices.language_models, name, "language_models")
+    names = list(models) or list(choices.language_models)
+    if not names:
+        raise UserError("params.yaml has no language model to plan")
+    execution = load_execution()
+    plans = []
+    for name in names:
+        machine = Machine(
+            devices=devices or execution.world,
+            micro_batch=micro_batch if micro_batch is not None else execution.micro_batch.tokens,
+            peak=_peak(choices, name, device_name, tflops),
+            utilisation=utilisation,
+            on_cpu=execution.accelerator == "cpu" and device_name is None,
+        )
+        plans.append(planning.plan(choices, name, machine, vocab_size))
+    if as_json:
+        sys.stdout.write(json.dumps([one.to_dict() for one in plans], indent=2, sort_keys=True) + "\n")
+        return
+    for one in plans:
+        _show(one, utilisation)
+
+
+def _peak(choices: Params, name: str, device_name: str | None, tflops: float | None) -> float | None:
+    if tflops is not None or device_name is None:
+        return None if tflops is None else tflops * 1e12
+    from lexmill.training.speed import peak_flops
+
+    precision = choices.language_models[name].precision
+    found = peak_flops(device_name, precision)
+    if found is None:
+        raise UserError(f"the peak of '{device_name}' in {precision} is not known here; give it with --tflops")
+    return found
+
+
+def _show(one: Plan, utilisation: float) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    sizes = one.sizes
+    print(f"{one.name} ({one.family}): {sizes.parameters:,} parameters over a vocabulary of {one.vocab_size:,}")
+    print(f"  {_scaled(sizes.flops_per_token)} FLOPs a token of training")
+    if one.tokens is None or one.flops is None:
+        print("  its length is in epochs, and how many tokens these are is known once its corpus is encoded")
+    else:
+        print(f"  {_scaled(one.tokens)} tokens, {_scaled(one.flops)} FLOPs in all")
+    if one.tokens_per_second is None:
+        print("  time: unknown; give --device-name or --tflops")
+    else:
+        time = "" if one.seconds is None else f"{duration(one.seconds)} at "
+        rate = f"{one.tokens_per_second:,.0f} tokens/s, {utilisation:.0%} of the peak"
+        print(f"  time: {time}{rate}; a third more with activation checkpointing")
+    columns = ("strategy", "micro-batch", "weights", "gradients", "optimizer", "exchange", "activations", "total")
+    table = Table(title="GiB of one device", title_justify="left")
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
+    for row in one.memory:
+        label = row.strategy.replace("_", " ") + (f" x{row.devices}" if row.devices > 1 else "")
+        label += ", checkpointing" if row.checkpointing else ""
+        state = (row.weights + row.running_mean, row.gradients, row.optimizer, row.exchange, row.activations, row.total)
+        table.add_row(label, f"{one.micro_batch[row.strategy]:,}", *map(_gib, state))
+    Console(width=None if sys.stdout.isatty() else 120, highlight=False).print(table)
+    for strategy, why in one.cannot.items():
+        print(f"  {strategy.replace('_', ' ')}: not possible: {why}")
+
+
+def _gib(count: int | None) -> str:
+    if count is None:
+        return "?"
+    return f"{count / 2**30:,.1f}" if count >= 10 * 2**30 else f"{count / 2**30:.3f}"
+
+
+def _scaled(number: float) -> str:
+    """Three digits in words: `855 million`, `3.15e+23`."""
+    for power, word in ((12, "trillion"), (9, "billion"), (6, "million")):
+        if 10**power <= number < 1000 * 10**power:
+            return f"{number / 10**power:.3g} {word}"
+    return f"{number:.3g}" if number >= 1e15 else f"{number:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `12 min`, `3.4 h`, `40 h`, `3,554 days`."""
+    for least, size, unit in ((2 * 86400, 86400, "days"), (3600, 3600, "h"), (60, 60, "min"), (0, 1, "s")):
+        if seconds >= least:
+            value = seconds / size
+            return f"{value:,.0f} {unit}" if value >= 10 else f"{value:.1f} {unit}"
+    raise ValueError(f"a duration is not negative: {seconds}")

@@ -1,0 +1,384 @@
+"""What a training will take, before anything runs: parameters, FLOPs, memory of a device, time.
+
+The network is built on torch's meta device, which has shapes and no memory, so that 175 billion parameters cost what a
+million do. All bytes are of one device of N; P is the number of parameters, n the tokens of a micro-batch.
+
+    weights        4 P      float32 in both precisions: bf16-mixed rounds copies, not the weights
+    gradients      4 P
+    optimizer      sgd 0, or 4 P with momentum; adagrad 4 P; rmsprop 4 P, or 8 P with momentum; adadelta, adam and adamw
+                   8 P; muon 4 a number of the blocks' matrices and 8 a number elsewhere. All but sgd and muon count
+                   their steps too: 4 bytes a tensor
+    running mean   4 P with keep: ema
+
+    single         all of it
+    ddp            all of it, and 4 P for the buckets in which gradients travel
+    fsdp           1/N of it; and whole for a while, 8 R + 12 B: weights and gradients of what lies outside the blocks,
+                   R parameters, the weights of two blocks of B, and the gradient of one
+    tensor parallel  1/N of what the plan of the network shares out, all of the rest
+
+Activations are what autograd keeps for the way back, a token (D width, A all heads together, H heads, F width of the
+feed-forward layer, V vocabulary; r bytes in a matrix product, 4 or, in bf16-mixed, 2; m bytes in a dropout mask, 4 on a
+CPU, elsewhere 1):
+
+    gpt, a block    8 D + r (2 D + 4 A + 2 F) + 4 H + 16, and 2 m D with dropout
+    llama, a block  8 D + r (2 D + 4 A + 4 F) + 4 H + 8, and 2 m D with dropout
+    lstm, a layer   65 D in float32, 45 D in bf16-mixed, and 2 r D with dropout: as measured of oneDNN on a CPU
+    once a token    8 D + 16: what the last norm reads, the loss's gradient, token and target; m D with dropout
+    once            4 V D: the gradient of the output matrix; in bf16-mixed 2 a number of the blocks' matrices, for the
+                    rounded copies, which autocast keeps whole under fsdp too
+    on the way back 16 D a token in float32, 24 D in bf16-mixed, 28 D of an lstm: gradients inside a block, as measured
+
+Under tensor parallelism the A, H and F terms and the copies fall to 1/N. With activation checkpointing a block keeps
+its input alone, 4 D, and one block at a time has all of the above. Not counted: what the device's runtime takes (0.5
+to 1 GB on a GPU), slices of logits (2 MB on a CPU, up to 0.5 GB on a GPU) and fragmentation. Of a small training on a
+CPU the sum is held to the measured peak within 5 % (tests/commands/test_planning.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lexmill.base import layout
+from lexmill.base.errors import UserError
+from lexmill.base.storage import read_json
+from lexmill.params import LanguageModel, Optimizer, Params
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a network is made of, counted in numbers.
+
+    Attributes:
+        parameters: P, a tied matrix once.
+        tensors: how many tensors these are.
+        outside: R, what lies outside the blocks.
+        block: B, the largest block.
+        matrices, matrix_tensors: of the blocks, in numbers and in tensors.
+        flops_per_token: of training one token at full context.
+    """
+
+    parameters: int
+    tensors: int
+    outside: int
+    block: int
+    matrices: int
+    matrix_tensors: int
+    flops_per_token: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one device under one strategy; `activations` is None for a family without a formula here."""
+
+    strategy: str
+    devices: int
+    checkpointing: bool
+    weights: int
+    gradients: int
+    optimizer: int
+    running_mean: int
+    exchange: int
+    activations: int | None
+
+    @property
+    def total(self) -> int | None:
+        """All of it, None where the activations are unknown."""
+        if self.activations is None:
+            return None
+        state = self.weights + self.gradients + self.optimizer + self.running_mean
+        return state + self.exchange + self.activations
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One model's needs; `tokens` and what follows from it are None where its length is not known yet."""
+
+    name: str
+    family: str
+    vocab_size: int
+    sizes: Sizes
+    micro_batch: dict[str, int]
+    memory: list[Memory]
+    cannot: dict[str, str]
+    tokens: int | None
+    flops: float | None
+    tokens_per_second: float | None
+    seconds: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        rows = [asdict(row) | {"total": row.total} for row in self.memory]
+        return asdict(self) | {"memory": rows}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a plan is made for.
+
+    Attributes:
+        devices: N.
+        micro_batch: most tokens that a device computes at once; 0: its whole share of the batch.
+        peak: FLOP/s of a device; None: unknown.
+        utilisation: the share of it that a training reaches.
+        on_cpu: whether dropout masks are float32.
+    """
+
+    devices: int
+    micro_batch: int
+    peak: float | None
+    utilisation: float
+    on_cpu: bool
+
+
+def plan(params: Params, name: str, machine: Machine, vocab_size: int = 0) -> Plan:
+    """Work out what `language_models.<name>` takes.
+
+    Args:
+        vocab_size: in place of the tokenizer's; 0: the tokenizer's.
+
+    Raises:
+        UserError: the vocabulary is not known yet.
+    """
+    model = params.language_models[name]
+    vocab = vocab_size or vocabulary(params, model)
+    module = on_meta(model, vocab)
+    sizes = measure(module)
+    rows, micro_batches, cannot = [], {}, {}
+    for strategy in ("single", "ddp", "fsdp", "tensor_parallel"):
+        devices = 1 if strategy == "single" else machine.devices
+        if strategy != "single" and devices == 1:
+            continue
+        try:
+            shared = shared_out(module, devices) if strategy == "tensor_parallel" else 0
+        except UserError as fault:
+            cannot[strategy] = str(fault)
+            continue
+        share = -(-model.batch_tokens // (devices if strategy in ("ddp", "fsdp") else 1))
+        tokens = min(machine.micro_batch or share, share)
+        micro_batches[strategy] = tokens
+        for checkpointing in (False, True):
+            at_once = activations(
+                model,
+                sizes,
+                vocab,
+                tokens=tokens,
+                on_cpu=machine.on_cpu,
+                checkpointing=checkpointing,
+                shared_by=shared and devices,
+            )
+            row = _memory(
+                model,
+                sizes,
+                strategy=strategy,
+                devices=devices,
+                shared=shared,
+                checkpointing=checkpointing,
+                at_once=at_once,
+            )
+            rows.append(row)
+    budget = tokens_of(params, model)
+    rate = None if machine.peak is None else machine.peak * machine.utilisation * machine.devices
+    speed = None if rate is None else rate / sizes.flops_per_token
+    return Plan(
+        name=name,
+        family=model.family,
+        vocab_size=vocab,
+        sizes=sizes,
+        micro_batch=micro_batches,
+        memory=rows,
+        cannot=cannot,
+        tokens=budget,
+        flops=None if budget is None else float(budget) * sizes.flops_per_token,
+        tokens_per_second=speed,
+        seconds=None if speed is None or budget is None else budget / speed,
+    )
+
+
+def on_meta(model: LanguageModel, vocab_size: int) -> nn.Module:
+    """The network, without memory."""
+    import torch
+
+    from lexmill.models import build
+
+    with torch.device("meta"):
+        return build({"family": model.family, "shape": asdict(model.shape), "vocab_size": vocab_size})
+
+
+def measure(module: nn.Module) -> Sizes:
+    """Count a network."""
+    count = sum(parameter.numel() for parameter in module.parameters())
+    blocks = [sum(parameter.numel() for parameter in block.parameters()) for block in module.blocks]  # type: ignore[union-attr]
+    inside = [parameter for block in module.blocks for parameter in block.parameters()]  # type: ignore[union-attr]
+    return Sizes(
+        parameters=count,
+        tensors=sum(1 for _ in module.parameters()),
+        outside=count - sum(blocks),
+        block=max(blocks),
+        matrices=sum(parameter.numel() for parameter in inside if parameter.ndim == 2),
+        matrix_tensors=sum(parameter.ndim == 2 for parameter in inside),
+        flops_per_token=module.flops_per_token(),  # type: ignore[operator]
+    )
+
+
+def shared_out(module: nn.Module, devices: int) -> int:
+    """How many parameters tensor parallelism over so many devices shares out.
+
+    Raises:
+        UserError: the network cannot be shared out, or not by that number.
+    """
+    from torch.distributed.tensor.parallel import ColwiseParallel
+
+    from lexmill.training.parallel import check_division
+
+    check_division(module, devices)
+    found = 0
+    for path, style in module.tensor_parallel_plan().items():  # type: ignore[operator]
+        part = module.get_submodule(path)
+        matrix: Any = part.weight
+        bias: Any = getattr(part, "bias", None)
+        found += matrix.numel() + (bias.numel() if isinstance(style, ColwiseParallel) and bias is not None else 0)
+    return found
+
+
+def optimizer_bytes(settings: Optimizer, sizes: Sizes) -> int:
+    """An optimizer's state after its first step."""
+    momentum = getattr(settings, "momentum", 0) > 0
+    if settings.name == "sgd":
+        return 4 * sizes.parameters if momentum else 0
+    if settings.name == "muon":
+        rest = sizes.tensors - sizes.matrix_tensors
+        return 4 * sizes.matrices + 8 * (sizes.parameters - sizes.matrices) + 4 * rest
+    moments = {"adagrad": 1, "rmsprop": 2 if momentum else 1, "adadelta": 2, "adam": 2, "adamw": 2}[settings.name]
+    return 4 * moments * sizes.parameters + 4 * sizes.tensors
+
+
+def activations(
+    model: LanguageModel,
+    sizes: Sizes,
+    vocab_size: int,
+    *,
+    tokens: int,
+    on_cpu: bool,
+    checkpointing: bool,
+    shared_by: int = 0,
+) -> int | None:
+    """Bytes that a micro-batch takes forward and backward; None for a family that has no formula here.
+
+    Args:
+        tokens: n.
+        on_cpu: whether dropout masks are float32.
+        checkpointing: whether blocks are computed again on the way back.
+        shared_by: devices of tensor parallelism; 0: none.
+    """
+    shape: Any = model.shape
+    width, low = shape.d_model, 4 if model.precision == "32-true" else 2
+    mask = (4 if on_cpu else 1) if shape.dropout else 0
+    part = 1 / max(1, shared_by)
+    heads = getattr(shape, "n_head", 0)
+    attention = heads * (getattr(shape, "d_head", 0) or width // max(1, heads))
+    if model.family == "gpt":
+        wide = low * (4 * attention + 8 * width) + 4 * heads
+        block = 8 * width + low * 2 * width + part * wide + 16 + 2 * mask * width
+    elif model.family == "llama":
+        wide = low * (4 * attention + 4 * shape.d_ffn) + 4 * heads
+        block = 8 * width + low * 2 * width + part * wide + 8 + 2 * mask * width
+    elif model.family == "lstm":
+        block = (65 if low == 4 else 45) * width + (2 * low * width if shape.dropout else 0)
+    else:
+        return None
+    kept = shape.n_layer * (4 * width if checkpointing else block) + (block if checkpointing else 0)
+    once = 8 * width + 16 + (0 if model.family == "lstm" else mask * width)
+    copies = 0 if low == 4 else 2 * sizes.matrices * part
+    return round(tokens * (kept + once) + 4 * vocab_size * width + copies) + way_back(model, tokens)
+
+
+def way_back(model: LanguageModel, tokens: int) -> int:
+    """Bytes of the gradients that live for a moment inside a block, beside what autograd keeps."""
+    shape: Any = model.shape
+    wide = 28 if model.family == "lstm" else 16 if model.precision == "32-true" else 24
+    return wide * shape.d_model * tokens
+
+
+def _memory(
+    model: LanguageModel,
+    sizes: Sizes,
+    *,
+    strategy: str,
+    devices: int,
+    shared: int,
+    checkpointing: bool,
+    at_once: int | None,
+) -> Memory:
+    share = 1.0
+    if strategy == "fsdp":
+        share = 1 / devices
+    elif strategy == "tensor_parallel":
+        share = (sizes.parameters - shared + shared / devices) / sizes.parameters
+    exchange = {"ddp": 4 * sizes.parameters, "fsdp": 8 * sizes.outside + 12 * sizes.block}.get(strategy, 0)
+    weights = math.ceil(4 * sizes.parameters * share)
+    return Memory(
+        strategy=strategy,
+        devices=devices,
+        checkpointing=checkpointing,
+        weights=weights,
+        gradients=weights,
+        optimizer=math.ceil(optimizer_bytes(model.optimizer, sizes) * share),
+        running_mean=weights if model.keep == "ema" else 0,
+        exchange=exchange,
+        activations=at_once,
+    )
+
+
+def vocabulary(params: Params, model: LanguageModel) -> int:
+    """The vocabulary of the model's tokenizer: of its shards, where they are there, else of its entry in params.yaml.
+
+    Raises:
+        UserError: it is known only once the tokenizer is made.
+    """
+    found = _manifest(model.corpus, model.tokenizer).get("vocab_size")
+    if found is None and model.tokenizer in params.tokenizers:
+        entry = params.tokenizers[model.tokenizer]
+        found = 261 if entry.kind == "byte" else entry.vocab_size
+    if found is None and model.tokenizer in params.imported_tokenizers:
+        folder = layout.checkpoint(params.imported_tokenizers[model.tokenizer].checkpoint)
+        found = _read(folder / "config.json").get("vocab_size")
+    if not found:
+        raise UserError(
+            f"the vocabulary of tokenizer {model.tokenizer} is known once it is made: run `lexmill run encode` first,"
+            " or give --vocab-size"
+        )
+    return int(found)
+
+
+def tokens_of(params: Params, model: LanguageModel) -> int | None:
+    """The tokens of the whole training; None for epochs of a corpus that is not encoded yet, or of a mixture."""
+    length = model.length
+    if length.unit == "epochs":
+        splits = _manifest(model.train, model.tokenizer).get("splits", {})
+        train = splits.get("train", {}).get("text", {}).get("tokens")
+        if train is None or model.train in params.mixtures:
+            return None
+        windows = max(1, train // model.shape.context)
+        a_step = model.batch_tokens // model.shape.context
+        return length.steps(model.batch_tokens, math.ceil(windows / a_step)) * model.batch_tokens
+    return length.steps(model.batch_tokens, 1) * model.batch_tokens
+
+
+def _manifest(corpus: str, tokenizer: str) -> Mapping[str, Any]:
+    return _read(layout.tokens(corpus, tokenizer) / "manifest.json")
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    """A JSON object, or an empty one where the file is not there or no such thing: then nothing is known from it."""
+    try:
+        found = read_json(path)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,145 @@
+"""A workspace beside the workspace, in which a search trains: its own params.yaml, links to all that it reads.
+
+    .lexmill/searches/<search>/workspace/     params.yaml, dvc.yaml and a small .dvc/ of its own
+        artifacts/<kind>/<name>, conf, pipeline   links to the real ones
+        artifacts/models/<model>, metrics/, reports/   what the training makes
+    .lexmill/searches/<search>/checkpoints/   of the trial that runs; gone when it has ended
+
+The user's params.yaml, models and dvc.lock are never touched. DVC's cache is the same, so what a trial made is there
+when its choices are taken: the next `dvc repro` restores it.
+Cost: some links; DVC's start, about 1.4 s a trial.
+"""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lexmill.base import layout, storage, workspace
+from lexmill.base.errors import UserError
+from lexmill.commands.search.space import Target
+from lexmill.compute.execution import settings_file
+from lexmill.params import read_yaml
+from lexmill.runner.supervised import Listener, Outcome, Stop, run_stage
+from lexmill.tracking.points import Tail, file_of
+
+_LINKED = ("conf", "pipeline")
+_COPIED = ("dvc.yaml", ".dvcignore")
+
+
+class Scratch:
+    """Runs the trainings of one search, one after the other.
+
+    Args:
+        folder: of the search.
+        root: the real workspace.
+        about: the model.
+    """
+
+    def __init__(self, folder: Path, root: Path, about: Target) -> None:
+        self.root, self.place, self._about = root, folder / "workspace", about
+        self.settings = folder / "execution.yaml"
+        self._checkpoints = folder / "checkpoints"
+        self._mark = folder / "workspace-trial"
+        self._made()
+
+    @property
+    def points(self) -> Path:
+        """What the training that runs has seen of itself."""
+        return file_of(self._about.kind.trained_by, self._about.name, self.place)
+
+    def _made(self) -> None:
+        """Make the folder, or bring its links up to date."""
+        self.place.mkdir(parents=True, exist_ok=True)
+        for name in _LINKED:
+            _link(self.place / name, self.root / name)
+        for name in _COPIED:
+            if (self.root / name).is_file():
+                storage.write_text(self.place / name, (self.root / name).read_text(encoding="utf-8"))
+        own = layout.model(self._about.name)
+        for path in sorted((self.root / layout.ARTIFACTS).glob("*/*")):
+            relative = path.relative_to(self.root)
+            if relative != own:
+                _link(self.place / relative, path)
+        storage.write_text(
+            self.place / ".dvc" / "config",
+            f"[core]\n    no_scm = true\n    analytics = false\n[cache]\n    dir = {_cache_of(self.root)}\n",
+        )
+        settings = read_yaml(settings_file(self.root)) or {}
+        # Points go to MLflow when the trial has ended, in its own run.
+        settings |= {"checkpoint_root": str(self._checkpoints), "publish": False}
+        storage.write_text(self.settings, yaml.safe_dump(settings))
+
+    def begin(self, number: int, params: Mapping[str, Any]) -> None:
+        """Make ready for a trial: nothing of the one before is there, unless it is the same, which was interrupted."""
+        if not self._mark.is_file() or self._mark.read_text(encoding="utf-8") != str(number):
+            self.points.unlink(missing_ok=True)
+            shutil.rmtree(self._checkpoints, ignore_errors=True)
+            storage.write_text(self._mark, str(number))
+        storage.write_text(self.place / "params.yaml", yaml.safe_dump(dict(params), sort_keys=False))
+
+    def run(self, stop: Stop, listener: Listener) -> Outcome:
+        """Train, or go on with it."""
+        with workspace.run_lock("lexmill search", self.place) as lock:
+            return run_stage(self._about.stage, self.place, lock, stop, listener)
+
+    def ended(self) -> None:
+        """The trial is over: nobody goes on from its checkpoints."""
+        shutil.rmtree(self._checkpoints, ignore_errors=True)
+        self._mark.unlink(missing_ok=True)
+
+    # ---------------------------------------------------------------- what a training shows
+
+    def looks(self) -> list[float]:
+        """The losses on valid of a training that has ended well, look by look."""
+        with open(self.place / layout.curve(self._about.name), encoding="utf-8", newline="") as stream:
+            return [float(row["valid_loss"]) for row in csv.DictReader(stream) if row["valid_loss"]]
+
+    def value(self) -> float:
+        """The loss on valid of the weights that it kept."""
+        path = self.place / layout.metrics(self._about.kind.trained_by, self._about.name)
+        return float(storage.read_json(path)["valid_loss"])
+
+
+class Looks:
+    """The losses on valid of a training that runs, from its file of points."""
+
+    def __init__(self, points: Path) -> None:
+        self._tail, self._found = Tail(points), dict[int, float]()
+
+    def __call__(self) -> list[float]:
+        """All so far, in order; each once, also where a training that went on wrote it again."""
+        for line in self._tail.lines():
+            if line["kind"] == "row" and "valid_loss" in line:
+                # As the curve's file has it: a trial is judged alike whether it is seen running or afterwards.
+                self._found.setdefault(int(line["step"]), float(f"{line['valid_loss']:.8g}"))
+        return [loss for _, loss in sorted(self._found.items())]
+
+
+def _link(path: Path, to: Path) -> None:
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(to, target_is_directory=True)
+
+
+def _cache_of(root: Path) -> str:
+    """DVC's cache of a workspace, absolute."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dvc", "cache", "dir"],
+        cwd=root,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
+    if done.returncode:
+        raise UserError(f"DVC does not say where its cache is: {done.stderr.strip()}", root)
+    return str((root / done.stdout.strip()).resolve())

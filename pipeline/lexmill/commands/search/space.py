@@ -1,0 +1,284 @@
+"""What is searched: conf/search/*.yaml as checked dataclasses.
+
+    model: gpt                                            # an entry of params.yaml
+    trials: 20
+    seed: 1
+    pruner: median
+    startup: 5
+    space:                                                # keys of that entry
+      optimizer.lr: {kind: log_uniform, low: 0.005, high: 0.1}
+
+Each bound and each choice is put into params.yaml and checked as that is, before anything runs. What changes the data
+that a figure is measured on is refused: figures of different tokenizers or corpora cannot be compared.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from lexmill import params
+from lexmill.base.errors import UserError, UserErrors
+from lexmill.base.strict import build, nearest, spec
+from lexmill.config.compose import flat
+from lexmill.params import Params, read_yaml
+from lexmill.registry.kinds import KINDS, KindOf
+
+FOLDER = Path("conf") / "search"
+# These say which data a model learns from or is measured on, or shape no training.
+_NOT_SEARCHED = ("family", "corpus", "train", "tokenizer", "checkpoint", "init_from", "prompts", "beam")
+_MOST_TOGETHER = 64
+_DIGITS = 4
+
+Value = int | float | str | bool | None
+
+
+class Plain:
+    """A value as YAML has it: a number, text, true, false or nothing."""
+
+    @classmethod
+    def parse(cls, value: Any) -> Value:
+        """The value itself.
+
+        Raises:
+            ValueError: it is a list or a mapping.
+        """
+        if value is None or isinstance(value, int | float | str | bool):
+            return value
+        raise ValueError(f"{value!r} is no single value")
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """A number of a range."""
+
+    kind: Literal["uniform"] = spec("a number of a range")
+    low: float = spec("the least")
+    high: float = spec("the greatest")
+
+    def faults(self) -> list[str]:
+        return _order(self.low, self.high)
+
+    @property
+    def ends(self) -> tuple[Value, ...]:
+        return self.low, self.high
+
+    def draw(self, trial: Any, key: str) -> Value:
+        """The trial's value, as params.yaml gets it."""
+        return _short(trial.suggest_float(key, self.low, self.high), self.low, self.high)
+
+
+@dataclass(frozen=True)
+class LogUniform:
+    """A positive number of a range, each factor as likely as another."""
+
+    kind: Literal["log_uniform"] = spec("a number of a range, uniform in its logarithm")
+    low: float = spec("the least", above=0)
+    high: float = spec("the greatest", above=0)
+
+    def faults(self) -> list[str]:
+        return _order(self.low, self.high)
+
+    @property
+    def ends(self) -> tuple[Value, ...]:
+        return self.low, self.high
+
+    def draw(self, trial: Any, key: str) -> Value:
+        """The trial's value, as params.yaml gets it."""
+        return _short(trial.suggest_float(key, self.low, self.high, log=True), self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Integer:
+    """A whole number of a range."""
+
+    kind: Literal["integer"] = spec("a whole number of a range")
+    low: int = spec("the least")
+    high: int = spec("the greatest")
+    step: int = spec("from one to the next", 1, low=1)
+
+    def faults(self) -> list[str]:
+        uneven = (self.high - self.low) % self.step
+        return _order(self.low, self.high) or ([f"step: {self.step} does not lead from low to high"] if uneven else [])
+
+    @property
+    def ends(self) -> tuple[Value, ...]:
+        return self.low, self.high
+
+    def draw(self, trial: Any, key: str) -> Value:
+        """The trial's value, as params.yaml gets it."""
+        return int(trial.suggest_int(key, self.low, self.high, step=self.step))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of some values, in no order."""
+
+    kind: Literal["choice"] = spec("one of some values")
+    values: tuple[Plain, ...] = spec("the values")
+
+    def faults(self) -> list[str]:
+        if len(self.values) < 2:
+            return ["values: give two or more"]
+        seen = [(type(value), value) for value in self.values]
+        return [f"values: {value!r} is given twice" for value in {v for t, v in seen if seen.count((t, v)) > 1}]
+
+    @property
+    def ends(self) -> tuple[Value, ...]:
+        return self.values  # type: ignore[return-value]  # Plain stands for the values themselves
+
+    def draw(self, trial: Any, key: str) -> Value:
+        """The trial's value, as params.yaml gets it."""
+        found: Value = trial.suggest_categorical(key, list(self.values))
+        return found
+
+
+Dimension = Uniform | LogUniform | Integer | Choice
+
+
+@dataclass(frozen=True)
+class Search:
+    """One conf/search/*.yaml."""
+
+    model: str = spec("the model of params.yaml whose choices are searched")
+    trials: int = spec("trainings in all", low=1)
+    seed: int = spec("of the draws: the same search finds the same again", low=0)
+    pruner: Literal["median", "hyperband", "none"] = spec("what ends hopeless trainings early")
+    startup: int = spec("trials drawn at random first, none of which median ends early", low=1)
+    space: dict[str, Dimension] = spec("keys of the model's entry and what is tried for them")
+
+    def faults(self) -> list[str]:
+        return [] if self.space else ["space: it is empty; give at least one key"]
+
+
+def _order(low: float, high: float) -> list[str]:
+    return [] if low < high else [f"high: {high} must be above low, {low}"]
+
+
+def _short(value: float, low: float, high: float) -> float:
+    """Four digits are what a person copies, and what is trained: within the bounds."""
+    return min(max(float(f"{value:.{_DIGITS}g}"), low), high)
+
+
+def load(name: str, root: Path) -> Search:
+    """The search of that name.
+
+    Raises:
+        UserError, UserErrors: there is none, or it has faults.
+    """
+    path = root / FOLDER / f"{name}.yaml"
+    if not path.is_file():
+        known = [file.stem for file in (root / FOLDER).glob("*.yaml")]
+        raise UserError(f"there is no search '{name}' in {FOLDER}/{nearest(name, known)}")
+    faults: list[str] = []
+    found = build(Search, read_yaml(path), faults)
+    if faults or found is None:
+        raise UserErrors([f"{FOLDER / path.name}: {fault}" for fault in faults])
+    return found
+
+
+@dataclass(frozen=True)
+class Target:
+    """The entry of params.yaml that a search is about: its kind, its name, and the whole file as plain data."""
+
+    kind: KindOf
+    name: str
+    data: Mapping[str, Any]
+
+    @property
+    def stage(self) -> str:
+        """The address of its training."""
+        return f"{self.kind.trained_by}@{self.name}"
+
+    @property
+    def path(self) -> str:
+        return f"{self.kind.group}.{self.name}"
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.data[self.kind.group][self.name]
+        return found
+
+    def with_values(self, values: Mapping[str, Value]) -> dict[str, Any]:
+        """All of params.yaml with these values in the model's entry."""
+        data: dict[str, Any] = copy.deepcopy(dict(self.data))
+        for key, value in values.items():
+            inner = data[self.kind.group][self.name]
+            *parents, last = key.split(".")
+            for parent in parents:
+                inner = inner[parent]
+            inner[last] = value
+        return data
+
+
+def target(search: Search, choices: Params, root: Path) -> Target:
+    """The model of params.yaml that a search names.
+
+    Raises:
+        UserError: there is none.
+    """
+    for kind in KINDS.values():
+        if search.model in kind.models(choices):
+            return Target(kind, search.model, read_yaml(root / "params.yaml"))
+    raise UserError(
+        f"the search's model '{search.model}' is not in params.yaml{nearest(search.model, choices.model_names)}"
+    )
+
+
+def check(search: Search, about: Target, file: str) -> None:
+    """Hold every bound and choice to what params.yaml may have.
+
+    Where their combinations are few, each is tried together with each, so that sizes which do not fit are seen too.
+
+    Raises:
+        UserErrors: with all faults.
+    """
+    faults = [*_names(search, about)]
+    if not faults:
+        ends = {key: dimension.ends for key, dimension in search.space.items()}
+        together = 1
+        for values in ends.values():
+            together *= len(values)
+        if together <= _MOST_TOGETHER:
+            tried = [dict(zip(ends, one, strict=True)) for one in itertools.product(*ends.values())]
+        else:
+            tried = [{key: value} for key, values in ends.items() for value in values]
+        faults = _invalid(about, tried)
+    if faults:
+        raise UserErrors([f"{file}: {fault}" for fault in faults])
+
+
+def _names(search: Search, about: Target) -> list[str]:
+    keys = flat(about.entry)
+    found = []
+    for key in search.space:
+        if key.split(".")[0] in _NOT_SEARCHED:
+            found.append(
+                f"space.{key}: it decides what the figure is measured on, or shapes no training; search over others"
+            )
+        elif key.startswith(f"{about.path}."):
+            found.append(f"space.{key}: keys are those of the entry; write {key.removeprefix(f'{about.path}.')}")
+        elif key not in keys:
+            found.append(f"space.{key}: {about.path} has no such key{nearest(key, keys)}")
+    return found
+
+
+def _invalid(about: Target, tried: list[dict[str, Value]]) -> list[str]:
+    """The faults of params.yaml with these values, each fault once, with the values that first showed it."""
+    found: dict[str, str] = {}
+    for values in tried:
+        try:
+            params.parse(about.with_values(values), "")
+        except UserErrors as errors:
+            for fault in errors.faults:
+                found.setdefault(fault.removeprefix(": "), told(values))
+    return [f"space: with {values}: {fault}" for fault, values in found.items()]
+
+
+def told(values: Mapping[str, Value]) -> str:
+    """`optimizer.lr=0.01, shape.n_layer=4`."""
+    return ", ".join(f"{key}={value}" for key, value in values.items())

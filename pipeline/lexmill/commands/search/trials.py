@@ -1,0 +1,72 @@
+"""What became of each trial, on disk: what is shown and sent to MLflow comes from here, and needs no study.
+
+.lexmill/searches/<search>/search.json        what is searched
+.lexmill/searches/<search>/trials/0007.json   one ended trial
+.lexmill/searches/<search>/trials/0007.jsonl  its points, as its training wrote them
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from lexmill.base import storage
+from lexmill.commands.search.space import Value
+
+TRIALS = "trials"
+State = Literal["complete", "pruned", "failed"]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A trial that is over.
+
+    Attributes:
+        number: from 1, as people count.
+        state: `pruned`: ended early, as hopeless.
+        values: of the searched keys.
+        valid_loss: what it reached; of a pruned one at its last look; None where it failed.
+        looks: at valid, that were judged.
+        message: why it failed.
+        started, seconds: milliseconds since 1970; how long it ran since then.
+    """
+
+    number: int
+    state: State
+    values: dict[str, Value]
+    valid_loss: float | None
+    looks: int
+    message: str
+    started: int
+    seconds: float
+
+
+def write(folder: Path, ended: Ended, points: Path) -> None:
+    """Keep a trial and, where there are any, its points."""
+    path = folder / TRIALS / f"{ended.number:04d}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if points.is_file():
+        shutil.copyfile(points, path.with_suffix(".jsonl"))
+    storage.write_json(path, asdict(ended))
+
+
+def read(folder: Path) -> list[Ended]:
+    """The trials that have ended, by number."""
+    return [Ended(**storage.read_json(path)) for path in sorted((folder / TRIALS).glob("[0-9]*.json"))]
+
+
+def ranked(trials: list[Ended]) -> list[Ended]:
+    """The best first: complete ones by their loss, then pruned ones, then failed ones."""
+    order = {"complete": 0, "pruned": 1, "failed": 2}
+
+    def rank(one: Ended) -> tuple[int, float, int]:
+        return order[one.state], one.valid_loss if one.valid_loss is not None else 0.0, one.number
+
+    return sorted(trials, key=rank)
+
+
+def best(trials: list[Ended]) -> Ended | None:
+    """The complete trial with the least loss; of equal ones the first."""
+    return next((one for one in ranked(trials) if one.state == "complete"), None)

@@ -1,0 +1,56 @@
+"""A cluster asked through its own command (kubectl, sbatch ...), and its errors as ours."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from lexmill.base.errors import RetryableError, UserError
+
+_SECONDS = 60
+
+
+def ask(
+    cluster: str,
+    command: Sequence[str],
+    silence: re.Pattern[str],
+    absent: str,
+    *,
+    given: str = "",
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """What a command prints.
+
+    Args:
+        cluster: its name in messages.
+        silence: what the command says where the cluster does not answer it.
+        absent: what to do where there is no such command, after "there is no sbatch here; ".
+        given: its standard input.
+        environment: its whole environment; None: ours.
+
+    Raises:
+        UserError: the cluster refuses, in its own words, or the command is not installed.
+        RetryableError: the cluster does not answer.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            input=given,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise UserError(f"launcher {cluster.lower()}: there is no {command[0]} here; {absent}") from None
+    except subprocess.TimeoutExpired:
+        raise RetryableError(f"{cluster} does not answer ({command[0]})") from None
+    if done.returncode == 0:
+        return done.stdout
+    told = " ".join((done.stderr.strip() or done.stdout.strip()).split())
+    if silence.search(told):
+        raise RetryableError(f"{cluster} does not answer ({told})")
+    raise UserError(f"{cluster} refuses it: {told}")

@@ -1,0 +1,129 @@
+"""Stages as flow runs of a Prefect work pool: a worker anywhere takes them, where it sees the same workspace.
+
+Prefect is flows' own: a process of `python -m flows.stage` submits the run, follows it, and tells its states.
+Cost: that process, about 150 MB, for as long as the stage runs.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from lexmill.base.errors import EXIT_RETRY, EXIT_USER, LexmillError, RetryableError, UserError
+from lexmill.compute.job import JobFolder
+from lexmill.compute.launcher import Look
+from lexmill.compute.place import Place
+
+_SECONDS = 120
+
+
+class WorkPoolLauncher:
+    """Submits to one pool; a job's name is the flow run's id."""
+
+    name = "prefect"
+
+    def __init__(self, pool: str) -> None:
+        self._pool = pool
+        self._process: subprocess.Popen[str] | None = None
+        self._last = Look("waiting", "scheduled")
+
+    def submit(self, place: Place, command: Sequence[str], folder: JobFolder, environment: dict[str, str]) -> str:
+        """Start the flow run. Of the environment only what is ours goes along: a server keeps it in its database."""
+        ours = {
+            name: value
+            for name, value in environment.items()
+            if name.startswith("LEXMILL_") or name in ("DVC_STAGE", "PYTHONUNBUFFERED")
+        }
+        many = place.processes > 1
+        start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={place.processes}"] if many else []
+        given = {
+            "stage": place.stage,
+            "root": str(Path.cwd()),
+            "command": [*start, *command],
+            "environment": ours,
+        }
+        process = self._process = subprocess.Popen(
+            [sys.executable, "-m", "flows.stage", self._pool],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,  # Ctrl-C is ours to pass on
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(given) + "\n")
+        process.stdin.flush()
+        lines = _spoken(process.stdout)
+        first = next(lines, {})
+        if "id" not in first:
+            raise self._fault(first)
+        threading.Thread(target=self._listen, args=(lines,), daemon=True).start()
+        return str(first["id"])
+
+    def look(self, job: str) -> Look:
+        """What was last told; a run of a submitting side that was killed is asked for."""
+        if self._process is None:
+            told = self._ask("--look", job)
+            return Look(told["state"], told["told"])
+        if self._process.poll() is not None and self._last.state != "ended":
+            return Look(
+                "ended", "nobody follows it any more", RetryableError(f"prefect run {job} was lost; run it again")
+            )
+        return self._last
+
+    def cancel(self, job: str) -> None:
+        """Cancel the run; its worker ends the stage, which has seen by its job's folder that it shall end."""
+        if self._process is None:
+            self._ask("--cancel", job)
+            return
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write("cancel\n")
+            self._process.stdin.flush()
+        except OSError:
+            return  # the run has just ended
+
+    def _listen(self, lines: Iterator[dict[str, Any]]) -> None:
+        for line in lines:
+            if "state" in line:
+                failure = (
+                    LexmillError(f"its prefect run is {line['told']}; see the worker's log")
+                    if line["state"] == "ended"
+                    else None
+                )
+                self._last = Look(line["state"], line["told"], failure)
+
+    def _ask(self, *words: str) -> dict[str, Any]:
+        done = subprocess.run(
+            [sys.executable, "-m", "flows.stage", self._pool, *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
+        )
+        told = next(_spoken(done.stdout.split("\n")), {})
+        if done.returncode:
+            raise self._fault(told)
+        return told
+
+    def _fault(self, told: dict[str, Any]) -> LexmillError:
+        if "fault" not in told:
+            return LexmillError("launcher prefect: `python -m flows.stage` does not start in this folder")
+        kinds = {EXIT_RETRY: RetryableError, EXIT_USER: UserError}
+        return kinds.get(told.get("code", 0), LexmillError)(str(told["fault"]))
+
+
+def _spoken(lines: Any) -> Iterator[dict[str, Any]]:
+    """The lines of JSON among whatever else is printed."""
+    for line in lines:
+        if line.startswith("{"):
+            yield dict(json.loads(line))

@@ -1,0 +1,41 @@
+"""The executor that the execution settings name, for the length of a stage."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from lexmill.compute.execution import load_execution
+from lexmill.compute.workers.cluster import Cluster
+from lexmill.compute.workers.executor import Executor, Here
+from lexmill.compute.workers.processes import Processes
+
+
+@contextmanager
+def executor_for(stage: str, size: int) -> Iterator[Executor]:
+    """Who works on the pieces of a corpus; all that was started for it ends with the block.
+
+    Args:
+        stage: what is done, for people: `prepare shakespeare`.
+        size: bytes of the corpus; a small one is worked on here, where the others would hardly have started.
+    """
+    execution = load_execution()
+    data = execution.data
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # Of a cluster elsewhere nobody here knows the size; 0 leaves it to those who look.
+    count = data.count or (0 if data.address else execution.threads or cores)
+    if data.workers == "local" or size < data.from_bytes or (data.workers == "processes" and count == 1):
+        yield Here()
+    elif data.workers == "processes":
+        with Processes(count, _piece_bytes(size, count, 8 << 20)) as pool:
+            yield pool
+    else:
+        # A task of Prefect costs a tenth of a second, so its pieces may be larger.
+        with Cluster(stage, data, count, _piece_bytes(size, count, 64 << 20)) as cluster:
+            yield cluster
+
+
+def _piece_bytes(size: int, count: int, most: int) -> int:
+    """So small that all workers have something to do until nearly the end."""
+    return max(1, min(most, size // (8 * (count or 16))))

@@ -1,0 +1,90 @@
+"""Whether a worker elsewhere is fit for the work: it sees the folder, and has the same code and the same libraries.
+
+The one who asks writes a random word into the scratch folder and sends it along with every piece; a worker compares
+once. What is compared is what can change a result: our own code that works on pieces, Python's Unicode tables, and the
+libraries that read, hash or tokenize.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import socket
+import sys
+import unicodedata
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import lexmill
+from lexmill.base import storage
+from lexmill.base.errors import UserError
+from lexmill.compute.workers.executor import Plain
+
+CODE = (
+    *("base/errors.py", "base/storage.py", "base/strict.py", "params", "compute/workers"),
+    *("corpora/prepared.py", "corpora/preparing", "data", "tokenizers"),
+)
+"""The package's own code that work on a piece can run, relative to the package."""
+
+_LIBRARIES = ("datasketch", "numpy", "pyarrow", "tokenizers", "zstandard")
+_WORD = ".workers"
+
+
+def identity(folder: Path) -> Plain:
+    """What every worker must agree with; leaves a word in the folder, by which they know that it is the same one."""
+    word = secrets.token_hex(16)
+    (folder / _WORD).write_text(word, encoding="utf-8")
+    return {"folder": str(folder.absolute()), "word": word, "code": code_fingerprint(), "versions": versions()}
+
+
+def check(wanted: Plain) -> None:
+    """Compare this process with what is wanted; raises `UserError` naming this machine and all that differs."""
+    key = (wanted["folder"], wanted["word"])
+    if key in _fit:
+        return
+    here = f"the worker on {socket.gethostname()} (process {os.getpid()})"
+    file = Path(wanted["folder"]) / _WORD
+    try:
+        seen = file.read_text(encoding="utf-8") == wanted["word"]
+    except OSError:
+        seen = False
+    if not seen:
+        raise UserError(
+            f"{here} does not see {file.parent}; the project's folder must lie on storage that all machines share,"
+            " at the same path"
+        )
+    mine, theirs = versions(), wanted["versions"].items()
+    other = [f"{name} {mine[name]}, not {version}" for name, version in theirs if mine[name] != version]
+    if code_fingerprint() != wanted["code"]:
+        other.append(f"other code of lexmill (in {Path(lexmill.__file__).parent})")
+    if other:
+        raise UserError(
+            f"{here} has {'; '.join(other)}; install the same version there, with the same lock file, and start"
+            " the worker anew"
+        )
+    _fit.add(key)
+
+
+_fit: set[tuple[str, str]] = set()
+
+
+@cache
+def code_fingerprint() -> str:
+    """A hash of the code that works on pieces, as this process may have loaded it."""
+    package = Path(lexmill.__file__).parent
+    files = [package / part for part in CODE if part.endswith(".py")]
+    files += [file for part in CODE for file in (package / part).rglob("*.py")]
+    return storage.fingerprint({f.relative_to(package).as_posix(): storage.sha256_file(f) for f in files})
+
+
+def versions() -> dict[str, str]:
+    """The versions of what can change a result."""
+    found = {"python": ".".join(platform.python_version_tuple()[:2]), "unicode": unicodedata.unidata_version}
+    for name in _LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "missing"
+    return found | {"byte order": sys.byteorder}

@@ -1,0 +1,1 @@
+"""conf/ composed into params.yaml and dvc.yaml."""

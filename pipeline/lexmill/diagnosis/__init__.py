@@ -1,1 +1,0 @@
-"""What a workspace still holds of processes that died: found, told, and put right where that is safe."""

@@ -1,0 +1,169 @@
+"""Files and entries that dead processes left: half-written folders, held paths, server addresses, worktrees.
+
+A file of a writer is named after it, `.<name>.<process id>.tmp`, so one whose process is gone is nobody's. Cost: a walk
+over the folders of the outputs, not over their contents.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from lexmill.base import layout, storage
+from lexmill.base.answering import answers
+from lexmill.base.checkout import git
+from lexmill.base.workspace import HOME
+from lexmill.corpora.fetching.downloads import DownloadCache
+from lexmill.runner.finding import Finding, counted
+from lexmill.runner.mending import mend_rwlock, stale_holders
+
+_OF_A_WRITER = re.compile(r"\..+\.(\d+)(\.[a-z]+)?\.tmp")
+_OF_A_NIGHT = ".nightly-"
+_OF_A_LOOK = (".look-", ".apt-")
+_OLD_SECONDS = 24 * 3600.0
+_DEPTH = 3  # artifacts/<kind>/<name>; what lies deeper belongs to a finished output
+
+
+def half_written(root: Path) -> Iterator[Finding]:
+    """Files and folders that a killed writer left beside their places."""
+    places = [root, root / HOME, *(root / folder for folder in (layout.ARTIFACTS, layout.METRICS, layout.REPORTS))]
+    found = sorted({path for place in places for path in _stale(place, 0 if place == root else _DEPTH)})
+    found += [path for path in _downloads(root) if path not in found]
+    if found:
+        size = sum(size_of(path) for path in found)
+        shown = ", ".join(_shown(path, root) for path in found[:4]) + (
+            f" and {len(found) - 4} more" if found[4:] else ""
+        )
+        yield Finding(
+            f"{counted(len(found), 'half-written path')} of dead processes ({size / 1e6:,.1f} MB): {shown}",
+            "`lexmill doctor --fix` removes them",
+            lambda: _remove(found),
+        )
+
+
+def _stale(place: Path, depth: int) -> Iterator[Path]:
+    try:
+        entries = list(os.scandir(place))
+    except OSError:
+        return
+    for entry in entries:
+        path = Path(entry.path)
+        written = _OF_A_WRITER.fullmatch(entry.name)
+        if written is not None:
+            if not _lives(int(written[1])):
+                yield path
+        elif entry.name.startswith(_OF_A_NIGHT) and place.name == HOME.name:
+            if _age(path) > _OLD_SECONDS:
+                yield path
+        elif depth and entry.is_dir(follow_symlinks=False):
+            yield from _stale(path, depth - 1)
+
+
+def _downloads(root: Path) -> Iterator[Path]:
+    """Looks of the download cache that nobody ended; other workspaces share it, so they must be old."""
+    for folder in DownloadCache(root).folders:
+        with contextlib.suppress(OSError):
+            for path in folder.iterdir():
+                if path.name.startswith(_OF_A_LOOK) and _age(path) > _OLD_SECONDS:
+                    yield path
+
+
+def _age(path: Path) -> float:
+    try:
+        return time.time() - path.lstat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _lives(pid: int) -> bool:
+    import psutil
+
+    return bool(psutil.pid_exists(pid))
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of all files of a folder."""
+    total = 0
+    for one in [path, *path.rglob("*")] if path.is_dir() else [path]:
+        with contextlib.suppress(OSError):
+            if not one.is_dir():
+                total += one.lstat().st_size
+    return total
+
+
+def _shown(path: Path, root: Path) -> str:
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+
+
+def _remove(paths: list[Path]) -> None:
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def held_paths(root: Path) -> Iterator[Finding]:
+    """Paths that DVC has as held by processes that are gone."""
+    folder = root / ".dvc" / "tmp"
+    dead = stale_holders(folder)
+    if dead:
+        yield Finding(
+            f"DVC has paths as held by processes that are gone: {', '.join(dead)}",
+            "`lexmill doctor --fix` frees them, and so does the next run",
+            lambda: mend_rwlock(folder),
+        )
+
+
+def servers(root: Path) -> Iterator[Finding]:
+    """Addresses of servers that no longer answer."""
+    for path in sorted((root / HOME / "servers").glob("*.json")):
+        name = path.stem
+        try:
+            known = storage.read_json(path)
+            pid, url = int(known["pid"]), str(known["url"])
+        except (OSError, ValueError, KeyError, TypeError):
+            pid, url = 0, ""
+        if pid and _lives(pid):
+            if not answers(f"{url}/api/health") and not answers(f"{url}/health"):
+                yield Finding(
+                    f"the {name} server (process {pid}) does not answer at {url}",
+                    f"look into {HOME}/logs/{name}-server.log; if it hangs, end the process",
+                )
+            continue
+        yield Finding(
+            f"{path.relative_to(root)} names a {name} server that is gone",
+            "`lexmill doctor --fix` removes the file",
+            partial(_remove, [path]),
+        )
+
+
+def worktrees(root: Path) -> Iterator[Finding]:
+    """Worktrees that git knows and whose folders are gone."""
+    gone, current = [], ""
+    for line in (git(root, "worktree", "list", "--porcelain") or "").split("\n"):
+        if line.startswith("worktree "):
+            current = line.removeprefix("worktree ")
+        elif line.startswith("prunable"):
+            gone.append(current)
+    if gone:
+
+        def prune() -> None:
+            git(root, "worktree", "prune")
+
+        yield Finding(
+            f"git knows worktrees whose folders are gone: {', '.join(gone)}",
+            "`lexmill doctor --fix` (or `git worktree prune`) forgets them",
+            prune,
+        )
+
+
+def kept_worktrees(root: Path) -> list[Path]:
+    """The worktrees that `lexmill run --worktree` made."""
+    return sorted(path.parent.parent for path in (root / HOME / "worktrees").glob(f"*/{HOME}/worktree.json"))

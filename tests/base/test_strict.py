@@ -1,0 +1,92 @@
+"""Plain data into dataclasses: every fault at once, each with its key and what to do."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+
+from lexmill.base.strict import build, spec
+
+
+@dataclass(frozen=True)
+class Circle:
+    shape: Literal["circle"]
+    radius: float = spec("its radius", unit="m", above=0)
+
+
+@dataclass(frozen=True)
+class Square:
+    shape: Literal["square"]
+    side: float = spec("its side", 1.0, low=0)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    title: str = spec("its name")
+    scale: float = spec("paper over nature", 1.0, above=0, high=10)
+    copies: int = spec("how many", 1, low=1)
+    bold: bool = spec("thick lines", False)
+    pieces: tuple[Circle | Square, ...] = spec("what is drawn", ())
+    by_name: dict[str, Circle] = spec("named circles", factory=dict)
+
+    def faults(self) -> list[str]:
+        return ["copies: bold drawings come alone"] if self.bold and self.copies > 1 else []
+
+
+def faults_of(data: object) -> list[str]:
+    faults: list[str] = []
+    built = build(Drawing, data, faults)
+    assert (built is None) == bool(faults)
+    return faults
+
+
+def test_builds_with_defaults_and_unions() -> None:
+    faults: list[str] = []
+    drawing = build(
+        Drawing,
+        {"title": "a", "pieces": [{"shape": "circle", "radius": 2}, {"shape": "square"}]},
+        faults,
+    )
+    assert faults == []
+    assert drawing == Drawing("a", pieces=(Circle("circle", 2.0), Square("square", 1.0)))
+
+
+@pytest.mark.parametrize("text", ["1e-5", "1.0e-5", 1e-5])
+def test_a_number_that_yaml_reads_as_text_is_a_number(text: object) -> None:
+    faults: list[str] = []
+    drawing = build(Drawing, {"title": "a", "scale": text}, faults)
+    assert drawing is not None
+    assert drawing.scale == 1e-5
+
+
+@pytest.mark.parametrize(
+    ("data", "fault"),
+    [
+        ({"title": "a", "scael": 2}, "scael: unknown key, did you mean 'scale'?"),
+        ({"title": "a", "zzz": 2}, "zzz: unknown key; known: bold, by_name, copies, pieces, scale, title"),
+        ({}, "title: missing: its name"),
+        ({"title": 3}, "title: expected text, got 3"),
+        ({"title": "a", "copies": True}, "copies: expected a whole number, got True"),
+        ({"title": "a", "copies": 1.0}, "copies: expected a whole number, got 1.0"),
+        ({"title": "a", "bold": "yes"}, "bold: expected true or false, got 'yes'"),
+        ({"title": "a", "scale": 0}, "scale: 0.0 is too small; it must be above 0"),
+        ({"title": "a", "scale": 11}, "scale: 11.0 is too large; at most 10"),
+        ({"title": "a", "scale": "inf"}, "scale: expected a finite number, got 'inf'"),
+        ({"title": "a", "scale": "one"}, "scale: expected a number, got 'one'"),
+        ({"title": "a", "copies": 0}, "copies: 0 is too small; at least 1"),
+        ({"title": "a", "pieces": {"shape": "circle"}}, "pieces: expected a list, got {'shape': 'circle'}"),
+        ({"title": "a", "pieces": [{"shape": "cirle"}]}, "pieces[0].shape: 'cirle' is unknown, did you mean 'circle'?"),
+        ({"title": "a", "pieces": [{"radius": 1}]}, "pieces[0]: 'shape' is missing; one of: circle, square"),
+        ({"title": "a", "by_name": {"b": {"shape": "circle"}}}, "by_name.b.radius: missing: its radius"),
+        ({"title": "a", "bold": True, "copies": 2}, "copies: bold drawings come alone"),
+        ([1], "the file: expected a mapping, got [1]"),
+        (None, "the file is empty"),
+    ],
+)
+def test_each_fault_names_its_key(data: object, fault: str) -> None:
+    assert faults_of(data) == [fault]
+
+
+def test_all_faults_come_at_once() -> None:
+    found = faults_of({"scale": -1, "copies": "two", "pieces": [{"shape": "circle", "radius": 0}], "colour": 1})
+    assert [fault.split(":")[0] for fault in found] == ["colour", "title", "scale", "copies", "pieces[0].radius"]

@@ -1,0 +1,61 @@
+"""The line and the file that take what was found give those values, and keep all else as it stands."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lexmill import params
+from lexmill.commands.search import adopting, space
+from lexmill.config.compose import compose, write_params
+from lexmill.params import read_yaml
+
+ROOT = Path(__file__).parents[3]
+FOUND: dict[str, space.Value] = {"optimizer.lr": 0.05, "shape.n_layer": 2, "length": "9 steps"}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    write_params(["experiment=smoke", "language_models.gpt.optimizer.lr=0.5", "evaluation.overlap=0.25"], tmp_path)
+    return tmp_path
+
+
+def target(root: Path) -> space.Target:
+    kind = space.KINDS["language_model"]
+    params.load(root / "params.yaml")
+    return space.Target(kind, "gpt", read_yaml(root / "params.yaml"))
+
+
+def composed(line: str, root: Path) -> object:
+    command, what, *overrides = shlex.split(line)
+    assert (command, what) == ("lexmill", "compose")
+    return yaml.safe_load(compose(overrides, root))
+
+
+def test_the_line_gives_the_values_and_keeps_all_else(root: Path) -> None:
+    about = target(root)
+    assert composed(adopting.command(about, FOUND, root), root) == about.with_values(FOUND)
+
+
+def test_the_choice_does_so_too_where_the_experiment_sets_the_same_keys(root: Path) -> None:
+    about = target(root)
+    path, line = adopting.adopt("mine", about, FOUND, root)
+    assert path == root / "conf" / "language_model" / "mine_found.yaml"
+    assert read_yaml(path) == about.with_values(FOUND)["language_models"]["gpt"]
+    assert "language_model@language_models.gpt=mine_found" in line
+    assert "language_models.gpt.shape.n_layer=2" in line  # smoke would set it back to 1
+    assert composed(line, root) == about.with_values(FOUND)
+
+
+def test_where_params_are_no_composition_their_lines_are_told(root: Path) -> None:
+    data = read_yaml(root / "params.yaml")
+    del data["language_models"]["lstm"]
+    (root / "params.yaml").write_text(yaml.safe_dump(data))
+    told = adopting.command(target(root), FOUND, root)
+    assert told.startswith("set in params.yaml")
+    assert "  language_models.gpt.optimizer.lr: 0.05" in told

@@ -1,0 +1,181 @@
+"""The loop on a stand-in for trainings: a parabola. Repeatable, resumed, pruned, sent once; faults of trials."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lexmill import params
+from lexmill.base.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, LexmillError, RetryableError, UserError
+from lexmill.commands.search import loop, space, trials
+from lexmill.commands.search.loop import Loop, Place
+from lexmill.runner.supervised import Listener, Outcome, Stop
+
+ROOT = Path(__file__).parents[3]
+LOOKS = 5
+
+
+class Parabola:
+    """In place of `Scratch`: the loss of a learning rate, with LOOKS looks on its way there."""
+
+    fail: Mapping[int, Outcome] = {}
+    kill_at: int = -1
+
+    def __init__(self, folder: Path, root: Path, about: space.Target) -> None:
+        self.points = folder / "points.jsonl"
+        self.settings = folder / "execution.yaml"
+        self.ran: list[tuple[int, float]] = []
+        self._losses: list[float] = []
+
+    def begin(self, number: int, params: Mapping[str, Any]) -> None:
+        self.ran.append((number, params["language_models"]["gpt"]["optimizer"]["lr"]))
+        self.points.unlink(missing_ok=True)
+
+    def run(self, stop: Stop, listener: Listener) -> Outcome:
+        number, lr = self.ran[-1]
+        if number == self.kill_at:
+            raise KeyboardInterrupt
+        if number in self.fail:
+            return self.fail[number]
+        losses = [(lr - 0.03) ** 2 + 1 / (look + 1) for look in range(LOOKS)]
+        self._losses = [float(f"{loss:.8g}") for loss in losses]  # as a curve's file has them
+        rows = [json.dumps({"kind": "row", "step": n, "time": 1, "valid_loss": v}) for n, v in enumerate(self._losses)]
+        asked = threading.Event()
+        stop.attach(lambda _: asked.set())
+        for shown in range(LOOKS):
+            with open(self.points, "a") as stream:
+                stream.write(f"{rows[shown]}\n")
+            if asked.wait(0.01):
+                return Outcome("pretrain@gpt", "stopped", EXIT_TERMINATED, 0.0)
+        return Outcome("pretrain@gpt", "ran", 0, 0.0)
+
+    def ended(self) -> None:
+        return
+
+    def looks(self) -> list[float]:
+        return self._losses
+
+    def value(self) -> float:
+        return self._losses[-1]
+
+
+@pytest.fixture(autouse=True)
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "Scratch", Parabola)
+    monkeypatch.setattr(loop, "_LOOK_SECONDS", 0.005)
+    monkeypatch.setenv("LEXMILL_EXECUTION", "local")
+    monkeypatch.setattr(Parabola, "fail", {})
+    monkeypatch.setattr(Parabola, "kill_at", -1)
+
+
+def begun(folder: Path, count: int = 8, pruner: Any = "median", after: Any = lambda _: None) -> Loop:
+    lr = space.LogUniform("log_uniform", 0.001, 0.1)
+    search = space.Search("gpt", count, 7, pruner, 3, {"optimizer.lr": lr})
+    about = space.target(search, params.load(ROOT / "params.yaml"), ROOT)
+    return Loop(Place("mine", "0" * 64, folder), search, about, ROOT, after)
+
+
+def told(folder: Path) -> list[tuple[Any, ...]]:
+    return [(one.number, one.state, one.values, one.valid_loss, one.looks) for one in trials.read(folder)]
+
+
+def test_a_search_finds_the_same_again_and_ends_what_is_hopeless(tmp_path: Path) -> None:
+    assert begun(tmp_path / "a").run() == 0
+    assert begun(tmp_path / "b").run() == 0
+    found = told(tmp_path / "a")
+    assert found == told(tmp_path / "b")
+    assert len(found) == 8
+    states = {state for _, state, *_ in found}
+    assert states == {"complete", "pruned"}
+    assert all(looks == LOOKS for _, state, _, _, looks in found if state == "complete")
+    assert all(1 < looks <= LOOKS for _, state, _, _, looks in found if state == "pruned")
+    best = trials.best(trials.read(tmp_path / "a"))
+    assert best is not None
+    assert best.valid_loss == min(loss for _, state, _, loss, _ in found if state == "complete")
+
+
+def test_a_search_that_was_interrupted_is_the_undisturbed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun(tmp_path / "a").run()
+    monkeypatch.setattr(Parabola, "kill_at", 4)
+    with pytest.raises(KeyboardInterrupt):
+        begun(tmp_path / "b").run()
+    assert len(told(tmp_path / "b")) == 4
+    monkeypatch.setattr(Parabola, "kill_at", -1)
+    going_on = begun(tmp_path / "b")
+    assert going_on.run() == 0
+    assert told(tmp_path / "a") == told(tmp_path / "b")
+    assert [number for number, _ in going_on._scratch.ran] == [4, 5, 6, 7]
+
+
+def test_more_trials_go_on_where_it_ended(tmp_path: Path) -> None:
+    begun(tmp_path / "a", 8).run()
+    begun(tmp_path / "b", 3).run()
+    begun(tmp_path / "b", 8).run()
+    assert told(tmp_path / "a") == told(tmp_path / "b")
+    assert begun(tmp_path / "b", 8).run() == 0  # nothing is left to do
+    assert len(told(tmp_path / "b")) == 8
+
+
+@pytest.mark.parametrize("pruner", ["hyperband", "none"])
+def test_other_ways_to_end_trials(tmp_path: Path, pruner: str) -> None:
+    begun(tmp_path, 6, pruner).run()
+    states = {state for _, state, *_ in told(tmp_path)}
+    assert "complete" in states
+    assert pruner == "hyperband" or states == {"complete"}
+
+
+def test_values_are_short_and_within_their_bounds(tmp_path: Path) -> None:
+    begun(tmp_path, 4).run()
+    for _, _, values, *_ in told(tmp_path):
+        assert 0.001 <= values["optimizer.lr"] <= 0.1
+        assert values["optimizer.lr"] == float(f"{values['optimizer.lr']:.4g}")
+
+
+def test_a_trial_that_fails_is_kept_and_the_search_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    diverged = Outcome("pretrain@gpt", "failed", 2, 0.0, "too many skipped steps")
+    killed = Outcome("pretrain@gpt", "failed", 1, 0.0, "killed (signal 9): out of memory")
+    monkeypatch.setattr(Parabola, "fail", {0: diverged, 2: killed})
+    assert begun(tmp_path, 4).run() == 0
+    assert [one.state for one in trials.read(tmp_path)][::2] == ["failed", "failed"]
+    assert trials.read(tmp_path)[0].message == "too many skipped steps"
+
+
+def test_what_may_pass_and_what_is_a_bug_stop_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = Outcome("pretrain@gpt", "failed", 75, 0.0, "the disk is full")
+    monkeypatch.setattr(Parabola, "fail", {1: full})
+    with pytest.raises(RetryableError, match="the same command goes on with this trial"):
+        begun(tmp_path).run()
+    monkeypatch.setattr(Parabola, "fail", {1: Outcome("pretrain@gpt", "failed", 1, 0.0, "Traceback ...")})
+    with pytest.raises(LexmillError, match="Traceback"):
+        begun(tmp_path).run()
+    assert len(trials.read(tmp_path)) == 1
+    monkeypatch.setattr(Parabola, "fail", {})
+    assert begun(tmp_path, 3).run() == 0
+
+
+def test_a_search_that_only_fails_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        Parabola, "fail", dict.fromkeys(range(9), Outcome("pretrain@gpt", "failed", 2, 0.0, "the corpus is empty"))
+    )
+    with pytest.raises(UserError, match="the first 3 trials all failed, the last of them so: the corpus is empty"):
+        begun(tmp_path).run()
+
+
+def test_a_stop_leaves_the_trial_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop_at_once(self: Parabola, stop: Stop, listener: Any) -> Outcome:
+        stop.request(EXIT_INTERRUPTED)
+        time.sleep(0.05)
+        return Outcome("pretrain@gpt", "stopped", EXIT_INTERRUPTED, 0.0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Parabola, "run", stop_at_once)
+        assert begun(tmp_path, 2).run() == EXIT_INTERRUPTED
+    assert trials.read(tmp_path) == []
+    assert begun(tmp_path, 2).run() == 0
+    assert [one.number for one in trials.read(tmp_path)] == [1, 2]

@@ -1,0 +1,90 @@
+"""What is searched is checked as params.yaml is, before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lexmill import params
+from lexmill.base.errors import UserError, UserErrors
+from lexmill.commands.search import space
+
+ROOT = Path(__file__).parents[3]
+LR = {"kind": "log_uniform", "low": 0.001, "high": 0.1}
+
+
+def written(tmp_path: Path, **changes: Any) -> Path:
+    search = {"model": "gpt", "trials": 3, "seed": 0, "pruner": "none", "startup": 2, "space": {"optimizer.lr": LR}}
+    (tmp_path / "conf" / "search").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "conf" / "search" / "mine.yaml").write_text(yaml.safe_dump({**search, **changes}))
+    return tmp_path
+
+
+def faults(tmp_path: Path, **changes: Any) -> list[str]:
+    root = written(tmp_path, **changes)
+    try:
+        search = space.load("mine", root)
+        about = space.target(search, params.load(ROOT / "params.yaml"), ROOT)
+        space.check(search, about, "conf/search/mine.yaml")
+    except UserErrors as errors:
+        return errors.faults
+    except UserError as error:
+        return [str(error)]
+    return []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "conf" / "search").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_search_of_conf_fits_the_default_params_and_spells_out_each_field(path: Path) -> None:
+    search = space.load(path.stem, ROOT)
+    assert set(yaml.safe_load(path.read_text(encoding="utf-8"))) == set(space.Search.__dataclass_fields__)
+    space.check(search, space.target(search, params.load(ROOT / "params.yaml"), ROOT), path.name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"model": "gtp"}, "the search's model 'gtp' is not in params.yaml, did you mean 'gpt'?"),
+        ({"trials": 0}, "trials: 0 is too small; at least 1"),
+        ({"pruner": "medium"}, "pruner: 'medium' is none of: median, hyperband, none, did you mean 'median'?"),
+        ({"space": {}}, "space: it is empty"),
+        ({"space": {"optimizer.lr": {**LR, "kind": "log"}}}, "space.optimizer.lr.kind: 'log' is unknown"),
+        ({"space": {"optimizer.lr": {**LR, "high": 0.001}}}, "high: 0.001 must be above low, 0.001"),
+        ({"space": {"optimizer.lr": {**LR, "low": 0}}}, "low: 0.0 is too small; it must be above 0"),
+        ({"space": {"optimizer.rl": LR}}, "language_models.gpt has no such key, did you mean 'optimizer.lr'?"),
+        ({"space": {"language_models.gpt.optimizer.lr": LR}}, "write optimizer.lr"),
+        ({"space": {"tokenizer": {"kind": "choice", "values": ["a", "b"]}}}, "what the figure is measured on"),
+        ({"space": {"clip_norm": {"kind": "uniform", "low": -1, "high": 1}}}, "clip_norm=-1.0: language_models.gpt"),
+        ({"space": {"keep": {"kind": "choice", "values": ["best", "bets"]}}}, "keep=bets: language_models.gpt.keep"),
+        ({"space": {"keep": {"kind": "choice", "values": ["best"]}}}, "values: give two or more"),
+        ({"space": {"keep": {"kind": "choice", "values": ["best", "best"]}}}, "'best' is given twice"),
+        ({"space": {"keep": {"kind": "choice", "values": ["best", ["last"]]}}}, "['last'] is no single value"),
+        ({"space": {"shape.n_layer": {"kind": "integer", "low": 1, "high": 4, "step": 2}}}, "does not lead from low"),
+    ],
+)
+def test_faults_are_told(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+    found = faults(tmp_path, **changes)
+    assert any(told in fault for fault in found), found
+
+
+def test_sizes_that_do_not_fit_together_are_seen(tmp_path: Path) -> None:
+    heads = {"kind": "choice", "values": [3, 4]}
+    width = {"kind": "choice", "values": [96, 128]}
+    (fault,) = faults(tmp_path, space={"shape.n_head": heads, "shape.d_model": width})
+    assert "with shape.d_model=128, shape.n_head=3" in fault
+
+
+def test_a_search_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no search 'mien' in conf/search/, did you mean 'mine'"):
+        space.load("mien", written(tmp_path))
+
+
+def test_values_go_into_a_copy_of_params() -> None:
+    search = space.load("gpt", ROOT)
+    about = space.target(search, params.load(ROOT / "params.yaml"), ROOT)
+    made = about.with_values({"optimizer.lr": 0.5, "length": "9 steps"})
+    assert made["language_models"]["gpt"]["optimizer"]["lr"] == 0.5
+    assert about.entry["optimizer"]["lr"] != 0.5
+    assert about.stage == "pretrain@gpt"

@@ -1,0 +1,139 @@
+"""Where stages run, as it is written: notations, the most specific entry, and what cannot work, all at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lexmill.base.errors import UserError, UserErrors
+from lexmill.compute.execution import Execution, load_execution
+from lexmill.compute.place import Place, check_others_started, place_of
+from lexmill.compute.settings import Duration, Memory, StageSettings, entry_of
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds", "shown"),
+    [
+        ("90 seconds", 90, "90 seconds"),
+        ("30 minutes", 1800, "30 minutes"),
+        ("1 hour", 3600, "1 hour"),
+        ("1.5 days", 129600, "36 hours"),
+        (0, 0, "0"),
+    ],
+)
+def test_a_time_span(written: Any, seconds: float, shown: str) -> None:
+    assert Duration.parse(written) == Duration(seconds)
+    assert str(Duration(seconds)) == shown
+    assert Duration.parse(str(Duration(seconds)) if seconds else 0) == Duration(seconds)
+
+
+@pytest.mark.parametrize("wrong", [5, "8", "8h", "0 hours", "-1 hours", "8:00", True, None, "2 weeks"])
+def test_no_time_span(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="is no time span; write a number and its unit"):
+        Duration.parse(wrong)
+
+
+@pytest.mark.parametrize(
+    ("written", "mebibytes"), [("512 MiB", 512), ("1 GB", 954), ("1.5GiB", 1536), ("2 TB", 1907349), (0, 0)]
+)
+def test_an_amount_of_memory(written: Any, mebibytes: int) -> None:
+    assert Memory.parse(written).mebibytes == mebibytes
+
+
+@pytest.mark.parametrize("wrong", [32, "32", "32 gb", "0 GB", "all", False, None])
+def test_no_amount_of_memory(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="is no amount of memory"):
+        Memory.parse(wrong)
+
+
+def test_the_most_specific_entry_counts_whole() -> None:
+    stages = {
+        "default": StageSettings(time=Duration(60)),
+        "pretrain": StageSettings(launcher="slurm", gpus=1),
+        "pretrain@gpt": StageSettings(cpus=2),
+    }
+    assert entry_of(stages, "pretrain@gpt") == StageSettings(cpus=2)
+    assert entry_of(stages, "pretrain@lstm").launcher == "slurm"
+    assert entry_of(stages, "sub/dvc.yaml:pretrain@lstm").launcher == "slurm"
+    assert entry_of(stages, "report").time == Duration(60)
+    assert entry_of({}, "report") == StageSettings()
+
+
+def test_gpus_are_those_that_the_accelerator_asks_for_unless_said() -> None:
+    cuda = Execution(accelerator="cuda", devices=2, strategy="ddp", nodes=3)
+    assert place_of("pretrain@gpt", cuda) == Place("pretrain@gpt", "local", 2, 0, 0, 0, nodes=3, processes=2)
+    assert place_of("evaluate_language_model@gpt", cuda).gpus == 1
+    assert place_of("prepare@books", cuda) == Place("prepare@books", "local", 0, 0, 0, 0, nodes=1, processes=1)
+    assert place_of("pretrain@gpt", Execution()).gpus == 0
+    said = Execution(accelerator="cuda", stages={"pretrain": StageSettings(gpus=0)})
+    assert place_of("pretrain@gpt", said).gpus == 0
+
+
+def test_several_machines_are_started_by_slurm_or_told_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    here = Execution(nodes=2, strategy="ddp")
+    with pytest.raises(UserError, match="nodes: 2, but this machine alone was told to train"):
+        check_others_started(place_of("pretrain@gpt", here))
+    check_others_started(place_of("prepare@books", here))
+    check_others_started(place_of("pretrain@gpt", Execution()))
+    slurm = Execution(nodes=2, strategy="ddp", stages={"pretrain": StageSettings(launcher="slurm")})
+    check_others_started(place_of("pretrain@gpt", slurm))
+    monkeypatch.setenv("MASTER_ADDR", "node-a")
+    check_others_started(place_of("pretrain@gpt", here))
+
+
+def test_torchrun_as_the_default_is_for_trainings() -> None:
+    settings = Execution(devices=2, strategy="ddp", stages={"default": StageSettings(launcher="torchrun")})
+    assert place_of("finetune@mood", settings).launcher == "torchrun"
+    assert place_of("prepare@books", settings).launcher == "local"
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"stages": {"pretran": {}}}, "stages.pretran: there is no such stage, did you mean 'pretrain'?"),
+    ({"stages": {"pretrain": {"launcher": "slrum"}}}, "stages.pretrain.launcher: 'slrum' is none of: local, torchrun"),
+    ({"stages": {"pretrain": {"launcher": "slurm", "memory": "lots"}}}, "stages.pretrain.memory: 'lots' is no amount"),
+    ({"stages": {"prepare@a": {"launcher": "torchrun"}}}, "stages.prepare@a.launcher: torchrun starts the processes"),
+    (
+        {"nodes": 2, "strategy": "ddp", "stages": {"pretrain": {"launcher": "kubernetes"}}},
+        "stages.pretrain.launcher: kubernetes runs a stage on one machine, but nodes is 2; choose slurm, or local and",
+    ),
+    (
+        {"nodes": 2, "strategy": "ddp", "stages": {"pretrain": {"launcher": "torchrun"}}},
+        "stages.pretrain.launcher: torchrun runs a stage on one machine, but nodes is 2; choose slurm, or local and",
+    ),
+    (
+        {"nodes": 2, "strategy": "ddp", "stages": {"default": {"launcher": "torchrun"}}},
+        "stages.default.launcher: torchrun runs a stage on one machine",
+    ),
+    *(
+        (
+            {"stages": {"pretrain": {"launcher": launcher, "memory": "1 GB"}}},
+            f"stages.pretrain.memory: the launcher {launcher} holds no stage to it; leave it out, or choose slurm or",
+        )
+        for launcher in ("local", "torchrun", "prefect")
+    ),
+    (
+        {"accelerator": "cuda", "devices": 4, "strategy": "ddp", "stages": {"pretrain": {"gpus": 1}}},
+        "stages.pretrain.gpus: 1 for a training on 4 devices; give it as many",
+    ),
+    ({"stages": {"pretrain": {"cpus": -1}}}, "stages.pretrain.cpus: -1 is too small"),
+    ({"stages": {"pretrain": {"gpu": 1}}}, "stages.pretrain.gpu: unknown key, did you mean 'gpus'?"),
+    ({"slurm": {"requeue": 3}}, "slurm.requeue: unknown key, did you mean 'requeues'?"),
+    ({"orphan_time": 0}, "orphan_time: 0 would end every job at once"),
+    ({"lease_root": " "}, "lease_root: it is empty"),
+]
+
+
+@pytest.mark.parametrize(("settings", "sentence"), REFUSED)
+def test_what_cannot_work_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], sentence: str
+) -> None:
+    path = tmp_path / "here.yaml"
+    path.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    monkeypatch.setenv("LEXMILL_EXECUTION", str(path))
+    with pytest.raises(UserErrors) as caught:
+        load_execution(tmp_path)
+    assert sentence in str(caught.value)

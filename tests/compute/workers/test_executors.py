@@ -1,0 +1,164 @@
+"""Executors give the results of all pieces in order, the faults of all of them, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from lexmill.base.errors import RetryableError, UserErrors
+from lexmill.compute.workers import identity
+from lexmill.compute.workers.executor import MOST_FAULTS, Here
+from lexmill.compute.workers.processes import Processes
+from tests.compute.workers import made_work
+
+ITEMS = [{"x": x} for x in range(1, 21)]
+
+
+@contextmanager
+def executor(name: str) -> Iterator[Any]:
+    if name == "here":
+        yield Here()
+    else:
+        with Processes(2) as pool:
+            yield pool
+
+
+@pytest.mark.parametrize("name", ["here", "processes"])
+def test_results_come_in_order_and_progress_adds_up(tmp_path: Path, name: str) -> None:
+    done: list[int] = []
+    with executor(name) as workers:
+        found = list(workers.map(made_work.square, {"scratch": str(tmp_path)}, ITEMS, done.append))
+        assert list(workers.map(made_work.square, {"scratch": str(tmp_path)}, [], done.append)) == []
+    assert found == [{"square": item["x"] ** 2} for item in ITEMS]
+    assert sum(done) == sum(item["x"] for item in ITEMS)
+    worked = {int(path.name.removeprefix("pid-")) for path in tmp_path.iterdir()}
+    assert (os.getpid() in worked) == (name == "here")
+
+
+@pytest.mark.parametrize("name", ["here", "processes"])
+def test_the_faults_of_all_pieces_are_told_at_once_in_order(name: str) -> None:
+    items = [{"x": x} for x in (2, 3, 7, 4, 3, 9)]
+    with executor(name) as workers, pytest.raises(UserErrors) as caught:
+        list(workers.map(made_work.faulty, {}, items, lambda _: None))
+    assert caught.value.faults == ["a.txt:3: odd", "a.txt:7: one thing", "a.txt:7: another", "a.txt:9: odd"]
+
+
+def test_faults_without_end_are_counted() -> None:
+    with pytest.raises(UserErrors) as caught:
+        list(Here().map(made_work.faulty, {}, [{"x": 2 * x + 1} for x in range(200)], lambda _: None))
+    assert len(caught.value.faults) == MOST_FAULTS + 1
+    assert caught.value.faults[-1].startswith("and 2")
+
+
+def test_a_bug_on_a_worker_shows_where_it_happened() -> None:
+    with executor("processes") as workers, pytest.raises(RuntimeError, match=r"(?s)made_work.py.*ZeroDivisionError"):
+        list(workers.map(made_work.buggy, {}, [{"x": 0}], lambda _: None))
+
+
+def test_a_killed_worker_is_told_and_worth_another_try(tmp_path: Path) -> None:
+    with executor("processes") as workers, pytest.raises(RetryableError, match="ended from outside"):
+        list(workers.map(made_work.killed, {"scratch": str(tmp_path)}, ITEMS, lambda _: None))
+
+
+def worker_processes(folder: Path, count: int) -> list[psutil.Process]:
+    deadline = time.monotonic() + 60
+    while len(found := list(folder.glob("pid-*"))) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return [psutil.Process(int(path.name.removeprefix("pid-"))) for path in found]
+
+
+def test_workers_end_at_once_when_the_stage_gives_up(tmp_path: Path) -> None:
+    items = [{"x": 1, "seconds": 600}] * 3
+    workers: list[psutil.Process] = []
+
+    def interrupt() -> None:
+        workers.extend(worker_processes(tmp_path, 2))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt), Processes(2) as pool:
+        list(pool.map(made_work.slow, {"scratch": str(tmp_path)}, items, lambda _: None))
+    thread.join()
+    assert not psutil.wait_procs(workers, timeout=30)[1]
+
+
+ORPHANS = """
+import sys
+from lexmill.compute.workers.processes import Processes
+from tests.compute.workers import made_work
+
+if __name__ == "__main__":
+    with Processes(2) as pool:
+        items = [{"x": 1, "seconds": 600}] * 3
+        list(pool.map(made_work.slow, {"scratch": sys.argv[1]}, items, lambda _: None))
+"""
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    script, scratch = tmp_path / "orphans.py", tmp_path / "scratch"
+    script.write_text(ORPHANS)
+    scratch.mkdir()
+    root = str(Path(__file__).parents[3])
+    parent = subprocess.Popen([sys.executable, str(script), str(scratch)], env={**os.environ, "PYTHONPATH": root})
+    try:
+        workers = worker_processes(scratch, 2)
+    finally:
+        parent.kill()
+        parent.wait()
+    assert not psutil.wait_procs(workers, timeout=30)[1]
+
+
+# ---------------------------------------------------------------- is a worker fit
+
+
+def test_a_worker_with_the_same_folder_code_and_libraries_is_fit(tmp_path: Path) -> None:
+    identity.check(identity.identity(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"word": "another"}, "does not see"),
+        ({"folder": "/nowhere"}, "does not see /nowhere; the project's folder must lie on storage that all machines"),
+        ({"code": "0" * 64}, "has other code of lexmill (in "),
+        ({"versions": {"numpy": "0.1", "python": "2.7"}}, "not 0.1; python 3."),
+    ],
+)
+def test_one_that_differs_is_not(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    with pytest.raises(identity.UserError) as caught:
+        identity.check({**identity.identity(tmp_path), **change})
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("the worker on ")
+
+
+def test_the_code_that_is_compared_is_all_that_a_piece_can_run() -> None:
+    from tests.test_dag import SOURCE, imports, says_nothing
+
+    package = SOURCE / "lexmill"
+    waiting = [
+        package / "corpora/preparing/pieces.py",
+        package / "data/encoding_pieces.py",
+        package / "workers/remote.py",
+    ]
+    seen: set[Path] = set()
+    while waiting:
+        here = waiting.pop()
+        if here not in seen:
+            seen.add(here)
+            waiting.extend(imports(here))
+    names = {path.relative_to(package).as_posix() for path in seen if not says_nothing(path)} - {"__init__.py"}
+    known = identity.CODE
+    assert {name for name in names if not any(name == one or name.startswith(f"{one}/") for one in known)} == set()

@@ -1,0 +1,194 @@
+"""The presets of conf/language_model: each composes as its comment says, and has its published size."""
+
+import dataclasses
+import re
+import shlex
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from torch import nn
+
+from lexmill.config.compose import compose
+from lexmill.models import build
+from lexmill.params import LanguageModel, Params, parse
+from lexmill.tokenizers import SPECIAL_TOKENS
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "conf" / "language_model"
+PRESETS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+COMMAND = re.compile(
+    r"^#   lexmill compose (language_model@language_models\.gpt=\S+)(.*\n(?:#     .*\n)*)", re.MULTILINE
+)
+
+
+def additions(preset: str) -> list[str]:
+    """What the preset's comment, or that of the preset it builds on, adds to the defaults."""
+    text = (FOLDER / f"{preset}.yaml").read_text(encoding="utf-8")
+    if found := COMMAND.search(text):
+        assert found[1] == f"language_model@language_models.gpt={preset}"
+        return shlex.split(found[2].replace("\n#     ", " "))
+    base = yaml.safe_load(text)["defaults"][0]
+    if not isinstance(base, str) or base == "_self_":
+        return []
+    assert not additions(base) or f"{base}.yaml" in text, "the comment says where its needs are told"
+    return additions(base)
+
+
+@cache
+def written(preset: str) -> Any:
+    """params.yaml as plain data."""
+    return yaml.safe_load(compose([f"language_model@language_models.gpt={preset}", *additions(preset)], ROOT))
+
+
+def composed(preset: str) -> Params:
+    return parse(written(preset))
+
+
+def network(preset: str, vocab_size: int = 0) -> tuple[LanguageModel, nn.Module]:
+    """The preset, and its network without memory, over its tokenizer's vocabulary."""
+    params = composed(preset)
+    model = params.language_models["gpt"]
+    size = vocab_size or params.tokenizers[model.tokenizer].vocab_size
+    with torch.device("meta"):
+        config = {"family": model.family, "shape": dataclasses.asdict(model.shape), "vocab_size": size}
+        return model, build(config)
+
+
+def count(preset: str, vocab_size: int = 0) -> int:
+    found = network(preset, vocab_size)[1].count_parameters()
+    assert isinstance(found, int)
+    return found
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_composes_as_its_comment_says(preset: str) -> None:
+    model = composed(preset).language_models["gpt"]
+    text = (FOLDER / f"{preset}.yaml").read_text(encoding="utf-8")
+    assert text.startswith("# ")
+    assert model.family in ("gpt", "llama", "lstm")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_leaves_nothing_to_a_default_in_code(preset: str) -> None:
+    """A default that only the code holds could change a result without DVC seeing it."""
+    plain = written(preset)["language_models"]["gpt"]
+    model = composed(preset).language_models["gpt"]
+    for part, whole in ((plain, model), (plain["shape"], model.shape), (plain["optimizer"], model.optimizer)):
+        assert set(part) == {field.name for field in dataclasses.fields(whole)}
+
+
+@pytest.mark.parametrize(
+    ("preset", "parameters"),
+    [
+        ("gpt_117m", 116_534_784),
+        ("gpt2_124m", 124_439_808),
+        ("gpt2_355m", 354_823_168),
+        ("gpt2_774m", 774_030_080),
+        ("gpt2_1558m", 1_557_611_200),
+    ],
+)
+def test_gpt_and_gpt2_have_their_published_parameters(preset: str, parameters: int) -> None:
+    assert count(preset) == parameters
+
+
+# Name, parameters, layers, d_model, heads, d_head, batch in tokens, learning rate: table 2.1 of Brown et al. 2020.
+GPT3 = [
+    ("gpt3_125m", 125e6, 12, 768, 12, 64, 0.5e6, 6e-4),
+    ("gpt3_350m", 350e6, 24, 1024, 16, 64, 0.5e6, 3e-4),
+    ("gpt3_760m", 760e6, 24, 1536, 16, 96, 0.5e6, 2.5e-4),
+    ("gpt3_1.3b", 1.3e9, 24, 2048, 24, 128, 1e6, 2e-4),
+    ("gpt3_2.7b", 2.7e9, 32, 2560, 32, 80, 1e6, 1.6e-4),
+    ("gpt3_6.7b", 6.7e9, 32, 4096, 32, 128, 2e6, 1.2e-4),
+    ("gpt3_13b", 13e9, 40, 5140, 40, 128, 2e6, 1e-4),
+    ("gpt3_175b", 175e9, 96, 12288, 96, 128, 3.2e6, 0.6e-4),
+]
+
+
+@pytest.mark.parametrize("row", GPT3, ids=[row[0] for row in GPT3])
+def test_the_gpt3_rows_are_the_papers(row: tuple[str, float, int, int, int, int, float, float]) -> None:
+    preset, parameters, n_layer, d_model, n_head, d_head, batch, lr = row
+    model, module = network(preset)
+    shape = model.shape
+    assert (shape.n_layer, shape.d_model, shape.n_head, shape.d_head) == (n_layer, d_model, n_head, d_head)
+    assert shape.context == 2048
+    assert model.optimizer.lr == pytest.approx(lr)  # type: ignore[union-attr]
+    assert model.batch_tokens == pytest.approx(batch, rel=0.05)
+    assert (model.length.amount, model.length.unit) == (300e9, "tokens")
+    if preset == "gpt3_1.3b":
+        # The row as printed has 1.52 billion parameters; 16 heads of 128 would have the 1.3 billion of its name.
+        assert module.count_parameters() == 1_517_123_584  # type: ignore[operator]
+        sixteen = {**dataclasses.asdict(shape), "n_head": 16}
+        with torch.device("meta"):
+            module = build({"family": "gpt", "shape": sixteen, "vocab_size": 50257})
+    found = module.count_parameters()  # type: ignore[operator]
+    assert found == pytest.approx(parameters, rel=0.02)
+
+
+def test_shakespeare_char_has_nanogpts_parameters() -> None:
+    """Counted as it does: 65 characters, without positions; and it has no biases."""
+    for preset, parameters in (("shakespeare_char", 10_646_784), ("shakespeare_char_small", 795_904)):
+        named = dict(network(preset, vocab_size=65)[1].named_parameters())
+        counted = {name: p.numel() for name, p in named.items() if name != "positions.weight"}
+        assert sum(n for name, n in counted.items() if not name.endswith("bias")) == parameters
+        model = composed(preset).language_models["gpt"]
+        assert composed(preset).tokenizers[model.tokenizer].kind == "character"
+    full, small = (composed(name).language_models["gpt"] for name in ("shakespeare_char", "shakespeare_char_small"))
+    assert full.batch_tokens * full.length.amount == 81_920_000
+    assert small.batch_tokens * small.length.amount == 1_536_000
+
+
+def test_smollm2_has_the_parameters_of_the_model_it_starts_from() -> None:
+    assert count("smollm2", vocab_size=49_152) == 134_515_008
+    assert composed("smollm2").language_models["gpt"].init_from == "artifacts/checkpoints/smollm2"
+
+
+# By hand, with V entries of the vocabulary, width D, L layers, C positions, F the feed-forward's width:
+#   gpt    V D + C D + L (12 D^2 + 13 D) + 2 D    attention 4 D^2 + 4 D, feed-forward 8 D^2 + 5 D, two norms 4 D
+#   llama  V D + L (3 D^2 + 3 D F + 2 D) + D      half as many key and value heads: queries and output D^2 each, keys
+#                                                 and values D^2 / 2; with as many (tinyshakespeare_fast) 4 D^2 in all
+#   lstm   V D + L (8 D^2 + 8 D)                  four gates, each D^2 for input and state and a bias for both
+@pytest.mark.parametrize(
+    ("preset", "vocab_size", "by_hand", "parameters"),
+    [
+        ("gpt_tiny", 2048, 2048 * 192 + 128 * 192 + 4 * (12 * 192**2 + 13 * 192) + 2 * 192, 2_197_632),
+        ("llama_tiny", 2048, 2048 * 192 + 4 * (3 * 192**2 + 3 * 192 * 576 + 2 * 192) + 192, 2_164_416),
+        ("lstm_tiny", 2048, 2048 * 384 + 8 * 384**2 + 8 * 384, 1_969_152),
+        ("gpt_small", 2048, 2048 * 256 + 256 * 256 + 6 * (12 * 256**2 + 13 * 256) + 2 * 256, 5_328_896),
+        ("llama_small", 2048, 2048 * 256 + 6 * (3 * 256**2 + 3 * 256 * 768 + 2 * 256) + 256, 5_246_208),
+        # 65 characters of the corpus, and the special tokens.
+        ("tinyshakespeare_fast", 70, 70 * 128 + 4 * (4 * 128**2 + 3 * 128 * 336 + 2 * 128) + 128, 788_352),
+    ],
+)
+def test_the_small_presets_have_the_parameters_of_their_equations(
+    preset: str, vocab_size: int, by_hand: int, parameters: int
+) -> None:
+    assert by_hand == parameters
+    if chosen := composed(preset).tokenizers[composed(preset).language_models["gpt"].tokenizer].vocab_size:
+        assert chosen == vocab_size
+    else:
+        assert vocab_size == 65 + len(SPECIAL_TOKENS)
+    assert count(preset, vocab_size) == parameters
+
+
+def test_the_page_tells_the_parameters() -> None:
+    """docs/language-models.md: exact ones, and those in millions to two digits."""
+    page = (ROOT / "docs" / "language-models.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (`[^|]+`) \| ([^|]+) \|", page, re.MULTILINE))
+    assert rows["`tinyshakespeare_fast`"] == f"{count('tinyshakespeare_fast', 65 + len(SPECIAL_TOKENS)):,}"
+    assert rows["`smollm2`"] == f"{count('smollm2', vocab_size=49_152):,}"
+    for names in ("`gpt_tiny`, `llama_tiny`, `lstm_tiny`", "`gpt_small`, `llama_small`"):
+        assert rows[names] == ", ".join(f"{count(name) / 1e6:.1f}" for name in re.findall(r"\w+", names)) + " M"
+    told = set(re.findall(r"`(\w+)`", " ".join(rows))) | {"gpt3_125m"}
+    assert {name for name in PRESETS if not name.startswith("gpt3_")} <= told
+
+
+def test_the_tiny_presets_are_alike_in_size() -> None:
+    sizes = {name: count(name) for name in ("gpt_tiny", "llama_tiny", "lstm_tiny")}
+    flops = {name: network(name)[1].flops_per_token() for name in sizes}  # type: ignore[operator]
+    for found in (sizes, flops):
+        assert max(found.values()) < 1.3 * min(found.values()), found
+    assert count("llama_small") == pytest.approx(count("gpt_small"), rel=0.1)

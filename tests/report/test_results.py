@@ -1,0 +1,131 @@
+"""Results beside their floors: which floors count, who beats them, and the same JSON every time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lexmill.base import layout, storage
+from lexmill.base.errors import UserError
+from lexmill.params import Params, parse
+from lexmill.report import results
+
+ROOT = Path(__file__).parents[2]
+MODEL: dict[str, Any] = {
+    "family": "gpt",
+    "corpus": "plays",
+    "train": "plays",
+    "init_from": "conf/initialization/gpt2.yaml",
+    "tokenizer": "bpe",
+    "shape": {"n_layer": 1, "n_head": 1, "d_model": 8, "context": 8},
+    "optimizer": {"name": "adamw", "lr": 0.1},
+    "schedule": {"name": "cosine"},
+    "length": "1 steps",
+    "batch_tokens": 8,
+}
+FILE = {"kind": "file", "paths": ["a.txt"]}
+
+
+@pytest.fixture
+def params() -> Params:
+    return parse(
+        {
+            "experiment": "demo",
+            "data_seed": 1,
+            "training_seed": 1,
+            "corpora": {"plays": {"kind": "text", "source": FILE, "reader": {"format": "text"}}},
+            "tokenizers": {
+                "bpe": {"corpus": "plays", "kind": "bpe", "vocab_size": 300},
+                "bytes": {"corpus": "plays", "kind": "byte"},
+            },
+            "encodings": {"plays": {"corpus": "plays", "tokenizer": "bpe"}},
+            "language_models": {"gpt": MODEL, "late": MODEL},
+            "floors": {
+                "language_model": {
+                    "own": {"corpus": "plays", "tokenizer": "bpe"},
+                    "other": {"corpus": "plays", "tokenizer": "bytes"},
+                }
+            },
+        }
+    )
+
+
+def write(root: Path, stage: str, name: str, value: Any) -> None:
+    storage.write_json(root / layout.metrics(stage, name), value)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    test = {"bits_per_byte": 2.4, "bits_per_byte_low": 2.3, "bits_per_byte_high": 2.5, "perplexity": 40.0}
+    write(tmp_path, "evaluate_language_model", "gpt", {"test": test})
+    own = {
+        "unigram": {"bits_per_byte": 4.0, "perplexity": 300.0},
+        "byte_trigram": {"bits_per_byte": 2.9, "perplexity": 7.5},
+        "token_trigram": {"bits_per_byte": 2.1, "perplexity": 35.0},
+    }
+    write(tmp_path, "floor_language_model", "own", own)
+    write(tmp_path, "floor_language_model", "other", {"unigram": {"bits_per_byte": 9.9, "perplexity": 1.1}})
+    return tmp_path
+
+
+def test_each_metric_stands_beside_the_floors_of_its_unit(params: Params, workspace: Path) -> None:
+    bits, perplexity = results.collect(params, workspace)
+    assert (bits.model, bits.metric, bits.value, bits.low, bits.high) == ("gpt", "bits_per_byte", 2.4, 2.3, 2.5)
+    # The floor with the model's own tokenizer goes before one with another.
+    assert bits.floors == {"unigram": 4.0, "byte_trigram": 2.9, "token_trigram": 2.1}
+    # A perplexity a byte is no perplexity a token.
+    assert perplexity.floors == {"unigram": 300.0, "token_trigram": 35.0}
+    assert (perplexity.low, perplexity.high) == (None, None)
+    assert [bits.beats_floor(name) for name in bits.floors] == [True, True, False]
+    assert not bits.beats
+    assert results.missing(params, workspace) == ["late"]
+
+
+def test_the_json_and_the_table(params: Params, workspace: Path) -> None:
+    rows = results.collect(params, workspace)
+    text = results.to_json(rows, "demo")
+    assert text == results.to_json(results.collect(params, workspace), "demo")
+    assert json.loads(text)["results"][0]["floors"]["byte_trigram"] == 2.9
+    _, _, metric, value, floors = results.cells(rows[0])
+    assert (metric, value) == ("bits per byte ↓", "2.400 [2.300, 2.500]")
+    assert floors.split("\n")[2] == "> 2.100 token trigram (not beaten)"
+    assert results.markdown(rows).count("\n") == 4
+
+
+def test_a_file_that_is_no_json_is_named(params: Params, workspace: Path) -> None:
+    (workspace / layout.metrics("evaluate_language_model", "gpt")).write_text("{")
+    with pytest.raises(UserError, match=r"gpt\.json: not valid JSON"):
+        results.collect(params, workspace)
+
+
+def test_a_tie_does_not_beat(params: Params, workspace: Path) -> None:
+    write(workspace, "evaluate_language_model", "gpt", {"test": {"bits_per_byte": 2.9}})
+    (row,) = results.collect(params, workspace)
+    assert not row.beats_floor("byte_trigram")
+
+
+@pytest.mark.parametrize("door", ["from lexmill.cli import main", "from flows.main import main"])
+def test_they_are_shown_in_any_locale(door: str) -> None:
+    """Arrows and texts are no ASCII; a run of hours must not end in a traceback for that."""
+    code = f"""
+import sys
+from lexmill.commands import run, show
+from lexmill.report.results import Row
+row = Row("gpt", "plays", "language_model", "bits_per_byte", 2.0, None, None, False, {{"unigram": 4.0}})
+show.show_results = lambda as_json: run.show_results([row], "demo")
+run.run_nothing = lambda targets, jobs: run.show_results([row], "demo") or True
+run.preflight = lambda: None
+{door}
+sys.argv = ["x", "results" if "cli" in {door!r} else "run"]
+main()
+"""
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, env=environment, cwd=ROOT)
+    assert done.returncode == 0, done.stderr.decode()
+    assert "bits per byte ↓" in done.stdout.decode("utf-8")
