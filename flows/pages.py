@@ -52,7 +52,7 @@ def show_night(said: Sequence[str]) -> None:
 
 def show_results(text: str) -> None:
     """The test figures, as they are shown at the end of every run."""
-    create_markdown_artifact(text, key="results", description="Test figures beside their floors")
+    create_markdown_artifact(text, key="results", description="Test figures beside their baselines")
 
 
 def show_decisions(root: Path) -> None:

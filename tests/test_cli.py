@@ -225,7 +225,7 @@ def test_init_classify(project: Path) -> None:
     assert list(made.corpora) == ["tickets"]
     assert made.model_names == ["tickets"]
     assert made.classifiers["tickets"].corpus == "tickets"
-    assert made.floors.classifier["tickets"].corpus == "tickets"
+    assert made.baselines.classifier["tickets"].corpus == "tickets"
     assert (project / "conf" / "config.yaml.bak-1").is_file()
 
     again = lexmill("init", "classify", "tickets.csv", "--text", "body", "--label", "queue", cwd=project)

@@ -80,7 +80,7 @@ def test_examples_of_params_have_no_fault() -> None:
 def test_settings_named_on_the_pages_are_there() -> None:
     """`evaluation.batch_tokens`, `reader.encoding: ...`: a dotted key on a page is one of params.yaml."""
     described = {name for cls in (params.Params, Execution) for name in _keys(cls)}
-    heads = ("evaluation", "promotion", "reader", "deduplicate", "splits", "filters", "floors")
+    heads = ("evaluation", "promotion", "reader", "deduplicate", "splits", "filters", "baselines")
     for page, text in PAGES.items():
         for head, key in re.findall(r"`(\w+)\.(\w+)[:`]", text):
             if head in heads:

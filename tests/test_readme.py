@@ -23,11 +23,11 @@ def test_the_tables_are_the_committed_results(experiment: str) -> None:
     assert markdown(rows(experiment)) in README
 
 
-def test_the_demo_beats_its_floors() -> None:
+def test_the_demo_beats_its_baselines() -> None:
     assert {row.kind for row in rows("demo")} == {"language_model", "classifier", "translator"}
     for row in rows("demo"):
-        hard = {"unigram", "byte_trigram"} if row.kind == "language_model" else set(row.floors)
-        assert all(row.beats_floor(name) for name in hard & row.floors.keys()), row
+        hard = {"unigram", "byte_trigram"} if row.kind == "language_model" else set(row.baselines)
+        assert all(row.beats_baseline(name) for name in hard & row.baselines.keys()), row
 
 
 def test_every_page_named_is_there() -> None:

@@ -121,7 +121,7 @@ def plan(
 
 @app.command()
 def results(json: Annotated[bool, typer.Option("--json", help="As JSON, the same bytes every time.")] = False) -> None:
-    """Each model's test figures beside its floors."""
+    """Each model's test figures beside its baselines."""
     from lexmill.commands.show import show_results
 
     show_results(as_json=json)

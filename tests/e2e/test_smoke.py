@@ -41,7 +41,7 @@ def test_every_stage_has_its_outputs(project: Project) -> None:
     assert changed_stages(project) == set()
 
 
-def test_results_stand_beside_their_floors(project: Project) -> None:
+def test_results_stand_beside_their_baselines(project: Project) -> None:
     rows = json.loads(project.lexmill("results", "--json"))
     assert json.dumps(rows).count("nan") == 0
     for model in MODELS:

@@ -12,7 +12,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, log_loss
 from lexmill.base.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.classification import classifier_row, confusion, confusion_counts, row_loss, summarise, worst
-from lexmill.evaluation.floors.classifier import STRENGTHS, majority, tfidf_logistic_regression
+from lexmill.evaluation.baselines.classifier import STRENGTHS, majority, tfidf_logistic_regression
 
 HOW = Resampling(samples=200, confidence=0.95, seed=1)
 LABELS = ["bad", "good", "so-so"]
@@ -78,7 +78,7 @@ def texts(labels: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_the_majority_floor_gives_each_label_its_share() -> None:
+def test_the_majority_baseline_gives_each_label_its_share() -> None:
     rows = majority(texts("ggbn"), texts("gb"))
     assert [row["predicted"] for row in rows] == ["g", "g"]
     assert rows[0]["probabilities"] == {"b": 0.25, "g": 0.5, "n": 0.25}
@@ -93,7 +93,7 @@ def test_the_bag_of_words_learns_words() -> None:
 
 
 def test_the_penalty_is_the_best_one_on_valid(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A floor that was not tuned would be too easy to beat."""
+    """A baseline that was not tuned would be too easy to beat."""
     train, test = texts("gbgbgbgbn"), texts("bgb")
     for labels in ("gbgb", "bgbg"):  # valid agrees with train: a weak penalty is best; or it does not
         valid = [{**record, "label": label} for record, label in zip(texts("gbgb"), labels, strict=True)]
@@ -101,7 +101,7 @@ def test_the_penalty_is_the_best_one_on_valid(monkeypatch: pytest.MonkeyPatch) -
         alone = {}
         for strength in STRENGTHS:
             with monkeypatch.context() as patched:
-                patched.setattr("lexmill.evaluation.floors.classifier.STRENGTHS", (strength,))
+                patched.setattr("lexmill.evaluation.baselines.classifier.STRENGTHS", (strength,))
                 loss = sum(map(row_loss, tfidf_logistic_regression(train, [], valid)))
                 alone[loss] = strength, tfidf_logistic_regression(train, [], test)
         strength, rows = alone[min(alone)]
@@ -109,7 +109,7 @@ def test_the_penalty_is_the_best_one_on_valid(monkeypatch: pytest.MonkeyPatch) -
         assert chosen == rows
 
 
-def test_floors_say_what_they_lack() -> None:
+def test_baselines_say_what_they_lack() -> None:
     with pytest.raises(UserError, match="train split is empty"):
         majority([], texts("g"))
     with pytest.raises(UserError, match=r"1 label\(s\)"):

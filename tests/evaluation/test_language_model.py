@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from lexmill.evaluation.bootstrap import MIN_GROUPS, Resampling
-from lexmill.evaluation.floors.kneser_ney import KneserNey
-from lexmill.evaluation.floors.language_model import ByteEncoder, byte_ngram, token_documents
+from lexmill.evaluation.baselines.kneser_ney import KneserNey
+from lexmill.evaluation.baselines.language_model import ByteEncoder, byte_ngram, token_documents
 from lexmill.evaluation.language_model import (
     BLOCK,
     OffsetEncoder,

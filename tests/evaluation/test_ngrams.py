@@ -15,11 +15,11 @@ from nltk.lm.preprocessing import pad_sequence
 from nltk.lm.smoothing import KneserNey as NltkSmoothing
 from nltk.util import everygrams
 
-from lexmill.evaluation.floors import kneser_ney
-from lexmill.evaluation.floors.additive import AddK
-from lexmill.evaluation.floors.kneser_ney import KneserNey
-from lexmill.evaluation.floors.ngram import NGram
-from lexmill.evaluation.floors.stupid_backoff import StupidBackoff
+from lexmill.evaluation.baselines import kneser_ney
+from lexmill.evaluation.baselines.additive import AddK
+from lexmill.evaluation.baselines.kneser_ney import KneserNey
+from lexmill.evaluation.baselines.ngram import NGram
+from lexmill.evaluation.baselines.stupid_backoff import StupidBackoff
 
 VOCABULARY, EOS = 7, 6
 documents = st.lists(st.lists(st.integers(0, 5), max_size=10), min_size=1, max_size=5)

@@ -1,4 +1,4 @@
-"""The stages of evaluation on a workspace of a few texts: floors, language models, translators."""
+"""The stages of evaluation on a workspace of a few texts: baselines, language models, translators."""
 
 import json
 import math
@@ -18,9 +18,9 @@ from lexmill.models import folder as model_folder
 from lexmill.stages import (
     evaluate_language_model,
     evaluate_translator,
-    floor_classifier,
-    floor_language_model,
-    floor_translator,
+    baseline_classifier,
+    baseline_language_model,
+    baseline_translator,
 )
 from lexmill.tokenizers import SPECIAL_TOKENS
 from tests.support.prepared import write_prepared
@@ -69,7 +69,7 @@ def params(**evaluation: Any) -> dict[str, Any]:
             "tr": {**TRAINED, "family": "transformer", "corpus": "phrases", "tokenizer": "bytes"}
             | {"shape": TRANSFORMER, "batch_tokens": 64, "beam": {"beam_size": 2}},
         },
-        "floors": {
+        "baselines": {
             "language_model": {"verse": {"corpus": "verse", "tokenizer": "bytes"}},
             "classifier": {"reviews": {"corpus": "reviews"}},
             "translator": {"phrases": {"corpus": "phrases"}},
@@ -134,17 +134,17 @@ def same_bytes_twice(stage: Callable[[str], None], name: str) -> None:
 
 
 @pytest.mark.usefixtures("workspace")
-def test_floors_of_language_models() -> None:
-    same_bytes_twice(floor_language_model.main, "verse")
-    found = read(layout.metrics("floor_language_model", "verse"))
+def test_baselines_of_language_models() -> None:
+    same_bytes_twice(baseline_language_model.main, "verse")
+    found = read(layout.metrics("baseline_language_model", "verse"))
     assert set(found) == {"unigram", "byte_trigram", "token_trigram", "add_k_trigram", "backoff_trigram"}
     assert found["token_trigram"]["bits_per_byte"] < found["add_k_trigram"]["bits_per_byte"]
-    (sample,) = read(layout.samples("floor-verse"))["samples"]
+    (sample,) = read(layout.samples("baseline-verse"))["samples"]
     assert sample["prompt"] == ""
     assert set(sample["text"].split()) & set(VERSE.split())
     assert found["byte_trigram"]["bits_per_byte"] < 1 < found["unigram"]["bits_per_byte"]
     for kind, figures in found.items():
-        rows = read_rows(layout.predictions("floor-verse") / f"{kind}.jsonl")
+        rows = read_rows(layout.predictions("baseline-verse") / f"{kind}.jsonl")
         nats, size = sum(row["nats"] for row in rows), sum(row["bytes"] for row in rows)
         assert figures["bits_per_byte"] == pytest.approx(nats / math.log(2) / size)
         assert size == 151 * len(VERSE)
@@ -153,13 +153,13 @@ def test_floors_of_language_models() -> None:
 
 
 @pytest.mark.usefixtures("workspace")
-def test_floors_of_classifiers_and_translators() -> None:
-    same_bytes_twice(floor_classifier.main, "reviews")
-    found = read(layout.metrics("floor_classifier", "reviews"))
+def test_baselines_of_classifiers_and_translators() -> None:
+    same_bytes_twice(baseline_classifier.main, "reviews")
+    found = read(layout.metrics("baseline_classifier", "reviews"))
     assert found["majority"]["accuracy"] == 0.5
     assert found["tfidf_logistic_regression"]["accuracy"] == 1.0
-    same_bytes_twice(floor_translator.main, "phrases")
-    found = read(layout.metrics("floor_translator", "phrases"))["copy_source"]
+    same_bytes_twice(baseline_translator.main, "phrases")
+    found = read(layout.metrics("baseline_translator", "phrases"))["copy_source"]
     assert found["items"] == len(PAIRS)
     assert "tok:13a" in found["bleu_signature"]
 
@@ -192,14 +192,14 @@ def test_a_language_model() -> None:
 
 
 @pytest.mark.usefixtures("workspace")
-def test_the_rows_of_a_model_and_its_floors_are_the_same_items() -> None:
+def test_the_rows_of_a_model_and_its_baselines_are_the_same_items() -> None:
     make_model("gpt", {"kind": "language_model", "family": "gpt", "shape": GPT})
     evaluate_language_model.main("gpt")
-    floor_language_model.main("verse")
+    baseline_language_model.main("verse")
     same = ("id", "group", "bytes", "text_sha256")
     mine, theirs = (
         [[row[key] for key in same] for row in read_rows(layout.predictions(place))]
-        for place in ("gpt/rows.jsonl", "floor-verse/byte_trigram.jsonl")
+        for place in ("gpt/rows.jsonl", "baseline-verse/byte_trigram.jsonl")
     )
     assert mine == theirs
 
@@ -225,9 +225,9 @@ def test_a_translator() -> None:
     [
         (evaluate_language_model, "gtp", r"language_models\.gtp is not in params\.yaml, did you mean 'gpt'"),
         (evaluate_translator, "x", r"translators\.x is not in params\.yaml; known: tr"),
-        (floor_language_model, "vers", "did you mean 'verse'"),
-        (floor_classifier, "review", "did you mean 'reviews'"),
-        (floor_translator, "phrase", "did you mean 'phrases'"),
+        (baseline_language_model, "vers", "did you mean 'verse'"),
+        (baseline_classifier, "review", "did you mean 'reviews'"),
+        (baseline_translator, "phrase", "did you mean 'phrases'"),
         (evaluate_language_model, "gpt", "there is no model here"),
     ],
 )
@@ -239,9 +239,9 @@ def test_what_is_missing_is_named(stage: Any, name: str, message: str) -> None:
 @pytest.mark.usefixtures("workspace")
 def test_an_empty_test_split_is_no_result() -> None:
     for corpus, stage in (
-        ("verse", floor_language_model),
-        ("reviews", floor_classifier),
-        ("phrases", floor_translator),
+        ("verse", baseline_language_model),
+        ("reviews", baseline_classifier),
+        ("phrases", baseline_translator),
     ):
         manifest = layout.corpus(corpus) / "manifest.json"
         changed = read(manifest)
@@ -249,4 +249,4 @@ def test_an_empty_test_split_is_no_result() -> None:
         manifest.write_text(json.dumps(changed), encoding="utf-8")
         with pytest.raises(UserError, match="test split is empty"):
             stage.main(corpus)
-        assert not layout.predictions(f"floor-{corpus}").exists()
+        assert not layout.predictions(f"baseline-{corpus}").exists()

@@ -8,7 +8,7 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 
 from lexmill.base.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling
-from lexmill.evaluation.floors.translator import copy_source
+from lexmill.evaluation.baselines.translator import copy_source
 from lexmill.evaluation.translation import METRICS, score_sums, signature, summarise, translator_rows
 
 HOW = Resampling(samples=100, confidence=0.95, seed=1)

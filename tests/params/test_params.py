@@ -98,12 +98,12 @@ def test_a_misspelt_key_and_all_other_faults_come_at_once() -> None:
         (lambda d: d["corpora"]["shakespeare"].update(kind="labelled"), "cannot give a labelled corpus"),
         (lambda d: d["translators"].update(gpt=d["translators"]["en_de"]), "language_models has an entry of that name"),
         (
-            lambda d: d["floors"]["translator"].update(movie_reviews=d["floors"]["translator"]["home_assistant"]),
-            "floors.translator.movie_reviews: floors.classifier has an entry of that name",
+            lambda d: d["baselines"]["translator"].update(movie_reviews=d["baselines"]["translator"]["home_assistant"]),
+            "baselines.translator.movie_reviews: baselines.classifier has an entry of that name",
         ),
         (
-            lambda d: d["floors"]["classifier"].update({"a/b": {"corpus": "movie_reviews"}}),
-            "floors.classifier.a/b: a name",
+            lambda d: d["baselines"]["classifier"].update({"a/b": {"corpus": "movie_reviews"}}),
+            "baselines.classifier.a/b: a name",
         ),
         (lambda d: d["corpora"]["movie_reviews"]["reader"].update(negative_to=None), "belong together"),
         (lambda d: d["corpora"]["shakespeare"]["splits"].update(valid=0.6, test=0.5), "leave nothing for train"),

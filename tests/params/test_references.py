@@ -35,7 +35,7 @@ def plain() -> dict[str, Any]:
             "tuned": MODEL | {"init_from": "artifacts/models/base"},
             "smol": MODEL | {"init_from": "artifacts/checkpoints/smol", "tokenizer": "theirs"},
         },
-        "floors": {"language_model": {"notes": {"corpus": "notes", "tokenizer": "theirs"}}},
+        "baselines": {"language_model": {"notes": {"corpus": "notes", "tokenizer": "theirs"}}},
     }
 
 

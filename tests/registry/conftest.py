@@ -153,8 +153,8 @@ def make(params: Params, root: Path, name: str, quality: float = 0.5, seed: int 
     storage.write_json(root / layout.metrics(f"evaluate_{kind}", name), {"test": figures})
     storage.write_json(root / layout.metrics(trained_by, name), {"train_loss": 1.5, "steps": 10})
     if name == "gpt":
-        floor = {"unigram": {"bits_per_byte": 4.7}, "byte_trigram": {"bits_per_byte": 2.9}}
-        storage.write_json(root / layout.metrics("floor_language_model", "plays"), floor)
+        baseline = {"unigram": {"bits_per_byte": 4.7}, "byte_trigram": {"bits_per_byte": 2.9}}
+        storage.write_json(root / layout.metrics("baseline_language_model", "plays"), baseline)
     split = {"records": 60, "groups": 30, "characters": 600, "bytes": 600, "words": 90}
     shards = [{"path": "test-00000.jsonl", "records": 60, "bytes": 9, "sha256": "0" * 64}]
     splits = {s: {**split, "shards": shards} for s in ("train", "valid", "test")}

@@ -78,7 +78,7 @@ def plain_params() -> dict[str, Any]:
                 "beam": {"beam_size": 2, "max_length_ratio": 1.0, "max_length_extra": 4},
             }
         },
-        "floors": {"language_model": {"plays": {"corpus": "plays", "tokenizer": "bytes"}}},
+        "baselines": {"language_model": {"plays": {"corpus": "plays", "tokenizer": "bytes"}}},
         "evaluation": {"bootstrap_samples": 200},
         "promotion": {"tests_per_year": 1},
     }

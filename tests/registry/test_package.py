@@ -66,7 +66,7 @@ def test_a_source_that_moves_is_named_as_it_was_pinned(params: Params, tmp_path:
     assert "from plays 1.4" in (folder / "card.md").read_text()
 
 
-def test_the_card_shows_the_figures_beside_the_floors_and_the_licences(params: Params, tmp_path: Path) -> None:
+def test_the_card_shows_the_figures_beside_the_baselines_and_the_licences(params: Params, tmp_path: Path) -> None:
     make(params, tmp_path, "gpt")
     make(params, tmp_path, "tickets")
     lines = (_write(params, tmp_path) / "card.md").read_text().split("\n")
@@ -125,7 +125,7 @@ def test_other_weights_params_figures_or_rows_are_another_fingerprint(params: Pa
         layout.predictions("gpt"),
         layout.metrics("evaluate_language_model", "gpt"),
         layout.metrics("pretrain", "gpt"),
-        layout.metrics("floor_language_model", "plays"),
+        layout.metrics("baseline_language_model", "plays"),
         layout.corpus("plays"),
         layout.samples("gpt"),
     ],

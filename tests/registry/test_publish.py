@@ -56,7 +56,7 @@ def test_a_run_holds_what_its_model_was_made_from(published: tuple[Path, list[st
     assert run.data.params["training_seed"] == "2"
     assert run.data.metrics["test/bleu"] == 20.5
     assert run.data.metrics["train/train_loss"] == 1.5
-    assert runs["gpt"].data.metrics["floor.byte_trigram/bits_per_byte"] == 2.9
+    assert runs["gpt"].data.metrics["baseline.byte_trigram/bits_per_byte"] == 2.9
     assert runs["tickets"].data.metrics["test/billing as other"] == 3
     history = client.get_metric_history(run.info.run_id, "curves/train_loss")
     assert [(point.step, point.value) for point in history] == [(i, 5 / (i + 1)) for i in range(10)]

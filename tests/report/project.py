@@ -101,7 +101,7 @@ class Project:
             {"samples": [{"prompt": prompt, "text": text} for prompt in ("ROMEO.\n", "To be,")], "temperature": 0.8},
         )
         self.json(
-            layout.samples("floor-shakespeare"), {"samples": [{"prompt": "To be,", "text": " or the king of gentle"}]}
+            layout.samples("baseline-shakespeare"), {"samples": [{"prompt": "To be,", "text": " or the king of gentle"}]}
         )
 
     def classifier(self) -> None:
@@ -145,13 +145,13 @@ class Project:
         kind: str,
         name: str,
         figures: dict[str, float],
-        floors: dict[str, dict[str, float]],
+        baselines: dict[str, dict[str, float]],
         corpus: str,
         **more: Any,
     ) -> None:
         test = {**with_intervals(figures), "items": 1081, "interval_unit": "component"}
         self.json(layout.metrics(f"evaluate_{kind}", name), {"test": test, **more})
-        self.json(layout.metrics(f"floor_{kind}", corpus), {label: with_intervals(f) for label, f in floors.items()})
+        self.json(layout.metrics(f"baseline_{kind}", corpus), {label: with_intervals(f) for label, f in baselines.items()})
 
     def _training(self, stage: str, name: str, start: float, end: float) -> None:
         rows: list[dict[str, float]] = []

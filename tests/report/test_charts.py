@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lexmill.report.charts import LARGE, Contender, beside_floors, learning_curve
+from lexmill.report.charts import LARGE, Contender, beside_baselines, learning_curve
 from lexmill.report.svg import coordinate, cut, element, shortened, tick_text, ticks
 
 
@@ -14,18 +14,18 @@ def places(picture: str, name: str) -> list[float]:
     return [float(circle.attrib["cx"]) for circle in ET.fromstring(picture).iter(name) if "cx" in circle.attrib]
 
 
-def test_the_model_is_first_and_the_best_floor_next() -> None:
-    floors = [Contender("weak", 0.2), Contender("strong", 0.7, 0.68, 0.72)]
-    picture = str(beside_floors(Contender("m", 0.9, 0.88, 0.92), floors, "accuracy", True, LARGE))
+def test_the_model_is_first_and_the_best_baseline_next() -> None:
+    baselines = [Contender("weak", 0.2), Contender("strong", 0.7, 0.68, 0.72)]
+    picture = str(beside_baselines(Contender("m", 0.9, 0.88, 0.92), baselines, "accuracy", True, LARGE))
     model, best, worst = places(picture, "circle")
     assert worst < best < model
     assert "m 0.900, strong 0.700, weak 0.200; higher is better" in picture
-    lower = str(beside_floors(Contender("m", 0.9), floors, "loss", False, LARGE))
+    lower = str(beside_baselines(Contender("m", 0.9), baselines, "loss", False, LARGE))
     assert "m 0.900, weak 0.200, strong 0.700; lower is better" in lower
 
 
-def test_the_shade_covers_what_beats_the_best_floor() -> None:
-    picture = str(beside_floors(Contender("m", 2.0), [Contender("a", 2.1), Contender("b", 3.0)], "bits", False, LARGE))
+def test_the_shade_covers_what_beats_the_best_baseline() -> None:
+    picture = str(beside_baselines(Contender("m", 2.0), [Contender("a", 2.1), Contender("b", 3.0)], "bits", False, LARGE))
     shade = next(ET.fromstring(picture).iter("rect"))
     left, right = float(shade.attrib["x"]), float(shade.attrib["x"]) + float(shade.attrib["width"])
     model, best, worst = places(picture, "circle")
@@ -34,8 +34,8 @@ def test_the_shade_covers_what_beats_the_best_floor() -> None:
     assert worst > right
 
 
-def test_a_model_without_floors_or_spread_is_drawn() -> None:
-    assert places(str(beside_floors(Contender("m", 0.0), [], "bits", False, LARGE)), "circle")
+def test_a_model_without_baselines_or_spread_is_drawn() -> None:
+    assert places(str(beside_baselines(Contender("m", 0.0), [], "bits", False, LARGE)), "circle")
 
 
 def test_a_curve_ends_where_it_ends() -> None:

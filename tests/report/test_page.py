@@ -83,7 +83,7 @@ def shown(page: str) -> str:
 def test_it_shows_every_part_of_the_demo(demo: Project) -> None:
     text = shown(demo.page)
     for words in (
-        "2 of 3 models beat every floor; gpt beats 2 of 3 floors, not token trigram.",
+        "2 of 3 models beat every baseline; gpt beats 2 of 3 baselines, not token trigram.",
         "bits per byte",
         "TF-IDF + logistic regression",
         "copy source",
@@ -128,7 +128,7 @@ def test_nothing_of_the_machine_is_in_it(demo: Project) -> None:
 
 def test_before_anything_ran_it_shows_what_is_planned(project: Project) -> None:
     text = shown(project.page)
-    assert "No model was measured beside a floor yet." in text
+    assert "No model was measured beside a baseline yet." in text
     assert "Not prepared yet." in text
     assert "Results" not in text
     assert "register classifier" in text
@@ -137,8 +137,8 @@ def test_before_anything_ran_it_shows_what_is_planned(project: Project) -> None:
 @pytest.mark.parametrize("kept", ["language_models", "classifiers", "translators"])
 def test_a_project_with_one_kind_of_model(demo: Project, kept: str) -> None:
     others = {"language_models", "classifiers", "translators"} - {kept}
-    floors = yaml.safe_load((demo.root / "params.yaml").read_text(encoding="utf-8"))["floors"]
-    demo.change_params(floors={kept[:-1]: floors[kept[:-1]]}, **dict.fromkeys(others))
+    baselines = yaml.safe_load((demo.root / "params.yaml").read_text(encoding="utf-8"))["baselines"]
+    demo.change_params(baselines={kept[:-1]: baselines[kept[:-1]]}, **dict.fromkeys(others))
     text = shown(demo.page)
     assert "1 model on 1 corpus" in text
     for name, group in (("gpt", "language_models"), ("sentiment", "classifiers"), ("en_de", "translators")):
@@ -161,13 +161,13 @@ def test_a_model_that_is_not_measured_is_said_to_be(demo: Project) -> None:
     (demo.root / layout.metrics("evaluate_translator", "en_de")).unlink()
     text = shown(demo.page)
     assert (
-        "1 of 3 models beats every floor; gpt beats 2 of 3 floors, not token trigram; en_de not evaluated yet." in text
+        "1 of 3 models beats every baseline; gpt beats 2 of 3 baselines, not token trigram; en_de not evaluated yet." in text
     )
 
 
-def test_without_floors_nothing_is_claimed(demo: Project) -> None:
-    (demo.root / layout.metrics("floor_translator", "home_assistant")).unlink()
-    assert "en_de no floor measured" in shown(demo.page)
+def test_without_baselines_nothing_is_claimed(demo: Project) -> None:
+    (demo.root / layout.metrics("baseline_translator", "home_assistant")).unlink()
+    assert "en_de no baseline measured" in shown(demo.page)
 
 
 def test_what_an_older_project_left_is_not_shown(demo: Project) -> None:
@@ -205,7 +205,7 @@ def test_labels_and_names_in_drawings_are_escaped(demo: Project) -> None:
         layout.metrics("evaluate_classifier", "sentiment"),
         {"test": {"accuracy": 0.5, "<b>": "<i>"}, "confusion": {"<b> as </svg>": 3, "</svg> as </svg>": 4}},
     )
-    demo.json(layout.metrics("floor_classifier", "movie_reviews"), {"<b>&": {"accuracy": 0.4}})
+    demo.json(layout.metrics("baseline_classifier", "movie_reviews"), {"<b>&": {"accuracy": 0.4}})
     text = shown(demo.page)
     assert "<b>&" in text
     assert "</svg>" in text

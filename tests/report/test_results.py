@@ -1,4 +1,4 @@
-"""Results beside their floors: which floors count, who beats them, and the same JSON every time."""
+"""Results beside their baselines: which baselines count, who beats them, and the same JSON every time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def params() -> Params:
             },
             "encodings": {"plays": {"corpus": "plays", "tokenizer": "bpe"}},
             "language_models": {"gpt": MODEL, "late": MODEL},
-            "floors": {
+            "baselines": {
                 "language_model": {
                     "own": {"corpus": "plays", "tokenizer": "bpe"},
                     "other": {"corpus": "plays", "tokenizer": "bytes"},
@@ -69,20 +69,20 @@ def workspace(tmp_path: Path) -> Path:
         "byte_trigram": {"bits_per_byte": 2.9, "perplexity": 7.5},
         "token_trigram": {"bits_per_byte": 2.1, "perplexity": 35.0},
     }
-    write(tmp_path, "floor_language_model", "own", own)
-    write(tmp_path, "floor_language_model", "other", {"unigram": {"bits_per_byte": 9.9, "perplexity": 1.1}})
+    write(tmp_path, "baseline_language_model", "own", own)
+    write(tmp_path, "baseline_language_model", "other", {"unigram": {"bits_per_byte": 9.9, "perplexity": 1.1}})
     return tmp_path
 
 
-def test_each_metric_stands_beside_the_floors_of_its_unit(params: Params, workspace: Path) -> None:
+def test_each_metric_stands_beside_the_baselines_of_its_unit(params: Params, workspace: Path) -> None:
     bits, perplexity = results.collect(params, workspace)
     assert (bits.model, bits.metric, bits.value, bits.low, bits.high) == ("gpt", "bits_per_byte", 2.4, 2.3, 2.5)
-    # The floor with the model's own tokenizer goes before one with another.
-    assert bits.floors == {"unigram": 4.0, "byte_trigram": 2.9, "token_trigram": 2.1}
+    # The baseline with the model's own tokenizer goes before one with another.
+    assert bits.baselines == {"unigram": 4.0, "byte_trigram": 2.9, "token_trigram": 2.1}
     # A perplexity a byte is no perplexity a token.
-    assert perplexity.floors == {"unigram": 300.0, "token_trigram": 35.0}
+    assert perplexity.baselines == {"unigram": 300.0, "token_trigram": 35.0}
     assert (perplexity.low, perplexity.high) == (None, None)
-    assert [bits.beats_floor(name) for name in bits.floors] == [True, True, False]
+    assert [bits.beats_baseline(name) for name in bits.baselines] == [True, True, False]
     assert not bits.beats
     assert results.missing(params, workspace) == ["late"]
 
@@ -91,10 +91,10 @@ def test_the_json_and_the_table(params: Params, workspace: Path) -> None:
     rows = results.collect(params, workspace)
     text = results.to_json(rows, "demo")
     assert text == results.to_json(results.collect(params, workspace), "demo")
-    assert json.loads(text)["results"][0]["floors"]["byte_trigram"] == 2.9
-    _, _, metric, value, floors = results.cells(rows[0])
+    assert json.loads(text)["results"][0]["baselines"]["byte_trigram"] == 2.9
+    _, _, metric, value, baselines = results.cells(rows[0])
     assert (metric, value) == ("bits per byte ↓", "2.400 [2.300, 2.500]")
-    assert floors.split("\n")[2] == "> 2.100 token trigram (not beaten)"
+    assert baselines.split("\n")[2] == "> 2.100 token trigram (not beaten)"
     assert results.markdown(rows).count("\n") == 4
 
 
@@ -107,7 +107,7 @@ def test_a_file_that_is_no_json_is_named(params: Params, workspace: Path) -> Non
 def test_a_tie_does_not_beat(params: Params, workspace: Path) -> None:
     write(workspace, "evaluate_language_model", "gpt", {"test": {"bits_per_byte": 2.9}})
     (row,) = results.collect(params, workspace)
-    assert not row.beats_floor("byte_trigram")
+    assert not row.beats_baseline("byte_trigram")
 
 
 @pytest.mark.parametrize("door", ["from lexmill.cli import main", "from flows.main import main"])

@@ -4,29 +4,29 @@ from lexmill.report.results import Row
 from lexmill.report.verdicts import Verdict, of_model, of_row, summary
 
 
-def row(value: float, floors: dict[str, float], higher: bool = True, **more: object) -> Row:
+def row(value: float, baselines: dict[str, float], higher: bool = True, **more: object) -> Row:
     values: dict[str, object] = {"low": None, "high": None, "metric": "accuracy", **more}
-    return Row(model="m", kind="classifier", corpus="c", value=value, higher_is_better=higher, floors=floors, **values)  # type: ignore[arg-type]
+    return Row(model="m", kind="classifier", corpus="c", value=value, higher_is_better=higher, baselines=baselines, **values)  # type: ignore[arg-type]
 
 
-def test_a_row_is_judged_by_its_floors_and_its_interval() -> None:
+def test_a_row_is_judged_by_its_baselines_and_its_interval() -> None:
     assert of_row(row(0.9, {})).state == "unknown"
-    assert of_row(row(0.9, {"a": 0.8, "b": 0.7})) == Verdict("clear", "beats both floors")
-    assert of_row(row(0.9, {"a": 0.8}, low=0.85, high=0.95)) == Verdict("clear", "beats its floor")
+    assert of_row(row(0.9, {"a": 0.8, "b": 0.7})) == Verdict("clear", "beats both baselines")
+    assert of_row(row(0.9, {"a": 0.8}, low=0.85, high=0.95)) == Verdict("clear", "beats its baseline")
     assert of_row(row(0.9, {"a": 0.8}, low=0.75, high=0.95)).state == "within"
-    assert of_row(row(0.9, {"a": 0.95, "b": 0.7, "c": 0.1})) == Verdict("some", "beats 2 of 3 floors, not a")
+    assert of_row(row(0.9, {"a": 0.95, "b": 0.7, "c": 0.1})) == Verdict("some", "beats 2 of 3 baselines, not a")
     assert of_row(row(0.5, {"copy_source": 0.5, "b": 0.7})) == Verdict("none", "does not beat copy source or b")
 
 
 def test_where_lower_is_better() -> None:
     assert of_row(row(2.0, {"a": 2.1}, higher=False)).state == "clear"
-    assert of_row(row(2.0, {"a": 1.9, "b": 3.0}, higher=False)).words == "beats 1 of 2 floors, not a"
+    assert of_row(row(2.0, {"a": 1.9, "b": 3.0}, higher=False)).words == "beats 1 of 2 baselines, not a"
     assert of_row(row(2.0, {"a": 2.1, "b": 9.0}, higher=False, low=1.8, high=2.2)).state == "within"
 
 
 def test_a_model_is_as_good_as_its_worst_figure() -> None:
     good, bad = row(0.9, {"a": 0.8}), row(0.3, {"a": 0.4}, metric="macro_f1")
-    assert of_model([good, good]) == Verdict("clear", "beats its floor")
+    assert of_model([good, good]) == Verdict("clear", "beats its baseline")
     assert of_model([good, bad]) == Verdict("none", "on macro-F1 does not beat a")
     assert of_model([good, row(0.9, {})]).state == "clear"
     assert of_model([]).words == "not evaluated yet"
@@ -40,9 +40,9 @@ def test_each_state_has_a_sign_of_its_own() -> None:
 def test_the_sentence_over_all_models() -> None:
     clear, none, unknown = Verdict("clear", "wins"), Verdict("none", "loses"), Verdict("unknown", "waits")
     assert summary({}) == "This project has no model."
-    assert summary({"a": unknown}) == "No model was measured beside a floor yet."
-    assert summary({"a": clear}) == "The model beats every floor."
-    assert summary({"a": clear, "b": clear}) == "All 2 models beat every floor."
-    assert summary({"a": clear, "b": none, "c": unknown}) == "1 of 3 models beats every floor; b loses; c waits."
+    assert summary({"a": unknown}) == "No model was measured beside a baseline yet."
+    assert summary({"a": clear}) == "The model beats every baseline."
+    assert summary({"a": clear, "b": clear}) == "All 2 models beat every baseline."
+    assert summary({"a": clear, "b": none, "c": unknown}) == "1 of 3 models beats every baseline; b loses; c waits."
     many = {"a": clear, "b": none, "c": none, "d": unknown}
-    assert summary(many) == "1 of 4 models beats every floor; 2 do not; 1 not measured."
+    assert summary(many) == "1 of 4 models beats every baseline; 2 do not; 1 not measured."

@@ -38,13 +38,13 @@ CASES: list[tuple[dict[str, Any], list[str], list[bool]]] = [
     ({}, ["pretrain@a", "pretrain@b", "prepare@c"], [True, False, False]),
     ({}, ["prepare@a", "prepare@b", "prepare@c", "pretrain@d"], [True, True, False, False]),
     ({"accelerator": "cuda"}, ["pretrain@a", "pretrain@b", "pretrain@c", "prepare@d"], [True, True, False, True]),
-    ({"accelerator": "cuda"}, ["pretrain@a", "floor_translator@b"], [True, False]),
+    ({"accelerator": "cuda"}, ["pretrain@a", "baseline_translator@b"], [True, False]),
     ({"accelerator": "cuda", "devices": 2, "strategy": "ddp"}, ["pretrain@a", "evaluate_translator@b"], [True, False]),
     ({"stages": {"pretrain": StageSettings(cpus=2)}}, ["pretrain@a", "pretrain@b", "pretrain@c"], [True, True, False]),
     ({"stages": {"pretrain": StageSettings(cpus=9)}}, ["pretrain@a", "pretrain@b"], [True, False]),
     (
         {"stages": {"pretrain": StageSettings(launcher="slurm")}},
-        ["pretrain@a", "pretrain@b", "floor_translator@x", "prepare@c"],
+        ["pretrain@a", "pretrain@b", "baseline_translator@x", "prepare@c"],
         [True, True, True, False],
     ),
 ]

@@ -23,6 +23,9 @@ class LexmillExperiment(SearchPathPlugin):
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Add nothing; raise DVC's own error where the choices have a fault, so that nothing runs."""
+        from lexmill.config.compose import register
+
+        register()  # DVC resolves what conf/ derives from the models
         if LexmillExperiment.told:  # also while lexmill itself composes to compare
             return
         LexmillExperiment.told = True

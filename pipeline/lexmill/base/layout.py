@@ -40,7 +40,7 @@ def model(name: str) -> Path:
 
 
 def predictions(name: str) -> Path:
-    """One row an item, as JSON lines (evaluate, floor)."""
+    """One row an item, as JSON lines (evaluate, baseline)."""
     return ARTIFACTS / "predictions" / name
 
 
@@ -52,9 +52,9 @@ def metrics(stage: str, name: str) -> Path:
     return METRICS / stage / f"{name}.json"
 
 
-def plots(stage: str, name: str) -> Path:
-    """A folder of PNG pictures."""
-    return REPORTS / "plots" / f"{stage}-{name}"
+def plots(name: str) -> Path:
+    """A folder of PNG pictures of a model (evaluate)."""
+    return REPORTS / "plots" / name
 
 
 def curve(name: str) -> Path:

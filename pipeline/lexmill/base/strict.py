@@ -2,7 +2,8 @@
 
 A field is declared with `spec(...)`, which gives its one-line meaning, its unit and its bounds. An unknown key,
 a missing key, a wrong type or a value out of bounds is a fault with the key's full path, and for a misspelt key
-the nearest known one. `1e-5`, which YAML reads as text, is accepted as a number.
+the nearest known one. `1e-5`, which YAML reads as text, is accepted as a number. A class with `parse(value)` reads its
+own notation, one with `convert(data, path, faults)` chooses the dataclass that its data need.
 """
 
 from __future__ import annotations
@@ -114,6 +115,11 @@ def _convert(kind: Any, data: Any, path: str, faults: list[str]) -> Any:
         return _convert_tuple(get_args(kind)[0], data, path, faults)
     if origin in (dict, Mapping) or (isinstance(origin, type) and issubclass(origin, Mapping)):
         return _convert_mapping(get_args(kind)[1], data, path, faults)
+    if kind is Any:
+        return data
+    if "convert" in getattr(kind, "__dict__", {}):  # its own only: what it chooses may be a subclass
+        found = kind.convert(data, path, faults)
+        return _INVALID if found is None else found
     if hasattr(kind, "parse"):
         return _convert_parsed(kind, data, path, faults)
     if dataclasses.is_dataclass(kind):

@@ -17,13 +17,13 @@ from lexmill.commands.precision import advice
 from lexmill.commands.starts import check_start
 from lexmill.compute.execution import Execution, load_execution
 from lexmill.compute.place import place_of
-from lexmill.compute.settings import TRAININGS, group_of
+from lexmill.compute.settings import TRAINING, group_of
 from lexmill.corpora.fetching import pins
 from lexmill.params import FileSource, Params, Source
 
 LEAST_FREE = 2 << 30  # bytes
 # The groups of stages that compute on the devices of `accelerator`.
-ON_DEVICE = (*TRAININGS, "evaluate_language_model", "evaluate_classifier", "evaluate_translator")
+ON_DEVICE = (TRAINING, "evaluate")
 
 
 def check() -> None:
@@ -119,7 +119,7 @@ def _file_checks() -> list[Callable[[], object]]:
         choices = params.load()
     except UserError:
         return []
-    starts = {name: Path(model.init_from) for name, model in choices.language_models.items()}
+    starts = {name: Path(model.start) for name, model in choices.models.items()}
     return [
         *(
             lambda where=f"corpora.{name}.source", source=corpus.source: _files(where, source)
@@ -160,9 +160,7 @@ def _pin(group: str, name: str, source: Source) -> None:
 def _recipe(name: str, path: Path) -> None:
     if not path.is_file():
         known = [str(found) for found in Path("conf/initialization").glob("*.yaml")]
-        raise UserError(
-            f"language_models.{name}.init_from: there is no file '{path}'{nearest(str(path), known)}", "params.yaml"
-        )
+        raise UserError(f"models.{name}.start: there is no file '{path}'{nearest(str(path), known)}", "params.yaml")
 
 
 def _files(where: str, source: FileSource) -> None:

@@ -9,6 +9,9 @@ import typing
 from collections.abc import Iterator
 from typing import Any, Literal, Union, get_args, get_origin
 
+from lexmill import kinds
+from lexmill.params.models import Model, shape_class
+
 
 def describe(*, execution: bool) -> str:
     """One line a key: its path, type, meaning, unit, bounds and default."""
@@ -27,7 +30,9 @@ def _lines(cls: type, prefix: str) -> Iterator[str]:
 
 
 def _nested(kind: Any, path: str) -> Iterator[str]:
-    if get_origin(kind) is dict:
+    if kind is Model:
+        yield from _models(path)
+    elif get_origin(kind) is dict:
         yield from _nested(get_args(kind)[1], f"{path}.NAME")
     elif dataclasses.is_dataclass(kind) and not hasattr(kind, "parse"):
         yield from _lines(typing.cast(type, kind), f"{path}.")
@@ -38,6 +43,17 @@ def _nested(kind: Any, path: str) -> Iterator[str]:
             choices = get_args(typing.get_type_hints(option)[first])
             yield f"{path}, with {first} {' or '.join(map(str, choices))}: {_first_line(option)}"
             yield from _lines(typing.cast(type, option), f"{path}.")
+
+
+def _models(path: str) -> Iterator[str]:
+    """What an entry of `models` holds, by kind and by family."""
+    for kind in kinds.every():
+        yield f"{path}, with kind {kind.name}: {_first_line(kind.entry)}"
+        yield from _lines(kind.entry, f"{path}.")
+    for family in dict.fromkeys(family for kind in kinds.every() for family in kind.families()):
+        shape = shape_class(family)
+        yield f"{path}.shape, with family {family}: {_first_line(shape)}"
+        yield from _lines(shape, f"{path}.shape.")
 
 
 def _first_line(cls: Any) -> str:

@@ -32,7 +32,7 @@ def export_model(name: str, target: Path, root: Path = Path()) -> None:
     uri = load_execution(root).tracking_uri
     champion = lookup.champion(uri, name, root)
     if champion is None:
-        known = params.load(root / "params.yaml").model_names
+        known = params.load(root / "params.yaml").models
         made = "is not trained yet; `lexmill run` trains it" if name in known else f"is unknown{nearest(name, known)}"
         raise UserError(f"the model '{name}' {made}, and {uri} has no registered champion of that name")
     package = champion_package(champion, uri, root)

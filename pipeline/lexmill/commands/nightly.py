@@ -159,7 +159,7 @@ def _pins_before(to: ResultBranch) -> dict[str, dict[str, pins.Entry]]:
 
 def _is_new(to: ResultBranch, row: results.Row) -> bool:
     """Whether a model was measured anew since the commit before."""
-    path = layout.metrics(f"evaluate_{row.kind}", row.model)
+    path = layout.metrics("evaluate", row.model)
     return to.file(path.as_posix()) != (to.root / path).read_text(encoding="utf-8")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lexmill.base.errors import UserError
-from lexmill.params import Params
+from lexmill.params import Params, Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,8 +24,8 @@ _WORTH = 1.1
 
 def advice(choices: Params, device: str) -> list[str]:
     """Sentences about the models' `precision` on a device of the execution settings (`cpu`, `cuda`, `mps`)."""
-    groups = (choices.language_models, choices.classifiers, choices.translators)
-    models = {name: model.precision for group in groups for name, model in group.items()}
+    recipes = {name: model.recipe for name, model in choices.models.items()}
+    models = {name: recipe.precision for name, recipe in recipes.items() if isinstance(recipe, Recipe)}
     if not models:
         return []
     return sentences(models, instructions(device), rates(device))
@@ -45,7 +45,11 @@ def sentences(models: Mapping[str, str], found: list[str] | None, measured: tupl
     figures = f"{float32 / 1e9:,.0f} GFLOP/s in float32, {bf16 / 1e9:,.0f} in bf16"
     if found == []:
         told = [f"this machine has no bf16 instructions (matrix products: {figures}); 32-true is right for it"]
-        return [*told, f"{mixed}: `precision: bf16-mixed` is slow here; 32-true would train faster"] if mixed else told
+        return (
+            [*told, f"{mixed}: `recipe.precision: bf16-mixed` is slow here; 32-true would train faster"]
+            if mixed
+            else told
+        )
     if bf16 < _WORTH * float32:
         return [f"bf16 matrix products are no faster here ({figures}); 32-true is right for this machine"]
     by = f" ({', '.join(found)})" if found else ""
@@ -54,8 +58,8 @@ def sentences(models: Mapping[str, str], found: list[str] | None, measured: tupl
         return told
     return [
         *told,
-        f"{full}: `precision: bf16-mixed` would train faster, with other figures in the last digits (precision is part"
-        " of a model's identity)",
+        f"{full}: `recipe.precision: bf16-mixed` would train faster, with other figures in the last digits (precision"
+        " is part of a model's identity)",
     ]
 
 

@@ -165,7 +165,7 @@ def finish(root: Path, display: Display, *, approve: Callable[[Proposal], bool] 
     """
     choices = params.load(root / "params.yaml")
     settings = execution.load_execution(root)
-    packaged = any((root / layout.package(name)).is_dir() for name in choices.model_names)
+    packaged = any((root / layout.package(name)).is_dir() for name in choices.models)
     if settings.publish and packaged:
         from lexmill.registry.publish import publish_all
 

@@ -155,7 +155,7 @@ def mlflow_links(root: Path) -> list[Link]:
     """
     choices, settings = params.load(root / "params.yaml"), execution.load_execution(root)
     uri = settings.tracking_uri
-    folders = {name: root / layout.package(name) for name in choices.model_names}
+    folders = {name: root / layout.package(name) for name in choices.models}
     packages = {name: package.read(folder) for name, folder in folders.items() if folder.is_dir()}
     if not packages or not settings.publish:
         return []

@@ -19,14 +19,14 @@ from lexmill.base.storage import read_json
 from lexmill.corpora.fetching import pins
 from lexmill.corpora.fetching.files import locate
 from lexmill.params import FileSource, HubSource, Params, RegisteredSource
-from lexmill.params.models import start_fault, unlike
+from lexmill.params.shapes_tmp import start_fault, unlike
 
 
 def check_start(choices: Params, name: str, path: Path) -> None:
-    """Raise `UserError` where `language_models.<name>` and the checkpoint at `path` have other shapes."""
+    """Raise `UserError` where `models.<name>` and the checkpoint at `path` have other shapes."""
     from lexmill.models.pretrained import read_shape
 
-    model, folder = choices.language_models[name], _folder(choices, path.name)
+    model, folder = choices.models[name], _folder(choices, path.name)
     if folder is None:
         return
     family, shape, _ = read_shape(folder)

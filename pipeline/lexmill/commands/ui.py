@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlencode
 
-from lexmill import params
+from lexmill import kinds, params
 from lexmill.base import workspace
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.base.progress import bar, say
@@ -106,9 +106,8 @@ def _runs(base: str, uri: str, mlflow: servers.Server | None, root: Path) -> lis
     servers.ask(mlflow, "experiments/set-experiment-tag", view)
     lines = [f"MLflow   {experiment_url(base, experiment)}"]
     # Models of one kind have figures in common; where no kind has two, all are shown.
-    kinds = [list(kind) for kind in (choices.language_models, choices.classifiers, choices.translators)]
-    most = max(kinds, key=len)
-    champions = [champion(uri, name, root) for name in (most if len(most) > 1 else choices.model_names)]
+    most = max((list(choices.of_kind(kind)) for kind in kinds.names()), key=len)
+    champions = [champion(uri, name, root) for name in (most if len(most) > 1 else choices.models)]
     runs = [one.run_id for one in champions if one is not None]
     if len(runs) > 1:
         lines.append(f"compare  {compare_url(base, experiment, runs)}")

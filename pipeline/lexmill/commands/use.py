@@ -1,8 +1,7 @@
-"""`lexmill generate`, `classify`, `translate`: one line in, one line out, empty lines kept.
+"""The use of registered champions from the command line: one line in, one line out, empty lines kept.
 
-Texts given as arguments, or the lines of standard input. A continuation that holds line breaks is printed as it is for
-an argument, and with `\\n` for them where lines must answer lines. When whoever reads the answers has enough
-(`| head -1`), the command ends quietly, as done.
+Texts given as arguments, or the lines of standard input. When whoever reads the answers has enough (`| head -1`), the
+command ends quietly, as done. The verbs themselves are the kinds' (`lexmill.kinds.<kind>.command`).
 """
 
 from __future__ import annotations
@@ -10,71 +9,26 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
 from unicodedata import category
 
 from lexmill import params
 from lexmill.base.errors import UserError
 from lexmill.base.quiet import quieten
 from lexmill.compute import execution
-
-if TYPE_CHECKING:
-    from lexmill.registry.loader import Precision
-
-
-def generate(
-    prompts: Sequence[str] | None,
-    name: str | None,
-    settings: Mapping[str, Any],
-    stream: bool | None = None,
-    precision: Precision = "float32",
-) -> None:
-    """Print each prompt with its continuation.
-
-    Args:
-        stream: show the text as it is written; None: for one prompt given as an argument, at a terminal.
-
-    Raises:
-        UserError: a stream is wanted of several prompts.
-    """
-    from lexmill.registry import use
-
-    texts = list(_texts(prompts))
-    if stream and len(texts) != 1:
-        raise UserError(f"--stream shows one text as it is written, but there are {len(texts)} prompts; give one")
-    choices, machine = _settings()
-    if stream or (stream is None and prompts and len(texts) == 1 and sys.stdout.isatty()):
-        pieces = use.stream(texts[0], name, choices, machine, settings=settings, precision=precision)
-        _show_growing([texts[0]] if prompts else [one_line(texts[0])], pieces if prompts else map(one_line, pieces))
-        return
-    found = use.generate(texts, name, choices, machine, settings=settings, precision=precision)
-    whole = (prompt + text for prompt, text in zip(texts, found, strict=True))
-    _show(whole if prompts else map(one_line, whole))
+from lexmill.decoding.predictor import Predictor
+from lexmill.kinds.verbs import Precision
 
 
-def classify(texts: Sequence[str] | None, name: str | None) -> None:
-    """Print the label of each text, a tab, its probability."""
-    from lexmill.registry import use
-
-    _show(f"{found['label']}\t{found['score']:.4f}" for found in use.classify(list(_texts(texts)), name, *_settings()))
-
-
-def translate(sentences: Sequence[str] | None, name: str | None) -> None:
-    """Print the translation of each sentence."""
-    from lexmill.registry import use
-
-    _show(use.translate(_texts(sentences), name, *_settings()))
-
-
-def _show(lines: Iterable[str]) -> None:
+def show(lines: Iterable[str]) -> None:
+    """Print a line an answer, as long as someone reads them."""
     with _while_read():
         for line in lines:
             print(harmless(line), flush=True)
 
 
-def _show_growing(begun: Iterable[str], pieces: Iterable[str]) -> None:
+def show_growing(begun: Iterable[str], pieces: Iterable[str]) -> None:
     """One text, piece by piece; the line is ended also where the user ends the text."""
     with _while_read():
         try:
@@ -100,13 +54,17 @@ def _while_read() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what Python still writes when it ends
 
 
-def _settings() -> tuple[params.Params, execution.Execution]:
-    quieten(offline=True)
-    return params.load(), execution.load_execution()
-
-
-def _texts(given: Sequence[str] | None) -> Iterable[str]:
+def texts(given: Sequence[str] | None) -> Iterable[str]:
+    """The texts given as arguments, else the lines of standard input."""
     return given or read_lines(sys.stdin.buffer)
+
+
+def open(kind: str, name: str | None, precision: Precision = "float32") -> Predictor:
+    """The champion of a model, or of the only one of its kind."""
+    quieten(offline=True)
+    from lexmill.registry.use import open_model
+
+    return open_model(name, kind, params.load(), execution.load_execution(), precision=precision)
 
 
 def read_lines(stream: Iterable[bytes]) -> Iterator[str]:
@@ -121,8 +79,3 @@ def read_lines(stream: Iterable[bytes]) -> Iterator[str]:
         except UnicodeDecodeError as error:
             raise UserError(f"not UTF-8 ({error.reason} at byte {error.start})", "standard input", number) from None
         yield text.removesuffix("\n").removesuffix("\r")
-
-
-def one_line(text: str) -> str:
-    """The text with `\\n` for a line break, and `\\\\` for a backslash so that nothing is lost."""
-    return text.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lexmill.base.errors import UserError
 from lexmill.compute.execution import Execution
-from lexmill.compute.settings import ELSEWHERE, TRAININGS, LauncherName, entry_of, group_of
+from lexmill.compute.settings import ELSEWHERE, TRAINING, LauncherName, entry_of, group_of
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Place:
 def place_of(stage: str, execution: Execution) -> Place:
     """The place of a stage under these settings; torchrun starts trainings alone."""
     entry, group = entry_of(execution.stages, stage), group_of(stage)
-    trains = group in TRAININGS
+    trains = group == TRAINING
     gpus = entry.gpus
     if gpus is None:
         needed = execution.devices if trains else int(group.startswith("evaluate_"))

@@ -18,7 +18,7 @@ from typing import Literal
 from lexmill.base.strict import nearest, spec
 
 LauncherName = Literal["local", "torchrun", "slurm", "kubernetes", "prefect"]
-TRAININGS = ("pretrain", "finetune", "train_translator")
+TRAINING = "train"
 ELSEWHERE = ("slurm", "kubernetes", "prefect")
 LIMITING_MEMORY = ("slurm", "kubernetes")
 
@@ -153,7 +153,7 @@ def faults_of(stages: dict[str, StageSettings], *, accelerator: str, devices: in
         if key != "default" and group not in known:
             found.append(f"{of_item}: there is no such stage{nearest(group, {*known, 'default'})}")
             continue
-        trains = group in TRAININGS or key == "default"
+        trains = group == TRAINING or key == "default"
         if entry.launcher == "torchrun" and not trains:
             found.append(f"{of_item}.launcher: torchrun starts the processes of a training; choose another")
         if entry.launcher in ("torchrun", "kubernetes", "prefect") and nodes > 1 and trains:
@@ -166,7 +166,7 @@ def faults_of(stages: dict[str, StageSettings], *, accelerator: str, devices: in
                 f"{of_item}.memory: the launcher {entry.launcher} holds no stage to it; leave it out, or choose"
                 f" {' or '.join(LIMITING_MEMORY)}"
             )
-        short = entry.gpus is not None and entry.gpus < devices and accelerator == "cuda" and group in TRAININGS
+        short = entry.gpus is not None and entry.gpus < devices and accelerator == "cuda" and group == TRAINING
         if short:
             found.append(f"{of_item}.gpus: {entry.gpus} for a training on {devices} devices; give it as many")
     return found

@@ -1,5 +1,8 @@
 """conf/ composed into params.yaml, by Hydra: the same bytes that `dvc exp run` writes; and its mixtures into dvc.yaml.
 
+`${derived:PART}` in conf/ stands for what follows from the models (`lexmill.params.derived`): `register` teaches it to
+OmegaConf, here and, by a plugin, in `dvc exp run`.
+
 `dvc repro` reads params.yaml as it stands and never composes; `dvc exp run` composes the defaults and its `-S`
 choices again before it runs, and so undoes what was edited by hand. `lexmill.config.undoing` tells what it would undo.
 """
@@ -17,14 +20,15 @@ from lexmill.base.strict import nearest
 from lexmill.config.mixtures import write_mixtures
 from lexmill.corpora.fetching import pins
 from lexmill.params import load, parse, read_yaml
+from lexmill.params.derived import PARTS, derive
 
 
 def compose(overrides: Sequence[str] = (), workspace: str | Path = ".") -> str:
     """Compose conf/config.yaml with Hydra overrides and return it as the YAML text of params.yaml.
 
     Args:
-        overrides: Hydra's grammar, `experiment=full`, `language_model@language_models.gpt=gpt_small`,
-            `language_models.gpt.length='2000 steps'`.
+        overrides: Hydra's grammar, `experiment=full`, `model@models.gpt=gpt_small`,
+            `models.gpt.recipe.length='2000 steps'`.
         workspace: the folder that holds conf/.
 
     Raises:
@@ -38,6 +42,7 @@ def compose(overrides: Sequence[str] = (), workspace: str | Path = ".") -> str:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
+    register()
     folder = Path(workspace).resolve() / "conf"
     if not (folder / "config.yaml").is_file():
         raise UserError("there is no conf/config.yaml here; run this in the project's folder", folder)
@@ -59,6 +64,20 @@ def compose(overrides: Sequence[str] = (), workspace: str | Path = ".") -> str:
         raise UserErrors(faults) from None
     parse(OmegaConf.to_container(config), "the composed params")
     return text
+
+
+def register() -> None:
+    """Let `${derived:PART}` in conf/ give what follows from the models."""
+    from omegaconf import DictConfig, OmegaConf
+
+    def derived(part: str, *, _root_: DictConfig) -> DictConfig:
+        groups = ("models", "tokenizers", "checkpoints", "mixtures")
+        plain: dict[str, Any] = {
+            group: OmegaConf.to_container(_root_[group], resolve=True) for group in groups if group in _root_
+        }
+        return OmegaConf.create(derive(plain)[part])
+
+    OmegaConf.register_new_resolver("derived", derived, replace=True)
 
 
 def _file_faults(folder: Path) -> Iterator[UserError]:
@@ -108,15 +127,24 @@ def write_params(overrides: Sequence[str] = (), workspace: str | Path = ".") -> 
 
 
 def write_stages(overrides: Sequence[str] = (), workspace: str | Path = ".") -> Path:
-    """Write what follows from params.yaml as it stands: its mixtures' stages in dvc.yaml, its sources' lock entries.
+    """Write what follows from params.yaml as it stands: its derived parts, stages of mixtures, entries of sources.
 
     Raises:
         UserError: overrides were given, which could change nothing.
         UserErrors: params.yaml has faults.
     """
+    from omegaconf import OmegaConf
+
     if overrides:
         raise UserError(f"--keep leaves params.yaml as it is, so {' '.join(overrides)} would change nothing")
-    pins.complete(load(Path(workspace) / "params.yaml"), workspace)
+    path = Path(workspace) / "params.yaml"
+    data = read_yaml(path)
+    if isinstance(data, dict):
+        kept = {key: value for key, value in data.items() if key not in PARTS}
+        parse(kept, path)
+        if (whole := {**kept, **derive(kept)}) != data:
+            write_text(path, OmegaConf.to_yaml(OmegaConf.create(whole)))
+    pins.complete(load(path), workspace)
     write_mixtures(workspace)
     return Path(workspace) / "dvc.yaml"
 

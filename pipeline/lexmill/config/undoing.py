@@ -24,6 +24,7 @@ from lexmill.config.compose import compose, flat
 from lexmill.config.mixtures import with_mixtures
 from lexmill.corpora.fetching import pins
 from lexmill.params import parse, read_yaml
+from lexmill.params.derived import PARTS
 
 _MOST_TOLD = 8
 _MOST_VALUES = 4
@@ -174,7 +175,7 @@ def _how_to_keep(workspace: str | Path, mark: str = "") -> str:
     """The overrides that keep params.yaml, as typed in a shell."""
     found = keeping(workspace)
     if found is None:
-        return "to keep it, write it into a file of conf/ (conf/experiment/, conf/language_model/, ...)"
+        return "to keep it, write it into a file of conf/ (conf/experiment/, conf/model/, ...)"
     how = " ".join(f"{mark}{shlex.quote(override)}" for override in found)
     return f"to keep it, give {how}" if mark else f"to keep it: dvc exp run -S {' -S '.join(map(shlex.quote, found))}"
 
@@ -201,8 +202,10 @@ def _values_of(composed: str) -> dict[str, Any]:
 
 
 def _values(data: Any) -> dict[str, Any]:
-    """By dotted keys; an empty mapping is no value: another entry does not undo that there was none."""
-    return {key: value for key, value in flat(data).items() if value != {}}
+    """By dotted keys, without what follows from the models; an empty mapping is no value: another entry does not undo
+    that there was none."""
+    plain = {key: value for key, value in data.items() if key not in PARTS} if isinstance(data, dict) else data
+    return {key: value for key, value in flat(plain).items() if value != {}}
 
 
 def _target(override: str) -> str:

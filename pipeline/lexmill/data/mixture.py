@@ -25,9 +25,9 @@ import numpy as np
 
 from lexmill.base import storage
 from lexmill.base.errors import UserError
-from lexmill.data.language_model import Ids, LanguageModelBatches, positions
 from lexmill.data.permutation import fold
 from lexmill.data.shards import VERSION, TokenShards, read_manifest
+from lexmill.data.windows import Ids, WindowBatches, positions
 
 KIND = "mixture"
 _BITS = 30  # of a share: exact to one window in 2 ** 31
@@ -178,7 +178,7 @@ def _left(count: Ids, share: int) -> Ids:
 
 
 class MixtureBatches:
-    """The global batch of each step, as `LanguageModelBatches` gives it, its windows drawn from several corpora.
+    """The global batch of each step, as `WindowBatches` gives it, its windows drawn from several corpora.
 
     Args:
         shards: the train split of the mixture.
@@ -193,7 +193,7 @@ class MixtureBatches:
     def __init__(self, shards: MixedShards, context: int, batch_tokens: int, seed: int) -> None:
         self.shards, self.context = shards, context
         self.members = {
-            name: LanguageModelBatches(member, context, batch_tokens, fold(seed, "member", name))
+            name: WindowBatches(member, context, batch_tokens, fold(seed, "member", name))
             for name, member in shards.members.items()
         }
         self.size = batch_tokens // context
@@ -239,7 +239,7 @@ class MixtureBatches:
             found[here] = member.documents_at(place)
         return found
 
-    def _dealt(self, numbers: Ids) -> list[tuple[LanguageModelBatches, Ids, Ids]]:
+    def _dealt(self, numbers: Ids) -> list[tuple[WindowBatches, Ids, Ids]]:
         """Each member with the rows it fills and its own positions for them."""
         member, place = self.shares.deal(numbers)
         dealt = []
@@ -251,8 +251,8 @@ class MixtureBatches:
 
 def training_batches(
     train: TokenShards | MixedShards, context: int, batch_tokens: int, seed: int
-) -> LanguageModelBatches | MixtureBatches:
+) -> WindowBatches | MixtureBatches:
     """The batches of what `open_train` gave."""
     if isinstance(train, MixedShards):
         return MixtureBatches(train, context, batch_tokens, seed)
-    return LanguageModelBatches(train, context, batch_tokens, seed)
+    return WindowBatches(train, context, batch_tokens, seed)

@@ -1,1 +1,1 @@
-"""Decoding: sampling from language models, beam search for translators, labels of classifiers."""
+"""Decoding: sampling from causal models, beam search for encoder-decoders, what answers a user."""

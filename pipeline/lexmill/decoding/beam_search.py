@@ -1,4 +1,4 @@
-"""Beam search for translators: cached, batched over sentences, exact in when it stops.
+"""Beam search for encoder-decoders: cached, batched over sentences, exact in when it stops.
 
 A sentence has `beam_size` places. At each step every live hypothesis is continued by every token, and the best
 continuations by log-probability fill the places that are left: one that ends with the end token is finished, keeps
@@ -24,27 +24,27 @@ from torch import Tensor
 
 from lexmill.base.errors import UserError
 from lexmill.decoding.ranking import largest
-from lexmill.params import BeamSearch
+from lexmill.decoding.settings import BeamSearch
 from lexmill.tokenizers.tokenizer import BOS, EOS, MASK, PAD, UNK
 
 NEVER_WRITTEN = (PAD, UNK, BOS, MASK)
 
 
-class TranslatorCache(Protocol):
-    """What a translator remembers between steps."""
+class DecoderCache(Protocol):
+    """What a decoder remembers between steps."""
 
     def reorder(self, rows: Tensor, sources: Tensor | None = None) -> None: ...
 
 
-class Translator(Protocol):
+class EncoderDecoder(Protocol):
     """What the search needs of a network."""
 
     @property
     def max_positions(self) -> int: ...
     def encode(self, source: Tensor, source_mask: Tensor) -> Tensor: ...
-    def new_cache(self, memory: Tensor, source_mask: Tensor) -> TranslatorCache: ...
+    def new_cache(self, memory: Tensor, source_mask: Tensor) -> DecoderCache: ...
     def decode(
-        self, target_in: Tensor, memory: Tensor, source_mask: Tensor, cache: TranslatorCache | None = None
+        self, target_in: Tensor, memory: Tensor, source_mask: Tensor, cache: DecoderCache | None = None
     ) -> Tensor: ...
 
 
@@ -102,12 +102,12 @@ def longest_translation(source_tokens: int, search: BeamSearch, max_positions: i
 
 @torch.inference_mode()
 def beam_search(
-    module: Translator, source: Tensor, source_mask: Tensor, search: BeamSearch, n_best: int = 1
+    module: EncoderDecoder, source: Tensor, source_mask: Tensor, search: BeamSearch, n_best: int = 1
 ) -> list[list[Hypothesis]]:
     """The `n_best` translations of each source, best first.
 
     Args:
-        module: a translator in eval mode.
+        module: an encoder-decoder in eval mode.
         source, source_mask: (B, S) int64 and bool; each row ends with the end token, then padding.
         search: the search's sizes.
         n_best: at most `search.beam_size`.

@@ -1,4 +1,4 @@
-"""How a language model's text is drawn: the numbers, their bounds, their defaults. Imports no torch."""
+"""How text is sampled or searched: the numbers, their bounds, their defaults. Imports no torch."""
 
 from __future__ import annotations
 
@@ -41,6 +41,16 @@ class Sampling:
         if found is None:
             raise UserErrors(faults)
         return found
+
+
+@dataclass(frozen=True)
+class BeamSearch:
+    """Beam search."""
+
+    beam_size: int = spec("hypotheses kept at each step; 1: greedy", 4, low=1, high=64)
+    length_penalty: float = spec("alpha of ((5 + length) / 6) ** alpha (Wu et al. 2016)", 0.6, low=0)
+    max_length_ratio: float = spec("longest hypothesis over source length", 2.0, above=0, unit="tokens a token")
+    max_length_extra: int = spec("added to that bound", 10, low=0, unit="tokens")
 
 
 def names() -> dict[str, Any]:

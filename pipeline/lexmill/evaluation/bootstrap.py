@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexmill.evaluation.rows import Row
+from lexmill.params import Evaluation
 
 MIN_GROUPS = 20
 
@@ -31,6 +32,11 @@ class Resampling:
     samples: int
     confidence: float
     seed: int
+
+    @classmethod
+    def of(cls, evaluation: Evaluation, seed: int) -> Resampling:
+        """As params.yaml has it."""
+        return cls(evaluation.bootstrap_samples, evaluation.confidence, seed)
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ where there are too few groups (`bootstrap.MIN_GROUPS`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,24 +23,47 @@ from numpy.typing import NDArray
 from lexmill.base.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling, resampling_units
 from lexmill.evaluation.rows import Row, read_rows
-from lexmill.evaluation.translation import score_sums
 
-Kind = Literal["language_model", "classifier", "translator"]
-
-# What must be equal in both rows of an item, by kind: that makes it the same test.
-_SAME = {
-    "language_model": ("group", "bytes", "text_sha256"),
-    "classifier": ("group", "label"),
-    "translator": ("group", "source", "reference"),
-}
-_METRICS = {
-    "language_model": ("bits_per_byte", "nats_per_token"),
-    "classifier": ("accuracy",),
-    "translator": ("bleu", "chrf", "ter"),
-}
 _LARGE = 20  # differences as large as the one seen, after which p is known to about a fifth of itself
 _BLOCK = 100  # swaps drawn at once
-_LOWER_IS_BETTER = frozenset({"bits_per_byte", "nats_per_token", "ter"})
+
+Score = Callable[[NDArray[Any]], float]
+Columns = Callable[[Row], list[float]]
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """How two models of a kind are compared, item by item; each kind has one in its `metrics`.
+
+    Attributes:
+        same: keys of a row that must be equal for it to be the same test item.
+        metrics: the metrics that are known -> whether higher is better.
+        score: a metric as a function of sums, and the columns of a row that are summed.
+        default: the metric for the rows of two models; raises UserError where they cannot be compared.
+        slices: named parts of the test split, as places in its rows; fewer than two: it has no parts.
+    """
+
+    same: tuple[str, ...]
+    metrics: Mapping[str, bool]
+    score: Callable[[str], tuple[Score, Columns]]
+    default: Callable[[Sequence[Row], Sequence[Row]], str]
+    slices: Callable[[Sequence[Row]], dict[str, list[int]]] = lambda _: {}
+
+
+def by_key(rows: Sequence[Row], name: Callable[[Row], str]) -> dict[str, list[int]]:
+    """Slices by the name that each row gives."""
+    found: dict[str, list[int]] = {}
+    for i, row in enumerate(rows):
+        found.setdefault(name(row), []).append(i)
+    return found
+
+
+def by_thirds(rows: Sequence[Row], length: Callable[[Row], int]) -> dict[str, list[int]]:
+    """Slices by length: short, middle and long items."""
+    order = sorted(range(len(rows)), key=lambda i: length(rows[i]))
+    parts = np.array_split(np.array(order, dtype=int), 3)
+    names = ("short items", "middle items", "long items")
+    return {name: sorted(int(i) for i in part) for name, part in zip(names, parts, strict=True) if len(part)}
 
 
 @dataclass(frozen=True)
@@ -62,10 +85,11 @@ class Comparison:
     p_value: float
     units: int
     unit: str
+    higher_is_better: bool
 
     @property
     def better(self) -> bool:
-        return self.difference < 0 if self.metric in _LOWER_IS_BETTER else self.difference > 0
+        return self.difference > 0 if self.higher_is_better else self.difference < 0
 
     @property
     def worse(self) -> bool:
@@ -74,7 +98,7 @@ class Comparison:
     @property
     def loss(self) -> float:
         """By how much the challenger is worse; below 0: better. In the metric's unit."""
-        return self.difference if self.metric in _LOWER_IS_BETTER else -self.difference
+        return -self.difference if self.higher_is_better else self.difference
 
     def power(self, gain: float, level: float) -> float:
         """The chance that a true gain of this size, in the metric's unit, is found at a two-sided level.
@@ -100,7 +124,7 @@ class Comparison:
 
 
 def compare(
-    kind: Kind,
+    test: PairedTest,
     challenger: str | Path | Sequence[Row],
     champion: str | Path | Sequence[Row],
     how: Resampling,
@@ -111,11 +135,10 @@ def compare(
     """Compare two models by their rows of the same test items.
 
     Args:
-        kind: what the rows are of.
+        test: of the kind that the rows are of.
         challenger, champion: rows, or files of them; aligned on `id`, in any order.
         how: random swaps and bootstrap samples, the interval's level, the seed (the same gives the same answer).
-        metric: None for the kind's own: bits_per_byte (nats_per_token where a tokenizer that both share made
-            unknown tokens), accuracy, bleu; else one of these, chrf or ter.
+        metric: None for the test's default.
         level: the two-sided level that p is to be compared with: swaps go on until that is decided. None: as many
             swaps as `how` says.
 
@@ -123,11 +146,11 @@ def compare(
         UserError: the rows are not of the same test items, or cannot be compared.
     """
     first, second = (_rows(rows) for rows in (challenger, champion))
-    second = _align(kind, first, second)
-    metric = metric or _default_metric(kind, first, second)
-    if metric not in _METRICS[kind]:
-        raise ValueError(f"{metric!r} is no metric of a {kind}; known: {', '.join(_METRICS[kind])}")
-    score, columns = _scoring(metric)
+    second = _align(test, first, second)
+    metric = metric or test.default(first, second)
+    if metric not in test.metrics:
+        raise ValueError(f"{metric!r} is no metric that is compared; known: {', '.join(test.metrics)}")
+    score, columns = test.score(metric)
     values = [np.array([columns(row) for row in rows], dtype=np.float64) for rows in (first, second)]  # (rows, k)
     units = resampling_units(first, "group", "item")
     sums = [_unit_sums(v, units.of_row, units.count) for v in values]  # (units, k)
@@ -146,6 +169,7 @@ def compare(
         p_value=_randomisation(score, sums, abs(difference), how, level),
         units=units.count,
         unit=units.name,
+        higher_is_better=test.metrics[metric],
     )
 
 
@@ -153,7 +177,7 @@ def _rows(rows: str | Path | Sequence[Row]) -> list[Row]:
     return read_rows(rows) if isinstance(rows, str | Path) else list(rows)
 
 
-def _align(kind: Kind, challenger: list[Row], champion: list[Row]) -> list[Row]:
+def _align(test: PairedTest, challenger: list[Row], champion: list[Row]) -> list[Row]:
     """The champion's rows in the challenger's order, after a check that they are the same test items."""
     if not challenger or not champion:
         raise UserError("one of the two models has no test rows; there is nothing to compare")
@@ -168,7 +192,7 @@ def _align(kind: Kind, challenger: list[Row], champion: list[Row]) -> list[Row]:
             f" {missing} only of the challenger, {extra} only of the champion; evaluate both on the same corpus"
         )
     for row in challenger:
-        key = differing_key(kind, row, by_id[row["id"]])
+        key = differing_key(test, row, by_id[row["id"]])
         if key is not None:
             raise UserError(
                 f"the two models were tested on different items: '{key}' of item {row['id']} differs;"
@@ -177,37 +201,13 @@ def _align(kind: Kind, challenger: list[Row], champion: list[Row]) -> list[Row]:
     return [by_id[row["id"]] for row in challenger]
 
 
-def differing_key(kind: Kind, first: Row, second: Row) -> str | None:
+def differing_key(test: PairedTest, first: Row, second: Row) -> str | None:
     """The first key by which two rows of one id are not of the same test item; None when they are."""
-    return next((key for key in _SAME[kind] if first.get(key) != second.get(key)), None)
+    return next((key for key in test.same if first.get(key) != second.get(key)), None)
 
 
-def _default_metric(kind: Kind, challenger: list[Row], champion: list[Row]) -> str:
-    if kind != "language_model":
-        return _METRICS[kind][0]
-    if not any(row.get("unknown", 0) for rows in (challenger, champion) for row in rows):
-        return "bits_per_byte"
-    for first, second in zip(challenger, champion, strict=True):
-        if first["targets"] != second["targets"] or first.get("unknown", 0) != second.get("unknown", 0):
-            raise UserError(
-                "the two language models have other tokenizers and one of them makes unknown tokens, so their"
-                " losses cannot be compared; use a tokenizer without unknown tokens, such as bpe or byte"
-            )
-    return "nats_per_token"
-
-
-def _scoring(metric: str) -> tuple[Callable[[NDArray[np.float64]], float], Callable[[Row], list[float]]]:
-    """A metric as a function of sums, and the columns of a row that are summed."""
-    if metric == "bits_per_byte":
-        return lambda sums: _ratio(sums[0] / math.log(2), sums[1]), lambda row: [row["nats"], row["bytes"]]
-    if metric == "nats_per_token":
-        return lambda sums: _ratio(sums[0], sums[1]), lambda row: [row["nats"], row["targets"]]
-    if metric == "accuracy":
-        return lambda sums: _ratio(sums[0], sums[1]), lambda row: [row["label"] == row["predicted"], 1]
-    return lambda sums: score_sums(metric, sums), lambda row: row[f"{metric}_stats"]
-
-
-def _ratio(part: float, whole: float) -> float:
+def ratio(part: float, whole: float) -> float:
+    """A mean from sums; NaN where there is nothing."""
     return float(part / whole) if whole else math.nan
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lexmill.base import plugins
 from lexmill.base.errors import UserError
 from lexmill.base.storage import read_json, write_json
 from lexmill.models import build
@@ -20,7 +21,6 @@ WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
 TOKENIZER = "tokenizer"
 FORMAT = 2  # of the weights; 1 had the rows of a fused query, key and value projection in another order
-KINDS = ("language_model", "classifier", "translator")
 
 
 def save(folder: str | Path, config: Mapping[str, Any], module: nn.Module) -> None:
@@ -29,8 +29,8 @@ def save(folder: str | Path, config: Mapping[str, Any], module: nn.Module) -> No
 
     from lexmill.models.common.state import snapshot
 
-    if config.get("kind") not in KINDS:
-        raise ValueError(f"config['kind'] is {config.get('kind')!r}; it must be one of {KINDS}")
+    if config.get("kind") not in plugins.names("kinds"):
+        raise ValueError(f"config['kind'] is {config.get('kind')!r}; it must be one of {plugins.names('kinds')}")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     save_file(snapshot(module), folder / WEIGHTS, metadata={"format": "pt"})
@@ -50,8 +50,8 @@ def read_config(folder: str | Path) -> dict[str, Any]:
         raise UserError("there is no model here: the file does not exist", path) from None
     except ValueError as error:
         raise UserError(f"not a model's config: {error}", path) from None
-    if not isinstance(config, dict) or config.get("kind") not in KINDS:
-        raise UserError(f"not a model's config: 'kind' must be one of {', '.join(KINDS)}", path)
+    if not isinstance(config, dict) or config.get("kind") not in plugins.names("kinds"):
+        raise UserError(f"not a model's config: 'kind' must be one of {', '.join(plugins.names('kinds'))}", path)
     found = config.pop("format", 1)
     if found != FORMAT:
         raise UserError(f"a model of format {found}, this lexmill reads {FORMAT}: train it again", path)

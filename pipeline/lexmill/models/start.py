@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.storage import sha256_file, sha256_folder
 from lexmill.models.pretrained import Pretrained, read
-from lexmill.params.models import unlike
+from lexmill.params.shapes_tmp import unlike
 from lexmill.tokenizers.imported import origin, origin_of
 
 if TYPE_CHECKING:

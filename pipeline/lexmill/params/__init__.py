@@ -8,6 +8,7 @@ Everything here is identity: a change of a value re-runs the stages that read it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,28 +38,10 @@ from lexmill.params.corpora import (
     TranslationTreeReader,
     UrlSource,
 )
+from lexmill.params.derived import PARTS, derive
 from lexmill.params.length import Length
-from lexmill.params.models import (
-    AnyLanguageModel,
-    BeamSearch,
-    Checkpoint,
-    Classifier,
-    GPTLanguageModel,
-    GPTShape,
-    Keep,
-    LanguageModel,
-    LlamaLanguageModel,
-    LlamaShape,
-    LSTMLanguageModel,
-    LSTMShape,
-    Precision,
-    TransformerShape,
-    Translator,
-    start_fault,
-    unlike,
-)
+from lexmill.params.models import Checkpoint, Model
 from lexmill.params.optimizers import (
-    LBFGS,
     SGD,
     AdaDelta,
     AdaGrad,
@@ -74,20 +57,17 @@ from lexmill.params.optimizers import (
     Schedule,
     WarmupStableDecaySchedule,
 )
+from lexmill.params.recipe import Keep, Precision, Recipe
 from lexmill.params.references import reference_faults
 
 __all__ = [
-    "LBFGS",
     "SGD",
     "AdaDelta",
     "AdaGrad",
     "Adam",
     "AdamW",
-    "AnyLanguageModel",
-    "BeamSearch",
+    "Baseline",
     "Checkpoint",
-    "Classifier",
-    "ClassifierFloor",
     "ConstantSchedule",
     "Corpus",
     "CosineSchedule",
@@ -96,22 +76,16 @@ __all__ = [
     "Evaluation",
     "FileSource",
     "Filters",
-    "Floors",
-    "GPTLanguageModel",
-    "GPTShape",
+    "Guards",
     "HubSource",
     "ImportedTokenizer",
+    "Inputs",
     "InverseSquareRootSchedule",
     "Keep",
-    "LSTMLanguageModel",
-    "LSTMShape",
-    "LanguageModel",
-    "LanguageModelFloor",
     "Length",
     "LinearSchedule",
-    "LlamaLanguageModel",
-    "LlamaShape",
     "Mixture",
+    "Model",
     "Muon",
     "Optimizer",
     "PackageSource",
@@ -121,6 +95,7 @@ __all__ = [
     "Promotion",
     "RMSprop",
     "Reader",
+    "Recipe",
     "RecordsReader",
     "RegisteredSource",
     "Schedule",
@@ -128,10 +103,7 @@ __all__ = [
     "Splits",
     "TextReader",
     "Tokenizer",
-    "TransformerShape",
     "TranslationTreeReader",
-    "Translator",
-    "TranslatorFloor",
     "UrlSource",
     "WarmupStableDecaySchedule",
     "load",
@@ -141,36 +113,26 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class LanguageModelFloor:
-    """N-grams over a tokenizer's tokens (Kneser-Ney, add-k, stupid back-off) and over bytes (Kneser-Ney)."""
+class Baseline:
+    """What the models of one kind must beat on a corpus; it follows from them."""
 
-    corpus: str = spec("the corpus")
-    tokenizer: str = spec("the tokenizer of the token n-grams")
-    order: int = spec("order of the token n-grams", 3, low=1, high=6)
-    byte_order: int = spec("order of the byte n-gram", 3, low=1, high=6)
-    add_k: float = spec("what add-k adds to each count", 0.01, above=0)
-    prompts: tuple[str, ...] = spec("prompts of the texts that the token n-gram writes", ("",))
-
-
-@dataclass(frozen=True)
-class ClassifierFloor:
-    """Majority class, and TF-IDF with logistic regression (scikit-learn)."""
-
-    corpus: str = spec("the labelled corpus")
+    kind: str = spec("the models' kind")
+    corpus: str = spec("their corpus")
+    tokenizer: str | None = spec("their tokenizer, where the baselines use it")
+    reads: str = spec("the path that the baselines read beside the corpus")
+    settings: Any = spec("what the kind's baselines take")
 
 
 @dataclass(frozen=True)
-class TranslatorFloor:
-    """Copying the source."""
+class Inputs:
+    """What the stages of a model read; it follows from the model."""
 
-    corpus: str = spec("the parallel corpus")
-
-
-@dataclass(frozen=True)
-class Floors:
-    language_model: dict[str, LanguageModelFloor] = spec("floors of language models", factory=dict)
-    classifier: dict[str, ClassifierFloor] = spec("floors of classifiers", factory=dict)
-    translator: dict[str, TranslatorFloor] = spec("floors of translators", factory=dict)
+    kind: str = spec("the model's kind")
+    family: str = spec("the model's family")
+    start: str = spec("where its weights start")
+    corpus: str = spec("the corpus it is evaluated on")
+    tokenizer: str = spec("its tokenizer")
+    data: str = spec("the path of what it is trained on")
 
 
 @dataclass(frozen=True)
@@ -179,8 +141,8 @@ class Evaluation:
 
     bootstrap_samples: int = spec("resamples of an interval or a paired test", 1000, low=100)
     confidence: float = spec("level of the intervals", 0.95, above=0, below=1)
-    batch_tokens: int = spec("tokens scored or translated at once", 16384, unit="tokens", low=256)
-    overlap: float = spec("share of a language model's window that is context alone; 0: none", 0.0, low=0, below=1)
+    batch_tokens: int = spec("tokens scored at once", 16384, unit="tokens", low=256)
+    overlap: float = spec("share of a causal model's window that is context alone; 0: none", 0.0, low=0, below=1)
 
 
 @dataclass(frozen=True)
@@ -224,34 +186,44 @@ class Params:
     training_seed: int = spec("seed of initialisation and dropout", low=0)
     corpora: dict[str, Corpus] = spec("corpora by name", factory=dict)
     tokenizers: dict[str, Tokenizer] = spec("tokenizers by name", factory=dict)
-    encodings: dict[str, Encoding] = spec("token shards by name", factory=dict)
-    imported_tokenizers: dict[str, ImportedTokenizer] = spec("tokenizers of pretrained models by name", factory=dict)
     mixtures: dict[str, Mixture] = spec("mixtures of encoded corpora by name", factory=dict)
     checkpoints: dict[str, Checkpoint] = spec("fetched pretrained models by name", factory=dict)
-    language_models: dict[str, AnyLanguageModel] = spec("language models by name", factory=dict)
-    classifiers: dict[str, Classifier] = spec("classifiers by name", factory=dict)
-    translators: dict[str, Translator] = spec("translators by name", factory=dict)
-    floors: Floors = spec("what a model must beat", factory=Floors)
+    models: dict[str, Model] = spec("models by name", factory=dict)
     evaluation: Evaluation = spec("test-set figures", factory=Evaluation)
     promotion: Promotion = spec("when a new version becomes champion", factory=Promotion)
-
-    @property
-    def model_names(self) -> list[str]:
-        """All trained models' names, language models first."""
-        return [*self.language_models, *self.classifiers, *self.translators]
+    encodings: dict[str, Encoding] = spec("follows from the models: token shards by name", factory=dict)
+    imported_tokenizers: dict[str, ImportedTokenizer] = spec(
+        "follows from the models: the tokenizers of checkpoints", factory=dict
+    )
+    baselines: dict[str, Baseline] = spec("follows from the models: what they must beat", factory=dict)
+    inputs: dict[str, Inputs] = spec("follows from the models: what their stages read", factory=dict)
 
     def faults(self) -> list[str]:
         """What only shows in several entries at once: a model that starts from one of another shape."""
+        from lexmill.params.shapes_tmp import start_fault, unlike
+
         found = []
-        for name, model in self.language_models.items():
-            *folder, first = model.init_from.rstrip("/").split("/")
-            other = self.language_models.get(first) if folder == ["artifacts", "models"] else None
+        for name, model in self.models.items():
+            *folder, first = model.start.rstrip("/").split("/")
+            other = self.models.get(first) if folder == ["artifacts", "models"] else None
             if other is not None:
-                shapes = vars(model.shape), vars(other.shape)
-                differing = unlike(model.family, shapes[0], other.family, shapes[1])
+                differing = unlike(model.family, vars(model.shape), other.family, vars(other.shape))
                 if differing:
-                    found.append(start_fault(name, model.init_from, differing))
+                    found.append(start_fault(name, model.start, differing))
         return found
+
+    def of_kind(self, kind: str) -> dict[str, Model]:
+        """The models of one kind."""
+        return {name: model for name, model in self.models.items() if model.kind == kind}
+
+    def baselines_of(self, model: Model) -> dict[str, Baseline]:
+        """The baselines of a model's kind on its corpus, the one with its own tokenizer last."""
+        found = {
+            name: one
+            for name, one in self.baselines.items()
+            if (one.kind, one.corpus) == (model.kind, model.data.corpus)
+        }
+        return dict(sorted(found.items(), key=lambda item: item[1].tokenizer == model.data.tokenizer))
 
 
 def read_yaml(path: str | Path) -> Any:
@@ -310,12 +282,20 @@ def _repeated(root: yaml.Node | None) -> list[tuple[str, int]]:
 
 
 def parse(data: Any, file: str | Path = "params.yaml") -> Params:
-    """Check plain data and build `Params`.
+    """Check plain data and build `Params`; what follows from the models may be left out.
 
     Raises:
         UserErrors: with every fault of the file, each with its key and the nearest known name.
     """
     faults: list[str] = []
+    if isinstance(data, Mapping):
+        derived = derive(data)
+        faults += [
+            f"{part}: it is not what the models need; `lexmill compose --keep` writes it"
+            for part in PARTS
+            if part in data and data[part] != derived[part]
+        ]
+        data = {**data, **derived}
     params = build(Params, data, faults)
     faults.extend(reference_faults(data))
     if faults or params is None:
@@ -330,4 +310,6 @@ def load(path: str | Path = "params.yaml") -> Params:
         here = (path.parent / "conf" / "config.yaml").is_file()
         do = "`lexmill compose` writes it from conf/" if here else "run this in the project's folder"
         raise UserError(f"the file does not exist; {do}", path)
-    return parse(read_yaml(path), path)
+    data = read_yaml(path)
+    # DVC reads the file as it is, so here they must not lack.
+    return parse({**dict.fromkeys(PARTS), **data} if isinstance(data, Mapping) else data, path)

@@ -1,4 +1,4 @@
-"""A length of training as people say it: `700 steps`, `1.5e6 tokens`, `3 epochs`."""
+"""A length of training as people say it: `700 steps`, `1.5e6 tokens`, `3 epochs`, `10 %`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, cast
 
-Unit = Literal["steps", "tokens", "epochs"]
-_FORM = re.compile(r"\s*([0-9][0-9_.eE+]*)\s*(steps?|tokens?|epochs?)?\s*")
+Unit = Literal["steps", "tokens", "epochs", "percent"]
+_FORM = re.compile(r"\s*([0-9][0-9_.eE+]*)\s*(steps?|tokens?|epochs?|%)?\s*")
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Length:
 
     Attributes:
         amount: how many units; whole for steps and tokens.
-        unit: optimizer steps, targets learned from over all devices, or passes over train.
+        unit: optimizer steps, targets learned from over all devices, passes over train, or percent of the training.
     """
 
     amount: float
@@ -25,31 +25,39 @@ class Length:
 
     @classmethod
     def parse(cls, value: object) -> Length:
-        """Read `700 steps`, `700` (steps), `1.5e6 tokens`, `3 epochs`.
+        """Read `700 steps`, `700` (steps), `1.5e6 tokens`, `3 epochs`, `10 %`.
 
         Raises:
             ValueError: anything else.
         """
         found = _FORM.fullmatch(str(value)) if isinstance(value, str | int) and not isinstance(value, bool) else None
-        problem = f"{value!r} is no length; write '700 steps', '1.5e6 tokens' or '3 epochs'"
+        problem = f"{value!r} is no length; write '700 steps', '1.5e6 tokens', '3 epochs' or '10 %'"
         if found is None:
             raise ValueError(problem)
         try:
             amount = float(found[1].replace("_", ""))
         except ValueError:
             raise ValueError(problem) from None
-        unit = (found[2] or "steps").removesuffix("s") + "s"
-        if not math.isfinite(amount) or (unit != "epochs" and amount != int(amount)):
+        unit = "percent" if found[2] == "%" else (found[2] or "steps").removesuffix("s") + "s"
+        if not math.isfinite(amount) or (unit in ("steps", "tokens") and amount != int(amount)):
             raise ValueError(f"{value!r}: a number of {unit} is whole")
         return cls(amount, cast(Unit, unit))
 
-    def steps(self, batch_tokens: int, steps_per_epoch: int) -> int:
-        """The optimizer steps of it, rounded up."""
+    def steps(self, batch: int, steps_per_epoch: int, total: int = 0) -> int:
+        """The optimizer steps of it, rounded up; percent of `total` steps rounded down.
+
+        Args:
+            batch: targets in one optimizer step.
+        """
+        if self.unit == "percent":
+            return int(self.amount / 100 * total)
         if self.unit == "tokens":
-            return math.ceil(self.amount / batch_tokens)
+            return math.ceil(self.amount / batch)
         if self.unit == "epochs":
             return math.ceil(self.amount * steps_per_epoch - 1e-9)
         return int(self.amount)
 
     def __str__(self) -> str:
+        if self.unit == "percent":
+            return f"{self.amount:g} %"
         return f"{self.amount:g} {self.unit}" if self.amount < 1e6 else f"{self.amount:.12g} {self.unit}"

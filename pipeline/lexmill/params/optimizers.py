@@ -14,7 +14,7 @@ class SGD:
     """Stochastic gradient descent, with momentum (Polyak 1964) or Nesterov's form of it (Sutskever et al. 2013)."""
 
     name: Literal["sgd"]
-    lr: float = spec("peak learning rate", above=0)
+    lr: float = spec("peak learning rate", above=0, high=10)
     momentum: float = spec("decay of the velocity; 0: none", 0.0, low=0, below=1)
     nesterov: bool = spec("look ahead along the velocity", False)
     weight_decay: float = spec("L2 decay on matrices", 0.0, low=0)
@@ -28,7 +28,7 @@ class AdaGrad:
     """AdaGrad (Duchi et al. 2011)."""
 
     name: Literal["adagrad"]
-    lr: float = spec("peak learning rate", above=0)
+    lr: float = spec("peak learning rate", above=0, high=1)
     eps: float = spec("added to the denominator", 1e-10, above=0)
     weight_decay: float = spec("L2 decay on matrices", 0.0, low=0)
 
@@ -38,7 +38,7 @@ class AdaDelta:
     """AdaDelta (Zeiler 2012)."""
 
     name: Literal["adadelta"]
-    lr: float = spec("peak learning rate; 1 is the paper's", above=0)
+    lr: float = spec("peak learning rate; 1 is the paper's", above=0, high=10)
     rho: float = spec("decay of both averages", 0.9, low=0, below=1)
     eps: float = spec("added under both roots", 1e-6, above=0)
     weight_decay: float = spec("L2 decay on matrices", 0.0, low=0)
@@ -49,7 +49,7 @@ class RMSprop:
     """RMSprop (Tieleman and Hinton 2012)."""
 
     name: Literal["rmsprop"]
-    lr: float = spec("peak learning rate", above=0)
+    lr: float = spec("peak learning rate", above=0, high=1)
     alpha: float = spec("decay of the squared gradient", 0.99, low=0, below=1)
     eps: float = spec("added to the denominator", 1e-8, above=0)
     momentum: float = spec("decay of the velocity; 0: none", 0.0, low=0, below=1)
@@ -61,7 +61,7 @@ class Adam:
     """Adam (Kingma and Ba 2015); its weight decay is L2, as in the paper's time."""
 
     name: Literal["adam"]
-    lr: float = spec("peak learning rate", above=0)
+    lr: float = spec("peak learning rate", above=0, high=1)
     beta1: float = spec("decay of the first moment", 0.9, low=0, below=1)
     beta2: float = spec("decay of the second moment", 0.999, low=0, below=1)
     eps: float = spec("added to the denominator", 1e-8, above=0)
@@ -85,24 +85,13 @@ class Muon:
     """Muon (Jordan et al. 2024) on the matrices of the blocks; AdamW on embeddings, output matrix and vectors."""
 
     name: Literal["muon"]
-    lr: float = spec("peak learning rate of the matrices", above=0)
+    lr: float = spec("peak learning rate of the matrices", above=0, high=1)
     momentum: float = spec("decay of the velocity (Nesterov's form)", 0.95, low=0, below=1)
     weight_decay: float = spec("decoupled weight decay on all matrices", 0.1, low=0)
-    adamw_lr: float = spec("peak learning rate of all else", 0.001, above=0)
+    adamw_lr: float = spec("peak learning rate of all else", 0.001, above=0, high=1)
     beta1: float = spec("AdamW's decay of the first moment", 0.9, low=0, below=1)
     beta2: float = spec("AdamW's decay of the second moment", 0.95, low=0, below=1)
     eps: float = spec("added to AdamW's denominator", 1e-8, above=0)
-
-
-@dataclass(frozen=True)
-class LBFGS:
-    """L-BFGS (Liu and Nocedal 1989) over the whole train split, for convex heads on a frozen encoder only."""
-
-    name: Literal["lbfgs"]
-    l2: float = spec("L2 penalty on the head's weights, over the number of texts", 1.0, low=0)
-    history: int = spec("pairs that approximate the curvature", 10, low=1)
-    max_iterations: int = spec("most iterations", 500, low=1)
-    tolerance: float = spec("stop when the largest gradient is below", 1e-6, above=0)
 
 
 Optimizer = SGD | AdaGrad | AdaDelta | RMSprop | Adam | AdamW | Muon

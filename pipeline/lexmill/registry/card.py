@@ -6,37 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lexmill.registry.kinds import KINDS
-
-_DOES = {
-    "language_model": "continues text: it gives each next token a probability.",
-    "classifier": "gives a text one of its labels, with a score for each.",
-    "translator": "translates a sentence.",
-}
-# Figure, its words, and whether floors can stand beside it: perplexities of other tokens say nothing here.
-_SHOWN = {
-    "language_model": (("bits_per_byte", "bits per byte", True), ("perplexity", "perplexity a token", False)),
-    "classifier": (("accuracy", "accuracy", True), ("macro_f1", "macro F1", True)),
-    "translator": (("bleu", "BLEU", True), ("chrf", "chrF", True)),
-}
-_LIMITS = {
-    "language_model": (
-        "It knows the style and the facts of its corpus only; what it writes is likely text, not true text.",
-        "Text before the last {context} tokens has no effect on what it writes.",
-    ),
-    "lstm": (
-        "It knows the style and the facts of its corpus only; what it writes is likely text, not true text.",
-        "It carries its state on without end, but learned to use only what lies at most {context} tokens back.",
-    ),
-    "classifier": (
-        "It knows the labels of its corpus only and always answers with one of them, also for a text that fits none.",
-        "Texts longer than {max_tokens} tokens are cut. Scores are not calibrated.",
-    ),
-    "translator": (
-        "It was trained on sentences; each line is translated by itself, without the lines around it.",
-        "Away from its corpus's subject it can leave things out or make them up, fluently.",
-    ),
-}
+from lexmill import kinds
+from lexmill.kinds import Kind
 
 
 def card(description: Mapping[str, Any]) -> str:
@@ -49,10 +20,10 @@ def card(description: Mapping[str, Any]) -> str:
 
 
 def _lines(description: Mapping[str, Any]) -> Iterator[str]:
-    kind, name, chosen = description["kind"], description["name"], description["params"]
+    kind, name, chosen = kinds.find(description["kind"]), description["name"], description["params"]
     yield f"# {name}"
     yield ""
-    yield f"A {KINDS[kind].words} that {_DOES[kind]}"
+    yield f"A {kind.words} that {kind.does}."
     yield ""
     yield from _use(kind, name, description["example"])
     yield from _data(description["test_corpus"], chosen)
@@ -60,13 +31,12 @@ def _lines(description: Mapping[str, Any]) -> Iterator[str]:
     yield from _figures(kind, description["metrics"], description["test_corpus"])
     yield "## Limits"
     yield ""
-    values = {"context": chosen["model"].get("shape", {}).get("context"), **chosen["model"]}
-    for limit in _LIMITS.get(chosen["model"].get("family"), _LIMITS[kind]):
-        yield f"- {limit.format_map(values)}"
+    for limit in kind.limits(chosen["model"]):
+        yield f"- {limit}"
     yield "- The figures above hold for texts like those of its test split; measure it on yours."
 
 
-def _use(kind: str, name: str, example: Mapping[str, Any]) -> Iterator[str]:
+def _use(kind: Kind, name: str, example: Mapping[str, Any]) -> Iterator[str]:
     yield "## Use"
     yield ""
     yield "```python"
@@ -74,7 +44,7 @@ def _use(kind: str, name: str, example: Mapping[str, Any]) -> Iterator[str]:
     yield f'mlflow.pyfunc.load_model("models:/{name}@champion").predict({_text(example["input"][:1] or ["..."])})'
     yield "```"
     yield ""
-    yield f"or `lexmill {KINDS[kind].verb} --model {name}`."
+    yield f"or `lexmill {kind.verb} --model {name}`."
     yield ""
     if not example["input"]:
         return
@@ -145,27 +115,31 @@ def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _figures(kind: str, metrics: Mapping[str, Any], corpus: Mapping[str, Any]) -> Iterator[str]:
-    test, floors = metrics["test"], metrics["floors"]
+def _figures(kind: Kind, metrics: Mapping[str, Any], corpus: Mapping[str, Any]) -> Iterator[str]:
+    test, baselines = metrics["test"], metrics["baselines"]
     yield f"## Figures on the test split of `{corpus['name']}`"
     yield ""
-    yield "| figure | this model | " + "".join(f"{name.replace('_', ' ')} | " for name in floors)
-    yield "|---|---|" + "---|" * len(floors)
-    for key, words, beside_floors in _SHOWN[kind]:
+    yield "| figure | this model | " + "".join(f"{name.replace('_', ' ')} | " for name in baselines)
+    yield "|---|---|" + "---|" * len(baselines)
+    for metric in kind.metrics:
+        key = metric.name
         if key not in test:
             continue
         value = _figure(test[key])
         if f"{key}_low" in test:
             value += f" [{_figure(test[f'{key}_low'])}, {_figure(test[f'{key}_high'])}]"
-        beside = "".join(f"{_figure(f[key]) if beside_floors and key in f else '-'} | " for f in floors.values())
-        yield f"| {words} | {value} | {beside}"
+        # Means over the tokens of other tokenizers say nothing here.
+        beside = "".join(
+            f"{_figure(f[key]) if key in f and not metric.over_tokens else '-'} | " for f in baselines.values()
+        )
+        yield f"| {metric.words} | {value} | {beside}"
     yield ""
     for key in sorted(test):
         if key.endswith("_signature"):
             yield f"{key.removesuffix('_signature')}: `{test[key]}`"
             yield ""
-    if not floors:
-        yield "No floor was measured beside it."
+    if not baselines:
+        yield "No baseline was measured beside it."
         yield ""
 
 

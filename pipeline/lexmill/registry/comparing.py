@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lexmill import kinds
 from lexmill.base import layout, storage
 from lexmill.base.errors import UserError
 from lexmill.compute.execution import Execution
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import Row, read_rows, spread
-from lexmill.evaluation.significance import differing_key
+from lexmill.evaluation.significance import PairedTest, differing_key
 from lexmill.params import Params
 from lexmill.registry import guards, lookup, package, trial
 from lexmill.registry.download import champion_package
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 RESCORED = Path(".lexmill") / "rescored"
-_TEXTS, _CHARACTERS, _NEW_TOKENS = 24, 400, 24  # of a timing
+_TEXTS, _CHARACTERS = 24, 400  # of a timing
 _CODE = ("evaluation", "decoding")
 
 
@@ -81,8 +82,9 @@ def _against(client: MlflowClient, champion: Found, challenger: Challenger, say:
             f"version {champion.version} is {champion.kind or 'no model of ours'}, this one {kind};"
             f" give it another name, or `lexmill promote {champion.name}` if you want it",
         )
+    test: PairedTest = kinds.find(kind).module("metrics").TEST
     ours = read_rows(challenger.folder / package.ROWS)
-    theirs, note = _rows_of(champion, challenger, ours, say)
+    theirs, note = _rows_of(champion, challenger, test, ours, say)
     if theirs is None:
         return Decision(
             False,
@@ -91,7 +93,7 @@ def _against(client: MlflowClient, champion: Found, challenger: Challenger, say:
         )
     rule = challenger.params.promotion
     decision = decide(
-        kind,
+        test,
         ours,
         theirs,
         champion_version=champion.version,
@@ -105,7 +107,7 @@ def _against(client: MlflowClient, champion: Found, challenger: Challenger, say:
     guarded = _by_package(champion, challenger)
     if rule.guards.slices:
         guarded += guards.check_slices(
-            kind, *shared_rows(kind, ours, theirs), level=rule.significance, resampling=challenger.resampling
+            test, *shared_rows(test, ours, theirs), level=rule.significance, resampling=challenger.resampling
         )
     return decision.guarded(guarded)
 
@@ -127,11 +129,11 @@ def is_fresher(client: MlflowClient, version: Found, champion: Found) -> bool:
 
 
 def _rows_of(
-    champion: Found, challenger: Challenger, ours: list[Row], say: Callable[[str], None]
+    champion: Found, challenger: Challenger, test: PairedTest, ours: list[Row], say: Callable[[str], None]
 ) -> tuple[list[Row] | None, str]:
     """The champion's rows on the challenger's test items, as far as they can be had, and a note for the reason."""
     stored = _stored_rows(champion)
-    if stored is not None and _same_items(challenger.description["kind"], ours, stored):
+    if stored is not None and _same_items(test, ours, stored):
         return stored, ""
     why = "the test data changed" if stored is not None else "it has no test rows"
     told = f"{champion.name}: version {champion.version} is scored on the present test split, for {why}"
@@ -142,10 +144,10 @@ def _rows_of(
     return kept, f"; version {champion.version} was scored anew on the present test split"
 
 
-def _same_items(kind: Any, ours: list[Row], theirs: list[Row]) -> bool:
+def _same_items(test: PairedTest, ours: list[Row], theirs: list[Row]) -> bool:
     by_id = {row["id"]: row for row in theirs}
     return len(ours) == len(by_id) and all(
-        row["id"] in by_id and differing_key(kind, row, by_id[row["id"]]) is None for row in ours
+        row["id"] in by_id and differing_key(test, row, by_id[row["id"]]) is None for row in ours
     )
 
 
@@ -212,7 +214,7 @@ def _by_package(champion: Found, challenger: Challenger) -> list[Guard]:
         return [Guard("latency", None, None, None, False, words)]
 
     def times(first: Path, second: Path) -> dict[str, Any]:
-        settings = {"max_tokens": _NEW_TOKENS, "temperature": 0.0} if champion.kind == "language_model" else {}
+        settings = dict(kinds.find(champion.kind).module("predict").Predictor.timed)
         try:
             return trial.times(first, second, _texts(challenger), settings, challenger.execution)
         except TrialFailed as error:

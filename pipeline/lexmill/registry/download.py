@@ -67,13 +67,13 @@ def _lift(folder: Path, name: str) -> None:
 
 
 def registered_model(source: RegisteredSource, uri: str, target: Path, root: str | Path = ".") -> dict[str, Any]:
-    """Replace `target` by the model folder of a registered language model, with its card and a manifest.
+    """Replace `target` by the model folder of a registered model, with its card and a manifest.
 
     Returns:
         The manifest: {"files": [{"path", "bytes", "sha256"}], "source": {...}}.
 
     Raises:
-        UserError: as `bring`; also where it is another model than `source.sha256` says, or no language model.
+        UserError: as `bring`; also where it is another model than `source.sha256` says.
     """
     name = source.model
     with storage.new_folder(target) as folder:
@@ -85,9 +85,6 @@ def registered_model(source: RegisteredSource, uri: str, target: Path, root: str
                 f"version {source.version} of '{name}' has the fingerprint {description['fingerprint']}, the params say"
                 f" {source.sha256}; correct `sha256` if that version is the one you mean"
             )
-        if description["kind"] != "language_model":
-            what = description["kind"].replace("_", " ")
-            raise UserError(f"'{name}' is a {what}; only a language model can start a training")
         for path in list((came / package.MODEL).iterdir()):
             path.rename(folder / path.name)
         (came / "card.md").rename(folder / "README.md")

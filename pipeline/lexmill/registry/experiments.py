@@ -39,7 +39,7 @@ def send_experiment(
     """
     where = experiment_id(client, params.experiment, sqlite_path(uri, root))
     found = []
-    for model in params.model_names:
+    for model in params.models:
         packed = folder / layout.package(model)
         if not packed.is_dir():
             continue
@@ -59,7 +59,7 @@ def send_experiment(
 
 def paths(params: Params) -> list[str]:
     """What of a commit `send_experiment` needs."""
-    models = params.model_names
+    models = params.models
     return [
         "dvc.lock",
         *(str(layout.package(model)) for model in models),

@@ -6,8 +6,8 @@ held to `promotion.guards`, and one guard that says "worse" keeps the alias wher
 * latency: the median, and the 95th percentile, over texts of the test split, of the time to answer one text, both
   models in one process and in turns; worse where it is above `latency` times the champion's, twice in a row;
 * size: the bytes of the model folder (weights, tokenizer, config); worse above `size` times the champion's;
-* slices: the main figure on each part of the test split: of a classifier each label, of a language model each group
-  where there are few, else short, middle and long items. A part is worse where the paired test finds it at
+* slices: the main figure on each part of the test split, as the kind cuts it: labels, groups, thirds by length. A part
+  is worse where the paired test finds it at
   `promotion.significance`, by Holm's method over the parts. The level is not spent over the year as that of a promotion
   is: a guard that errs costs a day, not a worse model.
 """
@@ -24,13 +24,12 @@ import numpy as np
 
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import Row
-from lexmill.evaluation.significance import Comparison, Kind, compare
+from lexmill.evaluation.significance import Comparison, PairedTest, compare
 from lexmill.params import Guards
 from lexmill.registry import package
 from lexmill.report.results import figure
 
 Times = Callable[[Path, Path], dict[str, Any]]  # champion, challenger -> seconds a text of each
-_MOST_GROUPS = 12  # more parts than that say little each
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def _ratio(name: str, old: float, new: float, most: float, shown: Callable[[floa
 
 
 def check_slices(
-    kind: Kind, challenger: Sequence[Row], champion: Sequence[Row], level: float, resampling: Resampling
+    test: PairedTest, challenger: Sequence[Row], champion: Sequence[Row], level: float, resampling: Resampling
 ) -> list[Guard]:
     """The guards of the parts of the test split.
 
@@ -105,12 +104,12 @@ def check_slices(
         challenger, champion: rows of the same items, in the same order.
         level: the chance that any part is called worse where none is.
     """
-    parts = slices(kind, challenger)
+    parts = test.slices(challenger)
     if len(parts) < 2:
         return []
     compared = {
         name: compare(
-            kind,
+            test,
             [challenger[i] for i in places],
             [champion[i] for i in places],
             resampling,
@@ -140,23 +139,3 @@ def _slice(name: str, found: Comparison, limit: float | None) -> Guard:
         f" p = {found.p_value:.3g}"
     )
     return Guard(f"slice {name}", found.champion, found.challenger, limit, worse, words)
-
-
-def slices(kind: Kind, rows: Sequence[Row]) -> dict[str, list[int]]:
-    """The parts of a test split, as places in its rows; all rows are in one part."""
-    found: dict[str, list[int]] = {}
-    if kind == "classifier":
-        for i, row in enumerate(rows):
-            found.setdefault(f"label {row['label']}", []).append(i)
-        return found
-    groups = {row["group"] for row in rows}
-    if kind == "language_model" and 2 <= len(groups) <= _MOST_GROUPS:
-        for i, row in enumerate(rows):
-            found.setdefault(str(row["group"]), []).append(i)
-        return found
-    lengths = [row["bytes"] if kind == "language_model" else len(row["source"]) for row in rows]
-    order = sorted(range(len(rows)), key=lambda i: lengths[i])
-    named = zip(
-        ("short items", "middle items", "long items"), np.array_split(np.array(order, dtype=int), 3), strict=True
-    )
-    return {name: sorted(int(i) for i in part) for name, part in named if len(part)}

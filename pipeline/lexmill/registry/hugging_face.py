@@ -39,9 +39,9 @@ def export(model: Path, target: Path, name: str, card: str = "") -> None:
     from lexmill.models import pretrained
 
     config = model_folder.read_config(model)
-    if config["kind"] != "language_model":
-        what = config["kind"].replace("_", " ")
-        raise UserError(f"'{name}' is a {what}; only language models are exported")
+    if config["family"] not in pretrained.MODEL_TYPES.values() or "labels" in config:
+        what = f"a {config['kind'].replace('_', ' ')} of family '{config['family']}'"
+        raise UserError(f"'{name}' is {what}; it cannot be exported yet")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError("there is something here already; name a new folder", target)
     shape, tokenizer = config["shape"], tokenizers.load(model / model_folder.TOKENIZER)

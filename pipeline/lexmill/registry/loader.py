@@ -9,8 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from lexmill import kinds
+from lexmill.decoding.predictor import Predictor
 from lexmill.registry import package
-from lexmill.registry.predictor import Predictor
 from lexmill.registry.served import ServedModel
 
 Precision = Literal["float32", "bfloat16"]
@@ -30,15 +31,14 @@ def load_package(folder: str | Path, precision: Precision = "float32") -> Predic
     """
     from lexmill import tokenizers
     from lexmill.models import folder as models
-    from lexmill.models.bert import tokenizer as pretrained
 
     description = package.read(folder)
     inside = Path(folder) / package.MODEL
     _, module = models.load(inside)
     if precision == "bfloat16":
         module = module.bfloat16()
-    load_tokenizer = pretrained.load if description["kind"] == "classifier" else tokenizers.load
-    return Predictor(description, module, load_tokenizer(inside / models.TOKENIZER))
+    answering: type[Predictor] = kinds.find(description["kind"]).module("predict").Predictor
+    return answering(description["name"], description["config"], module, tokenizers.load(inside / models.TOKENIZER))
 
 
 def _load_pyfunc(data_path: str) -> ServedModel:

@@ -7,9 +7,9 @@ from importlib.metadata import version as installed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lexmill import kinds
 from lexmill.base import storage
 from lexmill.registry.lookup import FINGERPRINT, KIND, TRAIN_DATA, Found
-from lexmill.registry.predictor import defaults
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -77,7 +77,7 @@ def _make_model(client: MlflowClient, run: Run, folder: Path, description: dict[
 
 
 def signature(description: dict[str, Any]) -> ModelSignature:
-    """Texts, or labels with their scores, come out; and the params that `predict` takes, with their defaults.
+    """What the kind answers comes out; and the params that `predict` takes, with their defaults.
 
     What goes in is left to `served.as_texts`: MLflow's own check takes the first of two columns, and makes a text of a
     number or of nothing.
@@ -85,11 +85,9 @@ def signature(description: dict[str, Any]) -> ModelSignature:
     from mlflow.models import ModelSignature, infer_signature
     from mlflow.types import ParamSchema
 
-    outputs: list[Any] = [""]
-    if description["kind"] == "classifier":
-        outputs = [{"label": "", "score": 0.5, "scores": dict.fromkeys(description["config"]["labels"], 0.5)}]
-    params = [_param(name, value) for name, value in defaults(description).items()]
-    found = infer_signature([""], outputs).outputs
+    answering, config = kinds.find(description["kind"]).module("predict").Predictor, description["config"]
+    params = [_param(name, value) for name, value in answering.params(config).items()]
+    found = infer_signature([""], [answering.example(config)]).outputs
     return ModelSignature(outputs=found, params=ParamSchema(params)) if params else ModelSignature(outputs=found)
 
 

@@ -20,13 +20,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from lexmill import kinds
 from lexmill.base import layout, storage
 from lexmill.base.errors import UserError
-from lexmill.base.strict import nearest
+from lexmill.base.strict import pick
 from lexmill.corpora.fetching import pins
-from lexmill.params import Length, Params
+from lexmill.params import Length, Model, Params
 from lexmill.registry.card import card
-from lexmill.registry.kinds import KINDS, Kind, KindOf
 
 DESCRIPTION = "package.json"
 ROWS = "rows.jsonl"
@@ -34,12 +34,12 @@ MODEL = "model"
 _EXAMPLES = 2
 
 
-def write(params: Params, kind: Kind, name: str, root: str | Path = ".") -> Path:
+def write(params: Params, name: str, root: str | Path = ".") -> Path:
     """Package a trained and evaluated model.
 
     Args:
-        params: the choices; the model's entry, its corpus, tokenizer and floors are read.
-        kind, name: which model.
+        params: the choices; the model's entry, its corpus, tokenizer and baselines are read.
+        name: which model.
         root: the workspace.
 
     Returns:
@@ -49,18 +49,16 @@ def write(params: Params, kind: Kind, name: str, root: str | Path = ".") -> Path
         UserError: params.yaml has no such model, or what an earlier stage makes is missing.
     """
     root = Path(root)
-    of = KINDS[kind]
-    if name not in of.models(params):
-        raise UserError(f"params.yaml has no {of.words} '{name}'{nearest(name, of.models(params))}")
+    model = pick(params.models, name, "models")
     description = {
-        "kind": kind,
+        "kind": model.kind,
         "name": name,
-        "config": _config(of.models(params)[name], name, root),
-        "params": _params(params, of, name, root),
-        "metrics": _metrics(params, of, name, root),
-        "test_corpus": _test_corpus(of.models(params)[name].corpus, root),
-        "train_corpora": _train_corpora(of.models(params)[name], root),
-        "example": _example(kind, name, root),
+        "config": _config(model, name, root),
+        "params": _params(params, model, root),
+        "metrics": _metrics(params, model, name, root),
+        "test_corpus": _test_corpus(model.data.corpus, root),
+        "train_corpora": _train_corpora(model, root),
+        "example": _example(model.kind, name, root),
         "rows": ROWS,
     }
     target = root / layout.package(name)
@@ -85,8 +83,8 @@ def read(folder: str | Path) -> dict[str, Any]:
         raise UserError("there is no package here; `lexmill run` makes it", path) from None
     except ValueError as error:
         raise UserError(f"not a package's description: {error}; `lexmill run` makes it anew", path) from None
-    if not isinstance(description, dict) or description.get("kind") not in KINDS:
-        raise UserError(f"not a package's description: 'kind' is none of {', '.join(KINDS)}", path)
+    if not isinstance(description, dict) or description.get("kind") not in kinds.names():
+        raise UserError(f"not a package's description: 'kind' is none of {', '.join(kinds.names())}", path)
     if not isinstance(description.get("fingerprint"), str) or not isinstance(description.get("name"), str):
         raise UserError("not a package's description: 'name' or 'fingerprint' is missing", path)
     return description
@@ -151,21 +149,19 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _params(params: Params, of: KindOf, name: str, root: Path) -> dict[str, Any]:
+def _params(params: Params, entry: Model, root: Path) -> dict[str, Any]:
     """The choices that made the model: its entry and the entries that it names; its corpus as it was pinned."""
-    entry = of.models(params)[name]
-    corpus = params.corpora[entry.corpus]
-    source = pins.pinned(corpus.source, "corpora", entry.corpus, root).source
+    corpus = params.corpora[entry.data.corpus]
+    source = pins.pinned(corpus.source, "corpora", entry.data.corpus, root).source
     chosen: dict[str, Any] = {
         "model": _plain(entry),
         "corpus": _plain(dataclasses.replace(corpus, source=source)),
         "data_seed": params.data_seed,
         "training_seed": params.training_seed,
     }
-    if hasattr(entry, "tokenizer"):
-        known: dict[str, Any] = {**params.tokenizers, **params.imported_tokenizers}
-        chosen["tokenizer"] = _plain(known[entry.tokenizer])
-    mixture = params.mixtures.get(getattr(entry, "train", ""))
+    known: dict[str, Any] = {**params.tokenizers, **params.imported_tokenizers}
+    chosen["tokenizer"] = _plain(known[entry.data.tokenizer])
+    mixture = params.mixtures.get(getattr(entry.data, "train", ""))
     if mixture is not None:
         # A licence of each: the card names all that the model learned from.
         whole = sum(mixture.members.values())
@@ -179,37 +175,31 @@ def _params(params: Params, of: KindOf, name: str, root: Path) -> dict[str, Any]
     return chosen
 
 
-def _checkpoint(params: Params, entry: Any) -> str:
+def _checkpoint(params: Params, entry: Model) -> str:
     """The name of the checkpoint that a model starts from, itself or by models in between; "" where there is none."""
-    if hasattr(entry, "checkpoint"):
-        return str(entry.checkpoint)
-    start = Path(getattr(entry, "init_from", ""))
+    start = Path(entry.start)
     if start.parent == layout.checkpoint(start.name).parent:
         return start.name
     if start.parent == layout.model(start.name).parent:
-        return _checkpoint(params, params.language_models[start.name])
+        return _checkpoint(params, params.models[start.name])
     return ""
 
 
-def _metrics(params: Params, of: KindOf, name: str, root: Path) -> dict[str, Any]:
-    """{"test": figures, "train": figures, "floors": {floor: figures}}."""
-    entry = of.models(params)[name]
-    evaluated = _read(root / layout.metrics(of.evaluated_by, name), "the test figures")
-    trained = _read(root / layout.metrics(of.trained_by, name), "the figures of the training")
-    floors: dict[str, Any] = {}
-    own = getattr(entry, "tokenizer", None)
-    beside = [(key, floor) for key, floor in of.floors(params).items() if floor.corpus == entry.corpus]
-    # The floor with the model's own tokenizer comes last, so its figures stand.
-    for key, _ in sorted(beside, key=lambda item: getattr(item[1], "tokenizer", None) == own):
-        figures = _read(root / layout.metrics(of.floored_by, key), "the figures of the floor")
-        floors.update({label: value for label, value in figures.items() if isinstance(value, dict)})
-    return {"test": evaluated.get("test", {}), "train": trained, "floors": floors}
+def _metrics(params: Params, entry: Model, name: str, root: Path) -> dict[str, Any]:
+    """{"test": figures, "train": figures, "baselines": {baseline: figures}}."""
+    evaluated = _read(root / layout.metrics("evaluate", name), "the test figures")
+    trained = _read(root / layout.metrics("train", name), "the figures of the training")
+    beside: dict[str, Any] = {}
+    for key in params.baselines_of(entry):  # the one with the model's own tokenizer comes last: its figures stand
+        figures = _read(root / layout.metrics("baseline", key), "the figures of the baselines")
+        beside.update({label: value for label, value in figures.items() if isinstance(value, dict)})
+    return {"test": evaluated.get("test", {}), "train": trained, "baselines": beside}
 
 
-def _config(entry: Any, name: str, root: Path) -> dict[str, Any]:
-    """The model folder's config. How a translator searches is no part of its training: it comes from the params."""
+def _config(entry: Model, name: str, root: Path) -> dict[str, Any]:
+    """The model folder's config, and how the model is evaluated, which is no part of its training."""
     config: dict[str, Any] = _read(root / layout.model(name) / "config.json", "the trained model's files")
-    return {**config, "beam": _plain(entry.beam)} if hasattr(entry, "beam") else config
+    return {**config, "evaluate": _plain(entry.evaluate)}
 
 
 def _test_corpus(corpus: str, root: Path) -> dict[str, Any]:
@@ -231,13 +221,14 @@ def _split_sha256(manifest: dict[str, Any], split: str) -> str:
     return storage.fingerprint([shard["sha256"] for shard in manifest["splits"][split]["shards"]])
 
 
-def _train_corpora(entry: Any, root: Path) -> dict[str, Any]:
+def _train_corpora(entry: Model, root: Path) -> dict[str, Any]:
     """What identifies the data that a model learned from: corpus -> its amount and a hash of it."""
-    if getattr(entry, "train", entry.corpus) == entry.corpus:
-        manifest = _read(root / layout.corpus(entry.corpus) / "manifest.json", "the corpus's counts")
+    corpus, train = entry.data.corpus, getattr(entry.data, "train", entry.data.corpus)
+    if train == corpus:
+        manifest = _read(root / layout.corpus(corpus) / "manifest.json", "the corpus's counts")
         records = manifest["splits"]["train"].get("records", 0)
-        return {entry.corpus: {"records": records, "sha256": _split_sha256(manifest, "train")}}
-    mixture = _read(root / layout.tokens(entry.train, entry.tokenizer) / "manifest.json", "the mixture's tokens")
+        return {corpus: {"records": records, "sha256": _split_sha256(manifest, "train")}}
+    mixture = _read(root / layout.tokens(train, entry.data.tokenizer) / "manifest.json", "the mixture's tokens")
     return {
         corpus: {"tokens": member["train_tokens"], "sha256": member["corpus_fingerprint"]}
         for corpus, member in mixture["members"].items()
@@ -248,21 +239,13 @@ def _counts(split: dict[str, Any]) -> dict[str, int]:
     return {key: value for key, value in split.items() if isinstance(value, int)}
 
 
-def _example(kind: Kind, name: str, root: Path) -> dict[str, Any]:
+def _example(kind: str, name: str, root: Path) -> dict[str, Any]:
     """An input with its output, from the evaluation's samples; empty where it made none (no prompts)."""
     path = root / layout.samples(name)
     document = _read(path, "the evaluation's samples")
     samples = document.get("samples", [])[:_EXAMPLES]
     try:
-        if kind == "classifier":
-            outputs: list[Any] = [{"label": s["predicted"], "score": s["score"]} for s in samples]
-            inputs = [s["text"] for s in samples]
-        elif kind == "translator":
-            outputs = [s["hypothesis"] for s in samples]
-            inputs = [s["source"] for s in samples]
-        else:
-            outputs = [s["text"] for s in samples]
-            inputs = [s["prompt"] for s in samples]
+        found = [kinds.find(kind).example(sample) for sample in samples]
     except KeyError as error:
         raise UserError(f"a sample has no {error}; `lexmill run` evaluates the model", path) from None
-    return {"input": inputs, "output": outputs}
+    return {"input": [one[0] for one in found], "output": [one[1] for one in found]}

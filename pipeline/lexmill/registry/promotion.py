@@ -26,7 +26,7 @@ from typing import Any
 from lexmill.base.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import Row
-from lexmill.evaluation.significance import Comparison, Kind, compare, differing_key
+from lexmill.evaluation.significance import Comparison, PairedTest, compare, differing_key
 from lexmill.params import Promotion
 from lexmill.registry.guards import Guard
 from lexmill.report.results import figure
@@ -84,7 +84,7 @@ def _finite(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def decide(
-    kind: Kind,
+    test: PairedTest,
     challenger: Sequence[Row],
     champion: Sequence[Row],
     *,
@@ -96,7 +96,7 @@ def decide(
     """Compare a new version with the champion by their test rows.
 
     Args:
-        kind: of both.
+        test: of their kind.
         challenger, champion: the test rows of each.
         champion_version: how to name it.
         rule: `promotion` of params.yaml.
@@ -104,7 +104,7 @@ def decide(
         fresher: whether the challenger has learned from newer data than the champion.
     """
     who = f"version {champion_version}"
-    shared, theirs = shared_rows(kind, challenger, champion)
+    shared, theirs = shared_rows(test, challenger, champion)
     most = max(len(challenger), len(champion))
     if not shared or len(shared) < _LEAST_SHARED * most:
         return Decision(
@@ -113,7 +113,7 @@ def decide(
             " too few to compare; `lexmill promote` if you want the new one",
         )
     try:
-        found = compare(kind, shared, theirs, resampling, level=rule.level)
+        found = compare(test, shared, theirs, resampling, level=rule.level)
     except UserError as error:
         return Decision(False, f"it cannot be compared with {who}: {error}")
     on = "" if len(shared) == most else f" on the {len(shared):,} of {most:,} test items that both saw"
@@ -137,12 +137,12 @@ def decide(
     return decided(False, f"{'worse' if found.worse else 'no better'}: {beside}")
 
 
-def shared_rows(kind: Kind, challenger: Sequence[Row], champion: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+def shared_rows(test: PairedTest, challenger: Sequence[Row], champion: Sequence[Row]) -> tuple[list[Row], list[Row]]:
     """The rows of the items that both were tested on, in the challenger's order."""
     by_id = {row["id"]: row for row in champion}
     pairs = [
         (row, by_id[row["id"]])
         for row in challenger
-        if row["id"] in by_id and differing_key(kind, row, by_id[row["id"]]) is None
+        if row["id"] in by_id and differing_key(test, row, by_id[row["id"]]) is None
     ]
     return [pair[0] for pair in pairs], [pair[1] for pair in pairs]

@@ -22,7 +22,6 @@ from lexmill.models.folder import WEIGHTS
 from lexmill.params import Params
 from lexmill.registry import decisions, lookup, package, record
 from lexmill.registry.deciding import Approve, Case, Judge, Outcome, Proposal, only_one
-from lexmill.registry.kinds import KINDS
 from lexmill.registry.logged_model import log_model, register
 from lexmill.registry.lookup import Found
 from lexmill.registry.reproduce import recipe
@@ -59,7 +58,7 @@ def publish_all(
         RetryableError: the tracking server does not answer; what was sent stays and the next call sends the rest.
     """
     root, uri = Path(root), execution.tracking_uri
-    folders = {name: root / layout.package(name) for name in params.model_names}
+    folders = {name: root / layout.package(name) for name in params.models}
     packages = {name: package.read(folder) for name, folder in folders.items() if folder.is_dir()}
     if not packages:
         raise UserError("there is no package to publish; `lexmill run` makes them")
@@ -113,7 +112,7 @@ def _already(uri: str, description: dict[str, Any], root: Path) -> Outcome | Non
 
 def _unsent(description: dict[str, Any], root: Path) -> Path | None:
     """The points of the packaged model's training, where they are in this workspace and not all sent."""
-    path = points.file_of(KINDS[description["kind"]].trained_by, description["name"], root)
+    path = points.file_of("train", description["name"], root)
     made = points.weights_of(path)
     if made is None or points.complete(path):
         return None

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from lexmill.base import checkout, layout, lock_file, storage
 from lexmill.registry.card import flatten
-from lexmill.registry.kinds import KINDS
 from lexmill.registry.lookup import FINGERPRINT, KIND
 from lexmill.registry.reproduce import KEPT, SCRIPT, Recipe
 from lexmill.tracking import points
@@ -64,17 +63,15 @@ def run_of_model(client: MlflowClient, experiment_id: str, name: str, root: Path
     """
     try:
         description = storage.read_json(root / layout.package(name) / "package.json")
-        kind = KINDS[description["kind"]]
-        figures = storage.read_json(root / layout.metrics(kind.evaluated_by, name))
+        figures = storage.read_json(root / layout.metrics("evaluate", name))
     except (OSError, ValueError, KeyError):
         description = figures = None
     if description and description["metrics"]["test"] == figures["test"]:
         for run in _runs(client, experiment_id, FINGERPRINT, description["fingerprint"]):
             return str(run.info.run_id)
-    for kind in KINDS.values():
-        weights = points.weights_of(points.file_of(kind.trained_by, name, root))
-        for run in _runs(client, experiment_id, points.WEIGHTS, weights) if weights else ():
-            return str(run.info.run_id)
+    weights = points.weights_of(points.file_of("train", name, root))
+    for run in _runs(client, experiment_id, points.WEIGHTS, weights) if weights else ():
+        return str(run.info.run_id)
     return None
 
 
@@ -122,9 +119,9 @@ def _shorten(value: Any) -> str:
 
 
 def _figures(metrics: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, str]]:
-    """Numbers as metrics (`test/bleu`, `train/...`, `floor.copy_source/bleu`), texts such as signatures as tags."""
+    """Numbers as metrics (`test/bleu`, `train/...`, `baseline.copy_source/bleu`), texts such as signatures as tags."""
     parts = {"test": metrics["test"], "train": metrics["train"]}
-    parts |= {f"floor.{name}": figures for name, figures in metrics["floors"].items()}
+    parts |= {f"baseline.{name}": figures for name, figures in metrics["baselines"].items()}
     numbers, words = {}, {}
     for part, figures in parts.items():
         for key, value in flatten(figures).items():
@@ -158,7 +155,7 @@ def _made_from(description: Mapping[str, Any], root: Path) -> dict[str, str]:
     """Tags that say what the model was made from: code, lock file, corpus, tokenizer."""
     config = description["config"]
     tags = {
-        "lexmill.stage": f"{KINDS[description['kind']].trained_by}@{description['name']}",
+        "lexmill.stage": f"train@{description['name']}",
         "lexmill.test_corpus": description["test_corpus"]["name"],
         "lexmill.test_sha256": description["test_corpus"]["sha256"],
         **model_tags(description["name"]),
@@ -207,11 +204,8 @@ def _log_files(client: MlflowClient, run_id: str, folder: Path, description: Map
     for path in (root / layout.samples(name), root / layout.curve(name)):
         if path.is_file():
             client.log_artifact(run_id, str(path), "samples" if path.suffix == ".json" else "curves")
-    of = KINDS[description["kind"]]
-    for stage in (of.trained_by, of.evaluated_by):
-        pictures = root / layout.plots(stage, name)
-        if pictures.is_dir():
-            client.log_artifacts(run_id, str(pictures), f"plots/{stage}")
+    if (pictures := root / layout.plots(name)).is_dir():
+        client.log_artifacts(run_id, str(pictures), "plots")
     log_json(client, run_id, description["params"], "params.json")
     log_json(client, run_id, description["metrics"], "metrics.json")
 

@@ -92,7 +92,7 @@ def recipe(description: Mapping[str, Any], run_id: str, threads: int, root: Path
 
 
 def _lines(description: Mapping[str, Any], run_id: str, commit: str, root: Path, taken: tuple[str, ...]) -> list[str]:
-    name, kind = description["name"], description["kind"]
+    name = description["name"]
     found = []
     if commit:
         folder = f"lexmill-{name}"
@@ -104,7 +104,7 @@ def _lines(description: Mapping[str, Any], run_id: str, commit: str, root: Path,
         found.append(f"mlflow artifacts download --run-id {run_id} --artifact-path {kept} --dst-path .")
     execution = os.environ.get("LEXMILL_EXECUTION", "")
     chosen = f"LEXMILL_EXECUTION={execution} " if re.fullmatch(r"[\w-]+", execution) else ""
-    found.append(f"{chosen}dvc repro {shlex.quote(f'register_{kind}@{name}')}")
+    found.append(f"{chosen}dvc repro {shlex.quote(f'register@{name}')}")
     made = (layout.package(name) / DESCRIPTION).as_posix()
     found.append(f"grep -q {description['fingerprint']} {shlex.quote(made)} && echo 'the same model, to the bit'")
     return found

@@ -1,7 +1,7 @@
 """A packaged model as MLflow serves it: tables and arrays in, one request at a time, faults as sentences.
 
 `mlflow models serve` runs requests in threads. The network's kernels would then fight for the same cores, each request
-with a cache of its own, and the classifier's tokenizer holds a setting that threads would change under each other. So
+with a cache of its own, and a tokenizer may hold a setting that threads would change under each other. So
 one request is answered at a time, the others wait: 200 at once give what single ones give, in the memory of one.
 
 What a caller did wrong reaches them as status 400 with our sentence. MLflow itself drops a param that the model does
@@ -20,13 +20,11 @@ from typing import Any
 
 from lexmill.base.errors import LexmillError, UserError
 from lexmill.base.strict import nearest
-from lexmill.registry.predictor import Predictor
+from lexmill.decoding.predictor import Predictor
 
 # Where requests come from anywhere, one must not hold the model for hours.
 MOST_TEXTS = 10_000
 MOST_CHARACTERS = 1_000_000  # of one text
-MOST_NEW_TOKENS = 10_000
-MOST_BEAMS = 64
 _SERVING = "_MLFLOW_IS_IN_SERVING_ENVIRONMENT"  # set by MLflow's scoring server
 _IGNORED = re.compile(r"Unrecognized params (\[.*?\]) are ignored for inference\. Supported params are: (.*?)\. To")
 _NOT_TAKEN = re.compile(r"This model does not define a params schema\. Ignoring (?:provided|invalid) params")
@@ -50,7 +48,7 @@ class ServedModel:
         try:
             texts = as_texts(model_input)
             if _serving():
-                _check_request(texts, params or {})
+                _check_request(texts, params or {}, self.predictor.most)
             with self._one:
                 return self.predictor.predict(texts, params)
         except LexmillError as error:
@@ -86,7 +84,7 @@ def _serving() -> bool:
     return os.environ.get(_SERVING) == "true"
 
 
-def _check_request(texts: list[str], params: Mapping[str, Any]) -> None:
+def _check_request(texts: list[str], params: Mapping[str, Any], limits: Mapping[str, int]) -> None:
     if not texts:
         raise UserError("there is no text in the request")
     if len(texts) > MOST_TEXTS:
@@ -94,7 +92,7 @@ def _check_request(texts: list[str], params: Mapping[str, Any]) -> None:
     longest = max((len(text) for text in texts if isinstance(text, str)), default=0)
     if longest > MOST_CHARACTERS:
         raise UserError(f"a text of {longest:,} characters; send at most {MOST_CHARACTERS:,} in one")
-    for name, most in (("max_tokens", MOST_NEW_TOKENS), ("beam_size", MOST_BEAMS)):
+    for name, most in limits.items():
         if name in params and params[name] > most:
             raise UserError(f"{name}: {params[name]:,} is too large for a server; at most {most:,}")
 

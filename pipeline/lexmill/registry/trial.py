@@ -24,13 +24,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from lexmill import kinds
 from lexmill.base import storage
 from lexmill.base.errors import EXIT_TERMINATED, LexmillError
 from lexmill.compute.execution import Execution
 from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.decoding.predictor import Predictor
 from lexmill.evaluation.rows import Row, write_rows
+from lexmill.evaluation.subject import Subject
 from lexmill.params import Evaluation
-from lexmill.registry.predictor import Predictor
 
 ROUNDS, MOST_ROUNDS = 3, 25
 _ENOUGH_SECONDS = 2.0  # of timing, after which the least number of rounds will do
@@ -126,20 +128,19 @@ def _score(request: dict[str, Any]) -> dict[str, Any]:
 
 def rows_on_test(model: Predictor, corpus: PreparedCorpus, evaluation: Evaluation) -> list[Row]:
     """A model's rows on the test split of a corpus, as its evaluate stage writes them, on the model's device."""
-    module = model.module
-    if model.kind == "language_model":
-        from lexmill.evaluation.measure_language_model import scored
-
-        return [row for document in scored(module, model.tokenizer, corpus, evaluation) for row in document.rows]
-    records = list(corpus.records("test"))
-    if model.kind == "classifier":
-        from lexmill.evaluation.measure_classifier import classified
-
-        return classified(module, model.tokenizer, model.config, records, evaluation)
-    from lexmill.evaluation.measure_translator import translated
-
-    language = corpus.languages[1]
-    return translated(module, model.tokenizer, records, model.beam, evaluation, language=language)[0]
+    kind = kinds.find(model.config["kind"])
+    subject = Subject(
+        name=model.name,
+        config=model.config,
+        settings=kind.evaluate_settings(model.config["evaluate"]),
+        module=model.module,
+        tokenizer=model.tokenizer,
+        corpus=corpus,
+        evaluation=evaluation,
+        seed=0,  # no row depends on it
+    )
+    rows: list[Row] = kind.module("evaluate").rows(subject)
+    return rows
 
 
 def _time(request: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The registered champions, for the command line: `lexmill generate`, `classify`, `translate`.
+"""The registered champions, for the command line.
 
 Which version is the champion is asked of the registry each time. Its files come from the workspace's own package when
 that is the same model (the fingerprint says so), else from a copy under .lexmill/, brought once from the registry and
@@ -7,47 +7,41 @@ checked. With a local store MLflow is not imported at all unless the files must 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
+from lexmill import kinds
 from lexmill.base import layout
 from lexmill.base.errors import UserError
 from lexmill.base.strict import nearest
 from lexmill.compute.execution import Execution
+from lexmill.decoding.predictor import Predictor
 from lexmill.params import Params
 from lexmill.registry import lookup
 from lexmill.registry.download import champion_package
-from lexmill.registry.kinds import KINDS, Kind
 from lexmill.registry.loader import Precision, load_package
-from lexmill.registry.predictor import Predictor
-
-_LINES = 64  # translated at once; a reader at a terminal waits for so many lines or for the end of the input
 
 
-def choose(name: str | None, kind: Kind, params: Params) -> str:
+def choose(name: str | None, kind: str, params: Params) -> str:
     """The model's name: the one given, or the only one of its kind.
 
     Raises:
         UserError: there is none, or several and none was named, or none of that name.
     """
-    of = KINDS[kind]
-    names = list(of.models(params))
+    words, names = kinds.find(kind).words, list(params.of_kind(kind))
     if not names:
-        raise UserError(f"params.yaml has no {of.words}; `lexmill init` or `lexmill compose` adds one")
+        raise UserError(f"params.yaml has no {words}; `lexmill init` or `lexmill compose` adds one")
     if name is None:
         if len(names) > 1:
-            raise UserError(f"there are several {of.words}s; say which with --model: {', '.join(names)}")
+            raise UserError(f"there are several {words}s; say which with --model: {', '.join(names)}")
         return names[0]
     if name not in names:
-        raise UserError(f"params.yaml has no {of.words} '{name}'{nearest(name, names)}")
+        raise UserError(f"params.yaml has no {words} '{name}'{nearest(name, names)}")
     return name
 
 
 def open_model(
     name: str | None,
-    kind: Kind,
+    kind: str,
     params: Params,
     execution: Execution,
     root: str | Path = ".",
@@ -77,72 +71,7 @@ def open_model(
         raise UserError(f"'{name}' has no registered champion yet; {do}")
     if champion.kind != kind:
         has = champion.kind.replace("_", " ") or "model that was not made here"
-        raise UserError(f"the champion of '{name}' (version {champion.version}) is a {has}, not a {KINDS[kind].words}")
+        raise UserError(
+            f"the champion of '{name}' (version {champion.version}) is a {has}, not a {kinds.find(kind).words}"
+        )
     return load_package(champion_package(champion, execution.tracking_uri, root), precision)
-
-
-def generate(
-    prompts: Iterable[str],
-    name: str | None,
-    params: Params,
-    execution: Execution,
-    *,
-    root: str | Path = ".",
-    settings: Mapping[str, Any] | None = None,
-    precision: Precision = "float32",
-) -> list[str]:
-    """What the champion writes after each prompt, without the prompt.
-
-    Args:
-        settings: of the fields of `Sampling` those that are not the default.
-        precision: see `load_package`.
-    """
-    model = open_model(name, "language_model", params, execution, root, precision=precision)
-    return model.predict(list(prompts), settings)
-
-
-def stream(
-    prompt: str,
-    name: str | None,
-    params: Params,
-    execution: Execution,
-    *,
-    root: str | Path = ".",
-    settings: Mapping[str, Any] | None = None,
-    precision: Precision = "float32",
-) -> Iterator[str]:
-    """The same for one prompt, in pieces as they are written. The model is opened at once."""
-    return open_model(name, "language_model", params, execution, root, precision=precision).stream(prompt, settings)
-
-
-def classify(
-    texts: Iterable[str], name: str | None, params: Params, execution: Execution, root: str | Path = "."
-) -> list[dict[str, Any]]:
-    """{"label", "score", "scores"} of each text."""
-    return open_model(name, "classifier", params, execution, root).predict(list(texts))
-
-
-def translate(
-    lines: Iterable[str],
-    name: str | None,
-    params: Params,
-    execution: Execution,
-    *,
-    root: str | Path = ".",
-    settings: Mapping[str, Any] | None = None,
-) -> Iterator[str]:
-    """A translation a line, in order, without its newline; empty lines stay empty. The model is opened at once.
-
-    Args:
-        lines: without their newlines, read as they are needed.
-        settings: beam_size, where it is not the model's own.
-    """
-    model = open_model(name, "translator", params, execution, root)
-    return _translated(model, lines, settings)
-
-
-def _translated(model: Predictor, lines: Iterable[str], settings: Mapping[str, Any] | None) -> Iterator[str]:
-    waiting = iter(lines)
-    while batch := list(itertools.islice(waiting, _LINES)):
-        # A line break inside a translation would shift every later line.
-        yield from (" ".join(text.split("\n")) for text in model.predict(batch, settings))

@@ -1,4 +1,4 @@
-"""Charts as inline SVG: a model beside its floors, and learning curves."""
+"""Charts as inline SVG: a model beside its baselines, and learning curves."""
 
 from __future__ import annotations
 
@@ -58,27 +58,27 @@ class Size:
 SMALL, LARGE = Size(390.0, 138.0, 19), Size(460.0, 186.0, 28)
 
 
-def beside_floors(
-    model: Contender, floors: Sequence[Contender], metric: str, higher_is_better: bool, size: Size
+def beside_baselines(
+    model: Contender, baselines: Sequence[Contender], metric: str, higher_is_better: bool, size: Size
 ) -> Markup:
-    """Dots with their intervals, the model first, the best floor next; the side that beats all floors is shaded."""
-    floors = sorted(floors, key=lambda floor: floor.value, reverse=higher_is_better)
-    shown = [model, *floors]
+    """Dots with their intervals, the model first, the best baseline next; the side that beats all of them is shaded."""
+    baselines = sorted(baselines, key=lambda baseline: baseline.value, reverse=higher_is_better)
+    shown = [model, *baselines]
     height = _TOP + _ROW * len(shown) + _AXIS
     ends = [end for one in shown for end in one.ends]
     low, high = _padded(min(ends), max(ends), 0.06)
     scale = _Scale(low, high, size.names, size.width - _VALUES)
     bottom = height - _AXIS
     parts: list[Markup] = []
-    if floors:
-        edge = scale(floors[0].value)
+    if baselines:
+        edge = scale(baselines[0].value)
         left, right = (edge, scale.end) if higher_is_better else (scale.start, edge)
         parts.append(element("rect", x=left, y=_TOP, width=right - left, height=bottom - _TOP, class_="better"))
     for tick in ticks(low, high, 5):
         x = scale(tick)
         parts += [line(x, _TOP, x, bottom, "grid"), text(x, bottom + 14, tick_text(tick), "tick", "middle")]
-    if floors:
-        parts.append(line(edge, _TOP, edge, bottom, "best-floor"))
+    if baselines:
+        parts.append(line(edge, _TOP, edge, bottom, "best-baseline"))
     for i, one in enumerate(shown):
         parts.append(_contender(one, _TOP + _ROW * (i + 0.5), scale, i == 0, size.characters))
     arrow = "higher is better →" if higher_is_better else "← lower is better"
@@ -97,7 +97,7 @@ def _contender(one: Contender, y: float, scale: _Scale, is_model: bool, characte
         line(scale(low), y, scale(high), y, "interval"),
         element("circle", cx=scale(one.value), cy=y, r=5 if is_model else 3.5, class_="dot"),
         text(scale.end + 10, y + 4, figure(one.value), "value"),
-        class_="model" if is_model else "floor",
+        class_="model" if is_model else "baseline",
     )
 
 

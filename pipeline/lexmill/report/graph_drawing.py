@@ -13,7 +13,7 @@ from lexmill.report.svg import coordinate, drawing, element, shortened, text
 _MARGIN = 2.0
 # What a stage is for, by the start of its name: the colour of its box.
 _ROLES = (
-    ("floor", "floor"),
+    ("baseline", "baseline"),
     ("evaluate", "evaluate"),
     ("pretrain", "train"),
     ("finetune", "train"),
@@ -37,7 +37,7 @@ def draw(found: Sequence[Stage]) -> Markup | None:
 
 
 def role(kind: str) -> str:
-    """What a stage is for: data, train, floor, evaluate or register."""
+    """What a stage is for: data, train, baseline, evaluate or register."""
     return next((name for start, name in _ROLES if kind.startswith(start)), "data")
 
 

@@ -10,17 +10,15 @@ from typing import Any
 
 from markupsafe import Markup
 
+from lexmill import kinds
 from lexmill.base import layout
-from lexmill.params import LBFGS, Classifier, LanguageModel, Optimizer, Params, Translator
+from lexmill.params import Model, Params, Recipe
 from lexmill.report import read, verdicts
-from lexmill.report.charts import LARGE, SMALL, Contender, Size, beside_floors, learning_curve
+from lexmill.report.charts import LARGE, SMALL, Contender, Size, beside_baselines, learning_curve
 from lexmill.report.confusion import Confusion, confusion
 from lexmill.report.results import Row, figure
 from lexmill.report.verdicts import Verdict, plain
 
-Model = LanguageModel | Classifier | Translator
-_TRAINED_BY = {"language_model": "pretrain", "classifier": "finetune", "translator": "train_translator"}
-_LOSS_UNIT = {"language_model": "nats a token", "classifier": "nats a text", "translator": "nats a token"}
 # Pictures that the page draws itself from the same numbers.
 _DRAWN = ("curve", "confusion")
 
@@ -46,6 +44,7 @@ class ModelPart:
 
     name: str
     kind: str
+    section: str  # the template of what it made
     corpus: str
     languages: tuple[str, ...]
     verdict: Verdict
@@ -59,7 +58,7 @@ class ModelPart:
     interval_unit: str
     confusion: Confusion | None
     samples: list[dict[str, Any]]
-    floor_samples: list[dict[str, Any]]
+    baseline_samples: list[dict[str, Any]]
     worst: list[dict[str, Any]]
     temperature: float | None
     pictures: list[Picture]
@@ -72,90 +71,79 @@ def collect(choices: Params, rows: Sequence[Row], root: Path) -> list[ModelPart]
         UserError: a file is broken.
     """
     return [
-        _part(kind, name, choices, [row for row in rows if (row.kind, row.model) == (kind, name)], root)
-        for kind, models in _models(choices).items()
-        for name in models
+        _part(name, model, choices, [row for row in rows if row.model == name], root)
+        for name, model in choices.models.items()
     ]
 
 
-def _models(choices: Params) -> dict[str, Mapping[str, Model]]:
-    return {
-        "language_model": choices.language_models,
-        "classifier": choices.classifiers,
-        "translator": choices.translators,
-    }
-
-
-def _part(kind: str, name: str, choices: Params, rows: Sequence[Row], root: Path) -> ModelPart:
-    model = _models(choices)[kind][name]
-    stage = f"evaluate_{kind}"
-    measured = read.json_object(root / layout.metrics(stage, name)) or {}
-    trained = read.json_object(root / layout.metrics(_TRAINED_BY[kind], name)) or {}
+def _part(name: str, model: Model, choices: Params, rows: Sequence[Row], root: Path) -> ModelPart:
+    kind = kinds.find(model.kind)
+    measured = read.json_object(root / layout.metrics("evaluate", name)) or {}
+    trained = read.json_object(root / layout.metrics("train", name)) or {}
     samples = read.json_object(root / layout.samples(name)) or {}
     test = measured["test"] if isinstance(measured.get("test"), dict) else {}
-    floor_metrics = _floor_metrics(f"floor_{kind}", model.corpus, getattr(choices.floors, kind), root)
+    beside = _baseline_metrics(model, choices, root)
     points = read.curve(root / layout.curve(name))
-    curve = learning_curve(
-        points.get("train_loss", []), points.get("valid_loss", []), _kept(model, trained), _LOSS_UNIT[kind]
-    )
-    corpus = choices.corpora.get(model.corpus)
+    unit = f"nats a {kind.counted.removesuffix('s')}"
+    curve = learning_curve(points.get("train_loss", []), points.get("valid_loss", []), _kept(model, trained), unit)
+    corpus = choices.corpora.get(model.data.corpus)
     return ModelPart(
         name=name,
-        kind=kind,
-        corpus=model.corpus,
+        kind=kind.words,
+        section=f"{kind.name}/section.html.j2",
+        corpus=model.data.corpus,
         languages=corpus.languages if corpus else (),
         verdict=verdicts.of_model(rows),
         main=rows[0] if rows else None,
-        small_chart=_chart(rows[0], floor_metrics, SMALL) if rows else None,
-        charts=[_chart(row, floor_metrics, LARGE) for row in rows],
-        facts=[*_choices(model), *_training(trained)],
+        small_chart=_chart(rows[0], beside, SMALL) if rows else None,
+        charts=[_chart(row, beside, LARGE) for row in rows],
+        facts=[*_choices(model), *kind.facts(model), *_training(trained)],
         curve=curve,
-        curve_note=_curve_note(model, trained, _LOSS_UNIT[kind]),
+        curve_note=_curve_note(model, trained, unit),
         figures=_figures(test),
         interval_unit=str(test.get("interval_unit", "")),
         confusion=confusion(measured.get("confusion")),
         samples=_objects(samples.get("samples")),
-        floor_samples=_floor_samples(model, getattr(choices.floors, kind), root),
+        baseline_samples=_baseline_samples(model, choices, root),
         worst=_objects(samples.get("worst")),
         temperature=read.number(samples.get("temperature")),
         pictures=[
             Picture(plain(path.stem), f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}")
-            for path in read.pictures(root / layout.plots(stage, name))
+            for path in read.pictures(root / layout.plots(name))
             if path.stem not in _DRAWN
         ],
     )
 
 
-def _floor_samples(model: Model, floors: Mapping[str, Any], root: Path) -> list[dict[str, Any]]:
-    """What the n-gram over the model's own tokens writes, where there is one."""
-    for name, floor in floors.items():
-        if isinstance(model, LanguageModel) and (floor.corpus, floor.tokenizer) == (model.corpus, model.tokenizer):
-            return _objects((read.json_object(root / layout.samples(f"floor-{name}")) or {}).get("samples"))
+def _baseline_samples(model: Model, choices: Params, root: Path) -> list[dict[str, Any]]:
+    """What the baselines over the model's own tokens wrote, where they write."""
+    for name, one in choices.baselines_of(model).items():
+        if one.tokenizer == model.data.tokenizer:
+            return _objects((read.json_object(root / layout.samples(f"baseline-{name}")) or {}).get("samples"))
     return []
 
 
-def _floor_metrics(stage: str, corpus: str, floors: Mapping[str, Any], root: Path) -> list[tuple[str, dict[str, Any]]]:
-    """(floor, its metrics) of every floor that was measured on the corpus."""
+def _baseline_metrics(model: Model, choices: Params, root: Path) -> list[tuple[str, dict[str, Any]]]:
+    """(baseline, its metrics) of all that were measured on the corpus."""
     found = []
-    for name, floor in floors.items():
-        if floor.corpus == corpus:
-            data = read.json_object(root / layout.metrics(stage, name)) or {}
-            found += [(label, metrics) for label, metrics in data.items() if isinstance(metrics, dict)]
+    for name in choices.baselines_of(model):
+        data = read.json_object(root / layout.metrics("baseline", name)) or {}
+        found += [(label, metrics) for label, metrics in data.items() if isinstance(metrics, dict)]
     return found
 
 
-def _chart(row: Row, floor_metrics: Sequence[tuple[str, dict[str, Any]]], size: Size) -> Markup:
+def _chart(row: Row, baseline_metrics: Sequence[tuple[str, dict[str, Any]]], size: Size) -> Markup:
     def contender(name: str, value: float) -> Contender:
-        # The same floor may have been measured with several tokenizers; its interval is the one of this value.
-        for label, metrics in floor_metrics:
+        # The same baseline may have been measured with several tokenizers; its interval is the one of this value.
+        for label, metrics in baseline_metrics:
             if label == name and metrics.get(row.metric) == value:
                 low, high = (read.number(metrics.get(f"{row.metric}_{end}")) for end in ("low", "high"))
                 return Contender(name, value, low, high)
         return Contender(name, value)
 
-    return beside_floors(
+    return beside_baselines(
         Contender(row.model, row.value, row.low, row.high),
-        [contender(name, value) for name, value in row.floors.items()],
+        [contender(name, value) for name, value in row.baselines.items()],
         plain(row.metric),
         row.higher_is_better,
         size,
@@ -164,47 +152,45 @@ def _chart(row: Row, floor_metrics: Sequence[tuple[str, dict[str, Any]]], size: 
 
 def _kept(model: Model, trained: Mapping[str, Any]) -> float | None:
     """The step whose weights are the model, where they are one step's."""
-    if isinstance(model, Classifier) or model.keep == "best":
-        return read.number(trained.get("best_step"))
-    return read.number(trained.get("steps")) if model.keep == "last" else None
+    keep = model.recipe.keep if isinstance(model.recipe, Recipe) else "last"
+    key = {"best": "best_step", "last": "steps"}.get(keep)
+    return read.number(trained.get(key)) if key else None
 
 
 def _curve_note(model: Model, trained: Mapping[str, Any], unit: str) -> str:
-    notes = [f"Loss in {unit}"]
-    if isinstance(model, Translator) and model.label_smoothing:
-        notes.append(f"train is the smoothed loss ({model.label_smoothing:g})")
-    if isinstance(model, Translator) and model.keep == "average":
-        notes.append(f"the weights are the mean of the last {model.average_last} looks at valid")
+    notes, recipe = [f"Loss in {unit}"], model.recipe
+    if smoothing := getattr(recipe, "label_smoothing", 0.0):
+        notes.append(f"train is the smoothed loss ({smoothing:g})")
+    if isinstance(recipe, Recipe) and recipe.keep == "average":
+        notes.append(f"the weights are the mean of the last {recipe.average_last} validations")
     elif (kept := _kept(model, trained)) is not None:
         notes.append(f"ringed: the weights that were kept, step {kept:,.0f}")
     return "; ".join(notes) + "."
 
 
-def _optimizer(optimizer: Optimizer | LBFGS) -> str:
-    """Its name, and the peak learning rate where it has one."""
-    return optimizer.name if isinstance(optimizer, LBFGS) else f"{optimizer.name}, learning rate {optimizer.lr:g}"
+# Sizes that say most about a network, where its shape has them, and how people say them.
+_SIZES = {
+    "n_layer": "layers",
+    "encoder_layers": "encoder layers",
+    "decoder_layers": "decoder layers",
+    "d_model": "width",
+    "n_head": "heads",
+}
 
 
 def _choices(model: Model) -> list[tuple[str, str]]:
     """The choices that say most about a model."""
-    facts: list[tuple[str, str]] = []
-    if isinstance(model, Classifier):
-        facts += [("checkpoint", model.checkpoint), ("batch", f"{model.batch_size:,} texts")]
-        return [*facts, ("optimizer", _optimizer(model.optimizer)), ("precision", model.precision)]
-    shape = model.shape
-    facts += [("family", model.family), ("tokenizer", model.tokenizer)]
-    if isinstance(model, LanguageModel):
-        facts += [("layers", f"{model.shape.n_layer}"), ("context", f"{model.shape.context:,} tokens")]
-    else:
-        facts += [
-            ("layers", f"{model.shape.encoder_layers} + {model.shape.decoder_layers}"),
-            ("beam", f"{model.beam.beam_size}"),
-        ]
-    facts += [("width", f"{shape.d_model}")]
-    if hasattr(shape, "n_head"):  # a recurrent network has none
-        facts += [("heads", f"{shape.n_head}")]
-    facts += [("batch", f"{model.batch_tokens:,} tokens"), ("optimizer", _optimizer(model.optimizer))]
-    return [*facts, ("precision", model.precision)]
+    facts = [("family", model.family), ("tokenizer", model.data.tokenizer)]
+    if layout.checkpoint("") == Path(model.start).parent:
+        facts.append(("starts from", Path(model.start).name))
+    facts += [(words, f"{getattr(model.shape, key)}") for key, words in _SIZES.items() if hasattr(model.shape, key)]
+    recipe = model.recipe
+    if not isinstance(recipe, Recipe):
+        return [*facts, ("method", plain(recipe.method))]
+    counted = kinds.find(model.kind).counted
+    optimizer = f"{recipe.optimizer.name}, learning rate {recipe.optimizer.lr:g}"
+    facts += [("batch", f"{recipe.batch:,} {counted}"), ("optimizer", optimizer)]
+    return [*facts, ("precision", recipe.precision)]
 
 
 _COUNTS = ("parameters", "steps", "tokens", "train_texts", "train_pairs")

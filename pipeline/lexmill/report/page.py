@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from lexmill import params
@@ -72,7 +72,7 @@ def render_decisions(rows: Sequence[Mapping[str, Any]], choices: params.Params) 
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("lexmill.report", ""),
+        loader=ChoiceLoader([PackageLoader("lexmill.report", ""), PackageLoader("lexmill.kinds", "")]),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_cleaned,
@@ -87,7 +87,9 @@ def _environment() -> Environment:
         percent=percent,
         plain=verdicts.plain,
         cut=cut,
-        best_first=lambda floors, row: sorted(floors.items(), key=lambda entry: entry[1], reverse=row.higher_is_better),
+        best_first=lambda baselines, row: sorted(
+            baselines.items(), key=lambda entry: entry[1], reverse=row.higher_is_better
+        ),
     )
     return environment
 

@@ -1,26 +1,26 @@
-"""Each model's test figures beside its floors: what `lexmill results`, the flow's table and the report show.
+"""Each model's test figures beside its baselines: what `lexmill results`, the flow's table and the report show.
 
-Read from metrics/evaluate_*/ and metrics/floor_*/ alone, so the same files give the same rows on any machine.
+Read from metrics/evaluate/ and metrics/baseline/ alone, so the same files give the same rows on any machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from lexmill import kinds
 from lexmill.base import layout, storage
 from lexmill.base.errors import UserError
-from lexmill.params import Params
+from lexmill.params import Model, Params
 
 
 @dataclass(frozen=True)
 class Row:
     """One figure of one model on the test split of its corpus.
 
-    `low` and `high` bound its interval (None where none was measured); `floors` holds the same figure of each floor
-    that was measured on the same test split and in the same unit.
+    `low` and `high` bound its interval (None where none was measured); `baselines` holds the same figure of each
+    baseline that was measured on the same test split and in the same unit.
     """
 
     model: str
@@ -31,40 +31,16 @@ class Row:
     low: float | None
     high: float | None
     higher_is_better: bool
-    floors: dict[str, float]
+    baselines: dict[str, float]
 
-    def beats_floor(self, name: str) -> bool:
-        """Whether the model's value is better than that floor's."""
-        return self.value > self.floors[name] if self.higher_is_better else self.value < self.floors[name]
+    def beats_baseline(self, name: str) -> bool:
+        """Whether the model's value is better than that baseline's."""
+        return self.value > self.baselines[name] if self.higher_is_better else self.value < self.baselines[name]
 
     @property
     def beats(self) -> bool:
-        """Whether it is better than every floor (true where there is none)."""
-        return all(self.beats_floor(name) for name in self.floors)
-
-
-@dataclass(frozen=True)
-class _Kind:
-    stage: str  # the metrics folder, evaluate_<stage> and floor_<stage>
-    metrics: tuple[tuple[str, bool], ...]  # name, whether higher is better
-
-
-_KINDS = {
-    "language_model": _Kind("language_model", (("bits_per_byte", False), ("perplexity", False))),
-    "classifier": _Kind("classifier", (("accuracy", True), ("macro_f1", True))),
-    "translator": _Kind("translator", (("bleu", True), ("chrf", True))),
-}
-
-
-def _models(params: Params) -> Iterator[tuple[str, str, Any, Mapping[str, Any]]]:
-    groups = (
-        ("language_model", params.language_models, params.floors.language_model),
-        ("classifier", params.classifiers, params.floors.classifier),
-        ("translator", params.translators, params.floors.translator),
-    )
-    for kind, models, floors in groups:
-        for name, model in models.items():
-            yield kind, name, model, floors
+        """Whether it is better than every baseline (true where there is none)."""
+        return all(self.beats_baseline(name) for name in self.baselines)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -75,19 +51,14 @@ def _read(path: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def _floor_metrics(
-    kind: str, model: Any, floors: Mapping[str, Any], root: Path
-) -> dict[str, tuple[dict[str, Any], bool]]:
-    """Each floor's metrics on the model's corpus, and whether its tokens are the model's (perplexity compares)."""
+def baseline_metrics(params: Params, model: Model, root: Path) -> dict[str, tuple[dict[str, Any], bool]]:
+    """Each baseline's metrics on the model's corpus, and whether it is measured over the model's tokens."""
     found: dict[str, tuple[dict[str, Any], bool]] = {}
-    tokenizer = getattr(model, "tokenizer", None)
-    of_corpus = [(name, floor) for name, floor in floors.items() if floor.corpus == model.corpus]
-    # The floor with the model's own tokenizer comes last, so its figures stand.
-    for name, floor in sorted(of_corpus, key=lambda entry: getattr(entry[1], "tokenizer", None) == tokenizer):
-        path = root / layout.metrics(f"floor_{_KINDS[kind].stage}", name)
+    for name, one in params.baselines_of(model).items():  # that with the model's own tokenizer last: its figures stand
+        path = root / layout.metrics("baseline", name)
         if not path.is_file():
             continue
-        same_tokens = getattr(floor, "tokenizer", None) == tokenizer
+        same_tokens = one.tokenizer == model.data.tokenizer
         for label, metrics in _read(path).items():
             if isinstance(metrics, dict):
                 found[label] = (metrics, same_tokens and not label.startswith("byte_"))
@@ -106,31 +77,31 @@ def collect(params: Params, root: str | Path = ".") -> list[Row]:
     """
     root = Path(root)
     rows: list[Row] = []
-    for kind, name, model, floors in _models(params):
-        path = root / layout.metrics(f"evaluate_{_KINDS[kind].stage}", name)
+    for name, model in params.models.items():
+        path = root / layout.metrics("evaluate", name)
         if not path.is_file():
             continue
         test = _read(path).get("test", {})
-        floor_metrics = _floor_metrics(kind, model, floors, root)
-        for metric, higher in _KINDS[kind].metrics:
-            if metric not in test:
+        measured = baseline_metrics(params, model, root)
+        for metric in kinds.find(model.kind).metrics:
+            if metric.name not in test:
                 continue  # bits per byte is refused where the tokenizer made unknown tokens
             beside = {
-                label: float(metrics[metric])
-                for label, (metrics, same_tokens) in floor_metrics.items()
-                if metric in metrics and (metric != "perplexity" or same_tokens)
+                label: float(metrics[metric.name])
+                for label, (metrics, same_tokens) in measured.items()
+                if metric.name in metrics and (same_tokens or not metric.over_tokens)
             }
             rows.append(
                 Row(
                     model=name,
-                    kind=kind,
-                    corpus=model.corpus,
-                    metric=metric,
-                    value=float(test[metric]),
-                    low=test.get(f"{metric}_low"),
-                    high=test.get(f"{metric}_high"),
-                    higher_is_better=higher,
-                    floors=beside,
+                    kind=model.kind,
+                    corpus=model.data.corpus,
+                    metric=metric.name,
+                    value=float(test[metric.name]),
+                    low=test.get(f"{metric.name}_low"),
+                    high=test.get(f"{metric.name}_high"),
+                    higher_is_better=metric.higher_is_better,
+                    baselines=beside,
                 )
             )
     return rows
@@ -138,11 +109,7 @@ def collect(params: Params, root: str | Path = ".") -> list[Row]:
 
 def missing(params: Params, root: str | Path = ".") -> list[str]:
     """The models of params.yaml that have no test figures yet."""
-    return [
-        name
-        for kind, name, _, _ in _models(params)
-        if not (Path(root) / layout.metrics(f"evaluate_{_KINDS[kind].stage}", name)).is_file()
-    ]
+    return [name for name in params.models if not (Path(root) / layout.metrics("evaluate", name)).is_file()]
 
 
 def to_json(rows: list[Row], experiment: str) -> str:
@@ -158,22 +125,22 @@ def figure(value: float) -> str:
 
 
 def cells(row: Row) -> tuple[str, str, str, str, str]:
-    """Model, corpus, metric, value with its interval, and the floors (a beaten one marked `<` or `>`)."""
+    """Model, corpus, metric, value with its interval, and the baselines (a beaten one marked `<` or `>`)."""
     value = figure(row.value)
     if row.low is not None and row.high is not None:
         value += f" [{figure(row.low)}, {figure(row.high)}]"
-    floors = []
-    for name, floor in row.floors.items():
-        sign = ">" if row.value > floor else "<" if row.value < floor else "="
-        mark = "" if row.beats_floor(name) else " (not beaten)"
-        floors.append(f"{sign} {figure(floor)} {name.replace('_', ' ')}{mark}")
+    baselines = []
+    for name, baseline in row.baselines.items():
+        sign = ">" if row.value > baseline else "<" if row.value < baseline else "="
+        mark = "" if row.beats_baseline(name) else " (not beaten)"
+        baselines.append(f"{sign} {figure(baseline)} {name.replace('_', ' ')}{mark}")
     arrow = "↑" if row.higher_is_better else "↓"
-    return row.model, row.corpus, f"{row.metric.replace('_', ' ')} {arrow}", value, "\n".join(floors)
+    return row.model, row.corpus, f"{row.metric.replace('_', ' ')} {arrow}", value, "\n".join(baselines)
 
 
 def markdown(rows: list[Row]) -> str:
     """The rows as a Markdown table."""
-    lines = ["| model | corpus | metric | value [interval] | beside its floors |", "|---|---|---|---|---|"]
+    lines = ["| model | corpus | metric | value [interval] | beside its baselines |", "|---|---|---|---|---|"]
     lines += ["| " + " | ".join(cell.replace("\n", "<br>") for cell in cells(row)) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 
@@ -183,7 +150,7 @@ def table(rows: list[Row], experiment: str) -> Any:
     from rich.table import Table
 
     shown = Table(title=f"results of '{experiment}' on the test splits", title_justify="left")
-    for column in ("model", "corpus", "metric", "value [interval]", "beside its floors"):
+    for column in ("model", "corpus", "metric", "value [interval]", "beside its baselines"):
         shown.add_column(column)
     for row in rows:
         shown.add_row(*cells(row))

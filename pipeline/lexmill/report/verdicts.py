@@ -1,4 +1,4 @@
-"""Whether a model beats its floors, in words: from the rows of `lexmill.report.results`."""
+"""Whether a model beats its baselines, in words: from the rows of `lexmill.report.results`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from lexmill.report.results import Row
 
 @dataclass(frozen=True)
 class Verdict:
-    """`state`: clear (beats every floor), within (does, but a floor lies in its interval), some, none (beats some
-    floors, or none of them), unknown (no floor or no figure)."""
+    """`state`: clear (beats every baseline), within (does, but a baseline lies in its interval), some, none (beats some
+    baselines, or none of them), unknown (no baseline or no figure)."""
 
     state: str
     words: str
@@ -39,29 +39,31 @@ def plain(name: str) -> str:
 
 def of_row(row: Row) -> Verdict:
     """On one figure."""
-    count = len(row.floors)
-    lost = [name for name in row.floors if not row.beats_floor(name)]
-    if not row.floors:
-        return Verdict("unknown", "no floor measured")
+    count = len(row.baselines)
+    lost = [name for name in row.baselines if not row.beats_baseline(name)]
+    if not row.baselines:
+        return Verdict("unknown", "no baseline measured")
     if len(lost) == count:
         return Verdict("none", f"does not beat {_listed(lost)}")
     if lost:
-        return Verdict("some", f"beats {count - len(lost)} of {count} floors, not {_listed(lost)}")
-    best = (max if row.higher_is_better else min)(row.floors.values())
+        return Verdict("some", f"beats {count - len(lost)} of {count} baselines, not {_listed(lost)}")
+    best = (max if row.higher_is_better else min)(row.baselines.values())
     if row.low is not None and row.high is not None and row.low <= best <= row.high:
-        return Verdict("within", "ahead of every floor, but the best one lies within its interval")
-    return Verdict("clear", {1: "beats its floor", 2: "beats both floors"}.get(count, f"beats all {count} floors"))
+        return Verdict("within", "ahead of every baseline, but the best one lies within its interval")
+    return Verdict(
+        "clear", {1: "beats its baseline", 2: "beats both baselines"}.get(count, f"beats all {count} baselines")
+    )
 
 
 def of_model(rows: Sequence[Row]) -> Verdict:
-    """On all figures that have a floor: the worst of them; the first row's words where they agree."""
+    """On all figures that have a baseline: the worst of them; the first row's words where they agree."""
     if not rows:
         return Verdict("unknown", "not evaluated yet")
-    with_floors = [row for row in rows if row.floors]
-    if not with_floors:
-        return Verdict("unknown", "no floor measured")
+    with_baselines = [row for row in rows if row.baselines]
+    if not with_baselines:
+        return Verdict("unknown", "no baseline measured")
     order = ("none", "some", "within", "clear")
-    each = [(row, of_row(row)) for row in with_floors]
+    each = [(row, of_row(row)) for row in with_baselines]
     row, worst = min(each, key=lambda pair: order.index(pair[1].state))
     if worst.state == each[0][1].state:
         return each[0][1]
@@ -74,11 +76,11 @@ def summary(verdicts: dict[str, Verdict]) -> str:
     if not verdicts:
         return "This project has no model."
     if not judged:
-        return "No model was measured beside a floor yet."
+        return "No model was measured beside a baseline yet."
     good = [name for name, verdict in judged.items() if verdict.state in ("clear", "within")]
     if len(good) == len(judged) == len(verdicts):
-        return "The model beats every floor." if len(good) == 1 else f"All {len(good)} models beat every floor."
-    first = f"{len(good)} of {len(verdicts)} models beat{'s' if len(good) == 1 else ''} every floor"
+        return "The model beats every baseline." if len(good) == 1 else f"All {len(good)} models beat every baseline."
+    first = f"{len(good)} of {len(verdicts)} models beat{'s' if len(good) == 1 else ''} every baseline"
     rest = [f"{name} {verdict.words}" for name, verdict in verdicts.items() if name not in good]
     if len(rest) > _NAMED:  # a headline, not a list; the cards below have each
         rest = [f"{len(judged) - len(good)} do not"] if len(judged) > len(good) else []

@@ -17,16 +17,15 @@ from typing import Literal
 from lexmill.compute import leases
 from lexmill.compute.execution import Execution
 from lexmill.compute.place import place_of
-from lexmill.compute.settings import TRAININGS, group_of
+from lexmill.compute.settings import TRAINING, group_of
 
-_ALONE_PREFIXES = ("evaluate_", "floor_")
+_ALONE = (TRAINING, "evaluate", "baseline")
 _ELSEWHERE = 32  # processes that wait for a job each
 
 
 def runs_alone(stage: str) -> bool:
-    """Whether a stage takes the whole machine: trainings, evaluations and floors do."""
-    group = group_of(stage)
-    return group in TRAININGS or group.startswith(_ALONE_PREFIXES)
+    """Whether a stage takes the whole machine: trainings, evaluations and baselines do."""
+    return group_of(stage) in _ALONE
 
 
 @dataclass(frozen=True)

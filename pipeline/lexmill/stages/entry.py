@@ -220,7 +220,7 @@ def _prepare_store(settings: execution.Execution, choices: params.Params) -> Non
 
     A server is left alone: whether it answers must matter to no stage.
     """
-    if not settings.publish or not choices.model_names or find_spec("mlflow") is None:
+    if not settings.publish or not choices.models or find_spec("mlflow") is None:
         return
     from lexmill.tracking import store
 

@@ -1,4 +1,4 @@
-"""One page with every result beside its floors.
+"""One page with every result beside its baselines.
 
 Reads   params.yaml, sources.lock.yaml, dvc.yaml, metrics/, reports/curves/, reports/plots/, reports/samples/
 Writes  reports/index.html

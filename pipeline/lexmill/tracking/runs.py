@@ -40,8 +40,8 @@ _LONGEST_NOTE = 4900
 _MOST_CHILDREN = 10_000
 _LINKED = ("restored", "unchanged")
 _CODE_FOLDER = "pipeline/"
-_TRAININGS = ("pretrain", "finetune", "train_translator")
-OF_A_MODEL = ("evaluate_", "register_")
+TRAINING = "train"
+OF_A_MODEL = ("evaluate", "register")
 
 Record = dict[str, Any]
 
@@ -381,12 +381,12 @@ def _known(path: Path) -> dict[str, str]:
 def _fingerprint_tag(stage: str) -> str:
     """One name for each of the stages that share a model's run."""
     group = stage.rpartition(":")[2].partition("@")[0]
-    return f"{STAGE_FINGERPRINT}.{group}" if group.startswith(OF_A_MODEL) else STAGE_FINGERPRINT
+    return f"{STAGE_FINGERPRINT}.{group}" if group in OF_A_MODEL else STAGE_FINGERPRINT
 
 
 def is_training(stage: Record) -> bool:
     """Whether a stage of a record is a training, whose MLflow run is its model's."""
-    return stage["name"].rpartition(":")[2].partition("@")[0] in _TRAININGS
+    return stage["name"].rpartition(":")[2].partition("@")[0] == TRAINING
 
 
 def status_of(code: int | None) -> str:

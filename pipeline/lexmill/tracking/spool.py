@@ -179,7 +179,7 @@ class _Sender:
         def run_of(stage: str) -> str | None:
             self._in_time()
             group, _, key = stage.rpartition(":")[2].partition("@")
-            if group.startswith(runs.OF_A_MODEL):
+            if group in runs.OF_A_MODEL:
                 return self._how.run_of_model(self._client, experiment, key)
             return trained.get((record["token"], stage))
 

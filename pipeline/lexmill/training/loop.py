@@ -295,7 +295,7 @@ class TrainingModule(LightningModule):
     def _settle(self) -> None:
         """All that belongs to the step just made: the look at valid and the row of the curve, where they are due."""
         step, metrics = self.step, None
-        if step == self.settings.steps or step % self.settings.evaluate_every == 0:
+        if step == self.settings.steps or step % self.settings.validate_every == 0:
             metrics = self._look_or_leave()
             if not math.isfinite(metrics["valid_loss"]):
                 raise UserError(

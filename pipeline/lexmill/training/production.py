@@ -1,100 +1,149 @@
-"""What every training stage does once its task stands: train or go on, then put the results in place.
+"""What every training does: build the network, train it or go on, put the results in place.
 
 The order matters for a kill: outputs first, each whole or not at all, and the resumable checkpoint goes last.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from lexmill import models
 from lexmill.base import layout, progress
 from lexmill.base.errors import UserError
-from lexmill.base.storage import new_folder, write_json
+from lexmill.base.storage import new_folder, sha256_file, write_json
 from lexmill.compute.execution import load_execution
 from lexmill.models import folder as model_folder
-from lexmill.params import LanguageModel, Length, Translator, WarmupStableDecaySchedule
-from lexmill.training import engine
+from lexmill.models.start import digest, start
+from lexmill.params import Length, Model, Params, Recipe, WarmupStableDecaySchedule
+from lexmill.tracking.live import sender_of
+from lexmill.training import engine, identity
 from lexmill.training.curve import write_csv
 from lexmill.training.engine import FitResult
+from lexmill.training.seeding import derive, seed_all
 from lexmill.training.settings import TrainingSettings
 from lexmill.training.speed import Meter, peak_of
 from lexmill.training.task import Task
-from lexmill.training.watching import FOLDER, Sampler, Sender, Watch
+from lexmill.training.watching import FOLDER, Sampler, Watch
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from lexmill.tokenizers import Tokenizer
+
+STAGE = "train"
 
 
-def settings_of(model: LanguageModel | Translator, steps_per_epoch: int, seed: int) -> TrainingSettings:
-    """The engine's settings, as an entry of params.yaml has them, with its lengths counted in steps.
+@dataclass(frozen=True)
+class Training:
+    """A training of a model of params.yaml.
+
+    Attributes:
+        name, model: the entry.
+        config: the model folder's config.json.
+        task: the network, its batches and its loss.
+        steps_per_epoch: optimizer steps in one pass over train.
+        metrics: the stage's metrics from a result; they hold no times.
+        speed: figures of the speed, for .lexmill/metrics/ alone, and a sentence of them.
+        flops_per_token: of training, for the utilisation; 0 where it is unknown.
+        sampler: writes a text now and then; None: nothing does.
+    """
+
+    name: str
+    model: Model
+    config: dict[str, Any]
+    task: Task
+    steps_per_epoch: int
+    metrics: Callable[[FitResult], dict[str, float]]
+    speed: Callable[[FitResult], tuple[dict[str, float], str]]
+    flops_per_token: int = 0
+    sampler: Sampler | None = None
+
+
+def config_of(model: Model, tokenizer: Tokenizer, vocab_size: int, **more: Any) -> dict[str, Any]:
+    """The model folder's config.json: what the network is built of, and what it was trained on."""
+    return {
+        "kind": model.kind,
+        "family": model.family,
+        "shape": dataclasses.asdict(model.shape),
+        "vocab_size": vocab_size,
+        "tokenizer_fingerprint": tokenizer.fingerprint,
+        "corpus": model.data.corpus,
+        **more,
+    }
+
+
+def new_network(model: Model, config: dict[str, Any], seed: int) -> nn.Module:
+    """The network with its first weights, a function of the seed and of what `start` names."""
+    seed_all(derive(seed, "weights"))
+    module = models.build(config)
+    start(module, config, model.start, layout.tokenizer(model.data.tokenizer))
+    return module
+
+
+def settings_of(recipe: Recipe, steps_per_epoch: int, seed: int) -> TrainingSettings:
+    """The engine's settings from a recipe, with its lengths counted in steps.
 
     Raises:
         UserError: the schedule does not fit into the length, which lengths of different units show only now.
     """
+    total = recipe.length.steps(recipe.batch, steps_per_epoch)
 
     def steps(length: Length) -> int:
-        return length.steps(model.batch_tokens, steps_per_epoch)
+        return length.steps(recipe.batch, steps_per_epoch, total)
 
-    schedule = model.schedule
-    total, warmup = steps(model.length), steps(schedule.warmup)
+    schedule = recipe.schedule
+    warmup = steps(schedule.warmup)
     decay = steps(schedule.decay) if isinstance(schedule, WarmupStableDecaySchedule) else 0
     if warmup >= total > 1:
-        raise UserError(f"schedule.warmup: its {warmup} steps must be fewer than those of length ({total})")
+        raise UserError(f"recipe.schedule.warmup: its {warmup} steps must be fewer than those of length ({total})")
     if warmup + decay > total:
         raise UserError(
-            f"schedule.decay: warm-up and decay take {warmup} + {decay} steps, but length has {total}; shorten them"
+            f"recipe.schedule.decay: warm-up and decay take {warmup} + {decay} steps, but length has {total};"
+            " shorten them"
         )
     return TrainingSettings(
-        optimizer=model.optimizer,
+        optimizer=recipe.optimizer,
         schedule=schedule,
         steps=total,
         warmup_steps=warmup,
         decay_steps=decay,
         seed=seed,
-        precision=model.precision,
-        clip_norm=model.clip_norm,
-        evaluate_every=model.evaluate_every,
-        keep=model.keep,
-        average_last=model.average_last,
-        ema_decay=model.ema_decay,
-        patience=model.patience,
+        precision=recipe.precision,
+        clip_norm=recipe.clip_norm,
+        validate_every=max(1, steps(recipe.validate_every)),
+        keep=recipe.keep,
+        average_last=recipe.average_last,
+        ema_decay=recipe.ema_decay,
+        patience=recipe.patience,
     )
 
 
-def produce(
-    stage: str,
-    name: str,
-    task: Task,
-    settings: TrainingSettings,
-    *,
-    config: dict[str, Any],
-    trajectory: dict[str, Any],
-    add_tokenizer: Callable[[Path], object],
-    metrics: Callable[[FitResult], dict[str, float]],
-    speed: Callable[[FitResult], tuple[dict[str, float], str]],
-    flops_per_token: int = 0,
-    sampler: Sampler | None = None,
-    sender: Sender | None = None,
-) -> None:
-    """Train the task's network and write the model folder, the curve, the metrics and the speed.
-
-    Args:
-        stage, name: the stage and the model's name.
-        config: the model folder's config.json.
-        trajectory: all that shapes the training beside its settings: a checkpoint of another is never gone on from.
-        add_tokenizer: copies the tokenizer into the folder it is given.
-        metrics: the stage's metrics; they hold no times.
-        speed: figures of the speed, for .lexmill/metrics/ alone, and how they are told.
-        flops_per_token: of training, for the utilisation; 0 where it is unknown.
-        sampler: writes a text now and then; None: nothing does.
-        sender: who sends on what is seen while it runs; None: nobody.
-    """
-    execution, run = load_execution(), f"{stage}-{name}"
-    meter = Meter(flops_per_token, peak_of(execution, settings.precision))
+def produce(training: Training, choices: Params) -> None:
+    """Train, and write the model folder, the curve, the metrics and the speed."""
+    model, task = training.model, training.task
+    execution, run = load_execution(), f"{STAGE}-{training.name}"
+    settings = settings_of(model.recipe, training.steps_per_epoch, choices.training_seed)
+    # All that shapes the training beside its settings: a checkpoint of another is never gone on from.
+    trajectory = {
+        "config": training.config,
+        "start": digest(model.start),
+        "data": sha256_file(Path(choices.inputs[training.name].data) / "manifest.json"),
+        "reading": repr(model.data),
+        "recipe": _beyond(model.recipe, settings),
+        "data_seed": choices.data_seed,
+        "code": identity.code(model.kind, model.family),
+        "libraries": identity.libraries(),
+    }
     watch = Watch(
         run,
-        meter,
-        sender=sender,
-        sampler=sampler,
+        Meter(training.flops_per_token, peak_of(execution, settings.precision)),
+        sender=sender_of(execution, choices.experiment, training.name),
+        sampler=training.sampler,
         sample_every=execution.sample_every,
         system_seconds=execution.system_metrics_seconds,
         counted=task.counted,
@@ -103,13 +152,26 @@ def produce(
         result = engine.fit(task, settings, execution, name=run, identity=trajectory, watch=watch)
         if not result.first_rank:
             return
-        with new_folder(layout.model(name)) as folder:
-            model_folder.save(folder, config, task.module)
-            add_tokenizer(folder / model_folder.TOKENIZER)
-        write_csv(layout.curve(name), result.rows)
-        write_json(layout.metrics(stage, name), metrics(result))
-        figures, told = speed(result)
+        write_model(training)
+        write_csv(layout.curve(training.name), result.rows)
+        write_json(layout.metrics(STAGE, training.name), training.metrics(result))
+        figures, told = training.speed(result)
         write_json(FOLDER / f"{run}.json", {"seconds": result.seconds, "steps": result.steps_now, **figures})
-        progress.say(f"{stage} {name}: {told}")
-        watch.made(layout.model(name) / model_folder.WEIGHTS)
+        progress.say(f"{STAGE} {training.name}: {told}")
+        watch.made(layout.model(training.name) / model_folder.WEIGHTS)
         engine.checkpoint_folder(settings, execution, run, trajectory).finish()
+
+
+def _beyond(recipe: Recipe, settings: TrainingSettings) -> dict[str, str]:
+    """What of a recipe shapes a training and is none of the engine's settings; of another length one may go on."""
+    names = {field.name for field in dataclasses.fields(recipe)} - {
+        field.name for field in dataclasses.fields(settings)
+    }
+    return {name: repr(getattr(recipe, name)) for name in sorted(names - {"length"})}
+
+
+def write_model(training: Training) -> None:
+    """Write the model folder: weights, config, tokenizer."""
+    with new_folder(layout.model(training.name)) as folder:
+        model_folder.save(folder, training.config, training.task.module)
+        shutil.copytree(layout.tokenizer(training.model.data.tokenizer), folder / model_folder.TOKENIZER)

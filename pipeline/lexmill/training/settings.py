@@ -16,7 +16,7 @@ class TrainingSettings:
         warmup_steps, decay_steps: the schedule's lengths in optimizer steps.
         seed: of dropout (and whatever else the network draws); each micro-batch of each step has its own numbers.
         clip_norm: largest gradient norm; 0: no clipping.
-        evaluate_every: steps between looks at valid; the last step is always followed by one.
+        validate_every: steps between validations; the last step is always followed by one.
         keep: which weights are the result: the last, the best on the task's metric, the mean of the last
             `average_last` looked at, or the running mean over all steps with decay `ema_decay`.
         patience: stop after so many looks without a new best; 0: never.
@@ -30,7 +30,7 @@ class TrainingSettings:
     decay_steps: int = 0
     precision: Precision = "32-true"
     clip_norm: float = 1.0
-    evaluate_every: int = 100
+    validate_every: int = 100
     keep: Keep = "best"
     average_last: int = 5
     ema_decay: float = 0.999

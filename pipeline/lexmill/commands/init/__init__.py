@@ -51,7 +51,7 @@ def init_classify(
     encoding: Encoding = None,
     quoting: Quoting = None,
 ) -> None:
-    """A classifier of your labelled texts."""
+    """A model that labels texts like yours."""
     from lexmill.commands.init.initialize import initialize
 
     initialize(
@@ -78,7 +78,7 @@ def init_translate(
     encoding: Encoding = None,
     quoting: Quoting = None,
 ) -> None:
-    """A translator of your sentence pairs: one table, or two text files of equal length (source first)."""
+    """A model that translates sentences like yours: one table, or two text files of equal length (source first)."""
     from lexmill.commands.init.initialize import initialize
 
     initialize(

@@ -1,4 +1,4 @@
-"""The first conf/config.yaml for a corpus of one's own: a model and its floor, sizes by the amount of data.
+"""The first conf/config.yaml for a corpus of one's own: a model, sizes by the amount of data.
 
 They are a start for an evening on a CPU, to be changed by hand.
 """
@@ -9,6 +9,8 @@ import builtins
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from lexmill.params.derived import PARTS
 
 Kind = Literal["text", "labelled", "parallel"]
 
@@ -27,29 +29,26 @@ class Counts:
     different: set[builtins.bytes] = field(default_factory=set)
 
 
-_NGRAMS = {"order": 3, "byte_order": 3, "add_k": 0.01, "prompts": [""]}
-
-
 def _clamp(value: float, low: int, high: int) -> int:
     return int(min(max(value, low), high))
 
 
 def configuration(kind: Kind, name: str, counts: Counts) -> dict[str, Any]:
-    """conf/config.yaml for one corpus, one model and its floor; sizes by the amount of data."""
-    parts = {"text": _language_model, "labelled": _classifier, "parallel": _translator}[kind](name, counts)
-    config: dict[str, Any] = {
-        "defaults": [{f"corpus@corpora.{name}": name}, *parts.pop("defaults"), "_self_"],
+    """conf/config.yaml for one corpus and one model; sizes by the amount of data."""
+    parts = {"text": _text, "labelled": _labelled, "parallel": _parallel}[kind](name, counts)
+    return {
+        "defaults": [{f"corpus@corpora.{name}": name}, *parts["defaults"], "_self_"],
         "experiment": name,
         "data_seed": 1337,
         "training_seed": 1337,
+        "tokenizers": parts.get("tokenizers", {}),
+        "checkpoints": {},
+        "mixtures": {},
+        "models": parts["models"],
+        "evaluation": {"bootstrap_samples": 1000, "confidence": 0.95, "batch_tokens": 16384, "overlap": 0.0},
+        "promotion": {"significance": 0.05, "tests_per_year": 365, "fresher_margin": 0.0, "gain": 0.02},
+        **{part: f"${{derived:{part}}}" for part in PARTS},
     }
-    groups = ("tokenizers", "imported_tokenizers", "mixtures", "encodings", "checkpoints")
-    for group in (*groups, "language_models", "classifiers", "translators"):
-        config[group] = parts.get(group, {})
-    config["floors"] = {"language_model": {}, "classifier": {}, "translator": {}} | parts["floors"]
-    config["evaluation"] = {"bootstrap_samples": 1000, "confidence": 0.95, "batch_tokens": 16384, "overlap": 0.0}
-    config["promotion"] = {"significance": 0.05, "tests_per_year": 365, "fresher_margin": 0.0, "gain": 0.02}
-    return config
 
 
 def _vocabulary(size: int) -> int:
@@ -57,47 +56,53 @@ def _vocabulary(size: int) -> int:
     return 512 if size < 200_000 else 1024 if size < 1_000_000 else 2048 if size < 20_000_000 else 8192
 
 
-def _language_model(name: str, counts: Counts) -> dict[str, Any]:
+def _text(name: str, counts: Counts) -> dict[str, Any]:
     large = counts.bytes >= 20_000_000
-    batch_tokens = 8192 if large else 4096
+    batch = 8192 if large else 4096
     tokens = counts.bytes / 3  # about three bytes a token
-    steps = _clamp(8 * tokens / batch_tokens, 200, 2000 if large else 1000)
-    model = f"{name}_gpt"
-    tokenizer = f"{name}_bpe"
+    steps = _clamp(8 * tokens / batch, 200, 2000 if large else 1000)
+    model, tokenizer = f"{name}_gpt", f"{name}_bpe"
     return {
         "defaults": [
             {f"tokenizer@tokenizers.{tokenizer}": "bpe_2k"},
-            {f"language_model@language_models.{model}": "gpt_small" if large else "gpt_tiny"},
+            {f"model@models.{model}": "gpt_small" if large else "gpt_tiny"},
         ],
         "tokenizers": {tokenizer: {"corpus": name, "vocab_size": _vocabulary(counts.bytes)}},
-        "encodings": {name: {"corpus": name, "tokenizer": tokenizer}},
-        "language_models": {
+        "models": {
             model: {
-                "corpus": name,
-                "train": name,
-                "tokenizer": tokenizer,
-                "length": f"{steps} steps",
-                "batch_tokens": batch_tokens,
-                "evaluate_every": max(1, steps // 5),
-                "schedule": {"warmup": f"{steps // 12} steps"},
-                "prompts": [""],
+                "data": {"corpus": name, "train": name, "tokenizer": tokenizer},
+                "recipe": {"batch": batch, **_lengths(steps, 5, 12)},
+                "evaluate": {"prompts": [""]},
             }
         },
-        "floors": {"language_model": {name: {"corpus": name, "tokenizer": tokenizer, **_NGRAMS}}},
     }
 
 
-def _classifier(name: str, counts: Counts) -> dict[str, Any]:
+def _lengths(steps: int, validations: int, warmups: int) -> dict[str, Any]:
+    """A length in steps, validated so many times, with a part of it as warm-up."""
+    every = max(1, steps // validations)
+    return {
+        "length": f"{steps} steps",
+        "validate_every": f"{every} steps",
+        "schedule": {"warmup": f"{steps // warmups} steps"},
+    }
+
+
+def _labelled(name: str, counts: Counts) -> dict[str, Any]:
     epochs = 4 if counts.records < 5_000 else 2 if counts.records < 50_000 else 1
     mean = counts.characters / counts.records
     return {
-        "defaults": [{"checkpoint@checkpoints.minilm": "minilm"}, {f"classifier@classifiers.{name}": "minilm"}],
-        "classifiers": {name: {"corpus": name, "epochs": epochs, "max_tokens": 256 if mean > 400 else 128}},
-        "floors": {"classifier": {name: {"corpus": name}}},
+        "defaults": [{f"model@models.{name}": "minilm"}],
+        "models": {
+            name: {
+                "data": {"corpus": name, "max_tokens": 256 if mean > 400 else 128},
+                "recipe": {"length": f"{epochs} epochs"},
+            }
+        },
     }
 
 
-def _translator(name: str, counts: Counts) -> dict[str, Any]:
+def _parallel(name: str, counts: Counts) -> dict[str, Any]:
     tokens = counts.bytes / 2 / 3  # the target side
     steps = _clamp(8 * tokens / 2048, 400, 6000)
     tokenizer = f"{name}_bpe"
@@ -105,18 +110,10 @@ def _translator(name: str, counts: Counts) -> dict[str, Any]:
     return {
         "defaults": [
             {f"tokenizer@tokenizers.{tokenizer}": "joint_bpe_4k"},
-            {f"translator@translators.{name}": "transformer_tiny"},
+            {f"model@models.{name}": "transformer_tiny"},
         ],
         "tokenizers": {tokenizer: {"corpus": name, "vocab_size": vocabulary}},
-        "encodings": {name: {"corpus": name, "tokenizer": tokenizer}},
-        "translators": {
-            name: {
-                "corpus": name,
-                "tokenizer": tokenizer,
-                "length": f"{steps} steps",
-                "evaluate_every": max(1, steps // 6),
-                "schedule": {"warmup": f"{steps // 4} steps"},
-            }
+        "models": {
+            name: {"data": {"corpus": name, "tokenizer": tokenizer}, "recipe": _lengths(steps, 6, 4)},
         },
-        "floors": {"translator": {name: {"corpus": name}}},
     }

@@ -1,4 +1,4 @@
-"""`lexmill plan`: what each language model of params.yaml will take, before anything runs.
+"""`lexmill plan`: what each causal model of params.yaml will take, before anything runs.
 
 The formulas stand in `lexmill.commands.plan.planning`. Cost: seconds, whatever the model's size.
 """
@@ -15,7 +15,8 @@ from lexmill.base.strict import pick
 from lexmill.commands.plan import planning
 from lexmill.commands.plan.planning import Machine, Plan
 from lexmill.compute.execution import load_execution
-from lexmill.params import Params
+from lexmill.params import Model, Params
+from lexmill.params.models import families_of
 
 
 def plan(
@@ -32,7 +33,7 @@ def plan(
     """Print the plan of each model, or of all.
 
     Args:
-        models: names in `language_models`; none: all of them.
+        models: names in `models` of a causal family; none: all of them.
         devices: how many; None: as conf/execution/ says.
         device_name: looked up for its peak.
         tflops: the peak of a device, in place of a name.
@@ -46,10 +47,10 @@ def plan(
     """
     choices = params.load()
     for name in models:
-        pick(choices.language_models, name, "language_models")
-    names = list(models) or list(choices.language_models)
+        pick(_planned(choices), name, "models")
+    names = list(models) or list(_planned(choices))
     if not names:
-        raise UserError("params.yaml has no language model to plan")
+        raise UserError("params.yaml has no causal model to plan")
     execution = load_execution()
     plans = []
     for name in names:
@@ -68,12 +69,17 @@ def plan(
         _show(one, utilisation)
 
 
+def _planned(choices: Params) -> dict[str, Model]:
+    """The models whose cost is known before they are built for real."""
+    return {name: model for name, model in choices.models.items() if model.family in families_of("causal")}
+
+
 def _peak(choices: Params, name: str, device_name: str | None, tflops: float | None) -> float | None:
     if tflops is not None or device_name is None:
         return None if tflops is None else tflops * 1e12
     from lexmill.training.speed import peak_flops
 
-    precision = choices.language_models[name].precision
+    precision = choices.models[name].recipe.precision
     found = peak_flops(device_name, precision)
     if found is None:
         raise UserError(f"the peak of '{device_name}' in {precision} is not known here; give it with --tflops")

@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING, Any
 from lexmill.base import layout
 from lexmill.base.errors import UserError
 from lexmill.base.storage import read_json
-from lexmill.params import LanguageModel, Optimizer, Params
+from lexmill.params import Model, Optimizer, Params
 
 if TYPE_CHECKING:
     from torch import nn
@@ -146,7 +146,7 @@ def plan(params: Params, name: str, machine: Machine, vocab_size: int = 0) -> Pl
     Raises:
         UserError: the vocabulary is not known yet.
     """
-    model = params.language_models[name]
+    model = params.models[name]
     vocab = vocab_size or vocabulary(params, model)
     module = on_meta(model, vocab)
     sizes = measure(module)
@@ -160,7 +160,7 @@ def plan(params: Params, name: str, machine: Machine, vocab_size: int = 0) -> Pl
         except UserError as fault:
             cannot[strategy] = str(fault)
             continue
-        share = -(-model.batch_tokens // (devices if strategy in ("ddp", "fsdp") else 1))
+        share = -(-model.recipe.batch // (devices if strategy in ("ddp", "fsdp") else 1))
         tokens = min(machine.micro_batch or share, share)
         micro_batches[strategy] = tokens
         for checkpointing in (False, True):
@@ -201,7 +201,7 @@ def plan(params: Params, name: str, machine: Machine, vocab_size: int = 0) -> Pl
     )
 
 
-def on_meta(model: LanguageModel, vocab_size: int) -> nn.Module:
+def on_meta(model: Model, vocab_size: int) -> nn.Module:
     """The network, without memory."""
     import torch
 
@@ -260,7 +260,7 @@ def optimizer_bytes(settings: Optimizer, sizes: Sizes) -> int:
 
 
 def activations(
-    model: LanguageModel,
+    model: Model,
     sizes: Sizes,
     vocab_size: int,
     *,
@@ -278,7 +278,7 @@ def activations(
         shared_by: devices of tensor parallelism; 0: none.
     """
     shape: Any = model.shape
-    width, low = shape.d_model, 4 if model.precision == "32-true" else 2
+    width, low = shape.d_model, 4 if model.recipe.precision == "32-true" else 2
     mask = (4 if on_cpu else 1) if shape.dropout else 0
     part = 1 / max(1, shared_by)
     heads = getattr(shape, "n_head", 0)
@@ -299,15 +299,15 @@ def activations(
     return round(tokens * (kept + once) + 4 * vocab_size * width + copies) + way_back(model, tokens)
 
 
-def way_back(model: LanguageModel, tokens: int) -> int:
+def way_back(model: Model, tokens: int) -> int:
     """Bytes of the gradients that live for a moment inside a block, beside what autograd keeps."""
     shape: Any = model.shape
-    wide = 28 if model.family == "lstm" else 16 if model.precision == "32-true" else 24
+    wide = 28 if model.family == "lstm" else 16 if model.recipe.precision == "32-true" else 24
     return wide * shape.d_model * tokens
 
 
 def _memory(
-    model: LanguageModel,
+    model: Model,
     sizes: Sizes,
     *,
     strategy: str,
@@ -329,46 +329,46 @@ def _memory(
         checkpointing=checkpointing,
         weights=weights,
         gradients=weights,
-        optimizer=math.ceil(optimizer_bytes(model.optimizer, sizes) * share),
-        running_mean=weights if model.keep == "ema" else 0,
+        optimizer=math.ceil(optimizer_bytes(model.recipe.optimizer, sizes) * share),
+        running_mean=weights if model.recipe.keep == "ema" else 0,
         exchange=exchange,
         activations=at_once,
     )
 
 
-def vocabulary(params: Params, model: LanguageModel) -> int:
+def vocabulary(params: Params, model: Model) -> int:
     """The vocabulary of the model's tokenizer: of its shards, where they are there, else of its entry in params.yaml.
 
     Raises:
         UserError: it is known only once the tokenizer is made.
     """
-    found = _manifest(model.corpus, model.tokenizer).get("vocab_size")
-    if found is None and model.tokenizer in params.tokenizers:
-        entry = params.tokenizers[model.tokenizer]
+    found = _manifest(model.data.corpus, model.data.tokenizer).get("vocab_size")
+    if found is None and model.data.tokenizer in params.tokenizers:
+        entry = params.tokenizers[model.data.tokenizer]
         found = 261 if entry.kind == "byte" else entry.vocab_size
-    if found is None and model.tokenizer in params.imported_tokenizers:
-        folder = layout.checkpoint(params.imported_tokenizers[model.tokenizer].checkpoint)
+    if found is None and model.data.tokenizer in params.imported_tokenizers:
+        folder = layout.checkpoint(params.imported_tokenizers[model.data.tokenizer].checkpoint)
         found = _read(folder / "config.json").get("vocab_size")
     if not found:
         raise UserError(
-            f"the vocabulary of tokenizer {model.tokenizer} is known once it is made: run `lexmill run encode` first,"
-            " or give --vocab-size"
+            f"the vocabulary of tokenizer {model.data.tokenizer} is known once it is made: run `lexmill run encode`"
+            " first, or give --vocab-size"
         )
     return int(found)
 
 
-def tokens_of(params: Params, model: LanguageModel) -> int | None:
+def tokens_of(params: Params, model: Model) -> int | None:
     """The tokens of the whole training; None for epochs of a corpus that is not encoded yet, or of a mixture."""
-    length = model.length
+    length = model.recipe.length
     if length.unit == "epochs":
-        splits = _manifest(model.train, model.tokenizer).get("splits", {})
+        splits = _manifest(model.data.train, model.data.tokenizer).get("splits", {})
         train = splits.get("train", {}).get("text", {}).get("tokens")
-        if train is None or model.train in params.mixtures:
+        if train is None or model.data.train in params.mixtures:
             return None
         windows = max(1, train // model.shape.context)
-        a_step = model.batch_tokens // model.shape.context
-        return length.steps(model.batch_tokens, math.ceil(windows / a_step)) * model.batch_tokens
-    return length.steps(model.batch_tokens, 1) * model.batch_tokens
+        a_step = model.recipe.batch // model.shape.context
+        return length.steps(model.recipe.batch, math.ceil(windows / a_step)) * model.recipe.batch
+    return length.steps(model.recipe.batch, 1) * model.recipe.batch
 
 
 def _manifest(corpus: str, tokenizer: str) -> Mapping[str, Any]:

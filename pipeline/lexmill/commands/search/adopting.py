@@ -39,18 +39,18 @@ def adopt(name: str, about: Target, values: Mapping[str, Value], root: Path) -> 
 
     An experiment of conf/ may set some of the keys again: the line then names those.
     """
-    entry = about.with_values(values)[about.kind.group][about.name]
+    entry = about.with_values(values)["models"][about.name]
     choice = f"{name}_found"
-    path = root / "conf" / about.kind.kind / f"{choice}.yaml"
+    path = root / "conf" / "model" / f"{choice}.yaml"
     head = f"# Found by `lexmill search {name}`.\n"
     write_text(path, head + yaml.safe_dump(entry, sort_keys=False, allow_unicode=True))
-    take = f"{about.kind.kind}@{about.path}={choice}"
+    take = f"model@{about.path}={choice}"
     kept = keeping(root)
     if kept is None:
         return path, command(about, values, root)
     kept = [override for override in kept if not override.lstrip("+~").startswith(f"{about.path}.")]
     try:
-        found = yaml.safe_load(compose([*kept, take], root))[about.kind.group][about.name]
+        found = yaml.safe_load(compose([*kept, take], root))["models"][about.name]
     except LexmillError:  # the model is no default: it is added, not replaced
         take, found = f"+{take}", entry
     again = _differing(entry, found)

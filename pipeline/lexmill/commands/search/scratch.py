@@ -53,7 +53,7 @@ class Scratch:
     @property
     def points(self) -> Path:
         """What the training that runs has seen of itself."""
-        return file_of(self._about.kind.trained_by, self._about.name, self.place)
+        return file_of("train", self._about.name, self.place)
 
     def _made(self) -> None:
         """Make the folder, or bring its links up to date."""
@@ -104,7 +104,7 @@ class Scratch:
 
     def value(self) -> float:
         """The loss on valid of the weights that it kept."""
-        path = self.place / layout.metrics(self._about.kind.trained_by, self._about.name)
+        path = self.place / layout.metrics("train", self._about.name)
         return float(storage.read_json(path)["valid_loss"])
 
 

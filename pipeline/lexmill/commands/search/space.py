@@ -6,7 +6,7 @@
     pruner: median
     startup: 5
     space:                                                # keys of that entry
-      optimizer.lr: {kind: log_uniform, low: 0.005, high: 0.1}
+      recipe.optimizer.lr: {kind: log_uniform, low: 0.005, high: 0.1}
 
 Each bound and each choice is put into params.yaml and checked as that is, before anything runs. What changes the data
 that a figure is measured on is refused: figures of different tokenizers or corpora cannot be compared.
@@ -26,11 +26,10 @@ from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.strict import build, nearest, spec
 from lexmill.config.compose import flat
 from lexmill.params import Params, read_yaml
-from lexmill.registry.kinds import KINDS, KindOf
 
 FOLDER = Path("conf") / "search"
 # These say which data a model learns from or is measured on, or shape no training.
-_NOT_SEARCHED = ("family", "corpus", "train", "tokenizer", "checkpoint", "init_from", "prompts", "beam")
+_NOT_SEARCHED = ("kind", "family", "start", "evaluate", "data.corpus", "data.train", "data.tokenizer")
 _MOST_TOGETHER = 64
 _DIGITS = 4
 
@@ -183,31 +182,30 @@ def load(name: str, root: Path) -> Search:
 
 @dataclass(frozen=True)
 class Target:
-    """The entry of params.yaml that a search is about: its kind, its name, and the whole file as plain data."""
+    """The model of params.yaml that a search is about, and the whole file as plain data."""
 
-    kind: KindOf
     name: str
     data: Mapping[str, Any]
 
     @property
     def stage(self) -> str:
         """The address of its training."""
-        return f"{self.kind.trained_by}@{self.name}"
+        return f"train@{self.name}"
 
     @property
     def path(self) -> str:
-        return f"{self.kind.group}.{self.name}"
+        return f"models.{self.name}"
 
     @property
     def entry(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.data[self.kind.group][self.name]
+        found: dict[str, Any] = self.data["models"][self.name]
         return found
 
     def with_values(self, values: Mapping[str, Value]) -> dict[str, Any]:
         """All of params.yaml with these values in the model's entry."""
         data: dict[str, Any] = copy.deepcopy(dict(self.data))
         for key, value in values.items():
-            inner = data[self.kind.group][self.name]
+            inner = data["models"][self.name]
             *parents, last = key.split(".")
             for parent in parents:
                 inner = inner[parent]
@@ -221,12 +219,9 @@ def target(search: Search, choices: Params, root: Path) -> Target:
     Raises:
         UserError: there is none.
     """
-    for kind in KINDS.values():
-        if search.model in kind.models(choices):
-            return Target(kind, search.model, read_yaml(root / "params.yaml"))
-    raise UserError(
-        f"the search's model '{search.model}' is not in params.yaml{nearest(search.model, choices.model_names)}"
-    )
+    if search.model in choices.models:
+        return Target(search.model, read_yaml(root / "params.yaml"))
+    raise UserError(f"the search's model '{search.model}' is not in params.yaml{nearest(search.model, choices.models)}")
 
 
 def check(search: Search, about: Target, file: str) -> None:
@@ -256,7 +251,7 @@ def _names(search: Search, about: Target) -> list[str]:
     keys = flat(about.entry)
     found = []
     for key in search.space:
-        if key.split(".")[0] in _NOT_SEARCHED:
+        if any(key == one or key.startswith(f"{one}.") for one in _NOT_SEARCHED):
             found.append(
                 f"space.{key}: it decides what the figure is measured on, or shapes no training; search over others"
             )

@@ -45,7 +45,7 @@ class Xavier:
     """Glorot and Bengio 2010: uniform matrices of variance 2 / (inputs + outputs), normal embeddings."""
 
     name: Literal["xavier"] = "xavier"
-    embedding_std: float = spec("standard deviation of embeddings", 0.02, above=0)
+    embedding_std: float = spec("standard deviation of embeddings; 0: 1 over the root of their width", 0.02, low=0)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Kaiming:
     """
 
     name: Literal["kaiming"] = "kaiming"
-    embedding_std: float = spec("standard deviation of embeddings", 0.02, above=0)
+    embedding_std: float = spec("standard deviation of embeddings; 0: 1 over the root of their width", 0.02, low=0)
 
 
 Recipe = GPT2 | Xavier | Kaiming
@@ -92,7 +92,8 @@ def initialize(module: nn.Module, recipe: Recipe) -> None:
             if child.bias is not None:
                 nn.init.zeros_(child.bias)
         elif isinstance(child, nn.Embedding):
-            nn.init.normal_(child.weight, std=recipe.std if isinstance(recipe, GPT2) else recipe.embedding_std)
+            std = recipe.std if isinstance(recipe, GPT2) else recipe.embedding_std
+            nn.init.normal_(child.weight, std=std or child.embedding_dim**-0.5)
             if child.padding_idx is not None:
                 nn.init.zeros_(child.weight[child.padding_idx])
         elif isinstance(child, nn.LayerNorm | RMSNorm):

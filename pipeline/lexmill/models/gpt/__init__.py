@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lexmill.models.gpt.model import GPT
-from lexmill.params import GPTShape
+from lexmill.params.shapes_tmp import GPTShape
 
 __all__ = ["GPT", "build"]
 

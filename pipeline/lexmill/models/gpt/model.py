@@ -22,7 +22,7 @@ from lexmill.models.common.dropout import Dropout, add_dropped
 from lexmill.models.common.feed_forward import FeedForward
 from lexmill.models.common.init import GPT2, initialize
 from lexmill.models.gpt.step import Weights, step
-from lexmill.params import GPTShape
+from lexmill.params.shapes_tmp import GPTShape
 
 if TYPE_CHECKING:
     from torch.distributed.tensor.parallel import ParallelStyle

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lexmill.models.llama.model import Llama
-from lexmill.params import LlamaShape
+from lexmill.params.shapes_tmp import LlamaShape
 
 __all__ = ["Llama", "build"]
 

@@ -34,7 +34,7 @@ from lexmill.models.common.grouped_attention import GroupedAttention
 from lexmill.models.common.init import GPT2, initialize
 from lexmill.models.common.norms import RMSNorm
 from lexmill.models.common.rotary import Rotation, rotation
-from lexmill.params import LlamaShape
+from lexmill.params.shapes_tmp import LlamaShape
 
 if TYPE_CHECKING:
     from torch.distributed.tensor.parallel import ParallelStyle

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lexmill.models.lstm.model import LSTM
-from lexmill.params import LSTMShape
+from lexmill.params.shapes_tmp import LSTMShape
 
 __all__ = ["LSTM", "build"]
 

@@ -30,7 +30,7 @@ from lexmill.base.errors import UserError
 from lexmill.models.common.cross_entropy import fused_cross_entropy
 from lexmill.models.common.dropout import Dropout
 from lexmill.models.common.init import Xavier, initialize
-from lexmill.params import LSTMShape
+from lexmill.params.shapes_tmp import LSTMShape
 
 if TYPE_CHECKING:
     from torch.distributed.tensor.parallel import ParallelStyle

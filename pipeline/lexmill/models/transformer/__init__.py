@@ -7,7 +7,7 @@ from typing import Any
 
 from lexmill.models.transformer.cache import TransformerCache
 from lexmill.models.transformer.model import Transformer
-from lexmill.params import TransformerShape
+from lexmill.params.shapes_tmp import TransformerShape
 
 __all__ = ["Transformer", "TransformerCache", "build"]
 

@@ -18,9 +18,8 @@ from torch import Tensor, nn
 from lexmill.models.common.attention import CrossAttention, KeyValueCache, SelfAttention
 from lexmill.models.common.dropout import Dropout, add_dropped
 from lexmill.models.common.feed_forward import FeedForward
-from lexmill.models.common.init import Xavier, initialize
 from lexmill.models.transformer.cache import TransformerCache
-from lexmill.params import TransformerShape
+from lexmill.params.shapes_tmp import TransformerShape
 
 
 def sinusoids(positions: int, d_model: int) -> Tensor:
@@ -117,7 +116,6 @@ class Transformer(nn.Module):
         self.encoder_norm = nn.LayerNorm(shape.d_model) if pre else nn.Identity()
         self.decoder_norm = nn.LayerNorm(shape.d_model) if pre else nn.Identity()
         self.register_buffer("positions", sinusoids(shape.max_positions, shape.d_model), persistent=False)
-        initialize(self, Xavier(embedding_std=shape.d_model**-0.5))
 
     @property
     def max_positions(self) -> int:

@@ -1,0 +1,22 @@
+"""What is found by the name of its folder: kinds of model and families of networks. No list of them is written."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+_PACKAGE = Path(__file__).parent.parent
+
+
+@cache
+def names(room: str) -> tuple[str, ...]:
+    """The folders of a room that are packages, sorted; `common` is what they share."""
+    found = sorted(path.parent.name for path in (_PACKAGE / room).glob("*/__init__.py"))
+    return tuple(name for name in found if name != "common")
+
+
+def load(room: str, name: str, module: str = "") -> ModuleType:
+    """Import `lexmill.<room>.<name>`, or one of its modules."""
+    return importlib.import_module(".".join(["lexmill", room, name, *([module] if module else [])]))

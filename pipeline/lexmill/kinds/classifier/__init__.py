@@ -1,0 +1,94 @@
+"""Classifiers: one label a text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+from lexmill.base import layout
+from lexmill.base.strict import spec
+from lexmill.kinds import Inputs, Kind, Metric
+from lexmill.params.models import Model, families_of
+from lexmill.params.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Data:
+    """Labelled texts."""
+
+    corpus: str = spec("the labelled corpus")
+    tokenizer: str = spec("its tokenizer: a checkpoint's")
+    max_tokens: int = spec("longer texts are cut", 128, unit="tokens", low=4)
+    max_train: int = spec("train on at most so many texts; 0: all", 0, unit="texts", low=0)
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """The test split classified; there is nothing to choose."""
+
+
+@dataclass(frozen=True)
+class LinearProbe:
+    """The optimum of the head alone on a frozen encoder, by L-BFGS (Liu and Nocedal 1989) over the whole of train."""
+
+    method: Literal["linear_probe"] = spec("how the weights are found")
+    l2: float = spec("L2 penalty on the head's weights, over the number of texts", 1.0, low=0)
+    history: int = spec("pairs that approximate the curvature", 10, low=1)
+    max_iterations: int = spec("most iterations", 500, low=1)
+    tolerance: float = spec("stop when the largest gradient is below", 1e-6, above=0)
+
+
+@dataclass(frozen=True)
+class Classifier(Model):
+    """A classifier on an encoder."""
+
+    data: Data = spec("what it learns from")
+    recipe: Recipe | LinearProbe = spec("how it is trained")  # type: ignore[assignment]
+    evaluate: Evaluate = spec("how it is evaluated")
+
+
+def _inputs(entry: Mapping[str, Any]) -> Inputs:
+    return Inputs(data=layout.corpus(entry["data"]["corpus"]).as_posix())
+
+
+def _baseline(_: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {}
+
+
+def _facts(entry: Classifier) -> list[tuple[str, str]]:
+    return [("longest text", f"{entry.data.max_tokens:,} tokens")]
+
+
+def _example(sample: Mapping[str, Any]) -> tuple[Any, Any]:
+    return sample["text"], {"label": sample["predicted"], "score": sample["score"]}
+
+
+def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        "It knows the labels of its corpus only and always answers with one of them, also for a text that fits none.",
+        f"Texts longer than {entry['data']['max_tokens']} tokens are cut. Scores are not calibrated.",
+    )
+
+
+KIND = Kind(
+    name="classifier",
+    words="classifier",
+    does="gives a text one of its labels, with a score for each",
+    verb="classify",
+    corpus="labelled",
+    entry=Classifier,
+    families=partial(families_of, "encoder"),
+    metrics=(
+        Metric("accuracy", "accuracy", higher_is_better=True),
+        Metric("macro_f1", "macro F1", higher_is_better=True),
+    ),
+    counted="texts",
+    inputs=_inputs,
+    baseline=_baseline,
+    baseline_tokenizer=False,
+    facts=_facts,
+    example=_example,
+    limits=_limits,
+)

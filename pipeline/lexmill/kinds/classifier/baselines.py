@@ -1,0 +1,90 @@
+"""What a classifier must beat: the majority class, and TF-IDF with logistic regression (scikit-learn).
+
+Cost: seconds for 10,000 sentences; memory O(words and word pairs of train).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from lexmill.base.errors import UserError
+from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.evaluation.bootstrap import Resampling
+from lexmill.evaluation.rows import Row
+from lexmill.evaluation.subject import Baseline
+from lexmill.kinds.classifier.metrics import classifier_row, row_loss, summarise
+from lexmill.params import Baseline as Chosen
+
+STRENGTHS = (1.0, 4.0, 16.0)  # inverse penalties of the logistic regression
+
+Records = Sequence[dict[str, Any]]  # {"id", "group", "text", "label"}
+
+
+def baselines(_: Chosen, corpus: PreparedCorpus, how: Resampling) -> Iterator[Baseline]:
+    """Both, one after the other."""
+    train, valid, test = (list(corpus.records(split)) for split in ("train", "valid", "test"))
+    rows = majority(train, test)
+    yield Baseline("majority", rows, summarise(rows, corpus.unit, how))
+    rows = tfidf_logistic_regression(train, valid, test)
+    yield Baseline("tfidf_logistic_regression", rows, summarise(rows, corpus.unit, how))
+
+
+def majority(train: Records, test: Records) -> list[Row]:
+    """Rows of a classifier that gives each label its share of train whatever the text; of equals the first by name.
+
+    Raises:
+        UserError: train is empty.
+    """
+    counts = Counter(record["label"] for record in train)
+    if not counts:
+        raise UserError("the train split is empty; there is nothing to learn from")
+    labels = sorted(counts)
+    shares = np.array([counts[label] for label in labels]) / len(train)
+    return [classifier_row(record, labels, shares) for record in test]
+
+
+def tfidf_logistic_regression(train: Records, valid: Records, test: Records) -> list[Row]:
+    """Rows of logistic regression on TF-IDF of words and word pairs, fitted on train.
+
+    A baseline that was not tuned would be too easy to beat, so the strength of its penalty is the one of `STRENGTHS`
+    with the lowest loss on valid (the first of equals).
+
+    Raises:
+        UserError: train has no word, or one label only.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    labels = sorted({record["label"] for record in train})
+    if len(labels) < 2:
+        raise UserError(f"the train split has {len(labels)} label(s); a classifier needs two or more")
+    vectorizer = _fitted_vectorizer([record["text"] for record in train])
+
+    def rows_of(model: Any, records: Records) -> list[Row]:
+        if not records:
+            return []
+        found = model.predict_proba(vectorizer.transform([record["text"] for record in records]))
+        return [classifier_row(record, list(model.classes_), row) for record, row in zip(records, found, strict=True)]
+
+    features, truth = vectorizer.transform([r["text"] for r in train]), [r["label"] for r in train]
+    models = [LogisticRegression(C=strength, max_iter=1000).fit(features, truth) for strength in STRENGTHS]
+    best = min(models, key=lambda model: sum(row_loss(row) for row in rows_of(model, valid)))
+    return rows_of(best, test)
+
+
+def _fitted_vectorizer(texts: Sequence[str]) -> Any:
+    """TF-IDF of what comes in two texts or more; of everything in a corpus so small that nothing does."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    for least in (2, 1):
+        vectorizer = TfidfVectorizer(
+            ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b", sublinear_tf=True, min_df=min(least, len(texts))
+        )
+        try:
+            return vectorizer.fit(texts)
+        except ValueError as error:
+            fault = error
+    raise UserError(f"the texts of the train split have no words ({fault})")

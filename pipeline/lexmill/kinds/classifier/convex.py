@@ -1,0 +1,99 @@
+"""Logistic regression on fixed features, fitted to its optimum by L-BFGS (Liu and Nocedal 1989).
+
+The loss of a linear head on a frozen encoder is convex: it has one optimum, which depends on no seed, no batch and no
+learning rate. What is minimised over weights W (L, D) and biases b (L), for N texts with features x (D), is
+
+    mean of -log softmax(W x + b)[label]  +  l2 / (2 N) * sum(W^2),
+
+that is scikit-learn's multinomial objective with C = 1 / l2 (for two labels, which it fits with one weight vector in
+place of two, C = 2 / l2). Computed in float64, on the CPU, with a strong Wolfe line search: the same bits each time.
+
+Shape letters: N texts, D features, L labels.
+Cost: 4 N D L multiply-adds an evaluation, two or three evaluations an iteration; memory 8 N D bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from lexmill.kinds.classifier import LinearProbe
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """Where the search stands after so many iterations.
+
+    Attributes:
+        number: iterations made.
+        passes: evaluations of loss and gradient so far, each a pass over train.
+        loss: mean nats a text, without the penalty.
+        largest_gradient: of the whole objective; 0 at the optimum.
+        weight, bias: (L, D) and (L), float64.
+    """
+
+    number: int
+    passes: int
+    loss: float
+    largest_gradient: float
+    weight: Tensor
+    bias: Tensor
+
+
+def fit_logistic(
+    features: Tensor, labels: Tensor, classes: int, settings: LinearProbe, each: Callable[[Iteration], object]
+) -> Iteration:
+    """The optimum, from weights of zero.
+
+    Args:
+        features: (N, D) float64.
+        labels: (N) int64, below `classes`.
+        each: called after each iteration.
+
+    Returns:
+        The last iteration; its `largest_gradient` is above `settings.tolerance` when `max_iterations` were not enough
+        (or when nothing better could be found in float64).
+    """
+    texts, width = features.shape
+    weight = torch.zeros(classes, width, dtype=torch.float64, requires_grad=True)
+    bias = torch.zeros(classes, dtype=torch.float64, requires_grad=True)
+    search = torch.optim.LBFGS(
+        [weight, bias],
+        max_iter=1,
+        max_eval=25,
+        history_size=settings.history,
+        tolerance_grad=0.0,
+        tolerance_change=0.0,
+        line_search_fn="strong_wolfe",
+    )
+    passes = 0
+
+    def evaluate() -> tuple[Tensor, Tensor]:
+        nonlocal passes
+        passes += 1
+        search.zero_grad()
+        loss = functional.cross_entropy(functional.linear(features, weight, bias), labels)
+        objective = loss + settings.l2 / (2 * texts) * weight.square().sum()
+        objective.backward()
+        return loss, objective
+
+    def now(number: int) -> Iteration:
+        loss, _ = evaluate()
+        assert weight.grad is not None
+        assert bias.grad is not None
+        largest = max(float(weight.grad.abs().max()), float(bias.grad.abs().max()))
+        return Iteration(number, passes, float(loss.detach()), largest, weight.detach().clone(), bias.detach().clone())
+
+    newest = now(0)
+    while newest.largest_gradient > settings.tolerance and newest.number < settings.max_iterations:
+        before = newest
+        search.step(lambda: float(evaluate()[1].detach()))
+        newest = now(before.number + 1)
+        each(newest)
+        if torch.equal(newest.weight, before.weight) and torch.equal(newest.bias, before.bias):
+            break  # the line search finds nothing better: rounding is larger than what is left
+    return newest

@@ -1,0 +1,74 @@
+"""A classifier on a test split: its figures, its confusions, its worst errors. Cost: one forward pass over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lexmill.base import progress
+from lexmill.evaluation import plots
+from lexmill.evaluation.bootstrap import Resampling
+from lexmill.evaluation.rows import Row, spread
+from lexmill.evaluation.subject import Evaluated, Subject
+from lexmill.kinds.classifier.metrics import (
+    all_labels,
+    classifier_row,
+    confusion,
+    confusion_counts,
+    row_loss,
+    summarise,
+    worst,
+)
+from lexmill.kinds.classifier.predict import classify_texts
+
+SAMPLES, WORST = 20, 20
+CHUNK = 512  # texts between two signs of progress; an answer does not depend on the texts around it
+
+
+def evaluate(subject: Subject) -> Evaluated:
+    """Classify the test split."""
+    records = list(subject.corpus.records("test"))
+    with progress.bar(f"evaluate {subject.name}", len(records)) as bar:
+        found = rows(subject, bar.update)
+
+    def draw(folder: Path) -> None:
+        labels = all_labels(found)
+        plots.plot_confusion(confusion(found, labels), labels, folder / "confusion.png", subject.name)
+
+    return Evaluated(
+        rows=found,
+        figures=summarise(found, subject.corpus.unit, Resampling.of(subject.evaluation, subject.seed)),
+        samples={
+            "samples": [sample(records[i], found[i]) for i in spread(len(found), SAMPLES)],
+            "worst": [sample(records[i], found[i]) for i in worst(found, WORST)],
+        },
+        more={"confusion": confusion_counts(found)},
+        draw=draw,
+    )
+
+
+def rows(subject: Subject, advance: Callable[[int], object] = lambda _: None) -> list[Row]:
+    """One row a record, in order; `advance` is called with how many more are done."""
+    config, records = subject.config, list(subject.corpus.records("test"))
+    found: list[Row] = []
+    for start in range(0, len(records), CHUNK):
+        chunk = records[start : start + CHUNK]
+        texts = [record["text"] for record in chunk]
+        chances = classify_texts(
+            subject.module, subject.tokenizer, texts, config["max_tokens"], subject.evaluation.batch_tokens
+        )
+        found += [classifier_row(record, config["labels"], row) for record, row in zip(chunk, chances, strict=True)]
+        advance(len(chunk))
+    return found
+
+
+def sample(record: dict[str, str], row: Row) -> dict[str, Any]:
+    """An item for people: its text, the right label, the prediction with its score, the loss in nats."""
+    return {
+        "text": record["text"],
+        "label": row["label"],
+        "predicted": row["predicted"],
+        "score": row["probabilities"][row["predicted"]],
+        "loss": row_loss(row),
+    }

@@ -1,0 +1,74 @@
+"""A packaged classifier answers with {"label", "score", "scores": {label: probability}}; it takes no params.
+
+Letters: N texts, B texts in a batch, T tokens, L labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lexmill.decoding import predictor
+from lexmill.kinds.classifier.batches import encode
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from lexmill.tokenizers import Tokenizer
+
+
+class Predictor(predictor.Predictor):
+    """Labels texts."""
+
+    @classmethod
+    def example(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        return {"label": "", "score": 0.5, "scores": dict.fromkeys(config["labels"], 0.5)}
+
+    def answer(self, texts: Sequence[str], chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
+        labels, most = self.config["labels"], self.config["max_tokens"]
+        chances = classify_texts(self.module, self.tokenizer, texts, most, predictor.BATCH_TOKENS)  # (N, L)
+        found = []
+        for row in chances:
+            best = int(row.argmax())
+            scores = {label: float(chance) for label, chance in zip(labels, row, strict=True)}
+            found.append({"label": labels[best], "score": float(row[best]), "scores": scores})
+        return found
+
+
+def classify_texts(
+    module: nn.Module, tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int, batch_tokens: int
+) -> NDArray[np.float64]:
+    """Probabilities (N, L), in the order of the model's labels; each row sums to 1.
+
+    Texts run in batches of like length; no result depends on the other texts.
+
+    Args:
+        module: a classifier in eval mode.
+        max_tokens: longer texts are cut, as in training.
+        batch_tokens: tokens in one forward pass, padding included.
+
+    Raises:
+        UserError: a text is not Unicode.
+    """
+    import torch
+
+    from lexmill.decoding.batching import by_length
+
+    device = next(module.parameters()).device
+    encoded = encode(tokenizer, texts, max_tokens) if texts else []
+    found: list[NDArray[np.float64]] = [np.empty(0)] * len(encoded)
+    for group in by_length([max(1, len(ids)) for ids in encoded], batch_tokens):
+        width = max(1, *(len(encoded[i]) for i in group))
+        tokens = np.zeros((len(group), width), dtype=np.int64)  # (B, T); padding is masked, so its id is no matter
+        for row, i in enumerate(group):
+            tokens[row, : len(encoded[i])] = encoded[i]
+        mask = np.arange(width)[None, :] < np.array([len(encoded[i]) for i in group])[:, None]
+        with torch.inference_mode():
+            logits = module(torch.from_numpy(tokens).to(device), torch.from_numpy(mask).to(device))  # (B, L)
+        probabilities = logits.double().softmax(dim=1).cpu().numpy()
+        for i, row in zip(group, probabilities, strict=True):
+            found[i] = row
+    return np.stack(found) if found else np.empty((0, 0))

@@ -1,0 +1,179 @@
+"""Training a text classifier: nats of the right label, one target a text.
+
+Shape letters: B texts, T tokens, L labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lexmill import tokenizers
+from lexmill.base import layout
+from lexmill.base.errors import UserError
+from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.data.permutation import fold, permute
+from lexmill.kinds.classifier import Classifier, LinearProbe
+from lexmill.kinds.classifier.batches import Batch, ClassificationBatches, encode
+from lexmill.models.bert import model as bert
+from lexmill.params import Params
+from lexmill.tokenizers import Tokenizer
+from lexmill.training.engine import FitResult
+from lexmill.training.production import Training, produce
+from lexmill.training.seeding import derive, seed_all
+from lexmill.training.task import Arrays, Task
+
+VALID_BATCH = 64  # texts scored at once; the figures do not depend on it
+
+
+def train(name: str, choices: Params) -> None:
+    """Train `models.<name>`: along the gradient, or to the optimum of its head alone.
+
+    Raises:
+        UserError: fewer than two labels, an empty split, or a checkpoint that does not fit.
+    """
+    model = choices.models[name]
+    assert isinstance(model, Classifier)
+    corpus = PreparedCorpus(layout.corpus(model.data.corpus))
+    if len(corpus.labels) < 2:
+        raise UserError(f"the corpus has {len(corpus.labels)} label(s); two or more are needed", corpus.folder)
+    tokenizer = tokenizers.load(layout.tokenizer(model.data.tokenizer))
+    seed_all(derive(choices.training_seed, "weights"))
+    module, built = bert.from_checkpoint(model.start, corpus.labels, model.shape.dropout)
+    if model.data.max_tokens > module.max_positions:
+        raise UserError(
+            f"models.{name}.data.max_tokens is {model.data.max_tokens}, but the network has {module.max_positions}"
+            " positions; lower it"
+        )
+    if tokenizer.vocab_size > built["vocab_size"]:
+        raise UserError(
+            f"the tokenizer has {tokenizer.vocab_size} tokens, the network only {built['vocab_size']}: the two do not"
+            " belong together",
+            model.start,
+        )
+    config = {
+        **built,
+        "kind": model.kind,
+        "tokenizer_fingerprint": tokenizer.fingerprint,
+        "corpus": model.data.corpus,
+        "max_tokens": model.data.max_tokens,
+    }
+    batches = {split: _batches(corpus, split, tokenizer, model, choices.data_seed) for split in ("train", "valid")}
+    task = ClassificationTask(module, batches["train"], batches["valid"])
+    training = Training(
+        name=name,
+        model=model,
+        config=config,
+        task=task,
+        steps_per_epoch=task.train.steps_per_epoch,
+        metrics=lambda result: metrics(result, task, model.data.max_tokens),
+        speed=speed,
+    )
+    if isinstance(model.recipe, LinearProbe):
+        from lexmill.kinds.classifier.linear_probe import fit
+
+        fit(training, model.recipe, sizes(task, model.data.max_tokens))
+    else:
+        produce(training, choices)
+
+
+def _batches(
+    corpus: PreparedCorpus, split: str, tokenizer: Tokenizer, model: Classifier, seed: int
+) -> ClassificationBatches:
+    """The batches of a split; of train at most `max_train` texts, chosen by the data seed."""
+    records = list(corpus.records(split))
+    if not records:
+        raise UserError(f"the {split} split is empty; give `splits` other shares", corpus.folder)
+    # The optimum over all texts does not depend on batches: those of its one pass are for speed.
+    batch = VALID_BATCH if isinstance(model.recipe, LinearProbe) else model.recipe.batch
+    most = model.data.max_train
+    if split != "train":
+        batch = max(batch, VALID_BATCH)
+    elif 0 < most < len(records):
+        places = permute(np.arange(most), len(records), fold(seed, "max_train"))
+        records = [records[i] for i in sorted(places.tolist())]
+    number = {label: i for i, label in enumerate(corpus.labels)}
+    ids = encode(tokenizer, [record["text"] for record in records], model.data.max_tokens)
+    labels = [number[record["label"]] for record in records]
+    return ClassificationBatches(ids, labels, batch, seed, pad_id=0)  # padding is masked: any id does
+
+
+def metrics(result: FitResult, task: ClassificationTask, max_tokens: int) -> dict[str, float]:
+    """The stage's metrics: losses in nats a text, counts, no times."""
+    return {
+        "train_loss": result.train_loss,
+        "valid_loss": result.metrics["valid_loss"],
+        "valid_accuracy": result.metrics["valid_accuracy"],
+        "valid_texts": result.metrics["valid_texts"],
+        "best_step": result.best_step,
+        "steps": result.step,
+        "epochs": task.epochs(result.step),
+        "stopped_early": int(result.stopped_early),
+        **sizes(task, max_tokens),
+    }
+
+
+def sizes(task: ClassificationTask, max_tokens: int) -> dict[str, int]:
+    """Counts of texts and parameters, for the metrics."""
+    return {
+        "train_texts": len(task.train.ids),
+        "train_texts_at_max_tokens": int((task.train.lengths >= max_tokens).sum()),
+        "parameters": sum(parameter.numel() for parameter in task.module.parameters()),
+    }
+
+
+def speed(result: FitResult) -> tuple[dict[str, float], str]:
+    """Texts a second, as a figure and as a sentence."""
+    rate = result.tokens / result.step * result.steps_now / max(result.seconds, 1e-9)  # one target a text
+    accuracy, loss = 100 * result.metrics["valid_accuracy"], result.metrics["valid_loss"]
+    return {"texts_per_second": rate}, f"valid accuracy {accuracy:.1f}, loss {loss:.3f}, {rate:.0f} texts/s"
+
+
+class ClassificationTask(Task):
+    """Texts to labels.
+
+    The best weights are those of the lowest valid loss: it is steadier than accuracy, which on a few hundred texts
+    moves by more than a point from chance alone.
+
+    Args:
+        module: `forward(tokens (B, T), mask (B, T)) -> logits (B, L)`, with its initial weights.
+        train, valid: the batches of both splits.
+    """
+
+    counted = "texts"
+
+    def __init__(self, module: nn.Module, train: ClassificationBatches, valid: ClassificationBatches) -> None:
+        self.module, self.train, self.valid = module, train, valid
+
+    def batch(self, step: int, rank: int, world: int) -> Arrays:
+        return _arrays(self.train.rows(step, rank, world))
+
+    def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, int]:
+        logits = module(batch["tokens"], batch["mask"]).float()  # (B, L)
+        return functional.cross_entropy(logits, batch["labels"], reduction="sum"), len(logits)
+
+    def validation_batches(self, rank: int, world: int) -> Iterable[Arrays]:
+        for number, batch in enumerate(self.valid.evaluation_batches()):
+            if number % world == rank:
+                yield _arrays(batch)
+
+    def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        logits = module(batch["tokens"], batch["mask"]).float()  # (B, L)
+        nats = functional.cross_entropy(logits, batch["labels"], reduction="sum")
+        right = (logits.argmax(dim=1) == batch["labels"]).sum()
+        return torch.stack([nats.double(), right.double(), torch.tensor(float(len(logits))).to(nats).double()])
+
+    def validation_metrics(self, sums: Sequence[float]) -> dict[str, float]:
+        nats, right, texts = sums
+        return {"valid_loss": nats / texts, "valid_accuracy": right / texts, "valid_texts": texts}
+
+    def epochs(self, step: int) -> float:
+        return self.train.epoch(step)
+
+
+def _arrays(batch: Batch) -> Arrays:
+    return {"tokens": batch.tokens, "mask": batch.mask, "labels": batch.labels}

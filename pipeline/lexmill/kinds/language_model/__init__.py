@@ -1,0 +1,105 @@
+"""Language models: the probability of each next token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from lexmill.base import layout
+from lexmill.base.strict import spec
+from lexmill.kinds import Inputs, Kind, Metric
+from lexmill.params.models import Model, families_of
+
+
+@dataclass(frozen=True)
+class Data:
+    """Windows of the encoded corpus."""
+
+    corpus: str = spec("the corpus it is validated and tested on")
+    train: str = spec("what it learns from: a corpus, or a mixture that has `corpus` in it")
+    tokenizer: str = spec("its tokenizer, or the checkpoint whose tokenizer it takes")
+    mask_documents: bool = spec("no token sees another document of its window", False)
+
+
+@dataclass(frozen=True)
+class NGrams:
+    """The baselines: n-grams over its tokens (Kneser-Ney, add-k, stupid back-off) and over bytes (Kneser-Ney)."""
+
+    order: int = spec("order of the token n-grams", 3, low=1, high=6)
+    byte_order: int = spec("order of the byte n-gram", 3, low=1, high=6)
+    add_k: float = spec("what add-k adds to each count", 0.01, above=0)
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """The test split scored, and texts written."""
+
+    prompts: tuple[str, ...] = spec("prompts of the sample texts", ("",))
+    ngrams: NGrams = spec("its baselines", factory=NGrams)
+
+
+@dataclass(frozen=True)
+class LanguageModel(Model):
+    """A causal language model."""
+
+    data: Data = spec("what it learns from")
+    evaluate: Evaluate = spec("how it is evaluated")
+
+    def cross_faults(self) -> list[str]:
+        batch, context = self.recipe.batch, self.shape.context
+        return [f"recipe.batch: {batch} is not a multiple of shape.context ({context})"] if batch % context else []
+
+
+def _inputs(entry: Mapping[str, Any]) -> Inputs:
+    data = entry["data"]
+    return Inputs(
+        data=layout.tokens(data["train"], data["tokenizer"]).as_posix(),
+        encodings=((data["corpus"], data["tokenizer"]),),  # those of a mixture follow from the mixture
+    )
+
+
+def _baseline(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    evaluate = entry["evaluate"]
+    return {**evaluate["ngrams"], "samples": evaluate["prompts"]}
+
+
+def _facts(entry: LanguageModel) -> list[tuple[str, str]]:
+    return [("context", f"{entry.shape.context:,} tokens")]
+
+
+def _example(sample: Mapping[str, Any]) -> tuple[Any, Any]:
+    return sample["prompt"], sample["text"]
+
+
+def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    context = entry["shape"]["context"]
+    return (
+        "It knows the style and the facts of its corpus only; what it writes is likely text, not true text.",
+        f"It carries its state on without end, but learned to use only what lies at most {context} tokens back."
+        if entry["family"] == "lstm"
+        else f"Text before the last {context} tokens has no effect on what it writes.",
+    )
+
+
+KIND = Kind(
+    name="language_model",
+    words="language model",
+    does="continues text: it gives each next token a probability",
+    verb="generate",
+    corpus="text",
+    entry=LanguageModel,
+    families=partial(families_of, "causal"),
+    metrics=(
+        Metric("bits_per_byte", "bits per byte", higher_is_better=False, unit="bits a byte"),
+        Metric("perplexity", "perplexity a token", higher_is_better=False, over_tokens=True),
+    ),
+    counted="tokens",
+    inputs=_inputs,
+    baseline=_baseline,
+    baseline_tokenizer=True,
+    facts=_facts,
+    example=_example,
+    limits=_limits,
+)

@@ -1,0 +1,72 @@
+"""A language model on a test split: its figures, its texts.
+
+Cost: 1 / (1 - evaluation.overlap) forward passes over the test split; memory O(evaluation.batch_tokens * vocabulary).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+from lexmill.base import progress
+from lexmill.decoding.sampling import generate
+from lexmill.decoding.settings import Sampling
+from lexmill.evaluation import plots
+from lexmill.evaluation.bootstrap import Resampling
+from lexmill.evaluation.rows import Row
+from lexmill.evaluation.scoring import NetworkScorer
+from lexmill.evaluation.subject import Evaluated, Subject
+from lexmill.kinds.language_model.metrics import (
+    DocumentScores,
+    OffsetEncoder,
+    loss_by_position,
+    score_documents,
+    summarise,
+)
+
+SAMPLE_TOKENS = 200
+TEMPERATURE = 0.8  # of the samples: at 1.0 a small model's rare words drown its style
+
+
+def evaluate(subject: Subject) -> Evaluated:
+    """Score the test split and continue the prompts."""
+    documents: list[DocumentScores] = []
+    with progress.bar(f"evaluate {subject.name}", subject.corpus.count("test")) as bar:
+        for document in _scored(subject):
+            documents.append(document)
+            bar.update(1)
+    found = [row for document in documents for row in document.rows]
+    prompts = subject.settings.prompts
+    sampling = Sampling(SAMPLE_TOKENS, TEMPERATURE, seed=subject.seed)
+    texts = generate(subject.module, subject.tokenizer, prompts, sampling)
+    samples = [{"prompt": prompt, "text": text} for prompt, text in zip(prompts, texts, strict=True)]
+
+    def draw(folder: Path) -> None:
+        context = cast(Any, subject.module).context
+        by_position = loss_by_position(
+            [document.log_probabilities for document in documents], context, subject.evaluation.overlap
+        )
+        plots.plot_loss_by_position(by_position, folder / "loss_by_position.png", subject.name)
+
+    return Evaluated(
+        rows=found,
+        figures=summarise(found, subject.corpus.unit, Resampling.of(subject.evaluation, subject.seed)),
+        samples={"samples": samples, "temperature": TEMPERATURE},
+        draw=draw,
+    )
+
+
+def rows(subject: Subject) -> list[Row]:
+    """The rows alone."""
+    return [row for document in _scored(subject) for row in document.rows]
+
+
+def _scored(subject: Subject) -> Iterator[DocumentScores]:
+    """The documents of the test split, in order."""
+    tokenizer, evaluation = subject.tokenizer, subject.evaluation
+    context = cast(Any, subject.module).context
+    scorer = NetworkScorer(
+        cast(Any, subject.module), context, tokenizer.eos_id, evaluation.batch_tokens, evaluation.overlap
+    )
+    return score_documents(subject.corpus.records("test"), OffsetEncoder(tokenizer), scorer)

@@ -1,0 +1,1 @@
+"""N-gram models, smoothed in three ways."""

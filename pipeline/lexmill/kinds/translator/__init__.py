@@ -1,0 +1,92 @@
+"""Translators: a sentence in one language to a sentence in another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from lexmill.base import layout
+from lexmill.base.strict import spec
+from lexmill.decoding.settings import BeamSearch
+from lexmill.kinds import Inputs, Kind, Metric
+from lexmill.params.models import Model, families_of
+from lexmill.params.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Data:
+    """Pairs of encoded sentences."""
+
+    corpus: str = spec("the parallel corpus")
+    tokenizer: str = spec("the joint tokenizer")
+
+
+@dataclass(frozen=True)
+class SmoothedRecipe(Recipe):
+    """The recipe, with the loss's label smoothing."""
+
+    label_smoothing: float = spec("probability spread over the vocabulary", 0.1, low=0, below=1)
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """The test split translated."""
+
+    beam: BeamSearch = spec("the search", factory=BeamSearch)
+
+
+@dataclass(frozen=True)
+class Translator(Model):
+    """A translation model."""
+
+    data: Data = spec("what it learns from")
+    recipe: SmoothedRecipe = spec("how it is trained")
+    evaluate: Evaluate = spec("how it is evaluated")
+
+
+def _inputs(entry: Mapping[str, Any]) -> Inputs:
+    corpus, tokenizer = entry["data"]["corpus"], entry["data"]["tokenizer"]
+    return Inputs(data=layout.tokens(corpus, tokenizer).as_posix(), encodings=((corpus, tokenizer),))
+
+
+def _baseline(_: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {}
+
+
+def _facts(entry: Translator) -> list[tuple[str, str]]:
+    return [("beam", f"{entry.evaluate.beam.beam_size}")]
+
+
+def _example(sample: Mapping[str, Any]) -> tuple[Any, Any]:
+    return sample["source"], sample["hypothesis"]
+
+
+def _limits(_: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        "It was trained on sentences; each line is translated by itself, without the lines around it.",
+        "Away from its corpus's subject it can leave things out or make them up, fluently.",
+    )
+
+
+KIND = Kind(
+    name="translator",
+    words="translator",
+    does="translates a sentence",
+    verb="translate",
+    corpus="parallel",
+    entry=Translator,
+    families=partial(families_of, "encoder_decoder"),
+    metrics=(
+        Metric("bleu", "BLEU", higher_is_better=True),
+        Metric("chrf", "chrF", higher_is_better=True),
+    ),
+    counted="tokens",
+    inputs=_inputs,
+    baseline=_baseline,
+    baseline_tokenizer=False,
+    facts=_facts,
+    example=_example,
+    limits=_limits,
+)

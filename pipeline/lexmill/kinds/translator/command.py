@@ -1,0 +1,30 @@
+"""`lexmill translate`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+
+import typer
+
+from lexmill.decoding.predictor import Predictor
+from lexmill.kinds.verbs import ModelName, Texts, Use
+
+_LINES = 64  # translated at once; a reader at a terminal waits for so many lines or for the end of the input
+
+
+def add(app: typer.Typer, use: Use) -> None:
+    """Add the verb."""
+
+    @app.command()
+    def translate(sentences: Texts = None, model: ModelName = None) -> None:
+        """Translate sentences with the champion of a translator."""
+        use.show(translated(use.open("translator", model), use.texts(sentences)))
+
+
+def translated(model: Predictor, lines: Iterable[str]) -> Iterator[str]:
+    """A translation a line, in order; lines are read as they are needed, empty ones stay empty."""
+    waiting = iter(lines)
+    while batch := list(itertools.islice(waiting, _LINES)):
+        # A line break inside a translation would shift every later line.
+        yield from (" ".join(text.split("\n")) for text in model.predict(batch))

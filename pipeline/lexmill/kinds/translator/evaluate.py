@@ -1,0 +1,52 @@
+"""A translator on a test split. Cost: beam search over it, about beam_size decoder passes a target token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lexmill.base import progress
+from lexmill.evaluation.bootstrap import Resampling
+from lexmill.evaluation.rows import Row, spread
+from lexmill.evaluation.subject import Evaluated, Subject
+from lexmill.kinds.translator.metrics import summarise, translator_rows
+from lexmill.kinds.translator.predict import translate_lines
+
+SAMPLES = 40
+CHUNK = 256  # lines between two signs of progress; a translation does not depend on the lines around it
+
+
+def evaluate(subject: Subject) -> Evaluated:
+    """Translate the test split and score the translations."""
+    with progress.bar(f"evaluate {subject.name}", subject.corpus.count("test")) as bar:
+        found, truncated = _translated(subject, bar.update)
+    how = Resampling.of(subject.evaluation, subject.seed)
+    figures = summarise(found, subject.corpus.unit, how, subject.corpus.languages[1])
+    samples = [
+        {key: found[i][key] for key in ("source", "reference", "hypothesis")} for i in spread(len(found), SAMPLES)
+    ]
+    return Evaluated(rows=found, figures={**figures, "truncated_sources": truncated}, samples={"samples": samples})
+
+
+def rows(subject: Subject) -> list[Row]:
+    """The rows alone."""
+    return _translated(subject)[0]
+
+
+def _translated(subject: Subject, advance: Callable[[int], object] = lambda _: None) -> tuple[list[Row], int]:
+    """One row a record, in order, and how many sources were cut; `advance` is called with how many more are done."""
+    records = list(subject.corpus.records("test"))
+    # Lines of like length together: a chunk then wastes little on padding.
+    order = sorted(range(len(records)), key=lambda i: (len(records[i]["source"]), i))
+    hypotheses = [""] * len(records)
+    truncated = 0
+    for start in range(0, len(order), CHUNK):
+        chunk = order[start : start + CHUNK]
+        lines = [records[i]["source"] for i in chunk]
+        found = translate_lines(
+            subject.module, subject.tokenizer, lines, subject.settings.beam, subject.evaluation.batch_tokens
+        )
+        for i, translation in zip(chunk, found, strict=True):
+            hypotheses[i] = translation.text
+            truncated += translation.truncated
+        advance(len(chunk))
+    return translator_rows(records, hypotheses, subject.corpus.languages[1]), truncated

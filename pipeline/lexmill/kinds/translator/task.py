@@ -1,0 +1,161 @@
+"""Training a translator: the smoothed loss of each target token, end token included; valid in plain nats.
+
+The logits are made only where a target is, never at padding. Shape letters: B pairs, S source length, T target
+length, N targets of a batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lexmill import tokenizers
+from lexmill.base import layout, progress
+from lexmill.base.errors import UserError
+from lexmill.data.shards import TokenShards
+from lexmill.kinds.translator import Translator
+from lexmill.kinds.translator.batches import Batch, ParallelBatches
+from lexmill.params import Params
+from lexmill.training.engine import FitResult
+from lexmill.training.production import Training, config_of, new_network, produce
+from lexmill.training.task import Arrays, Task
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from lexmill.models.transformer import Transformer
+
+
+def train(name: str, choices: Params) -> None:
+    """Train `models.<name>`; raises `UserError` where the shards were made with another tokenizer."""
+    model = choices.models[name]
+    assert isinstance(model, Translator)
+    shards = layout.tokens(model.data.corpus, model.data.tokenizer)
+    train_batches, valid = (_batches(shards, split, model, choices.data_seed) for split in ("train", "valid"))
+    folder = layout.tokenizer(model.data.tokenizer)
+    tokenizer = tokenizers.load(folder)
+    if tokenizer.fingerprint != train_batches.source.tokenizer_fingerprint:
+        raise UserError(f"the shards were made with another tokenizer than {folder}; run encode again", shards)
+    config = config_of(model, tokenizer, train_batches.source.vocab_size)
+    module: Any = new_network(model, config, choices.training_seed)
+    task = TranslationTask(module, train_batches, valid, model.recipe.label_smoothing)
+    produce(
+        Training(
+            name=name,
+            model=model,
+            config=config,
+            task=task,
+            steps_per_epoch=train_batches.steps_per_epoch,
+            metrics=lambda result: metrics(result, task),
+            speed=lambda result: speed(result, module),
+        ),
+        choices,
+    )
+
+
+def _batches(shards: Path, split: str, model: Translator, seed: int) -> ParallelBatches:
+    """The batches of a split; every pair of valid fits, as long as the network has positions for it."""
+    positions = model.shape.max_positions
+    tokens = model.recipe.batch if split == "train" else max(model.recipe.batch, positions)
+    sides = (TokenShards(shards, split, "source"), TokenShards(shards, split, "target"))
+    batches = ParallelBatches(*sides, tokens, seed, positions)
+    if batches.dropped:
+        progress.say(f"{split}: {batches.dropped} pairs longer than {min(tokens, positions)} tokens are left out")
+    return batches
+
+
+def metrics(result: FitResult, task: TranslationTask) -> dict[str, float]:
+    """The stage's metrics: losses in nats a token (train's is the smoothed one), counts, no times."""
+    return {
+        "train_loss": result.train_loss,
+        "valid_loss": result.metrics["valid_loss"],
+        "valid_perplexity": result.metrics["valid_perplexity"],
+        "valid_targets": result.metrics["valid_targets"],
+        "best_step": result.best_step,
+        "steps": result.step,
+        "tokens": result.tokens,
+        "epochs": task.epochs(result.step),
+        "parameters": task.module.count_parameters(),
+        "train_pairs": len(task.train.pairs),
+        "train_dropped": task.train.dropped,
+        "valid_dropped": task.valid.dropped,
+        "padding_share": task.train.padding_share(),
+    }
+
+
+def speed(result: FitResult, module: Transformer) -> tuple[dict[str, float], str]:
+    """Targets and GFLOP a second, as figures and as a sentence; padding and validations are not counted."""
+    seconds, targets = max(result.seconds, 1e-9), result.tokens * result.steps_now // result.step
+    rate = targets / seconds
+    gflops = module.training_flops(targets, targets) / seconds / 1e9  # sources are about as long as targets
+    loss = result.metrics["valid_loss"]
+    sentence = f"valid loss {loss:.3f} nats a token, {rate:,.0f} targets/s, {gflops:.0f} GFLOP/s"
+    return {"tokens_per_second": rate, "gflop_per_second": gflops}, sentence
+
+
+class TranslationTask(Task):
+    """Source to target.
+
+    Args:
+        module: the translator, with its initial weights.
+        train, valid: the batches of both splits, valid's with room for its longest pair.
+        label_smoothing: for training only.
+    """
+
+    module: Transformer
+
+    def __init__(
+        self, module: Transformer, train: ParallelBatches, valid: ParallelBatches, label_smoothing: float
+    ) -> None:
+        self.module, self.train, self.valid = module, train, valid
+        self.label_smoothing = label_smoothing
+
+    def batch(self, step: int, rank: int, world: int) -> Arrays:
+        return _arrays(self.train.rows(step, rank, world))
+
+    def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | int]:
+        return smoothed_sum(module, batch, self.label_smoothing)
+
+    def validation_batches(self, rank: int, world: int) -> Iterable[Arrays]:
+        for number, batch in enumerate(self.valid.evaluation_batches()):
+            if number % world == rank:
+                yield _arrays(batch)
+
+    def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Sequence[float] | Tensor:
+        nats, targets = smoothed_sum(module, batch, 0.0)
+        return [float(nats), float(targets)]
+
+    def validation_metrics(self, sums: Sequence[float]) -> dict[str, float]:
+        nats, targets = sums
+        loss = nats / targets
+        return {"valid_loss": loss, "valid_perplexity": math.exp(min(loss, 700.0)), "valid_targets": targets}
+
+    def epochs(self, step: int) -> float:
+        return self.train.epoch(step)
+
+
+def smoothed_sum(module: Any, batch: Mapping[str, Tensor], smoothing: float) -> tuple[Tensor, int]:
+    """The summed loss of a batch's targets and their number.
+
+    Args:
+        module: a translator with `hidden`, whose output projection is its embedding.
+        batch: source (B, S), source_mask, target_in (B, T), target_out, target_mask.
+    """
+    from lexmill.models.common.cross_entropy import fused_cross_entropy
+
+    hidden = module.hidden(batch["source"], batch["source_mask"], batch["target_in"])  # (B, T, D)
+    mask = batch["target_mask"]
+    target = batch["target_out"][mask]  # (N,)
+    return fused_cross_entropy(hidden[mask], module.embedding.weight, target, smoothing), len(target)
+
+
+def _arrays(batch: Batch) -> Arrays:
+    return {
+        "source": batch.source,
+        "source_mask": batch.source_mask,
+        "target_in": batch.target_in,
+        "target_out": batch.target_out,
+        "target_mask": batch.target_mask,
+    }

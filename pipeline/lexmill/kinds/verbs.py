@@ -1,0 +1,42 @@
+"""What a kind's verb on the command line is given: the champion of a model, the texts, the way to show answers.
+
+The command line implements it (`lexmill.commands.use`), so that no kind needs the registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Literal, Protocol
+
+import typer
+
+from lexmill.decoding.predictor import Predictor
+
+Precision = Literal["float32", "bfloat16"]
+ModelName = Annotated[str | None, typer.Option("--model", "-m", help="Which model, where there are several.")]
+Texts = Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="Default: the lines of stdin.")]
+
+
+class Use(Protocol):
+    """The use of registered champions."""
+
+    def open(self, kind: str, name: str | None, precision: Precision = "float32") -> Predictor:
+        """The champion of a model, or of the only one of its kind; raises `UserError` where there is none."""
+        ...
+
+    def texts(self, given: Sequence[str] | None) -> Iterable[str]:
+        """The texts given as arguments, else the lines of standard input."""
+        ...
+
+    def show(self, lines: Iterable[str]) -> None:
+        """Print a line an answer, as long as someone reads them."""
+        ...
+
+    def show_growing(self, begun: Iterable[str], pieces: Iterator[str]) -> None:
+        """Print one text piece by piece."""
+        ...
+
+
+def one_line(text: str) -> str:
+    """The text with `\\n` for a line break, and `\\\\` for a backslash so that nothing is lost."""
+    return text.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n")

@@ -1,0 +1,52 @@
+"""Score a model on the test split.
+
+Reads   artifacts/models/<name>/, artifacts/corpora/<corpus>/, reports/curves/<name>.csv
+Writes  metrics/evaluate/<name>.json, artifacts/predictions/<name>/rows.jsonl, reports/plots/<name>/*.png,
+        reports/samples/<name>.json
+Identity: params `models.<name>.evaluate`, `evaluation`, `data_seed`, the inputs, the code of its kind and family.
+Cost: a pass over the test split, or a search over it where the kind searches.
+"""
+
+from __future__ import annotations
+
+from lexmill import kinds, params, tokenizers
+from lexmill.base import layout, storage
+from lexmill.base.strict import pick
+from lexmill.compute.execution import load_execution
+from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.evaluation import plots
+from lexmill.evaluation.device import evaluation_device
+from lexmill.evaluation.rows import write_rows
+from lexmill.evaluation.subject import Evaluated, Subject
+from lexmill.models import folder as model_folder
+from lexmill.stages.entry import run_stage
+
+
+def main(name: str) -> None:
+    choices = params.load()
+    model = pick(choices.models, name, "models")
+    folder = layout.model(name)
+    config, module = model_folder.load(folder)
+    subject = Subject(
+        name=name,
+        config=config,
+        settings=model.evaluate,
+        module=module.to(evaluation_device(load_execution())),
+        tokenizer=tokenizers.load(folder / model_folder.TOKENIZER),
+        corpus=PreparedCorpus(layout.corpus(model.data.corpus)),
+        evaluation=choices.evaluation,
+        seed=choices.data_seed,
+    )
+    found: Evaluated = kinds.find(model.kind).module("evaluate").evaluate(subject)
+
+    with storage.new_folder(layout.predictions(name)) as predictions:
+        write_rows(predictions / "rows.jsonl", found.rows)
+    storage.write_json(layout.samples(name), found.samples)
+    with storage.new_folder(layout.plots(name)) as pictures:
+        plots.plot_curve(layout.curve(name), pictures / "curve.png", name)
+        found.draw(pictures)
+    storage.write_json(layout.metrics("evaluate", name), {"test": found.figures, **found.more})
+
+
+if __name__ == "__main__":
+    run_stage(main)
