@@ -38,6 +38,7 @@ class Tokenizer:
         never_written: ids that no text continues with: padding, unknown, beginning, mask.
         cuts_at_space: whether no token crosses from a visible character to white space (`bulk` rests on it).
         imported: whether it came with a pretrained model.
+        keeps_text: whether decoding gives every text back as it was normalised.
         fingerprint: sha256 of tokenizer.json.
     """
 
@@ -60,13 +61,13 @@ class Tokenizer:
             byte_alphabet = model["type"] == "BPE" and model["unk_token"] is None
             self.unk_id = None if byte_alphabet else UNK
             self.unseen = frozenset({PAD, BOS, EOS, MASK})
-            self.cuts_at_space = True
+            self.cuts_at_space = self.keeps_text = True
         else:
             self.vocab_size = max(backend.get_vocab().values()) + 1  # ids may have holes
             self.pad_id, self.bos_id, self.eos_id = special["pad"], special["bos"], special["eos"]
             self.mask_id, self.unk_id = special["mask"], special["unk"]
             self.unseen = frozenset(special["unseen"])
-            self.cuts_at_space = special["cuts_at_space"]
+            self.cuts_at_space, self.keeps_text = special["cuts_at_space"], special["keeps_text"]
             if special["space_mark"]:
                 self._normalizer = _without_space_marks(backend)
         reserved = {PAD, UNK, BOS, MASK} if special is None else {self.pad_id, self.unk_id, self.bos_id, self.mask_id}

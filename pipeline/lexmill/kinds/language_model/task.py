@@ -41,6 +41,8 @@ def train(name: str, choices: Params) -> None:
     train_shards, valid = open_train(shards), open_valid(shards, model.data.corpus)
     folder = layout.tokenizer(model.data.tokenizer)
     tokenizer = tokenizers.load(folder)
+    if not tokenizer.keeps_text:
+        raise UserError("a WordPiece tokenizer does not keep white space; a language model needs one that does", folder)
     if tokenizer.fingerprint != train_shards.tokenizer_fingerprint:
         raise UserError(f"the shards were made with another tokenizer than {folder}; run encode again", shards)
     config = config_of(model, tokenizer, train_shards.vocab_size)
