@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexmill.base import layout, storage
+from lexmill.base.code import Code
 from lexmill.base.errors import UserError
 from lexmill.compute.execution import Execution
 from lexmill.corpora.prepared import PreparedCorpus
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 RESCORED = Path(".lexmill") / "rescored"
 _TEXTS, _CHARACTERS, _NEW_TOKENS = 24, 400, 24  # of a timing
-_CODE = ("evaluation", "decoding")
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def _rescored(champion: Found, challenger: Challenger, announce: Callable[[], No
             "champion": champion.fingerprint,
             "test": test["sha256"],
             "evaluation": dataclasses.asdict(evaluation),
-            "code": _code(),
+            "code": _code(challenger.description["kind"]),
         }
     )
     place = root / RESCORED / champion.name
@@ -182,11 +182,9 @@ def _rescored(champion: Found, challenger: Challenger, announce: Callable[[], No
     return read_rows(kept)
 
 
-def _code() -> dict[str, str]:
-    """The code by which a model is scored, beside that of the model itself."""
-    home = Path(__file__).parent.parent
-    files = [path for room in _CODE for path in sorted((home / room).rglob("*.py"))]
-    return {path.relative_to(home).as_posix(): storage.sha256_file(path) for path in files}
+def _code(kind: str) -> str:
+    """The digest of the code that scores a model of this kind, whatever its family."""
+    return Code().digest(f"lexmill.evaluation.measure_{kind}", "lexmill.models.folder")
 
 
 def _stored_rows(version: Found) -> list[Row] | None:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from lexmill.training.engine import FitResult
     from lexmill.training.settings import TrainingSettings
 
-CODE = ("corpora/prepared.py", "data", "models/__init__.py", "models/bert", "models/common", "stages/finetune.py")
 VALID_BATCH = 64  # texts scored at once; the figures do not depend on it
 MEANINGLESS = "epochs, batch_size, warmup_fraction, dropout, patience, evaluations_per_epoch, precision and clip_norm"
 
@@ -93,7 +92,7 @@ def main(name: str) -> None:
         "data_seed": choices.data_seed,
         "corpus": sha256_file(corpus.folder / "manifest.json"),
         "checkpoint": sha256_folder(checkpoint),
-        "code": identity.code(*CODE, "training"),
+        "code": identity.code("finetune", "bert"),
         "libraries": {**identity.libraries(), **_versions("transformers", "tokenizers")},
     }
     produce(

@@ -27,17 +27,6 @@ from lexmill.tracking.live import sender_of
 if TYPE_CHECKING:
     from lexmill.training.engine import FitResult
 
-CODE = (
-    "data",
-    "models/__init__.py",
-    "models/common",
-    "models/pretrained.py",
-    "models/start.py",
-    "stages/pretrain.py",
-    "tokenizers",
-    "training",
-)
-
 
 def main(name: str) -> None:
     """Train `language_models.<name>`."""
@@ -88,7 +77,7 @@ def main(name: str) -> None:
         "mask_documents": model.mask_documents,
         "data_seed": choices.data_seed,
         "tokens": sha256_file(shards / "manifest.json"),
-        "code": identity.code(*CODE, f"models/{model.family}"),
+        "code": identity.code("pretrain", model.family),
         "libraries": identity.libraries(),
     }
     parameters = sum(parameter.numel() for parameter in module.parameters())

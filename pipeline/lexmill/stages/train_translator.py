@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from lexmill.training.engine import FitResult
     from lexmill.training.translation import TranslationTask
 
-CODE = ("data", "models/__init__.py", "models/common", "stages/train_translator.py", "tokenizers", "training")
-
 
 def main(name: str) -> None:
     """Train `translators.<name>`."""
@@ -71,7 +69,7 @@ def main(name: str) -> None:
         "label_smoothing": model.label_smoothing,
         "data_seed": choices.data_seed,
         "tokens": sha256_file(shards / "manifest.json"),
-        "code": identity.code(*CODE, f"models/{model.family}"),
+        "code": identity.code("train_translator", model.family),
         "libraries": identity.libraries(),
     }
     produce(

@@ -14,7 +14,8 @@ from lexmill.base.errors import UserError
 from lexmill.base.storage import new_folder, write_json
 from lexmill.compute.execution import load_execution
 from lexmill.models import folder as model_folder
-from lexmill.params import LanguageModel, Length, Translator, WarmupStableDecaySchedule
+from lexmill.params import LanguageModel, Translator, WarmupStableDecaySchedule
+from lexmill.params.length import Length
 from lexmill.training import engine
 from lexmill.training.curve import write_csv
 from lexmill.training.engine import FitResult
