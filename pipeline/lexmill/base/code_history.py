@@ -1,6 +1,6 @@
 """What the code was before, in parts, so that people see what changed: `models/lstm/model.py: LSTM.forward`.
 
-    .lexmill/code/<hash of code.json>.json      {"files": {path: {part: digest}}, "closures": {digest: [path]}}
+    .lexmill/code/<hash of the digests>.json      {"files": {path: {part: digest}}, "closures": {digest: [path]}}
 
 `code.json` and dvc.lock hold digests alone. The parts behind them are kept here each time the graph is read or the
 stage `code` runs, for the last `KEPT` states. Nothing depends on them: without them only the explanation is missing.
@@ -11,10 +11,11 @@ Cost: about 100 kB a state.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from lexmill.base import storage
+from lexmill.base import layout, storage
 from lexmill.base.code import Closure
 
 FOLDER = Path(".lexmill", "code")
@@ -27,7 +28,7 @@ Parts = dict[str, dict[str, str]]
 def remember(closures: dict[tuple[str, ...], Closure], root: Path = Path()) -> None:
     """Keep the parts of these closures, and drop those of the oldest states."""
     by_digest = {closure.digest: list(closure.files) for closure in closures.values()}
-    place = root / FOLDER / f"{storage.fingerprint(sorted(by_digest))[:32]}.json"
+    place = _place(by_digest.keys(), root)
     if place.is_file():
         place.touch()  # the newest again
         return
@@ -35,6 +36,14 @@ def remember(closures: dict[tuple[str, ...], Closure], root: Path = Path()) -> N
     storage.write_text(place, json.dumps({"files": parts, "closures": by_digest}, separators=(",", ":")))
     for old in _newest_first(root)[KEPT:]:
         old.unlink(missing_ok=True)
+
+
+def remembers(root: Path = Path()) -> bool:
+    """Whether the parts behind code.json are kept."""
+    try:
+        return _place(set(_digests(storage.read_json(root / layout.CODE))), root).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def difference(digest: str, now: Closure, root: Path = Path()) -> str:
@@ -64,6 +73,15 @@ def _of_file(path: str, before: dict[str, str] | None, after: dict[str, str] | N
         return path  # the same definitions in another order, or no Python
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{path}: {', '.join(names[:_SHOWN])}{more}"
+
+
+def _digests(value: Any) -> Iterator[str]:
+    for inside in value.values() if isinstance(value, dict) else ():
+        yield from _digests(inside) if isinstance(inside, dict) else [str(inside)]
+
+
+def _place(digests: Collection[str], root: Path) -> Path:
+    return root / FOLDER / f"{storage.fingerprint(sorted(digests))[:32]}.json"
 
 
 def _recall(digest: str, root: Path) -> Parts | None:

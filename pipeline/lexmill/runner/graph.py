@@ -1,28 +1,29 @@
 """What DVC's graph holds, read once: the stages in running order, what changed in each, and what follows from that.
 
-A no-op costs one reading (about a second, of which the code takes a third); only the changed stages and what depends on them are then run. Reading
+A no-op costs one reading (about a second); only the changed stages and what depends on them are then run. Reading
 goes through DVC's Python API, running through its command line (`lexmill.runner.supervised`): the API in threads can
 run one stage twice.
+
+The stage `code` writes `code.json`, on which all others depend; a stage counts as changed by its code only where
+its own part of that file will differ (`lexmill.runner.code_changes`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from lexmill.base import code_history, layout
-from lexmill.base.code import Closure, Code
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.base.quiet import quieten
 from lexmill.base.strict import nearest
 from lexmill.config.mixtures import check_mixtures
+from lexmill.runner.code_changes import STAGE as CODE_STAGE
+from lexmill.runner.code_changes import CodeChanges
 from lexmill.runner.mending import mend_lock_file, mend_rwlock
-
-CODE_STAGE = "code"
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,12 @@ def read(root: str | Path = ".", targets: Sequence[str] = (), also: Mapping[str,
                 for name, node in nodes.items()
             }
             wanted = _closure(_select(nodes, targets), needs)
-            code = _code_of(nodes.get(CODE_STAGE), root)
-            changed = {name: _changed(nodes[name], code, root) for name in wanted}
+            code = CodeChanges(nodes.get(CODE_STAGE), root)
+            changed = {}
+            for name in wanted:
+                status, in_code = code.status(nodes[name])
+                changed[name] = in_code + _changes(status)
+            code.keep()
     except NotDvcRepoError:
         raise UserError("no DVC project here; run this in the project's folder", root) from None
     except LockError as error:
@@ -184,69 +189,8 @@ def _order(wanted: set[str], needs: dict[str, tuple[str, ...]]) -> list[str]:
     return list(order)
 
 
-def _code_of(node: Any, root: Path) -> dict[str, Closure] | None:
-    """The closures of the code as it is, by their keys of code.json; None where no stage `code` writes that file.
-
-    The file itself may be older: `code` writes it only when it runs.
-
-    Raises:
-        UserError: a file of the package is not Python.
-    """
-    if node is None or not any(out.fs_path == str(root / layout.CODE) for out in node.outs):
-        return None
-    package = root / "pipeline" / "lexmill"
-    try:
-        closures = (Code(package) if package.is_dir() else Code()).closures()
-    except ValueError as error:
-        raise UserError(f"{error}") from None
-    code_history.remember(closures, root)
-    return {".".join(key): closure for key, closure in closures.items()}
-
-
-def _changed(node: Any, code: dict[str, Closure] | None, root: Path) -> tuple[str, ...]:
-    """What differs from a stage's last recorded run, its code compared as it is now."""
-    from dvc.dependency.param import ParamsDependency
-
-    if code is None:
-        return _changes(node.status())
-    file = str(root / layout.CODE)
-    own = [dep for dep in node.deps if isinstance(dep, ParamsDependency) and dep.fs_path == file]
-    phrases = [phrase for dep in own for phrase in _code_changes(dep, code, root)]
-    return (*phrases, *_changes(node.status(), without={str(dep) for dep in own}))
-
-
-def _code_changes(dep: Any, code: dict[str, Closure], root: Path) -> Iterator[str]:
-    recorded = dep.hash_info.value or {}
-    for key in dep.params:
-        before, now = recorded.get(key), code.get(key)
-        if before is None:
-            yield "code not recorded yet"
-        elif isinstance(before, dict):  # a whole mapping of code.json
-            inside = {name: closure for name, closure in code.items() if name.startswith(f"{key}.")}
-            if {name: closure.digest for name, closure in inside.items()} != dict(_flat(key, before)):
-                yield f"code changed: {key}"
-        elif now is None:
-            yield f"code gone: {key}"
-        elif now.digest != before:
-            what = code_history.difference(before, now, root)
-            yield f"code changed: {what}" if what else "its code changed"
-
-
-def _flat(key: str, value: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict):
-        for name, inside in value.items():
-            yield from _flat(f"{key}.{name}", inside)
-    else:
-        yield key, value
-
-
-def _changes(status: dict[str, list[Any]], without: Collection[str] = ()) -> tuple[str, ...]:
-    """DVC's status of one stage as short phrases: `params language_models.gpt modified`.
-
-    Args:
-        status: DVC's.
-        without: dependencies that are left out.
-    """
+def _changes(status: dict[str, list[Any]]) -> tuple[str, ...]:
+    """DVC's status of one stage as short phrases: `params language_models.gpt modified`."""
     phrases: list[str] = []
     for entries in status.values():
         for entry in entries:
@@ -255,7 +199,7 @@ def _changes(status: dict[str, list[Any]], without: Collection[str] = ()) -> tup
                 continue
             for group, items in entry.items():
                 what = {"changed deps": "input", "changed outs": "output"}.get(group, group)
-                phrases.extend(_phrase(what, path, change) for path, change in items.items() if path not in without)
+                phrases.extend(_phrase(what, path, change) for path, change in items.items())
     return tuple(phrases)
 
 
