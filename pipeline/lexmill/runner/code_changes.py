@@ -9,7 +9,7 @@ Cost: a third of a second where some code changed, else nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -47,18 +47,8 @@ class CodeChanges:
         if not self._writes:
             return found, ()
         own = {str(dep): dep for dep in node.deps if isinstance(dep, ParamsDependency) and dep.fs_path == self._file}
-        kept: dict[str, list[Any]] = {}
-        differs = False
-        for name, entries in found.items():
-            kept[name] = []
-            for entry in entries:
-                if isinstance(entry, dict):
-                    differs |= any(path in own for group in entry.values() for path in group)
-                    entry = {
-                        group: {path: change for path, change in items.items() if path not in own}
-                        for group, items in entry.items()
-                    }
-                kept[name].append(entry)
+        kept = {name: [_without(entry, own) for entry in entries] for name, entries in found.items()}
+        differs = kept != found
         if not (self._stale or differs):
             return kept, ()
         return kept, tuple(phrase for dep in own.values() for phrase in self._phrases(dep))
@@ -92,6 +82,15 @@ class CodeChanges:
                     if old != closure.digest:
                         what = code_history.difference(old, closure, self._root) if old else ""
                         yield f"code changed: {what}" if what else "its code changed"
+
+
+def _without(entry: Any, paths: Collection[str]) -> Any:
+    """An entry of DVC's status without these paths."""
+    if not isinstance(entry, dict):
+        return entry
+    return {
+        group: {path: change for path, change in items.items() if path not in paths} for group, items in entry.items()
+    }
 
 
 def _under(name: tuple[str, ...], key: str) -> bool:
