@@ -115,11 +115,13 @@ def _saying(body: list[ast.stmt]) -> list[ast.stmt]:
 def _text(value: Any) -> str:
     """A node, a list or a plain value as text; two of them have the same text only if they say the same."""
     if isinstance(value, ast.AST):
-        return f"{_fields(value)}"
+        return _fields(value)
     if isinstance(value, list):
         if value and isinstance(value[0], ast.stmt):
             value = _saying(value)
         return f"[{','.join(map(_text, value))}]"
+    if value is None:
+        return "-"  # nothing there, as before `**more` in a dict; the constant None is a node
     return ascii(value)  # repr() follows the Unicode tables of its Python
 
 
