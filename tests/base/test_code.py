@@ -49,9 +49,16 @@ def digest(text: str) -> str:
 
 # ---------------------------------------------------------------- what a file says
 
-WRITTEN = (
-    "from typing import Any\n\ndef f(x: Any) -> Any:\n    return x + 1\n\nclass A:\n    def g(self):\n        pass\n"
-)
+WRITTEN = """
+from typing import Any
+
+def f(x: Any) -> Any:
+    return x + 1
+
+class A:
+    def g(self):
+        pass
+"""
 
 
 @pytest.mark.parametrize(
@@ -63,9 +70,7 @@ WRITTEN = (
         WRITTEN.replace("class A:", "class A:\n    '''Another.'''\n"),
         WRITTEN.replace("def f(x: Any) -> Any:", "def f(\n    x: Any,\n) -> Any:"),
         WRITTEN + "'''A word on what stands above.'''\n",
-        WRITTEN.replace(
-            "\n\n", "\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch\n\n", 1
-        ).replace("\nfrom typing import TYPE_CHECKING", ""),
+        WRITTEN.replace("class A", "if TYPE_CHECKING:\n    import torch\n\nclass A"),
     ],
 )
 def test_words_for_readers_and_layout_change_nothing(same: str) -> None:
