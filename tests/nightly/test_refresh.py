@@ -298,11 +298,11 @@ def test_dvc_sees_a_new_pin_as_a_change_of_that_corpus_alone(
     pins.complete(workspace.params, workspace.root)
     monkeypatch.setenv("DVC_NO_ANALYTICS", "1")
     project = Path(__file__).resolve().parents[2] / "dvc.yaml"
-    fetching = project.read_text().partition("  checkpoint:")[0]
-    own = "        - pipeline/lexmill/stages/fetch.py\n        - pipeline/lexmill/corpora/fetching\n"
+    fetching = "stages:\n  fetch:" + project.read_text().partition("  fetch:")[2].partition("  checkpoint:")[0]
+    own = "        - code.json:\n            - fetch\n"
     assert own in fetching
     script = "import pathlib, sys; p = pathlib.Path('artifacts/sources', sys.argv[1]); p.mkdir(parents=True)"
-    text = fetching.replace(f"      deps:\n{own}", "").replace("python -m lexmill.stages.fetch", "python make.py")
+    text = fetching.replace(own, "").replace("python -m lexmill.stages.fetch", "python make.py")
     (workspace.root / "dvc.yaml").write_text(text)
     (workspace.root / "make.py").write_text(f"{script}; (p / 'f').write_text('x')")
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from lexmill.base.code import Code, digests
 from lexmill.training import identity, memory, random_states, seeding
 from lexmill.training.curve import COLUMNS, Curve, write_csv
 
@@ -79,31 +80,13 @@ def test_random_states_come_back() -> None:
     assert draw() == wanted
 
 
-def test_the_codes_fingerprint_sees_every_module() -> None:
-    whole = identity.code("training", "models/common", "stages/pretrain.py")
-    assert whole == identity.code("stages/pretrain.py", "models/common", "training")
-    assert whole != identity.code("training", "models/common")
-    with pytest.raises(ValueError, match="no code at nothing"):
-        identity.code("nothing")
+def test_a_trainings_code_is_what_code_json_has_for_it() -> None:
+    written = digests(Code().closures())["pretrain"]
+    assert isinstance(written, dict)
+    assert identity.code("pretrain", "gpt") == written["gpt"] != identity.code("pretrain", "lstm")
+    with pytest.raises(ValueError, match="no module"):
+        identity.code("nothing", "gpt")
     assert torch.__version__.startswith(identity.libraries()["torch"].split("+")[0])
-
-
-def test_words_for_readers_are_no_part_of_the_codes_fingerprint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(identity, "_PACKAGE", tmp_path)
-
-    def code(text: str) -> str:
-        (tmp_path / "one.py").write_text(text, encoding="utf-8")
-        return identity.code("one.py")
-
-    written = code("def f(x):\n    return x + 1\n")
-    assert (
-        code('"""What it is."""\n# why\ndef f(x):\n    """Adds."""\n    return (x +\n            1)  # one\n')
-        == written
-    )
-    assert code("def f(x):\n    return x + 2\n") != written
-    assert code('def f(x):\n    "used"\n    return "Adds."\n') != code('def f(x):\n    return "Subtracts."\n')
 
 
 def test_glibc_keeps_freed_memory() -> None:

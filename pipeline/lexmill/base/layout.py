@@ -10,6 +10,7 @@ from pathlib import Path
 ARTIFACTS = Path("artifacts")
 METRICS = Path("metrics")
 REPORTS = Path("reports")
+CODE = Path("code.json")  # what the code of each stage says (code)
 
 
 def source(corpus: str) -> Path:

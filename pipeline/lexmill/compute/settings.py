@@ -19,6 +19,7 @@ from lexmill.base.strict import nearest, spec
 
 LauncherName = Literal["local", "torchrun", "slurm", "kubernetes", "prefect"]
 TRAINING = "train"
+HERE = ("code",)  # quick, and the others wait for it: it runs where DVC does
 ELSEWHERE = ("slurm", "kubernetes", "prefect")
 LIMITING_MEMORY = ("slurm", "kubernetes")
 
@@ -137,6 +138,8 @@ def group_of(stage: str) -> str:
 def entry_of(stages: dict[str, StageSettings], stage: str) -> StageSettings:
     """The settings of a stage."""
     name = stage.rpartition(":")[2]
+    if name in HERE:
+        return StageSettings(gpus=0)
     for key in (name, group_of(stage), "default"):
         if key in stages:
             return stages[key]
@@ -152,6 +155,9 @@ def faults_of(stages: dict[str, StageSettings], *, accelerator: str, devices: in
         group, of_item = group_of(key), f"stages.{key}"
         if key != "default" and group not in known:
             found.append(f"{of_item}: there is no such stage{nearest(group, {*known, 'default'})}")
+            continue
+        if group in HERE:
+            found.append(f"{of_item}: this stage takes a second and runs where DVC does; leave it out")
             continue
         trains = group == TRAINING or key == "default"
         if entry.launcher == "torchrun" and not trains:

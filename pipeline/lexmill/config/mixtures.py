@@ -22,10 +22,10 @@ _STAGE = """\
     desc: Put encoded corpora together, to draw from by weight.
     params:
       - mixtures.{name}
+      - code.json:
+          - mix
     deps:
 {members}
-      - pipeline/lexmill/stages/mix.py
-      - pipeline/lexmill/data
     outs:
       - artifacts/tokens/{name}-{tokenizer}
 """

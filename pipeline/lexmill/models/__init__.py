@@ -18,6 +18,8 @@ from lexmill.base.strict import nearest
 if TYPE_CHECKING:
     from torch import nn
 
+LOADS = ("lexmill.models.{family}",)  # by name, see lexmill.base.code
+
 
 def families() -> list[str]:
     """The names of the architectures at hand."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+LOADS = ("lexmill.models.{family}.hugging_face",)  # by name, see lexmill.base.code
 # model_type of a config.json -> the family that computes it, whose folder has a module `hugging_face`.
 MODEL_TYPES = {"gpt2": "gpt", "llama": "llama", "mistral": "llama"}
 

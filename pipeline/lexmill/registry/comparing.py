@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from lexmill import kinds
 from lexmill.base import layout, storage
+from lexmill.base.code import Code
 from lexmill.base.errors import UserError
 from lexmill.compute.execution import Execution
 from lexmill.corpora.prepared import PreparedCorpus
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 RESCORED = Path(".lexmill") / "rescored"
 _TEXTS, _CHARACTERS = 24, 400  # of a timing
-_CODE = ("evaluation", "decoding")
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def _rescored(champion: Found, challenger: Challenger, announce: Callable[[], No
             "champion": champion.fingerprint,
             "test": test["sha256"],
             "evaluation": dataclasses.asdict(evaluation),
-            "code": _code(),
+            "code": _code(challenger.description["kind"]),
         }
     )
     place = root / RESCORED / champion.name
@@ -184,11 +184,9 @@ def _rescored(champion: Found, challenger: Challenger, announce: Callable[[], No
     return read_rows(kept)
 
 
-def _code() -> dict[str, str]:
-    """The code by which a model is scored, beside that of the model itself."""
-    home = Path(__file__).parent.parent
-    files = [path for room in _CODE for path in sorted((home / room).rglob("*.py"))]
-    return {path.relative_to(home).as_posix(): storage.sha256_file(path) for path in files}
+def _code(kind: str) -> str:
+    """The digest of the code that scores a model of this kind, whatever its family."""
+    return Code().digest(f"lexmill.kinds.{kind}.evaluate", "lexmill.models.folder")
 
 
 def _stored_rows(version: Found) -> list[Row] | None:

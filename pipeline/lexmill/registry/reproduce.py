@@ -1,9 +1,9 @@
 """How a registered version is made again from its git commit: a script, and a section of its card.
 
 A package holds no commit, for it is a function of its inputs alone; the run and the version hold it. What a run itself
-writes into git (dvc.lock, metrics/, reports/) is no difference from the commit: it shapes no model. A changed
-params.yaml or sources.lock.yaml (a nightly run moves it before it commits) is kept with the run, and the script puts
-it in place. Other changes are named, with a hash, and then the script says that the commit alone may give another
+writes into git (dvc.lock, code.json, metrics/, reports/) is no difference from the commit: it shapes no model. A
+changed params.yaml or sources.lock.yaml (a nightly run moves it before it commits) is kept with the run, and the script
+puts it in place. Other changes are named, with a hash, and then the script says that the commit alone may give another
 model.
 """
 
@@ -27,7 +27,7 @@ from lexmill.registry.package import DESCRIPTION
 SCRIPT = "reproduce.sh"
 KEPT = ("params.yaml", pins.FILE)
 """What is kept with the run: it shapes models, and the commit may have another one."""
-_RESULTS = ("dvc.lock", "metrics", "reports")
+_RESULTS = ("dvc.lock", "code.json", "metrics", "reports")
 _SHOWN_CHANGES = 10
 _LONGEST_DESCRIPTION = 5000  # of a version, in MLflow's databases
 

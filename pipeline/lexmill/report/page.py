@@ -69,6 +69,9 @@ def render_decisions(rows: Sequence[Mapping[str, Any]], choices: params.Params) 
     )
 
 
+LOADS = ("lexmill.kinds.{kind}", "lexmill/kinds/{kind}/section.html.j2")  # by name, see lexmill.base.code
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -111,9 +114,13 @@ def cut(text: Any, most: int = 1200) -> str:
     return words if len(words) <= most else f"{words[:most].rstrip()} …"
 
 
+_CODE_STAGE = "code"  # all others depend on it: its arrows would hide theirs
+
+
 def _dag(root: Path) -> Markup | None:
     try:
-        return draw(stages(params.read_yaml(root / "dvc.yaml"), params.read_yaml(root / "params.yaml")))
+        found = stages(params.read_yaml(root / "dvc.yaml"), params.read_yaml(root / "params.yaml"))
+        return draw([stage for stage in found if stage.kind != _CODE_STAGE])
     except UserError:
         if (root / "dvc.yaml").is_file() and (root / "params.yaml").is_file():
             raise

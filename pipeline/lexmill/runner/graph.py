@@ -3,6 +3,9 @@
 A no-op costs one reading (about a second); only the changed stages and what depends on them are then run. Reading
 goes through DVC's Python API, running through its command line (`lexmill.runner.supervised`): the API in threads can
 run one stage twice.
+
+The stage `code` writes `code.json`, on which all others depend; a stage counts as changed by its code only where
+its own part of that file will differ (`lexmill.runner.code_changes`).
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from lexmill.base.errors import RetryableError, UserError
 from lexmill.base.quiet import quieten
 from lexmill.base.strict import nearest
 from lexmill.config.mixtures import check_mixtures
+from lexmill.runner.code_changes import STAGE as CODE_STAGE
+from lexmill.runner.code_changes import CodeChanges
 from lexmill.runner.mending import mend_lock_file, mend_rwlock
 
 
@@ -53,10 +58,13 @@ class Plan:
         return len(self.stages) - len(self.todo)
 
     def reasons(self) -> dict[str, tuple[str, ...]]:
-        """Why each stage of `todo` is in it: its own changes, then the stages it follows."""
+        """Why each stage of `todo` is in it: its own changes, then the stages it follows.
+
+        A stage is not in it for following `code`: that one's changes are its own, or do not concern it.
+        """
         found: dict[str, tuple[str, ...]] = {}
         for stage in self.stages:
-            follows = tuple(f"follows {name}" for name in stage.needs if name in found)
+            follows = tuple(f"follows {name}" for name in stage.needs if name in found and name != CODE_STAGE)
             if stage.changed or follows:
                 found[stage.name] = stage.changed + follows
         return found
@@ -95,7 +103,12 @@ def read(root: str | Path = ".", targets: Sequence[str] = (), also: Mapping[str,
                 for name, node in nodes.items()
             }
             wanted = _closure(_select(nodes, targets), needs)
-            changed = {name: _changes(nodes[name].status()) for name in wanted}
+            code = CodeChanges(nodes.get(CODE_STAGE), root)
+            changed = {}
+            for name in wanted:
+                status, in_code = code.status(nodes[name])
+                changed[name] = in_code + _changes(status)
+            code.keep()
     except NotDvcRepoError:
         raise UserError("no DVC project here; run this in the project's folder", root) from None
     except LockError as error:

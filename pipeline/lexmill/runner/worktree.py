@@ -25,7 +25,7 @@ from lexmill.corpora.fetching import pins
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 _TAKEN = ("params.yaml", "dvc.yaml", pins.FILE)
-_RESULTS = ("dvc.lock", "metrics/", "reports/")
+_RESULTS = ("dvc.lock", "code.json", "metrics/", "reports/")
 _SHOWN = 5
 
 

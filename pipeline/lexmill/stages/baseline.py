@@ -19,6 +19,8 @@ from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import write_rows
 from lexmill.stages.entry import run_stage
 
+LOADS = ("lexmill.kinds.{kind}.baselines",)  # by name, see lexmill.base.code
+
 
 def main(name: str) -> None:
     choices = params.load()

@@ -1,6 +1,6 @@
 """How a stage starts and ends: its key from the command line, checks before it works, exit codes, its parent watched.
 
-    python -m lexmill.stages.NAME KEY        (report, the one stage without items: no KEY)
+    python -m lexmill.stages.NAME KEY        (code and report, which have no items: no KEY)
 
 Before the stage works, all faults of params.yaml and of the execution settings are told at once. A `LexmillError` ends
 it with its exit code and its sentences alone; Ctrl-C gives 130; SIGTERM gives 143 (it raises `SignalledToEnd` in the
@@ -61,10 +61,14 @@ _WATCH_SECONDS = 0.5
 _GRACE_SECONDS = 10.0
 
 
-def run_stage(main: Callable[[str], None], *, keyed: bool = True) -> NoReturn:
+def run_stage(main: Callable[[str], None], *, keyed: bool = True, configured: bool = True) -> NoReturn:
     """Run a stage's `main` with the key from the command line and exit with its code.
 
-    A stage that is not `keyed` takes no key, and its `main` gets "".
+    Args:
+        main: the stage's work.
+        keyed: whether it takes a key; if not, `main` gets "".
+        configured: whether it depends on params.yaml and the execution settings; if not, neither is read, and it runs
+            in this process.
     """
     workspace.run_own_code()
     module = _module_name(main)
@@ -84,7 +88,11 @@ def run_stage(main: Callable[[str], None], *, keyed: bool = True) -> NoReturn:
     def work() -> None:
         command = ["-m", f"lexmill.stages.{module}", *([key] if keyed else [])]
         try:
-            _placed(lambda: main(key), command, stage, first)
+            if configured:
+                _placed(lambda: main(key), command, stage, first)
+            else:
+                with workspace.stage_guard(stage):
+                    main(key)
         except JobEnded:
             said.append(True)
             raise

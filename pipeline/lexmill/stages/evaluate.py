@@ -21,6 +21,8 @@ from lexmill.evaluation.subject import Evaluated, Subject
 from lexmill.models import folder as model_folder
 from lexmill.stages.entry import run_stage
 
+LOADS = ("lexmill.kinds.{kind}.evaluate",)  # by name, see lexmill.base.code
+
 
 def main(name: str) -> None:
     choices = params.load()

@@ -14,6 +14,8 @@ from lexmill.params import load
 from lexmill.registry import package
 from lexmill.stages.entry import run_stage
 
+LOADS = ("lexmill.kinds.{kind}",)  # by name, see lexmill.base.code
+
 
 def main(name: str) -> None:
     package.write(load(), name)

@@ -16,6 +16,8 @@ from lexmill import kinds, params
 from lexmill.base.strict import pick
 from lexmill.stages.entry import run_stage
 
+LOADS = ("lexmill.kinds.{kind}.task",)  # by name, see lexmill.base.code
+
 
 def main(name: str) -> None:
     choices = params.load()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import subprocess
@@ -16,11 +17,14 @@ from typing import Any
 import psutil
 import pytest
 
+from lexmill.base.code import Code
 from lexmill.base.errors import RetryableError, UserErrors
 from lexmill.compute.workers import identity
 from lexmill.compute.workers.executor import MOST_FAULTS, Here
 from lexmill.compute.workers.processes import Processes
 from tests.compute.workers import made_work
+
+SOURCE = Path(__file__).parents[3] / "pipeline"
 
 ITEMS = [{"x": x} for x in range(1, 21)]
 
@@ -145,20 +149,17 @@ def test_one_that_differs_is_not(tmp_path: Path, change: dict[str, Any], said: s
 
 
 def test_the_code_that_is_compared_is_all_that_a_piece_can_run() -> None:
-    from tests.test_dag import SOURCE, imports, says_nothing
+    """The functions that stages give to an executor are in modules of `WORK`, and nothing is exempt."""
+    given = set()
+    for path in (SOURCE / "lexmill").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "executor.map":
+                name = ast.unparse(node.args[0]).rpartition(".")[2]
+                given |= {one for one in identity.WORK if f"def {name}(" in source_of(one)} or {f"{path}: {name}"}
+    assert given == set(identity.WORK) - {"lexmill.compute.workers.remote"}
+    files = Code().closure(*identity.WORK, exempt=()).files
+    assert {"lexmill/base/storage.py", "lexmill/params/corpora.py", "lexmill/data/encoding.py"} <= files.keys()
 
-    package = SOURCE / "lexmill"
-    waiting = [
-        package / "corpora/preparing/pieces.py",
-        package / "data/encoding_pieces.py",
-        package / "workers/remote.py",
-    ]
-    seen: set[Path] = set()
-    while waiting:
-        here = waiting.pop()
-        if here not in seen:
-            seen.add(here)
-            waiting.extend(imports(here))
-    names = {path.relative_to(package).as_posix() for path in seen if not says_nothing(path)} - {"__init__.py"}
-    known = identity.CODE
-    assert {name for name in names if not any(name == one or name.startswith(f"{one}/") for one in known)} == set()
+
+def source_of(module: str) -> str:
+    return (SOURCE / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")

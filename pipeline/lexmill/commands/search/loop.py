@@ -73,12 +73,12 @@ def _plain(search: Search) -> dict[str, object]:
 
 
 def _inputs(about: Target, root: Path) -> dict[str, str]:
-    """What the training depends on: outputs of other stages as dvc.lock has them, code and recipes by their bytes."""
-    from lexmill.runner.inputs import inputs_of
+    """What the training depends on: outputs of other stages as dvc.lock has them, recipes by their bytes, its code."""
+    from lexmill.runner.inputs import code_of, inputs_of
 
     lock = yaml.safe_load((root / "dvc.lock").read_text(encoding="utf-8")) if (root / "dvc.lock").is_file() else {}
     made = {out["path"]: out["md5"] for stage in (lock.get("stages") or {}).values() for out in stage.get("outs", [])}
-    found = {}
+    found = code_of(about.stage, root)
     for path in inputs_of(about.stage, root):
         place = root / path
         if path in made:

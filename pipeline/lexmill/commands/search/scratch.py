@@ -1,6 +1,6 @@
 """A workspace beside the workspace, in which a search trains: its own params.yaml, links to all that it reads.
 
-    .lexmill/searches/<search>/workspace/     params.yaml, dvc.yaml and a small .dvc/ of its own
+    .lexmill/searches/<search>/workspace/     params.yaml, dvc.yaml, code.json, a small .dvc/ of its own
         artifacts/<kind>/<name>, conf, pipeline   links to the real ones
         artifacts/models/<model>, metrics/, reports/   what the training makes
     .lexmill/searches/<search>/checkpoints/   of the trial that runs; gone when it has ended
@@ -31,7 +31,7 @@ from lexmill.runner.supervised import Listener, Outcome, Stop, run_stage
 from lexmill.tracking.points import Tail, file_of
 
 _LINKED = ("conf", "pipeline")
-_COPIED = ("dvc.yaml", ".dvcignore")
+_COPIED = ("dvc.yaml", ".dvcignore", str(layout.CODE))
 
 
 class Scratch:

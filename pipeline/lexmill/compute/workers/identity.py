@@ -18,15 +18,17 @@ from importlib import metadata
 from pathlib import Path
 
 import lexmill
-from lexmill.base import storage
+from lexmill.base.code import Code
 from lexmill.base.errors import UserError
 from lexmill.compute.workers.executor import Plain
 
-CODE = (
-    *("base/errors.py", "base/storage.py", "base/strict.py", "params", "compute/workers"),
-    *("corpora/prepared.py", "corpora/preparing", "data", "tokenizers"),
+WORK = (
+    "lexmill.compute.workers.remote",
+    "lexmill.corpora.preparing.pieces",
+    "lexmill.corpora.preparing.spans",
+    "lexmill.data.encoding_pieces",
 )
-"""The package's own code that work on a piece can run, relative to the package."""
+"""The modules whose functions work on a piece, and the one that calls them by name."""
 
 _LIBRARIES = ("datasketch", "numpy", "pyarrow", "tokenizers", "zstandard")
 _WORD = ".workers"
@@ -72,11 +74,8 @@ _fit: set[tuple[str, str]] = set()
 
 @cache
 def code_fingerprint() -> str:
-    """A hash of the code that works on pieces, as this process may have loaded it."""
-    package = Path(lexmill.__file__).parent
-    files = [package / part for part in CODE if part.endswith(".py")]
-    files += [file for part in CODE for file in (package / part).rglob("*.py")]
-    return storage.fingerprint({f.relative_to(package).as_posix(): storage.sha256_file(f) for f in files})
+    """The digest of the code that works on pieces, nothing exempted: both sides must read what the other writes."""
+    return Code().closure(*WORK, exempt=()).digest
 
 
 def versions() -> dict[str, str]:

@@ -1,0 +1,184 @@
+"""One Python file by what it says: its syntax tree without words for readers, in parts, and the modules it imports.
+
+Comments, docstrings, layout, and what only type checkers read leave no trace, and the text of the tree is the same on
+every version of Python from 3.11 on: fields that are empty are left out, so a field that a later version adds changes
+nothing while it is not used.
+
+Cost: about 4 ms for a file of 100 lines; each text is read once in a process.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+_LOADS = "LOADS"
+_REST = "imports and statements"
+# No part of what a program does: read or write, the `u` of a string, comments with types.
+_LEFT_OUT = frozenset({"ctx", "kind", "type_comment"})
+_TYPE_CHECKING = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a file says.
+
+    Attributes:
+        text: of the tree.
+        parts: the text of each top-level definition, of a class also by method (`LSTM.forward`), in the file's order.
+        imports: the names that it may import, at the top or late: modules, and members of modules that may be modules.
+        loads: the modules and files that it loads by name, as its constant `LOADS` lists them.
+    """
+
+    text: str
+    parts: dict[str, str]
+    imports: frozenset[str]
+    loads: tuple[str, ...]
+
+    @cached_property
+    def digest(self) -> str:
+        """The sha256 of the tree."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def part_digests(self) -> dict[str, str]:
+        """A short digest of each part."""
+        return {name: hashlib.sha256(text.encode()).hexdigest()[:12] for name, text in self.parts.items()}
+
+
+@cache
+def read(text: str, module: str, is_package: bool = False) -> Source:
+    """Read the text of a module.
+
+    Args:
+        text: of the file.
+        module: its dotted name, from which relative imports start.
+        is_package: whether the file is an `__init__.py`.
+
+    Raises:
+        SyntaxError: it is not Python.
+    """
+    body = _saying(ast.parse(text).body)
+    parts: dict[str, str] = {}
+    whole = []
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            inside = [(node.name + _member(one), _text(one)) for one in _saying(node.body)]
+            head = _fields(node, without="body")
+            parts[node.name] = parts.get(node.name, "") + head
+            for name, said in inside:
+                parts[name] = parts.get(name, "") + said
+            whole.append(f"{head}{{{','.join(said for _, said in inside)}}}")
+        else:
+            said = _text(node)
+            name = _name(node)
+            parts[name] = parts.get(name, "") + said
+            whole.append(said)
+    base = module if is_package else module.rpartition(".")[0]
+    return Source(",".join(whole), parts, frozenset(_imports(body, base)), _loads(body))
+
+
+def data(content: bytes) -> Source:
+    """A file that is not Python, a template say: what it says is its bytes."""
+    return Source(hashlib.sha256(content).hexdigest(), {}, frozenset(), ())
+
+
+def _member(node: ast.stmt) -> str:
+    return f".{node.name}" if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else ""
+
+
+def _name(node: ast.stmt) -> str:
+    """What people call a top-level statement: the function's name, the constant's, or the rest."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return node.name
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return targets[0].id if len(targets) == 1 and isinstance(targets[0], ast.Name) else _REST
+
+
+def _saying(body: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements without those that do nothing: strings by themselves, `pass`, blocks for type checkers alone."""
+    found: list[ast.stmt] = []
+    for node in body:
+        if isinstance(node, ast.Pass):
+            continue
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            continue
+        if isinstance(node, ast.If) and ast.unparse(node.test) in _TYPE_CHECKING:
+            found += _saying(node.orelse)
+            continue
+        found.append(node)
+    return found
+
+
+def _text(value: Any) -> str:
+    """A node, a list or a plain value as text; two of them have the same text only if they say the same."""
+    if isinstance(value, ast.AST):
+        return _fields(value)
+    if isinstance(value, list):
+        if value and isinstance(value[0], ast.stmt):
+            value = _saying(value)
+        return f"[{','.join(map(_text, value))}]"
+    if value is None:
+        return "-"  # nothing there, as before `**more` in a dict; the constant None is a node
+    return ascii(value)  # repr() follows the Unicode tables of its Python
+
+
+def _fields(node: ast.AST, without: str = "") -> str:
+    if isinstance(node, ast.Constant):
+        return ascii(node.value)
+    if isinstance(node, ast.Name):
+        return f"Name({node.id})"
+    found = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if value is None or value == [] or name in _LEFT_OUT or name == without:
+            continue
+        if name == "values" and isinstance(node, ast.JoinedStr):
+            value = _joined(value)
+        found.append(f"{name}={_text(value)}")
+    return f"{type(node).__name__}({','.join(found)})"
+
+
+def _joined(values: list[ast.expr]) -> list[ast.expr]:
+    """The pieces of an f-string, those of plain text put together: versions of Python cut it differently."""
+    found: list[ast.expr] = []
+    for value in values:
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            last = found[-1] if found else None
+            if isinstance(last, ast.Constant):
+                found[-1] = ast.Constant(str(last.value) + value.value)
+            elif value.value:
+                found.append(value)
+        else:
+            found.append(value)
+    return found
+
+
+def _imports(body: list[ast.stmt], base: str) -> set[str]:
+    found: set[str] = set()
+    waiting: list[ast.AST] = list(body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = base.split(".")[: len(base.split(".")) - node.level + 1] if node.level else []
+            start = ".".join([*above, *filter(None, [node.module])])
+            found.add(start)
+            found.update(f"{start}.{alias.name}" for alias in node.names)
+        elif not isinstance(node, ast.expr):
+            # Imports are statements: no expression holds one.
+            for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+                inside = getattr(node, name, None)
+                if isinstance(inside, list):
+                    waiting += _saying(inside) if inside and isinstance(inside[0], ast.stmt) else inside
+    return found
+
+
+def _loads(body: list[ast.stmt]) -> tuple[str, ...]:
+    for node in body:
+        if isinstance(node, ast.Assign) and _name(node) == _LOADS:
+            return tuple(ast.literal_eval(node.value))
+    return ()
