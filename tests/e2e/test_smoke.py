@@ -69,7 +69,7 @@ def test_a_second_run_does_nothing_and_says_so(project: Project) -> None:
 
 def test_what_came_out_left_git_clean_but_for_results(project: Project) -> None:
     left = [line.split(maxsplit=1)[1].strip('"') for line in project.git("status", "--porcelain").splitlines()]
-    assert {name.split("/")[0] for name in left} <= {"dvc.lock", "metrics", "reports"}
+    assert {name.split("/")[0] for name in left} <= {"dvc.lock", "code.json", "metrics", "reports"}
 
 
 def test_a_fresh_process_loads_the_champions_by_name(project: Project) -> None:
@@ -154,7 +154,7 @@ def test_a_second_clone_takes_everything_from_the_remote_and_registers_it(projec
     assert not (clone / "artifacts" / "models" / "gpt").exists()
     assert not (clone / "artifacts" / "sources").exists()
     params.write_bytes(before)
-    second.git("checkout", "-q", "--", "dvc.lock", "metrics", "reports")
+    second.git("checkout", "-q", "--", "dvc.lock", "code.json", "metrics", "reports")
 
     # Without `--allow-missing` each stage's outputs are fetched, one stage after the other.
     said = say("repro", "--pull", "encode")
