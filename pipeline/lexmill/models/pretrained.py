@@ -1,4 +1,4 @@
-"""A language model's folder, ours or in Hugging Face format, as weights under the names here.
+"""A model's folder, ours or in Hugging Face format, as weights under the names here.
 
 Weights are read as safetensors only, in one file or several with an index; nothing is unpickled or run.
 """
@@ -6,7 +6,7 @@ Weights are read as safetensors only, in one file or several with an index; noth
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from lexmill.base.errors import UserError
 from lexmill.base.storage import read_json
+from lexmill.models import build, families, family
 from lexmill.models import folder as model_folder
+from lexmill.models.family import Role
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from lexmill.models.common.heads import PooledClassifier
+
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-# model_type of a config.json -> the family that computes it, whose folder has a module `hugging_face`.
-MODEL_TYPES = {"gpt2": "gpt", "llama": "llama", "mistral": "llama"}
 
 
 @dataclass(frozen=True)
@@ -42,15 +44,50 @@ class Pretrained:
     ours: bool
 
 
-def mapping(family: str) -> ModuleType:
+def mapping(name: str) -> ModuleType:
     """The module that knows a family's names in Hugging Face format.
 
     Raises:
         UserError: `transformers` has no such model.
     """
-    if family not in MODEL_TYPES.values():
-        raise UserError(f"a model of family '{family}' has no counterpart in transformers")
-    return importlib.import_module(f"lexmill.models.{family}.hugging_face")
+    if not family(name).model_types:
+        raise UserError(f"a model of family '{name}' has no counterpart in transformers")
+    return importlib.import_module(f"lexmill.models.{name}.hugging_face")
+
+
+def classifier(
+    checkpoint: str | Path, labels: Sequence[str], dropout: float
+) -> tuple[PooledClassifier, dict[str, Any]]:
+    """A classifier whose encoder is a pretrained one and whose head is new (drawn from torch's random state).
+
+    Returns:
+        The module, and the part of a model folder's config that builds it again.
+
+    Raises:
+        UserError: the checkpoint is missing, no encoder, or lacks a weight of it.
+    """
+    from lexmill.models.common.heads import PooledClassifier
+    from lexmill.models.common.state import load_weights
+
+    folder = Path(checkpoint)
+    described = _config(folder)
+    name = _family_of(described, "encoder", folder)
+    module = mapping(name)
+    shape = module.read_shape(described)
+    config = {"family": name, "shape": shape, "vocab_size": int(described["vocab_size"])}
+    encoder = build(config)
+    load_weights(encoder, module.read_state(shape, tensors(folder)), f"{folder}: the encoder's weights")
+    head = {"labels": list(labels), "dropout": dropout}
+    return PooledClassifier(encoder, len(labels), dropout), config | head
+
+
+def _family_of(config: Mapping[str, Any], role: Role, folder: Path) -> str:
+    """The family of a role that computes a config.json's model_type."""
+    known = {kind: name for name in families(role) for kind in family(name).model_types}
+    found = config.get("model_type")
+    if found not in known:
+        raise UserError(f"model_type {found!r} cannot be read; one of: {', '.join(known)}", folder / CONFIG)
+    return known[found]
 
 
 def read(folder: str | Path) -> Pretrained:
@@ -60,14 +97,14 @@ def read(folder: str | Path) -> Pretrained:
         UserError: it holds no language model, or one that is not computed here; names the folder and the key.
     """
     folder = Path(folder)
-    family, shape, ours = read_shape(folder)
+    name, shape, ours = read_shape(folder)
     if ours:
-        return Pretrained(family, shape, int(model_folder.read_config(folder)["vocab_size"]), tensors(folder), True)
+        return Pretrained(name, shape, int(model_folder.read_config(folder)["vocab_size"]), tensors(folder), True)
     try:
-        state = mapping(family).read_state(shape, tensors(folder))
+        state = mapping(name).read_state(shape, tensors(folder))
     except UserError as error:
         raise UserError(f"{error}", None if error.file else folder) from None
-    return Pretrained(family, shape, len(state["embedding.weight"]), state, False)
+    return Pretrained(name, shape, len(state["embedding.weight"]), state, False)
 
 
 def read_shape(folder: Path) -> tuple[str, dict[str, Any], bool]:
@@ -78,12 +115,9 @@ def read_shape(folder: Path) -> tuple[str, dict[str, Any], bool]:
         if config["kind"] != "language_model":
             raise UserError(f"a {config['kind']} is no language model", folder / CONFIG)
         return config["family"], {key: value for key, value in config["shape"].items() if key != "dropout"}, True
-    family = MODEL_TYPES.get(config["model_type"])
-    if family is None:
-        known = ", ".join(MODEL_TYPES)
-        raise UserError(f"model_type {config['model_type']!r} cannot be read; one of: {known}", folder / CONFIG)
+    name = _family_of(config, "causal", folder)
     try:
-        return family, mapping(family).read_shape(config), False
+        return name, mapping(name).read_shape(config), False
     except UserError as error:
         raise UserError(f"{error}", None if error.file else folder) from None
 

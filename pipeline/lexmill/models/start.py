@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.storage import sha256_file, sha256_folder
+from lexmill.models.family import family, unlike
 from lexmill.models.pretrained import Pretrained, read
-from lexmill.params.models import unlike
 from lexmill.tokenizers.imported import origin, origin_of
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ def _shape_faults(found: Pretrained, config: Mapping[str, Any]) -> list[str]:
         if key == "family":
             faults.append(f"family is '{there}' there, '{here}' in params.yaml; they must be equal")
         else:
-            rule = "it may not be longer" if key == "context" else "they must be equal"
+            shrinking = key in family(config["family"]).shrinking
+            rule = "it may not be longer" if shrinking else "they must be equal"
             faults.append(f"shape.{key} is {there} there, {here} in params.yaml; {rule}")
     return faults
 

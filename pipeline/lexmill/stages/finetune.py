@@ -45,7 +45,7 @@ def main(name: str) -> None:
     chosen = choices.classifiers[name]
 
     from lexmill.corpora.prepared import PreparedCorpus
-    from lexmill.models.bert import model as bert
+    from lexmill.models import pretrained
     from lexmill.models.bert import tokenizer as bert_tokenizer
     from lexmill.training import identity
     from lexmill.training.classification import ClassificationTask
@@ -58,7 +58,7 @@ def main(name: str) -> None:
     checkpoint = layout.checkpoint(chosen.checkpoint)
     tokenizer = bert_tokenizer.load(checkpoint)
     seed_all(derive(choices.training_seed, "weights"))
-    module, built = bert.from_checkpoint(checkpoint, corpus.labels, chosen.dropout)
+    module, built = pretrained.classifier(checkpoint, corpus.labels, chosen.dropout)
     if chosen.max_tokens > module.max_positions:
         raise UserError(
             f"classifiers.{name}.max_tokens is {chosen.max_tokens}, but the checkpoint '{chosen.checkpoint}' has"

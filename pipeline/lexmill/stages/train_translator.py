@@ -26,7 +26,7 @@ from lexmill.stages.entry import run_stage
 from lexmill.tracking.live import sender_of
 
 if TYPE_CHECKING:
-    from lexmill.models.transformer import Transformer
+    from lexmill.models.transformer.model import Transformer
     from lexmill.training.engine import FitResult
     from lexmill.training.translation import TranslationTask
 

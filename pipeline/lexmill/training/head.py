@@ -22,7 +22,7 @@ from lexmill.training.convex import Iteration, fit_logistic
 from lexmill.training.engine import set_threads
 
 if TYPE_CHECKING:
-    from lexmill.models.bert.model import BertClassifier
+    from lexmill.models.common.heads import PooledClassifier
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def fit_head(name: str, task: ClassificationTask, settings: LBFGS, execution: Ex
     """
     begun = time.monotonic()
     set_threads(execution)
-    module = cast("BertClassifier", task.module)
+    module = cast("PooledClassifier", task.module)
     module.eval().to(torch.device(execution.accelerator))
     texts, labels = _features(f"{name}: features of train", module, task.train)
     valid_texts, valid_labels = _features(f"{name}: features of valid", module, task.valid)
@@ -99,7 +99,7 @@ def fit_head(name: str, task: ClassificationTask, settings: LBFGS, execution: Ex
 
 
 @torch.no_grad()
-def _features(title: str, module: BertClassifier, batches: ClassificationBatches) -> tuple[Tensor, Tensor]:
+def _features(title: str, module: PooledClassifier, batches: ClassificationBatches) -> tuple[Tensor, Tensor]:
     """What the head reads of every text, (N, D) float64, and the labels, (N)."""
     found, labels = [], []
     device = module.head.weight.device

@@ -16,7 +16,7 @@ from lexmill.training.task import Arrays, Task
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from lexmill.models.transformer import Transformer
+    from lexmill.models.transformer.model import Transformer
 
 
 class TranslationTask(Task):
