@@ -18,7 +18,7 @@ from lexmill.base.errors import UserError
 from lexmill.base.storage import read_json
 from lexmill.corpora.fetching import pins
 from lexmill.corpora.fetching.files import locate
-from lexmill.models.family import unlike
+from lexmill.models.declaration import unlike
 from lexmill.params import FileSource, HubSource, Params, RegisteredSource
 from lexmill.params.models import start_fault
 

@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lexmill.models.family import Family, families, family
+from lexmill.models.declaration import Family, families, family
 
 if TYPE_CHECKING:
     from torch import nn

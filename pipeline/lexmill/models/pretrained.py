@@ -16,7 +16,7 @@ from lexmill.base.errors import UserError
 from lexmill.base.storage import read_json
 from lexmill.models import build, families, family
 from lexmill.models import folder as model_folder
-from lexmill.models.family import Role
+from lexmill.models.declaration import Role
 
 if TYPE_CHECKING:
     from torch import Tensor

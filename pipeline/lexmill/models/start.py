@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.storage import sha256_file, sha256_folder
-from lexmill.models.family import family, unlike
+from lexmill.models.declaration import family, unlike
 from lexmill.models.pretrained import Pretrained, read
 from lexmill.tokenizers.imported import origin, origin_of
 

@@ -15,7 +15,7 @@ from typing import Any
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.strict import build, spec
 from lexmill.base.yaml_file import read_yaml
-from lexmill.models.family import unlike
+from lexmill.models.declaration import unlike
 from lexmill.models.gpt.shape import Shape as GPTShape
 from lexmill.models.llama.shape import Shape as LlamaShape
 from lexmill.models.lstm.shape import Shape as LSTMShape

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lexmill.base.strict import spec
-from lexmill.models.family import mismatch
+from lexmill.models.declaration import mismatch
 from lexmill.models.gpt.shape import Shape as GPTShape
 from lexmill.models.llama.shape import Shape as LlamaShape
 from lexmill.models.lstm.shape import Shape as LSTMShape

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from lexmill.models import family
 from lexmill.registry.kinds import KINDS
 
 _DOES = {
@@ -22,11 +23,7 @@ _SHOWN = {
 _LIMITS = {
     "language_model": (
         "It knows the style and the facts of its corpus only; what it writes is likely text, not true text.",
-        "Text before the last {context} tokens has no effect on what it writes.",
-    ),
-    "lstm": (
-        "It knows the style and the facts of its corpus only; what it writes is likely text, not true text.",
-        "It carries its state on without end, but learned to use only what lies at most {context} tokens back.",
+        "{reach}",
     ),
     "classifier": (
         "It knows the labels of its corpus only and always answers with one of them, also for a text that fits none.",
@@ -60,10 +57,19 @@ def _lines(description: Mapping[str, Any]) -> Iterator[str]:
     yield from _figures(kind, description["metrics"], description["test_corpus"])
     yield "## Limits"
     yield ""
-    values = {"context": chosen["model"].get("shape", {}).get("context"), **chosen["model"]}
-    for limit in _LIMITS.get(chosen["model"].get("family"), _LIMITS[kind]):
-        yield f"- {limit.format_map(values)}"
+    for limit in _LIMITS[kind]:
+        yield f"- {limit.format_map({**chosen['model'], 'reach': _reach(chosen['model'])})}"
     yield "- The figures above hold for texts like those of its test split; measure it on yours."
+
+
+def _reach(model: Mapping[str, Any]) -> str:
+    """How far back a language model reads; "" for another kind."""
+    if "context" not in model.get("shape", {}):
+        return ""
+    context = model["shape"]["context"]
+    if family(model["family"]).unlimited:
+        return f"It carries its state on without end, but learned to use only what lies at most {context} tokens back."
+    return f"Text before the last {context} tokens has no effect on what it writes."
 
 
 def _use(kind: str, name: str, example: Mapping[str, Any]) -> Iterator[str]:

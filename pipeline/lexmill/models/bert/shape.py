@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lexmill.base.strict import spec
-from lexmill.models.family import Family, Sizes
+from lexmill.models.declaration import Family, Sizes
 
 
 @dataclass(frozen=True)

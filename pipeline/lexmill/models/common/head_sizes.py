@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lexmill.models.family import Sizes
+from lexmill.models.declaration import Sizes
 
 
 class HeadSizes(Sizes):

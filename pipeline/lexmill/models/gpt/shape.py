@@ -7,7 +7,7 @@ from typing import Literal
 
 from lexmill.base.strict import spec
 from lexmill.models.common.head_sizes import HeadSizes
-from lexmill.models.family import Family
+from lexmill.models.declaration import Family
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lexmill.base.strict import spec
 from lexmill.models.common.head_sizes import HeadSizes
-from lexmill.models.family import Family
+from lexmill.models.declaration import Family
 
 
 @dataclass(frozen=True)

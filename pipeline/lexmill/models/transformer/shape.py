@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lexmill.base.strict import spec
-from lexmill.models.family import Family, Sizes
+from lexmill.models.declaration import Family, Sizes
 
 
 @dataclass(frozen=True)
