@@ -71,7 +71,7 @@ def _task(size: Size, folder: Path) -> Any:
     import torch
 
     from lexmill.data.shards import TokenShards
-    from lexmill.models.gpt import GPT
+    from lexmill.models.gpt.model import GPT
     from lexmill.params import GPTShape
     from lexmill.training.language_model import LanguageModelTask
 

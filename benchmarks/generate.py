@@ -27,7 +27,8 @@ from benchmarks.measure import Comparison, cores, in_turn
 from lexmill.commands.precision import instructions
 from lexmill.decoding.sampling import LanguageModel, continue_tokens
 from lexmill.decoding.settings import Sampling
-from lexmill.models.gpt import GPT, hugging_face
+from lexmill.models.gpt import hugging_face
+from lexmill.models.gpt.model import GPT
 from lexmill.params import GPTShape
 
 SHAPE, VOCABULARY = GPTShape(6, 6, 384, 256), 2048

@@ -69,7 +69,7 @@ def batches(work: Work) -> np.ndarray[Any, Any]:
 
 def model(work: Work) -> Any:
     """Lexmill's GPT with the initial weights of all sides, and nanoGPT's activation, the exact GELU."""
-    from lexmill.models.gpt import GPT
+    from lexmill.models.gpt.model import GPT
     from lexmill.params import GPTShape
 
     torch.manual_seed(0)

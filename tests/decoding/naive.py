@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from lexmill.decoding.beam_search import NEVER_WRITTEN, length_penalty
-from lexmill.models.transformer import Transformer
+from lexmill.models.transformer.model import Transformer
 from lexmill.params import BeamSearch, TransformerShape
 from lexmill.tokenizers.tokenizer import BOS, EOS
 

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.decoding.sampling import NEVER_WRITTEN, continue_tokens, draw, generate, stream, window_start
 from lexmill.decoding.settings import Sampling
-from lexmill.models.gpt import GPT
-from lexmill.models.llama import Llama
-from lexmill.models.lstm import LSTM
+from lexmill.models.gpt.model import GPT
+from lexmill.models.llama.model import Llama
+from lexmill.models.lstm.model import LSTM
 from lexmill.params import GPTShape, LlamaShape, LSTMShape
 from lexmill.tokenizers import Tokenizer
 from lexmill.tokenizers.kinds import assemble, byte_model

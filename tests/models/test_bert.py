@@ -1,18 +1,23 @@
 """The BERT classifier against `transformers`, its checkpoints and its tokenizer."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer, BertConfig
 
+from lexmill import models
 from lexmill.base.errors import UserError
 from lexmill.models import folder as model_folder
 from lexmill.models.bert import tokenizer as bert_tokenizer
-from lexmill.models.bert.model import BertClassifier, from_checkpoint
+from lexmill.models.bert.shape import Shape
+from lexmill.models.common.heads import PooledClassifier
+from lexmill.models.common.state import load_weights, weights
+from lexmill.models.pretrained import classifier
 from tests.support.tiny_bert import make_tiny_bert
 
 WORDS = ["a", "good", "bad", "film", "sep", "[", "]", "##s"]
@@ -26,9 +31,9 @@ def checkpoint(tmp_path: Path) -> Path:
     return folder
 
 
-def build(checkpoint: Path) -> tuple[BertClassifier, dict[str, Any]]:
+def build(checkpoint: Path) -> tuple[PooledClassifier, dict[str, Any]]:
     torch.manual_seed(1)
-    module, config = from_checkpoint(checkpoint, LABELS, dropout=0.5)
+    module, config = classifier(checkpoint, LABELS, dropout=0.5)
     return module.eval(), config
 
 
@@ -92,19 +97,19 @@ def test_faults_of_a_checkpoint(checkpoint: Path) -> None:
     weights = load_file(path)
     name = "encoder.layer.1.output.dense.weight"
     save_file({key: value for key, value in weights.items() if key != name}, path)
-    with pytest.raises(UserError, match=f"lacks 1 weights of its encoder, such as {name}"):
+    with pytest.raises(UserError, match=f"the encoder's weights do not fit the model: '{name}' is missing"):
         build(checkpoint)
     save_file({**weights, name: torch.zeros(2, 2)}, path)
-    with pytest.raises(UserError, match=rf"{name} has the shape \(2, 2\), by config.json it is \(16, 32\)"):
+    with pytest.raises(UserError, match=rf"'{name}' is \(2, 2\), the model has \(16, 32\)"):
         build(checkpoint)
     path.write_bytes(b"half a file")
     with pytest.raises(UserError, match="weights cannot be read"):
         build(checkpoint)
     path.unlink()
-    with pytest.raises(UserError, match=r"no model\.safetensors"):
+    with pytest.raises(UserError, match="no safetensors weights here"):
         build(checkpoint)
     (checkpoint / "config.json").write_text(json.dumps({"model_type": "gpt2"}), encoding="utf-8")
-    with pytest.raises(UserError, match="model_type is 'gpt2'"):
+    with pytest.raises(UserError, match="model_type 'gpt2' cannot be read; one of: bert"):
         build(checkpoint)
     (checkpoint / "config.json").write_text("{", encoding="utf-8")
     with pytest.raises(UserError, match="not a model's config"):
@@ -147,3 +152,17 @@ def test_faults_of_a_tokenizer(checkpoint: Path) -> None:
     (checkpoint / "tokenizer.json").unlink()
     with pytest.raises(UserError, match="there is no tokenizer here"):
         bert_tokenizer.load(checkpoint)
+
+
+def test_the_sizes_of_a_config_that_names_none_are_those_of_transformers() -> None:
+    theirs = BertConfig()
+    assert asdict(Shape()) == {name: getattr(theirs, name) for name in asdict(Shape())}
+
+
+def test_without_labels_the_encoder_alone_is_built(checkpoint: Path) -> None:
+    module, config = build(checkpoint)
+    alone = models.build({key: config[key] for key in ("family", "shape", "vocab_size")}).eval()
+    load_weights(alone, weights(module.encoder))
+    tokens, mask = batch()
+    pooled = torch.stack([row[real].mean(0) for row, real in zip(alone.hidden(tokens, mask), mask, strict=True)])
+    torch.testing.assert_close(module.features(tokens, mask), pooled)

@@ -12,8 +12,9 @@ from lexmill.models.common.feed_forward import FeedForward
 from lexmill.models.common.gated_feed_forward import GatedFeedForward
 from lexmill.models.common.init import GPT2, Kaiming, Recipe, Xavier, gain, initialize, load_recipe
 from lexmill.models.common.norms import RMSNorm
-from lexmill.models.gpt import GPT
-from lexmill.models.transformer import Transformer
+from lexmill.models.gpt.model import GPT
+from lexmill.models.lstm.model import Layer
+from lexmill.models.transformer.model import Transformer
 from lexmill.params import GPTShape, TransformerShape
 
 RECIPES: list[Recipe] = [GPT2(), Xavier(), Kaiming()]
@@ -154,16 +155,12 @@ def test_gpt2_branches_add_up_to_what_one_layer_would_give() -> None:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_an_lstms_gates_are_matrices_of_their_own_and_it_remembers_at_first(recipe: Recipe) -> None:
-    lstm = seeded(nn.LSTM(96, 128), recipe)
-    wanted = {
-        "gpt2": (0.02, 0.02),
-        "xavier": (math.sqrt(2 / (96 + 128)), math.sqrt(2 / (128 + 128))),
-        "kaiming": (1 / math.sqrt(96), 1 / math.sqrt(128)),
-    }[recipe.name]
-    for name, deviation in zip(("weight_ih_l0", "weight_hh_l0"), wanted, strict=True):
-        for gate in lstm.get_parameter(name).chunk(4):
-            assert rms(gate) == pytest.approx(deviation, rel=0.03)
-    bias = lstm.get_parameter("bias_ih_l0") + lstm.get_parameter("bias_hh_l0")
+    layer = seeded(Layer(128, 0.0), recipe)
+    wanted = {"gpt2": 0.02, "xavier": math.sqrt(2 / (128 + 128)), "kaiming": 1 / math.sqrt(128)}[recipe.name]
+    for name in ("lstm.weight_ih_l0", "lstm.weight_hh_l0"):
+        for gate in layer.get_parameter(name).chunk(4):
+            assert rms(gate) == pytest.approx(wanted, rel=0.03)
+    bias = layer.get_parameter("lstm.bias_ih_l0") + layer.get_parameter("lstm.bias_hh_l0")
     assert torch.equal(bias.detach(), torch.tensor([0.0, 1.0, 0.0, 0.0]).repeat_interleave(128))
 
 

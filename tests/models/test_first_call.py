@@ -7,7 +7,7 @@ import sys
 PROCESS = """
 import torch
 from lexmill.compute.execution import Execution
-from lexmill.models.gpt import GPT
+from lexmill.models.gpt.model import GPT
 from lexmill.params import GPTShape
 from lexmill.training.engine import set_threads
 

@@ -7,7 +7,7 @@ import torch
 from lexmill.models import build
 from lexmill.models.common.norms import RMSNorm
 from lexmill.models.common.rotary import rotate, rotation
-from lexmill.models.llama import Llama
+from lexmill.models.llama.model import Llama
 from lexmill.params import LlamaShape
 
 SHAPE = LlamaShape(n_layer=3, n_head=4, n_kv_head=2, d_model=32, d_ffn=56, context=24)
@@ -104,7 +104,7 @@ def test_a_packed_window_gives_what_its_documents_give_alone(model: Llama) -> No
         alone = model(tokens[row : row + 1, start:end])
         torch.testing.assert_close(packed[row : row + 1, start:end], alone, rtol=1e-4, atol=1e-6)
     assert not torch.allclose(packed[0], model(tokens)[0])
-    with pytest.raises(ValueError, match="a cache holds one document"):
+    with pytest.raises(ValueError, match="cannot be read with a cache"):
         model(tokens, model.new_cache(2), documents)
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from lexmill.models.gpt import GPT
-from lexmill.models.llama import Llama
-from lexmill.models.lstm import LSTM
+from lexmill.models.gpt.model import GPT
+from lexmill.models.llama.model import Llama
+from lexmill.models.lstm.model import LSTM
 from lexmill.params import GPTShape, LlamaShape, LSTMShape
 
 SHAPES: dict[str, Any] = {

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lexmill.models import build
 from lexmill.models.common.attention import split_projection
 from lexmill.models.common.dropout import add_dropped
-from lexmill.models.transformer import Transformer
+from lexmill.models.transformer.model import Transformer
 from lexmill.params import TransformerShape
 
 V = 23

@@ -12,7 +12,7 @@ from lexmill import params
 from lexmill.base import layout
 from lexmill.base.storage import write_json
 from lexmill.commands import check
-from lexmill.params.models import unlike
+from lexmill.models.declaration import unlike
 from lexmill.params.references import reference_faults
 from tests.stages.test_continued_pretraining import PARAMS, TUNED
 from tests.support.pretrained import save_gpt2

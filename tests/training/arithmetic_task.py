@@ -24,7 +24,7 @@ from lexmill.base.storage import write_json
 from lexmill.compute.execution import Execution, MicroBatch
 from lexmill.models import build
 from lexmill.models.common.cross_entropy import IGNORED
-from lexmill.models.gpt import GPT
+from lexmill.models.gpt.model import GPT
 from lexmill.params import AdamW, CosineSchedule, GPTShape, Muon
 from lexmill.training.engine import FitResult, fit
 from lexmill.training.settings import TrainingSettings

@@ -21,8 +21,9 @@ from lexmill.data.classification import ClassificationBatches
 from lexmill.decoding.classify import classify_texts
 from lexmill.evaluation.rows import read_rows
 from lexmill.models import folder as model_folder
-from lexmill.models.bert import model as bert
+from lexmill.models import pretrained
 from lexmill.models.bert import tokenizer as bert_tokenizer
+from lexmill.models.common.heads import PooledClassifier
 from lexmill.stages import evaluate_classifier, finetune
 from lexmill.training import production
 from lexmill.training.classification import ClassificationTask
@@ -183,9 +184,9 @@ def test_lbfgs_finds_the_optimum_of_the_head_and_leaves_the_encoder(capsys: pyte
     assert "mean nothing" in told
 
     config, module = model_folder.load(layout.model("sentiment"))
-    assert isinstance(module, bert.BertClassifier)
+    assert isinstance(module, PooledClassifier)
     corpus = PreparedCorpus(layout.corpus("reviews"))
-    fresh, _ = bert.from_checkpoint(layout.checkpoint("tiny"), corpus.labels, 0.1)
+    fresh, _ = pretrained.classifier(layout.checkpoint("tiny"), corpus.labels, 0.1)
     for name, value in fresh.encoder.state_dict().items():
         assert torch.equal(value, module.encoder.state_dict()[name]), name
 

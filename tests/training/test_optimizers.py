@@ -11,8 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lexmill.base.errors import UserError
 from lexmill.models.common.attention import SelfAttention, fuse_projections, split_projection
-from lexmill.models.gpt import GPT
-from lexmill.models.transformer import Transformer
+from lexmill.models.gpt.model import GPT
+from lexmill.models.transformer.model import Transformer
 from lexmill.params import (
     SGD,
     AdaDelta,

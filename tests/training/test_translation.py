@@ -15,7 +15,7 @@ from lexmill.data.encoding import encode_corpus
 from lexmill.data.parallel import ParallelBatches
 from lexmill.data.shards import TokenShards
 from lexmill.decoding.translate import translate_lines
-from lexmill.models.transformer import Transformer
+from lexmill.models.transformer.model import Transformer
 from lexmill.params import AdamW, BeamSearch, LinearSchedule, TransformerShape
 from lexmill.tokenizers import Tokenizer, kinds, load, saving
 from lexmill.training.engine import fit

@@ -14,7 +14,7 @@ import torch
 
 from lexmill.base.errors import Terminated
 from lexmill.models.common.state import snapshot
-from lexmill.models.gpt import GPT
+from lexmill.models.gpt.model import GPT
 from lexmill.params import GPTShape
 from lexmill.tokenizers import Tokenizer
 from lexmill.tokenizers.kinds import assemble, byte_model

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Any, Literal, Union, get_args, get_origin
 
 from lexmill import kinds
-from lexmill.params.models import Model, shape_class
+from lexmill.models import declaration
+from lexmill.params.models import Model
 
 
 def describe(*, execution: bool) -> str:
@@ -51,7 +52,7 @@ def _models(path: str) -> Iterator[str]:
         yield f"{path}, with kind {kind.name}: {_first_line(kind.entry)}"
         yield from _lines(kind.entry, f"{path}.")
     for family in dict.fromkeys(family for kind in kinds.every() for family in kind.families()):
-        shape = shape_class(family)
+        shape = declaration.family(family).shape
         yield f"{path}.shape, with family {family}: {_first_line(shape)}"
         yield from _lines(shape, f"{path}.shape.")
 

@@ -19,7 +19,6 @@ from lexmill.base.storage import read_json
 from lexmill.corpora.fetching import pins
 from lexmill.corpora.fetching.files import locate
 from lexmill.params import FileSource, HubSource, Params, RegisteredSource
-from lexmill.params.shapes_tmp import start_fault, unlike
 
 
 def check_start(choices: Params, name: str, path: Path) -> None:
@@ -30,9 +29,8 @@ def check_start(choices: Params, name: str, path: Path) -> None:
     if folder is None:
         return
     family, shape, _ = read_shape(folder)
-    differing = unlike(model.family, dataclasses.asdict(model.shape), family, shape)
-    if differing:
-        raise UserError(start_fault(name, str(path), differing), "params.yaml")
+    if fault := model.start_fault(name, family, shape):
+        raise UserError(fault, "params.yaml")
 
 
 def _folder(choices: Params, name: str) -> Path | None:

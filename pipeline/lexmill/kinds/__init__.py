@@ -84,7 +84,7 @@ class Kind:
     verb: str
     corpus: str
     entry: type
-    families: Callable[[], tuple[str, ...]]
+    families: Callable[[], Sequence[str]]
     metrics: tuple[Metric, ...]
     counted: str
     inputs: Callable[[Mapping[str, Any]], Inputs]

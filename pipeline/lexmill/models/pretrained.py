@@ -1,4 +1,4 @@
-"""A language model's folder, ours or in Hugging Face format, as weights under the names here.
+"""A model's folder, ours or in Hugging Face format, as weights under the names here.
 
 Weights are read as safetensors only, in one file or several with an index; nothing is unpickled or run.
 """
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lexmill.base.errors import UserError
 from lexmill.base.storage import read_json
+from lexmill.models import families, family
 from lexmill.models import folder as model_folder
 
 if TYPE_CHECKING:
@@ -21,16 +22,15 @@ if TYPE_CHECKING:
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 LOADS = ("lexmill.models.{family}.hugging_face",)  # by name, see lexmill.base.code
-# model_type of a config.json -> the family that computes it, whose folder has a module `hugging_face`.
-MODEL_TYPES = {"gpt2": "gpt", "llama": "llama", "mistral": "llama"}
+_UNDER_HEAD = "encoder."  # of a model with a pooled head
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A language model as it was found.
+    """A model as it was found, without a head.
 
     Attributes:
-        family, shape: as in params.yaml; dropout is left to the user.
+        family, shape: as in params.yaml; what may differ is left to the user.
         vocab_size: rows of the embedding, which may be more than the tokenizer has entries.
         state: the weights.
         ours: whether the folder is a model folder of lexmill.
@@ -43,32 +43,47 @@ class Pretrained:
     ours: bool
 
 
-def mapping(family: str) -> ModuleType:
+def mapping(name: str) -> ModuleType:
     """The module that knows a family's names in Hugging Face format.
 
     Raises:
         UserError: `transformers` has no such model.
     """
-    if family not in MODEL_TYPES.values():
-        raise UserError(f"a model of family '{family}' has no counterpart in transformers")
-    return importlib.import_module(f"lexmill.models.{family}.hugging_face")
+    if not family(name).model_types:
+        raise UserError(f"a model of family '{name}' has no counterpart in transformers")
+    return importlib.import_module(f"lexmill.models.{name}.hugging_face")
+
+
+def _family_of(config: Mapping[str, Any], folder: Path) -> str:
+    """The family that computes a config.json's model_type."""
+    known = {kind: name for name in families() for kind in family(name).model_types}
+    found = config.get("model_type")
+    if found not in known:
+        raise UserError(f"model_type {found!r} cannot be read; one of: {', '.join(known)}", folder / CONFIG)
+    return known[found]
 
 
 def read(folder: str | Path) -> Pretrained:
     """Read a folder.
 
     Raises:
-        UserError: it holds no language model, or one that is not computed here; names the folder and the key.
+        UserError: it holds no model, or one that is not computed here; names the folder and the key.
     """
     folder = Path(folder)
-    family, shape, ours = read_shape(folder)
+    name, shape, ours = read_shape(folder)
+    config, state = _config(folder), tensors(folder)
     if ours:
-        return Pretrained(family, shape, int(model_folder.read_config(folder)["vocab_size"]), tensors(folder), True)
+        if "labels" in config:
+            state = {
+                key.removeprefix(_UNDER_HEAD): value for key, value in state.items() if key.startswith(_UNDER_HEAD)
+            }
+        return Pretrained(name, shape, int(config["vocab_size"]), state, True)
     try:
-        state = mapping(family).read_state(shape, tensors(folder))
+        state = mapping(name).read_state(shape, state)
     except UserError as error:
         raise UserError(f"{error}", None if error.file else folder) from None
-    return Pretrained(family, shape, len(state["embedding.weight"]), state, False)
+    rows = state.get("embedding.weight")
+    return Pretrained(name, shape, int(config["vocab_size"]) if rows is None else len(rows), state, False)
 
 
 def read_shape(folder: Path) -> tuple[str, dict[str, Any], bool]:
@@ -76,15 +91,11 @@ def read_shape(folder: Path) -> tuple[str, dict[str, Any], bool]:
     config = _config(folder)
     if "model_type" not in config:
         config = model_folder.read_config(folder)
-        if config["kind"] != "language_model":
-            raise UserError(f"a {config['kind']} is no language model", folder / CONFIG)
-        return config["family"], {key: value for key, value in config["shape"].items() if key != "dropout"}, True
-    family = MODEL_TYPES.get(config["model_type"])
-    if family is None:
-        known = ", ".join(MODEL_TYPES)
-        raise UserError(f"model_type {config['model_type']!r} cannot be read; one of: {known}", folder / CONFIG)
+        free = family(config["family"]).free
+        return config["family"], {key: value for key, value in config["shape"].items() if key not in free}, True
+    name = _family_of(config, folder)
     try:
-        return family, mapping(family).read_shape(config), False
+        return name, mapping(name).read_shape(config), False
     except UserError as error:
         raise UserError(f"{error}", None if error.file else folder) from None
 

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.storage import sha256_file, sha256_folder
+from lexmill.models.declaration import family, unlike
 from lexmill.models.pretrained import Pretrained, read
-from lexmill.params.shapes_tmp import unlike
 from lexmill.tokenizers.imported import origin, origin_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 # Matrices with a row for each entry of the vocabulary, or for each position; a larger one gives its first rows.
-_BY_TOKEN = ("embedding.weight", "head.weight")
+_BY_TOKEN = ("embedding.weight", "head.weight", "embeddings.word_embeddings.weight")
 _BY_POSITION = ("positions.weight",)
 
 
 def digest(path: str | Path) -> str:
-    """A hash of what `init_from` names, a recipe or a folder.
+    """A hash of what `start` names, a recipe or a folder.
 
     Raises:
         UserError: it does not exist.
@@ -32,7 +32,7 @@ def digest(path: str | Path) -> str:
 
 def _existing(path: str | Path) -> Path:
     if not Path(path).exists():
-        raise UserError("init_from: this does not exist; name a file of conf/initialization/ or a model's folder", path)
+        raise UserError("start: this does not exist; name a file of conf/initialization/ or a model's folder", path)
     return Path(path)
 
 
@@ -43,7 +43,7 @@ def start(module: nn.Module, config: Mapping[str, Any], path: str | Path, tokeni
         module: built of `config`.
         config: the model's config: family, shape, vocab_size.
         path: a recipe (YAML), or a model's folder, ours or in Hugging Face format.
-        tokenizer: the folder of the tokenizer that made the shards.
+        tokenizer: the folder of its tokenizer.
 
     Raises:
         UserError, UserErrors: it does not exist; the model has another family, shape or tokenizer.
@@ -66,7 +66,10 @@ def start(module: nn.Module, config: Mapping[str, Any], path: str | Path, tokeni
             f"its embedding has {found.vocab_size} rows, but {tokenizer} {config['vocab_size']} entries",
             path,
         )
-    load_weights(module, _cut(found, config), str(path))
+    from lexmill.models.common.heads import PooledClassifier
+
+    headless = module.encoder if isinstance(module, PooledClassifier) else module
+    load_weights(headless, _cut(found, config), str(path))
 
 
 def _shape_faults(found: Pretrained, config: Mapping[str, Any]) -> list[str]:
@@ -76,7 +79,8 @@ def _shape_faults(found: Pretrained, config: Mapping[str, Any]) -> list[str]:
         if key == "family":
             faults.append(f"family is '{there}' there, '{here}' in params.yaml; they must be equal")
         else:
-            rule = "it may not be longer" if key == "context" else "they must be equal"
+            shrinking = key in family(config["family"]).shrinking
+            rule = "it may not be longer" if shrinking else "they must be equal"
             faults.append(f"shape.{key} is {there} there, {here} in params.yaml; {rule}")
     return faults
 
@@ -84,13 +88,15 @@ def _shape_faults(found: Pretrained, config: Mapping[str, Any]) -> list[str]:
 def _same_tokenizer(path: Path, tokenizer: Path) -> None:
     if origin(path) != origin_of(tokenizer):
         raise UserError(
-            f"this model has another tokenizer than {tokenizer}, which made the shards: name the model's own under"
-            " imported_tokenizers (or, for a model of this project, take its `tokenizer`) and encode with it",
+            f"this model has another tokenizer than {tokenizer}, which made its data: take the checkpoint's own as"
+            " `data.tokenizer` (or, for a model of this project, that model's)",
             path,
         )
 
 
 def _cut(found: Pretrained, config: Mapping[str, Any]) -> dict[str, Tensor]:
     """The weights with as many rows as are asked for: padded vocabularies and longer contexts lose their last ones."""
-    rows = dict.fromkeys(_BY_TOKEN, int(config["vocab_size"])) | dict.fromkeys(_BY_POSITION, config["shape"]["context"])
+    rows = dict.fromkeys(_BY_TOKEN, int(config["vocab_size"]))
+    if "context" in config["shape"]:
+        rows |= dict.fromkeys(_BY_POSITION, int(config["shape"]["context"]))
     return {name: tensor[: rows[name]] if name in rows else tensor for name, tensor in found.state.items()}

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.strict import build, spec
+from lexmill.base.yaml_file import read_yaml
 from lexmill.params.corpora import (
     Corpus,
     Deduplicate,
@@ -200,17 +199,13 @@ class Params:
 
     def faults(self) -> list[str]:
         """What only shows in several entries at once: a model that starts from one of another shape."""
-        from lexmill.params.shapes_tmp import start_fault, unlike
-
         found = []
         for name, model in self.models.items():
             *folder, first = model.start.rstrip("/").split("/")
             other = self.models.get(first) if folder == ["artifacts", "models"] else None
             if other is not None:
-                differing = unlike(model.family, vars(model.shape), other.family, vars(other.shape))
-                if differing:
-                    found.append(start_fault(name, model.start, differing))
-        return found
+                found.append(model.start_fault(name, other.family, vars(other.shape)))
+        return [fault for fault in found if fault]
 
     def of_kind(self, kind: str) -> dict[str, Model]:
         """The models of one kind."""
@@ -224,61 +219,6 @@ class Params:
             if (one.kind, one.corpus) == (model.kind, model.data.corpus)
         }
         return dict(sorted(found.items(), key=lambda item: item[1].tokenizer == model.data.tokenizer))
-
-
-def read_yaml(path: str | Path) -> Any:
-    """Read a YAML file.
-
-    Raises:
-        UserError: it cannot be read, or a syntax fault, with file and line.
-        UserErrors: keys that are given twice, all of them, each with its line.
-    """
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UserError("the file does not exist", path) from None
-    except OSError as error:
-        raise UserError(f"cannot be read: {error.strerror}", path) from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8", path) from None
-    try:
-        loader = yaml.SafeLoader(text)
-        root = loader.get_single_node()
-        twice = [UserError(f"'{key}' is given twice; remove one", path, line) for key, line in _repeated(root)]
-        if twice:
-            raise UserErrors(twice)
-        return None if root is None else loader.construct_document(root)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or str(error).split("\n")[0]
-        hint = "; indent with spaces" if "\\t" in problem else ""
-        raise UserError(f"not valid YAML: {problem}{hint}", path, mark.line + 1 if mark else None) from None
-
-
-def _repeated(root: yaml.Node | None) -> list[tuple[str, int]]:
-    """Keys that a mapping has more than once, of which YAML takes the last in silence: each with its line, from 1."""
-    found: list[tuple[str, int]] = []
-    seen: set[int] = set()  # an anchor may lie in its own contents
-
-    def visit(node: yaml.Node | None) -> None:
-        if node is None or id(node) in seen:
-            return
-        seen.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            for item in node.value:
-                visit(item)
-        elif isinstance(node, yaml.MappingNode):
-            keys = set()
-            for key, value in node.value:
-                if isinstance(key, yaml.ScalarNode):
-                    if (key.tag, key.value) in keys:
-                        found.append((key.value, key.start_mark.line + 1))
-                    keys.add((key.tag, key.value))
-                visit(value)
-
-    visit(root)
-    return found
 
 
 def parse(data: Any, file: str | Path = "params.yaml") -> Params:

@@ -13,6 +13,7 @@ from typing import Any
 
 from lexmill.base import plugins
 from lexmill.base.strict import build, nearest, spec
+from lexmill.models.declaration import family, mismatch, unlike
 from lexmill.params.corpora import RegisteredSource, Source
 from lexmill.params.recipe import Recipe
 
@@ -31,6 +32,11 @@ class Model:
     start: str = spec("where its weights start: a file of conf/initialization/, or a model's folder in artifacts/")
     recipe: Recipe = spec("how it is trained")
     evaluate: Any = spec("how it is evaluated")
+
+    def start_fault(self, name: str, family: str, shape: Mapping[str, Any]) -> str:
+        """Why the entry of that name cannot start from a model of this family and shape; "" where it can."""
+        differing = unlike(self.family, dataclasses.asdict(self.shape), family, shape)
+        return f"models.{name}.start: {mismatch(self.start, differing)}" if differing else ""
 
     def cross_faults(self) -> list[str]:
         """What is wrong between the entry's parts; a subclass adds to it."""
@@ -53,7 +59,7 @@ class Model:
             return None
         before = len(faults)
         entry: Model | None = build(kind.entry, data, faults, path)
-        shape = build(shape_class(str(family_name)), data.get("shape", {}), faults, f"{path}.shape")
+        shape = build(family(family_name).shape, data.get("shape", {}), faults, f"{path}.shape")
         if entry is None or shape is None or len(faults) > before:
             return None
         entry = dataclasses.replace(entry, shape=shape)
@@ -72,17 +78,3 @@ class Checkpoint:
     source: Source | RegisteredSource = spec("where it comes from")
     licence: str = spec("the weights' licence, for the model card", "")
     note: str = spec("what to know of its training data", "")
-
-
-def shape_class(family: str) -> Any:
-    """The dataclass of a family's sizes."""
-    from lexmill.params.shapes_tmp import SHAPES
-
-    return SHAPES[family]
-
-
-def families_of(*roles: str) -> tuple[str, ...]:
-    """The families that play one of these roles: causal, encoder, encoder_decoder."""
-    from lexmill.params.shapes_tmp import ROLES
-
-    return tuple(name for name, role in ROLES.items() if role in roles)

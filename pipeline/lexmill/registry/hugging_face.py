@@ -36,10 +36,10 @@ def export(model: Path, target: Path, name: str, card: str = "") -> None:
     """
     from safetensors.torch import save_file
 
-    from lexmill.models import pretrained
+    from lexmill.models import family, pretrained
 
     config = model_folder.read_config(model)
-    if config["family"] not in pretrained.MODEL_TYPES.values() or "labels" in config:
+    if not family(config["family"]).model_types or "labels" in config:
         what = f"a {config['kind'].replace('_', ' ')} of family '{config['family']}'"
         raise UserError(f"'{name}' is {what}; it cannot be exported yet")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):

@@ -15,8 +15,8 @@ from lexmill.base.strict import pick
 from lexmill.commands.plan import planning
 from lexmill.commands.plan.planning import Machine, Plan
 from lexmill.compute.execution import load_execution
+from lexmill.models import families
 from lexmill.params import Model, Params
-from lexmill.params.models import families_of
 
 
 def plan(
@@ -71,7 +71,7 @@ def plan(
 
 def _planned(choices: Params) -> dict[str, Model]:
     """The models whose cost is known before they are built for real."""
-    return {name: model for name, model in choices.models.items() if model.family in families_of("causal")}
+    return {name: model for name, model in choices.models.items() if model.family in families("causal")}
 
 
 def _peak(choices: Params, name: str, device_name: str | None, tflops: float | None) -> float | None:

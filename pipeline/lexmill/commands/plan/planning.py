@@ -16,17 +16,16 @@ million do. All bytes are of one device of N; P is the number of parameters, n t
                    R parameters, the weights of two blocks of B, and the gradient of one
     tensor parallel  1/N of what the plan of the network shares out, all of the rest
 
-Activations are what autograd keeps for the way back, a token (D width, A all heads together, H heads, F width of the
-feed-forward layer, V vocabulary; r bytes in a matrix product, 4 or, in bf16-mixed, 2; m bytes in a dropout mask, 4 on a
-CPU, elsewhere 1):
+Activations are what autograd keeps for the backward pass (D width, V vocabulary; r bytes in a matrix product, 4 or, in
+bf16-mixed, 2; m bytes in a dropout mask, 4 on a CPU, elsewhere 1):
 
-    gpt, a block    8 D + r (2 D + 4 A + 2 F) + 4 H + 16, and 2 m D with dropout
-    llama, a block  8 D + r (2 D + 4 A + 4 F) + 4 H + 8, and 2 m D with dropout
-    lstm, a layer   65 D in float32, 45 D in bf16-mixed, and 2 r D with dropout: as measured of oneDNN on a CPU
+    a block         what it says itself, a token (`activation_bytes` in models/common): a residual block of softmax
+                    attention 8 D + r (2 D + 4 A + 2 F) + 4 H and 8 (RMSNorm) or 16 (layer norm), r 4 F with a gated
+                    feed-forward layer, and 2 m D with dropout; A all heads together, H heads, F feed-forward width
     once a token    8 D + 16: what the last norm reads, the loss's gradient, token and target; m D with dropout
     once            4 V D: the gradient of the output matrix; in bf16-mixed 2 a number of the blocks' matrices, for the
                     rounded copies, which autocast keeps whole under fsdp too
-    on the way back 16 D a token in float32, 24 D in bf16-mixed, 28 D of an lstm: gradients inside a block, as measured
+    backward        the gradients inside a block, a token, as measured (`gradient_bytes`)
 
 Under tensor parallelism the A, H and F terms and the copies fall to 1/N. With activation checkpointing a block keeps
 its input alone, 4 D, and one block at a time has all of the above. Not counted: what the device's runtime takes (0.5
@@ -75,7 +74,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of one device under one strategy; `activations` is None for a family without a formula here."""
+    """Bytes of one device under one strategy; `activations` is None for a family whose blocks do not say."""
 
     strategy: str
     devices: int
@@ -166,6 +165,7 @@ def plan(params: Params, name: str, machine: Machine, vocab_size: int = 0) -> Pl
         for checkpointing in (False, True):
             at_once = activations(
                 model,
+                module,
                 sizes,
                 vocab,
                 tokens=tokens,
@@ -261,6 +261,7 @@ def optimizer_bytes(settings: Optimizer, sizes: Sizes) -> int:
 
 def activations(
     model: Model,
+    module: nn.Module,
     sizes: Sizes,
     vocab_size: int,
     *,
@@ -269,7 +270,7 @@ def activations(
     checkpointing: bool,
     shared_by: int = 0,
 ) -> int | None:
-    """Bytes that a micro-batch takes forward and backward; None for a family that has no formula here.
+    """Bytes that a micro-batch takes forward and backward; None for a family whose blocks do not say.
 
     Args:
         tokens: n.
@@ -277,33 +278,22 @@ def activations(
         checkpointing: whether blocks are computed again on the way back.
         shared_by: devices of tensor parallelism; 0: none.
     """
-    shape: Any = model.shape
-    width, low = shape.d_model, 4 if model.recipe.precision == "32-true" else 2
-    mask = (4 if on_cpu else 1) if shape.dropout else 0
-    part = 1 / max(1, shared_by)
-    heads = getattr(shape, "n_head", 0)
-    attention = heads * (getattr(shape, "d_head", 0) or width // max(1, heads))
-    if model.family == "gpt":
-        wide = low * (4 * attention + 8 * width) + 4 * heads
-        block = 8 * width + low * 2 * width + part * wide + 16 + 2 * mask * width
-    elif model.family == "llama":
-        wide = low * (4 * attention + 4 * shape.d_ffn) + 4 * heads
-        block = 8 * width + low * 2 * width + part * wide + 8 + 2 * mask * width
-    elif model.family == "lstm":
-        block = (65 if low == 4 else 45) * width + (2 * low * width if shape.dropout else 0)
-    else:
+    blocks: Any = module.blocks
+    if not all(hasattr(block, "activation_bytes") for block in blocks):
         return None
-    kept = shape.n_layer * (4 * width if checkpointing else block) + (block if checkpointing else 0)
-    once = 8 * width + 16 + (0 if model.family == "lstm" else mask * width)
-    copies = 0 if low == 4 else 2 * sizes.matrices * part
-    return round(tokens * (kept + once) + 4 * vocab_size * width + copies) + way_back(model, tokens)
+    width, low, share = model.shape.d_model, low_bytes(model), 1 / max(1, shared_by)
+    mask = (4 if on_cpu else 1) if model.shape.dropout else 0
+    kept = [block.activation_bytes(low, mask, share) for block in blocks]
+    at_rest = 4 * width * len(kept) + max(kept) if checkpointing else sum(kept)
+    once = 8 * width + 16 + mask * width
+    copies = 0 if low == 4 else 2 * sizes.matrices * share
+    passing = blocks[0].gradient_bytes(low)
+    return round(tokens * (at_rest + once + passing) + 4 * vocab_size * width + copies)
 
 
-def way_back(model: Model, tokens: int) -> int:
-    """Bytes of the gradients that live for a moment inside a block, beside what autograd keeps."""
-    shape: Any = model.shape
-    wide = 28 if model.family == "lstm" else 16 if model.recipe.precision == "32-true" else 24
-    return wide * shape.d_model * tokens
+def low_bytes(model: Model) -> int:
+    """Bytes of a number in a matrix product."""
+    return 4 if model.recipe.precision == "32-true" else 2
 
 
 def _memory(

@@ -10,7 +10,8 @@ from typing import Any, Literal
 from lexmill.base import layout
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
-from lexmill.params.models import Model, families_of
+from lexmill.models.declaration import families
+from lexmill.params.models import Model
 from lexmill.params.recipe import Recipe
 
 
@@ -41,11 +42,18 @@ class LinearProbe:
 
 
 @dataclass(frozen=True)
+class FineTuning(Recipe):
+    """The recipe, with the dropout of the head."""
+
+    head_dropout: float = spec("dropout before the head", 0.1, low=0, below=1)
+
+
+@dataclass(frozen=True)
 class Classifier(Model):
     """A classifier on an encoder."""
 
     data: Data = spec("what it learns from")
-    recipe: Recipe | LinearProbe = spec("how it is trained")  # type: ignore[assignment]
+    recipe: FineTuning | LinearProbe = spec("how it is trained")  # type: ignore[assignment]
     evaluate: Evaluate = spec("how it is evaluated")
 
 
@@ -79,7 +87,7 @@ KIND = Kind(
     verb="classify",
     corpus="labelled",
     entry=Classifier,
-    families=partial(families_of, "encoder"),
+    families=partial(families, "encoder"),
     metrics=(
         Metric("accuracy", "accuracy", higher_is_better=True),
         Metric("macro_f1", "macro F1", higher_is_better=True),

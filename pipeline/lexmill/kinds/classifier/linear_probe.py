@@ -27,7 +27,7 @@ from lexmill.training.engine import set_threads
 from lexmill.training.production import STAGE, Training, write_model
 
 if TYPE_CHECKING:
-    from lexmill.models.bert.model import BertClassifier
+    from lexmill.models.common.heads import PooledClassifier
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def fit_head(name: str, task: ClassificationTask, settings: LinearProbe, executi
     """
     begun = time.monotonic()
     set_threads(execution)
-    module = cast("BertClassifier", task.module)
+    module = cast("PooledClassifier", task.module)
     module.eval().to(torch.device(execution.accelerator))
     texts, labels = _features(f"{name}: features of train", module, task.train)
     valid_texts, valid_labels = _features(f"{name}: features of valid", module, task.valid)
@@ -130,7 +130,7 @@ def fit_head(name: str, task: ClassificationTask, settings: LinearProbe, executi
 
 
 @torch.no_grad()
-def _features(title: str, module: BertClassifier, batches: ClassificationBatches) -> tuple[Tensor, Tensor]:
+def _features(title: str, module: PooledClassifier, batches: ClassificationBatches) -> tuple[Tensor, Tensor]:
     """What the head reads of every text, (N, D) float64, and the labels, (N)."""
     found, labels = [], []
     device = module.head.weight.device

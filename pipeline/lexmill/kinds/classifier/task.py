@@ -6,6 +6,7 @@ Shape letters: B texts, T tokens, L labels.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,14 +18,12 @@ from lexmill.base import layout
 from lexmill.base.errors import UserError
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.permutation import fold, permute
-from lexmill.kinds.classifier import Classifier, LinearProbe
+from lexmill.kinds.classifier import Classifier, FineTuning, LinearProbe
 from lexmill.kinds.classifier.batches import Batch, ClassificationBatches, encode
-from lexmill.models.bert import model as bert
 from lexmill.params import Params
 from lexmill.tokenizers import Tokenizer
 from lexmill.training.engine import FitResult
-from lexmill.training.production import Training, produce
-from lexmill.training.seeding import derive, seed_all
+from lexmill.training.production import Training, config_of, new_network, produce
 from lexmill.training.task import Arrays, Task
 
 VALID_BATCH = 64  # texts scored at once; the figures do not depend on it
@@ -42,26 +41,20 @@ def train(name: str, choices: Params) -> None:
     if len(corpus.labels) < 2:
         raise UserError(f"the corpus has {len(corpus.labels)} label(s); two or more are needed", corpus.folder)
     tokenizer = tokenizers.load(layout.tokenizer(model.data.tokenizer))
-    seed_all(derive(choices.training_seed, "weights"))
-    module, built = bert.from_checkpoint(model.start, corpus.labels, model.shape.dropout)
+    config = config_of(
+        model,
+        tokenizer,
+        tokenizer.vocab_size,
+        labels=list(corpus.labels),
+        dropout=model.recipe.head_dropout if isinstance(model.recipe, FineTuning) else 0.0,
+        max_tokens=model.data.max_tokens,
+    )
+    module: Any = new_network(model, config, choices.training_seed)
     if model.data.max_tokens > module.max_positions:
         raise UserError(
             f"models.{name}.data.max_tokens is {model.data.max_tokens}, but the network has {module.max_positions}"
             " positions; lower it"
         )
-    if tokenizer.vocab_size > built["vocab_size"]:
-        raise UserError(
-            f"the tokenizer has {tokenizer.vocab_size} tokens, the network only {built['vocab_size']}: the two do not"
-            " belong together",
-            model.start,
-        )
-    config = {
-        **built,
-        "kind": model.kind,
-        "tokenizer_fingerprint": tokenizer.fingerprint,
-        "corpus": model.data.corpus,
-        "max_tokens": model.data.max_tokens,
-    }
     batches = {split: _batches(corpus, split, tokenizer, model, choices.data_seed) for split in ("train", "valid")}
     task = ClassificationTask(module, batches["train"], batches["valid"])
     training = Training(

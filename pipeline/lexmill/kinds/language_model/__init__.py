@@ -10,7 +10,8 @@ from typing import Any
 from lexmill.base import layout
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
-from lexmill.params.models import Model, families_of
+from lexmill.models.declaration import families, family
+from lexmill.params.models import Model
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         "It knows the style and the facts of its corpus only; what it writes is likely text, not true text.",
         f"It carries its state on without end, but learned to use only what lies at most {context} tokens back."
-        if entry["family"] == "lstm"
+        if family(entry["family"]).unlimited
         else f"Text before the last {context} tokens has no effect on what it writes.",
     )
 
@@ -90,7 +91,7 @@ KIND = Kind(
     verb="generate",
     corpus="text",
     entry=LanguageModel,
-    families=partial(families_of, "causal"),
+    families=partial(families, "causal"),
     metrics=(
         Metric("bits_per_byte", "bits per byte", higher_is_better=False, unit="bits a byte"),
         Metric("perplexity", "perplexity a token", higher_is_better=False, over_tokens=True),

@@ -11,7 +11,8 @@ from lexmill.base import layout
 from lexmill.base.strict import spec
 from lexmill.decoding.settings import BeamSearch
 from lexmill.kinds import Inputs, Kind, Metric
-from lexmill.params.models import Model, families_of
+from lexmill.models.declaration import families
+from lexmill.params.models import Model
 from lexmill.params.recipe import Recipe
 
 
@@ -77,7 +78,7 @@ KIND = Kind(
     verb="translate",
     corpus="parallel",
     entry=Translator,
-    families=partial(families_of, "encoder_decoder"),
+    families=partial(families, "encoder_decoder"),
     metrics=(
         Metric("bleu", "BLEU", higher_is_better=True),
         Metric("chrf", "chrF", higher_is_better=True),

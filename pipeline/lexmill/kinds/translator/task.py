@@ -25,7 +25,7 @@ from lexmill.training.task import Arrays, Task
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from lexmill.models.transformer import Transformer
+    from lexmill.models.transformer.model import Transformer
 
 
 def train(name: str, choices: Params) -> None:

@@ -1,19 +1,18 @@
-"""BERT classifiers on a pretrained encoder."""
+"""The BERT encoder."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from lexmill.models.bert.shape import Shape
+
 if TYPE_CHECKING:
-    from lexmill.models.bert.model import BertClassifier
+    from lexmill.models.bert.model import Bert
 
 
-def build(config: Mapping[str, Any]) -> BertClassifier:
-    """A classifier with fresh weights from a model folder's config: shape, vocab_size, labels, dropout."""
-    from lexmill.models.bert.model import BertClassifier
+def build(config: Mapping[str, Any]) -> Bert:
+    """A `Bert` with fresh weights from `shape` (the fields of `Shape`) and `vocab_size`."""
+    from lexmill.models.bert.model import Bert
 
-    return BertClassifier(config["shape"], config["vocab_size"], len(config["labels"]), config["dropout"])
-
-
-__all__ = ["build"]
+    return Bert(Shape(**config["shape"]), int(config["vocab_size"]))

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from lexmill.models.common.mixer import Layout
+
 
 class KeyValueCache:
     """Keys and values of the positions seen so far, of one layer; grows by doubling, O(S) memory.
@@ -136,7 +138,7 @@ class SelfAttention(nn.Module):
         super().__init__()
         if d_head == 0 and d_model % n_head:
             raise ValueError(f"d_model {d_model} is not a multiple of n_head {n_head}")
-        self.d_head = d_head or d_model // n_head
+        self.n_head, self.d_head = n_head, d_head or d_model // n_head
         self.query_key_value = nn.Linear(d_model, 3 * n_head * self.d_head)
         self.output = nn.Linear(n_head * self.d_head, d_model)
 
@@ -155,6 +157,10 @@ class SelfAttention(nn.Module):
             keys, values = cache.append(keys, values)
         out: Tensor = self.output(attend(query, keys, values, mask=mask, causal=causal))
         return out
+
+    def fused_parts(self) -> dict[str, Layout]:
+        """Query, key and value of each head."""
+        return {"query_key_value.weight": (self.n_head, 3)}
 
 
 def fuse_projections(query: Tensor, key: Tensor, value: Tensor, n_head: int) -> Tensor:
@@ -185,6 +191,10 @@ class CrossAttention(nn.Module):
         """Keys and values (B, H, S, K) of a memory (B, S, D); computed once for all decoding steps."""
         keys, values = self.key_value(memory).chunk(2, dim=-1)
         return split_heads(keys, self.n_head), split_heads(values, self.n_head)
+
+    def fused_parts(self) -> dict[str, Layout]:
+        """All keys, then all values."""
+        return {"key_value.weight": (1, 2)}
 
     def forward(
         self,

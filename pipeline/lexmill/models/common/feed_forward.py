@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from lexmill.models.common.dropout import Dropout
 from lexmill.models.common.gelu import bias_gelu
+from lexmill.models.common.mixer import Split
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": partial(nn.functional.relu, inplace=True),
@@ -54,3 +55,15 @@ class FeedForward(nn.Module):
         if learning_on_cpu and type(weight) is nn.Parameter and bias.dtype == torch.float32:
             return bias_gelu(nn.functional.linear(hidden, weight), bias)
         return ACTIVATIONS["gelu_tanh"](self.expand(hidden))
+
+    def split(self) -> Split:
+        """The activations over the devices."""
+        return {"expand": "columns", "output": "rows"}
+
+    def activations_read(self) -> dict[str, Callable[[Tensor], Tensor]]:
+        """The output layer reads the activation."""
+        return {"output": nn.functional.relu if self.activation == "relu" else nn.functional.gelu}
+
+    def activation_bytes(self, low: int) -> int:
+        """Bytes a token that autograd keeps: the activation's input and output, of `low` bytes a number."""
+        return low * 2 * self.expand.out_features

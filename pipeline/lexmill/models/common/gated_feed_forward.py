@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
+
+from lexmill.models.common.mixer import Split
 
 
 class GatedFeedForward(nn.Module):
@@ -21,3 +25,15 @@ class GatedFeedForward(nn.Module):
         """(B, T, D) -> (B, T, D)."""
         out: Tensor = self.output(nn.functional.silu(self.gate(hidden)) * self.expand(hidden))
         return out
+
+    def split(self) -> Split:
+        """The activations over the devices."""
+        return {"gate": "columns", "expand": "columns", "output": "rows"}
+
+    def activations_read(self) -> dict[str, Callable[[Tensor], Tensor]]:
+        """The output layer reads the gated values."""
+        return {"output": nn.functional.silu}
+
+    def activation_bytes(self, low: int) -> int:
+        """Bytes a token that autograd keeps: gate, its activation, the other factor and the product."""
+        return low * 4 * self.expand.out_features

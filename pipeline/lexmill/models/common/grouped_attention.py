@@ -10,48 +10,59 @@ Shape letters: B batch, T queries, S keys, D width, H query heads, G key and val
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from lexmill.models.common.attention import KeyValueCache, attend
-from lexmill.models.common.rotary import Rotation, rotate
+from lexmill.models.common.causal_attention import CausalAttention
+from lexmill.models.common.documents import document_mask, document_positions
+from lexmill.models.common.mixer import Split
+from lexmill.models.common.rotary import Rotation, rotate, rotation
 
 
-class GroupedAttention(nn.Module):
-    """Causal attention of a sequence over itself."""
+class GroupedAttention(CausalAttention):
+    """Causal attention of a sequence over itself.
 
-    def __init__(self, d_model: int, n_head: int, n_kv_head: int, d_head: int) -> None:
+    Args:
+        theta: base of the rotary wavelengths.
+    """
+
+    def __init__(self, d_model: int, n_head: int, n_kv_head: int, d_head: int, theta: float = 10000.0) -> None:
         super().__init__()
         if n_head % n_kv_head:
             raise ValueError(f"n_kv_head {n_kv_head} does not divide n_head {n_head}")
-        self.d_head = d_head
+        self.n_head, self.d_head, self.theta = n_head, d_head, theta
         self.query = nn.Linear(d_model, n_head * d_head, bias=False)
         self.key = nn.Linear(d_model, n_kv_head * d_head, bias=False)
         self.value = nn.Linear(d_model, n_kv_head * d_head, bias=False)
         self.output = nn.Linear(n_head * d_head, d_model, bias=False)
 
-    def forward(
-        self,
-        hidden: Tensor,
-        rotation: Rotation,
-        mask: Tensor | None = None,
-        cache: KeyValueCache | None = None,
-    ) -> Tensor:
-        """(B, T, D) -> (B, T, D); with a cache the queries are the last T of the cache's length + T positions.
+    def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> tuple[Rotation, Tensor | None]:
+        """The positions' rotation; and which queries may see which keys, None: causal attention."""
+        if documents is None:
+            places = torch.arange(start, start + tokens.shape[1], device=tokens.device)
+            return rotation(places, self.d_head, self.theta), None
+        return rotation(document_positions(documents), self.d_head, self.theta), document_mask(documents)
 
-        Args:
-            rotation: of the T positions.
-            mask: broadcastable to (B, H, T, S), true where a query may look; None: causal.
-        """
+    def forward(
+        self, hidden: Tensor, shared: tuple[Rotation, Tensor | None], state: KeyValueCache | None = None
+    ) -> Tensor:
+        """(B, T, D) -> (B, T, D); with a state the queries are the last T of its length + T positions."""
+        by, mask = shared
         query, keys, values = (
             linear(hidden).unflatten(-1, (-1, self.d_head))  # (B, T, H or G, K)
             for linear in (self.query, self.key, self.value)
         )
-        query, keys = rotate(query, rotation), rotate(keys, rotation)
+        query, keys = rotate(query, by), rotate(keys, by)
         query, keys, values = (part.transpose(1, 2) for part in (query, keys, values))  # (B, H or G, T, K)
-        if cache is not None:
-            keys, values = cache.append(keys, values)
+        if state is not None:
+            keys, values = state.append(keys, values)
         out: Tensor = self.output(_grouped(query, keys, values, mask))
         return out
+
+    def split(self) -> Split:
+        """Whole heads over the devices."""
+        return {"query": "columns", "key": "columns", "value": "columns", "output": "rows"}
 
 
 def _grouped(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:

@@ -1,9 +1,9 @@
 """Initial weights: a recipe of conf/initialization/, applied to a whole network of any family.
 
-A recipe sets linear layers, embeddings, norms and LSTMs; other parameters keep what their constructor gave them. Biases
-are 0, norms 1 and 0. Matrices that are fused (`query_key_value`, `key_value`, the gates of an LSTM) are drawn part by
-part, so that their range is that of separate ones. The forget gate of an LSTM starts with a bias of 1, so that it
-remembers before it has learned to (Jozefowicz et al. 2015).
+A recipe sets linear layers, embeddings and norms; biases are 0, norms 1 and 0. What else there is to know a module says
+of itself (`mixer.Part`): which weights are fused from several matrices, which are drawn part by part, so that their
+range is that of separate ones; which layers read an activation; how its other parameters are drawn. A parameter of
+which nothing is said keeps what its constructor gave it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,9 @@ from torch import Tensor, nn
 
 from lexmill.base.errors import UserErrors
 from lexmill.base.strict import build, spec
-from lexmill.models.common.feed_forward import FeedForward
-from lexmill.models.common.gated_feed_forward import GatedFeedForward
+from lexmill.base.yaml_file import read_yaml
+from lexmill.models.common.fused import fused_layouts
 from lexmill.models.common.norms import RMSNorm
-from lexmill.params import read_yaml
-
-_PARTS = {"query_key_value": 3, "key_value": 2}
 
 
 @dataclass(frozen=True)
@@ -83,11 +80,15 @@ def initialize(module: nn.Module, recipe: Recipe) -> None:
     A tied matrix is the embedding's: the linear layer that shares it leaves it alone.
     """
     embeddings = {child.weight for child in module.modules() if isinstance(child, nn.Embedding)}
-    branches, gains = _branches(module), _gains(module) if isinstance(recipe, Kaiming) else {}
+    fused, branches = fused_layouts(module), _branches(module)
+    gains = _gains(module) if isinstance(recipe, Kaiming) else {}
     for name, child in module.named_modules():
-        if isinstance(child, nn.Linear):
+        if hasattr(child, "draw_weights"):
+            child.draw_weights(lambda weight: _matrix(weight, recipe, 1, 1.0))
+        elif isinstance(child, nn.Linear):
             if child.weight not in embeddings:
-                for part in child.weight.chunk(_PARTS.get(name.rsplit(".", 1)[-1], 1)):
+                _, parts = fused.get(f"{name}.weight", (1, 1))
+                for part in child.weight.chunk(parts):
                     _matrix(part, recipe, branches.get(name, 1), gains.get(name, 1.0))
             if child.bias is not None:
                 nn.init.zeros_(child.bias)
@@ -100,9 +101,6 @@ def initialize(module: nn.Module, recipe: Recipe) -> None:
             nn.init.ones_(child.weight)
             if getattr(child, "bias", None) is not None:
                 nn.init.zeros_(child.bias)  # type: ignore[arg-type]
-        elif isinstance(child, nn.LSTM):
-            for parameter, value in child.named_parameters(recurse=False):
-                _lstm(parameter, value, recipe)
 
 
 def _matrix(weight: Tensor, recipe: Recipe, branches: int, gain: float) -> None:
@@ -112,17 +110,6 @@ def _matrix(weight: Tensor, recipe: Recipe, branches: int, gain: float) -> None:
         nn.init.xavier_uniform_(weight)
     else:
         nn.init.normal_(weight, std=gain / math.sqrt(weight.size(1)))
-
-
-def _lstm(name: str, value: Tensor, recipe: Recipe) -> None:
-    """A parameter of nn.LSTM; its rows are those of the input, forget, cell and output gate."""
-    if value.ndim == 2:
-        for gate in value.chunk(4):
-            _matrix(gate, recipe, 1, 1.0)
-        return
-    nn.init.zeros_(value)
-    if name.startswith("bias_ih"):  # nn.LSTM adds two biases: one of them is enough
-        nn.init.ones_(value.chunk(4)[1])
 
 
 def _branches(module: nn.Module) -> dict[str, int]:
@@ -138,15 +125,12 @@ def _branches(module: nn.Module) -> dict[str, int]:
 
 
 def _gains(module: nn.Module) -> dict[str, float]:
-    """The gain of each projection that reads the activation of a feed-forward layer."""
-    found = {}
+    """The gain of each layer that reads an activation."""
+    found: dict[str, float] = {}
     for name, child in module.named_modules():
-        if isinstance(child, FeedForward):
-            found[f"{name}.output" if name else "output"] = gain(
-                nn.functional.relu if child.activation == "relu" else nn.functional.gelu
-            )
-        elif isinstance(child, GatedFeedForward):
-            found[f"{name}.output" if name else "output"] = gain(nn.functional.silu)
+        if hasattr(child, "activations_read"):
+            prefix = f"{name}." if name else ""
+            found |= {f"{prefix}{layer}": gain(activation) for layer, activation in child.activations_read().items()}
     return found
 
 

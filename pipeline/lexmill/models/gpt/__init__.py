@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lexmill.models.gpt.model import GPT
-from lexmill.params.shapes_tmp import GPTShape
+from lexmill.models.gpt.shape import Shape
 
-__all__ = ["GPT", "build"]
+if TYPE_CHECKING:
+    from lexmill.models.gpt.model import GPT
 
 
 def build(config: Mapping[str, Any]) -> GPT:
-    """A `GPT` with fresh weights from `shape` (the fields of `GPTShape`) and `vocab_size`."""
-    return GPT(GPTShape(**config["shape"]), int(config["vocab_size"]))
+    """A `GPT` with fresh weights from `shape` (the fields of `Shape`) and `vocab_size`."""
+    from lexmill.models.gpt.model import GPT
+
+    return GPT(Shape(**config["shape"]), int(config["vocab_size"]))

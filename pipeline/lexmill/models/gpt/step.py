@@ -12,17 +12,15 @@ Shape letters: B texts, D width, H heads, K head width, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, scaled_dot_product_attention
 
 from lexmill.models.common.attention import KeyValueCache
+from lexmill.models.common.causal import Cache, CausalModel
 from lexmill.models.common.feed_forward import ACTIVATIONS
-
-if TYPE_CHECKING:
-    from lexmill.models.gpt.model import GPT, Block, Cache
 
 Matrix = tuple[Tensor, Tensor]  # weight, turned to (in, out), and bias
 Norm = tuple[tuple[int, ...], Tensor, Tensor, float]  # as torch.layer_norm wants it
@@ -42,13 +40,20 @@ class Weights(NamedTuple):
     contract: Matrix
 
 
-def step(model: GPT, tokens: Tensor, cache: Cache) -> Tensor:
+class StepCache(Cache):
+    """Keys and values of all layers, and the views of their weights."""
+
+    weights: list[Weights] | None = None
+
+
+def step(model: CausalModel, tokens: Tensor, cache: StepCache) -> Tensor:
     """(B,) int64, the tokens at position `cache.length`, -> (B, V); the cache is brought up to date."""
     if cache.weights is None:
-        cache.weights = [_weights(cast("Block", block)) for block in model.blocks]
+        cache.weights = [_weights(block) for block in model.blocks]
+    assert model.positions is not None
     matrix = model.embedding.weight
     hidden = embedding(tokens, matrix) + model.positions.weight[cache.length]  # (B, D)
-    for weights, layer in zip(cache.weights, cache.layers, strict=True):
+    for weights, layer in zip(cache.weights, cast(list[KeyValueCache], cache.layers), strict=True):
         hidden = _block(weights, hidden, layer)
     if isinstance(model.norm, nn.LayerNorm):
         hidden = torch.layer_norm(hidden, *_norm(model.norm))
@@ -79,9 +84,8 @@ def _feed(w: Weights, hidden: Tensor) -> Tensor:
     return torch.addmm(bias, inner, weight)
 
 
-def _weights(block: Block) -> Weights:
-    attention: Any = block.attention
-    feed_forward: Any = block.feed_forward
+def _weights(block: Any) -> Weights:
+    attention, feed_forward = block.attention, block.feed_forward
     return Weights(
         block.pre,
         attention.d_head,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lexmill.models.llama.model import Llama
-from lexmill.params.shapes_tmp import LlamaShape
+from lexmill.models.llama.shape import Shape
 
-__all__ = ["Llama", "build"]
+if TYPE_CHECKING:
+    from lexmill.models.llama.model import Llama
 
 
 def build(config: Mapping[str, Any]) -> Llama:
-    """A `Llama` with fresh weights from `shape` (the fields of `LlamaShape`) and `vocab_size`."""
-    return Llama(LlamaShape(**config["shape"]), int(config["vocab_size"]))
+    """A `Llama` with fresh weights from `shape` (the fields of `Shape`) and `vocab_size`."""
+    from lexmill.models.llama.model import Llama
+
+    return Llama(Shape(**config["shape"]), int(config["vocab_size"]))

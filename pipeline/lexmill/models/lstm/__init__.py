@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lexmill.models.lstm.model import LSTM
-from lexmill.params.shapes_tmp import LSTMShape
+from lexmill.models.lstm.shape import Shape
 
-__all__ = ["LSTM", "build"]
+if TYPE_CHECKING:
+    from lexmill.models.lstm.model import LSTM
 
 
 def build(config: Mapping[str, Any]) -> LSTM:
-    """An `LSTM` with fresh weights from `shape` (the fields of `LSTMShape`) and `vocab_size`."""
-    return LSTM(LSTMShape(**config["shape"]), int(config["vocab_size"]))
+    """An `LSTM` with fresh weights from `shape` (the fields of `Shape`) and `vocab_size`."""
+    from lexmill.models.lstm.model import LSTM
+
+    return LSTM(Shape(**config["shape"]), int(config["vocab_size"]))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lexmill.models.transformer.cache import TransformerCache
-from lexmill.models.transformer.model import Transformer
-from lexmill.params.shapes_tmp import TransformerShape
+from lexmill.models.transformer.shape import Shape
 
-__all__ = ["Transformer", "TransformerCache", "build"]
+if TYPE_CHECKING:
+    from lexmill.models.transformer.model import Transformer
 
 
 def build(config: Mapping[str, Any]) -> Transformer:
-    """A `Transformer` with fresh weights from `shape` (the fields of `TransformerShape`) and `vocab_size`."""
-    return Transformer(TransformerShape(**config["shape"]), int(config["vocab_size"]))
+    """A `Transformer` with fresh weights from `shape` (the fields of `Shape`) and `vocab_size`."""
+    from lexmill.models.transformer.model import Transformer
+
+    return Transformer(Shape(**config["shape"]), int(config["vocab_size"]))

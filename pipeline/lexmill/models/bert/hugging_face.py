@@ -1,0 +1,34 @@
+"""BERT in Hugging Face format: the same names here, read alone or out of a model with a head."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from torch import Tensor
+
+from lexmill.models.bert.shape import Shape
+
+_OURS = ("embeddings.", "encoder.")
+_INDEX = "embeddings.position_ids"  # a table 0, 1, 2, ... that older files hold
+
+
+def read_shape(config: Mapping[str, Any]) -> dict[str, Any]:
+    """`Shape`'s fields from config.json; what it does not name has the default of `transformers`."""
+    return {each.name: config.get(each.name, each.default) for each in fields(Shape)}
+
+
+def read_state(shape: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The encoder's weights; a pooler and heads are left aside.
+
+    A checkpoint with a head has the encoder under `bert.`; the first release calls a norm's weight and bias gamma and
+    beta.
+    """
+    state = {}
+    for there, tensor in tensors.items():
+        name = there.removeprefix("bert.")
+        name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+        if name.startswith(_OURS) and name != _INDEX:
+            state[name] = tensor
+    return state

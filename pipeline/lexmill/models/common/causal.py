@@ -1,0 +1,180 @@
+"""The causal skeleton: embedding, positions, blocks, final norm, output matrix, loss, cache, counts.
+
+A family fills in its blocks. Cost: about 6 * parameters FLOPs a token of training plus what the mixers add; memory
+O(B * T * n_layer * D), and V more a token where logits are asked for.
+
+Shape letters: B batch, T time, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from torch import Tensor, nn
+
+from lexmill.base.errors import UserError
+from lexmill.models.common.cross_entropy import fused_cross_entropy
+from lexmill.models.common.documents import document_positions
+from lexmill.models.common.dropout import Dropout
+from lexmill.models.common.init import Recipe, initialize
+from lexmill.models.common.mixer import Mixer, State
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor.parallel import ParallelStyle
+
+
+class Cache:
+    """The states of all layers, for reading one token after another."""
+
+    def __init__(self, layers: list[State]) -> None:
+        self.layers = layers
+
+    @property
+    def length(self) -> int:
+        """Positions seen so far."""
+        return self.layers[0].length
+
+    def reorder(self, rows: Tensor) -> None:
+        """Keep the batch rows `rows` (int64, (new B,)), in that order, repeats allowed."""
+        for layer in self.layers:
+            layer.reorder(rows)
+
+
+class CausalModel(nn.Module):
+    """A causal language model over `vocab_size` tokens.
+
+    Args:
+        shape: the family's; at least n_layer, d_model, context and dropout.
+        block: makes a block: `forward(hidden, shared, state)` and `mixer`, see `block.Block`.
+        norm: after the last block.
+        positions: whether positions are learned, which bounds the input by the context.
+        tied: whether the output matrix is the embedding.
+        recipe: draws the first weights.
+    """
+
+    def __init__(
+        self,
+        shape: Any,
+        vocab_size: int,
+        *,
+        block: Callable[[], nn.Module],
+        norm: nn.Module,
+        recipe: Recipe,
+        positions: bool = False,
+        tied: bool = True,
+    ) -> None:
+        super().__init__()
+        self.shape, self.vocab_size = shape, vocab_size
+        self.embedding = nn.Embedding(vocab_size, shape.d_model)
+        self.positions = nn.Embedding(shape.context, shape.d_model) if positions else None
+        self.dropout = Dropout(shape.dropout)
+        self.blocks = nn.ModuleList(block() for _ in range(shape.n_layer))
+        self.norm = norm
+        self.head = None if tied else nn.Linear(shape.d_model, vocab_size, bias=False)
+        initialize(self, recipe)
+
+    @property
+    def context(self) -> int:
+        """The longest window of its training, in tokens; with learned positions, the longest input."""
+        return int(self.shape.context)
+
+    @property
+    def mixers(self) -> list[Mixer]:
+        """The layers' mixers."""
+        return [cast(Any, block).mixer for block in self.blocks]
+
+    @property
+    def unlimited(self) -> bool:
+        """Whether it reads text of any length at the same cost a token."""
+        return all(mixer.unlimited for mixer in self.mixers)
+
+    def new_cache(self, batch: int) -> Cache:
+        """An empty cache for `batch` sequences; the batch is fixed by the first forward that uses it."""
+        return Cache(self.new_states(batch))
+
+    def new_states(self, batch: int) -> list[State]:
+        if batch < 1:
+            raise ValueError(f"a cache needs at least one sequence, not {batch}")
+        return [mixer.new_state(min(64, self.context)) for mixer in self.mixers]
+
+    def forward(self, tokens: Tensor, cache: Cache | None = None, documents: Tensor | None = None) -> Tensor:
+        """Logits of the next token: (B, T) int64 -> (B, T, V).
+
+        Args:
+            tokens: with a cache, what follows the positions already in it; the cache is brought up to date.
+            documents: (B, T) int64, the document of each position: none sees another's tokens, and each has the
+                logits that it would have alone.
+
+        Raises:
+            ValueError: positions beyond learned ones, or documents together with a cache.
+        """
+        return nn.functional.linear(self.hidden(tokens, cache, documents), self.output_matrix)  # (B, T, V)
+
+    def loss(self, tokens: Tensor, targets: Tensor, documents: Tensor | None = None) -> Tensor:
+        """The sum of nats over the targets (B, T) that are not -100, a float32 scalar; see `forward`."""
+        return fused_cross_entropy(self.hidden(tokens, None, documents), self.output_matrix, targets)
+
+    def next_logits(self, tokens: Tensor, cache: Cache) -> Tensor:
+        """`forward`'s logits after the last token alone: (B, T) int64 -> (B, V)."""
+        return nn.functional.linear(self.hidden(tokens, cache)[:, -1], self.output_matrix)
+
+    @property
+    def output_matrix(self) -> Tensor:
+        """(V, D)."""
+        return self.embedding.weight if self.head is None else self.head.weight
+
+    def hidden(self, tokens: Tensor, cache: Cache | None = None, documents: Tensor | None = None) -> Tensor:
+        """What the output matrix reads, (B, T, D); see `forward`."""
+        if documents is not None and cache is not None:
+            raise ValueError("packed documents cannot be read with a cache")
+        start = 0 if cache is None else cache.length
+        hidden = self.embedding(tokens)  # (B, T, D)
+        if self.positions is not None:
+            end = start + tokens.shape[1]
+            if end > self.context:
+                raise ValueError(f"{end} positions, but the model's context is {self.context}")
+            table = self.positions
+            hidden = hidden + (table.weight[start:end] if documents is None else table(document_positions(documents)))
+        hidden = self.dropout(hidden)
+        shared = cast(Any, self.blocks[0]).mixer.shared(tokens, start, documents)
+        for index, block in enumerate(self.blocks):
+            hidden = block(hidden, shared, None if cache is None else cache.layers[index])
+        out: Tensor = self.norm(hidden)
+        return out
+
+    def count_parameters(self) -> int:
+        """All trained numbers, a tied matrix once."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def flops_per_token(self) -> int:
+        """FLOPs of one training token at full context: 6 for each weight of a matrix product, and the mixers' own.
+
+        The embedding counts as the output matrix or, where that is another, not at all: look-ups are no products.
+        """
+        matrices = sum(p.numel() for p in self.parameters() if p.ndim >= 2)
+        if self.positions is not None:
+            matrices -= self.positions.weight.numel()
+        if self.head is not None:
+            matrices -= self.embedding.weight.numel()
+        return 6 * matrices + sum(mixer.flops(self.context) for mixer in self.mixers)
+
+    def tensor_parallel_plan(self) -> dict[str, ParallelStyle]:
+        """How `parallelize_module` shares out the blocks' linear layers; all else is whole on each device.
+
+        Raises:
+            UserError: a mixer cannot be shared out.
+        """
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+
+        if any(mixer.split() is None for mixer in self.mixers):
+            raise UserError(
+                f"{type(self).__name__} cannot be split by tensor parallelism; set tensor_parallel to 1 and use"
+                " strategy: ddp or fsdp"
+            )
+        styles = {"columns": ColwiseParallel, "rows": RowwiseParallel}
+        return {
+            f"{path}.{name}": styles[how]()
+            for path, part in self.blocks.named_modules(prefix="blocks")
+            for name, how in (part.split() if hasattr(part, "split") else {}).items()
+        }

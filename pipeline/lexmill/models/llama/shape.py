@@ -1,0 +1,43 @@
+"""The sizes of a Llama, and what it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lexmill.base.strict import spec
+from lexmill.models.common.head_sizes import HeadSizes
+from lexmill.models.declaration import Family
+
+
+@dataclass(frozen=True)
+class Shape(HeadSizes):
+    """A decoder-only Transformer with RMSNorm, rotary positions, SwiGLU and grouped queries (Touvron et al. 2023)."""
+
+    n_layer: int = spec("blocks", low=1)
+    n_head: int = spec("query heads", low=1)
+    n_kv_head: int = spec("key and value heads; each serves n_head / n_kv_head query heads", low=1)
+    d_model: int = spec("width", low=8)
+    d_ffn: int = spec("width of the feed-forward layers", low=8)
+    context: int = spec("longest context", unit="tokens", low=2)
+    dropout: float = spec("dropout on embeddings and residuals", 0.0, low=0, below=1)
+    d_head: int = spec("width of a head; 0: d_model / n_head", 0, low=0)
+    rope_theta: float = spec("base of the rotary wavelengths", 10000.0, above=0)
+    norm_eps: float = spec("added to the mean square", 1e-5, above=0)
+    tie_embeddings: bool = spec("the output matrix is the embedding", True)
+
+    def faults(self) -> list[str]:
+        """What is wrong with the sizes together."""
+        found = super().faults()
+        if self.n_head % self.n_kv_head:
+            found.append(f"n_kv_head: {self.n_kv_head} does not divide n_head ({self.n_head})")
+        if not found and self.head_width % 2:
+            found.append("d_head: rotary positions need an even head width")
+        return found
+
+
+FAMILY = Family(
+    role="causal",
+    shape=Shape,
+    tiny={"n_layer": 2, "n_head": 4, "n_kv_head": 2, "d_model": 16, "d_ffn": 24, "context": 12},
+    model_types=("llama", "mistral"),
+)

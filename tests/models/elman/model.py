@@ -1,0 +1,51 @@
+"""The network. Shape letters: B batch, T time, D width."""
+
+from __future__ import annotations
+
+import torch
+from lexmill.models.elman.shape import Shape
+from torch import Tensor, nn
+
+from lexmill.models.common.causal import CausalModel
+from lexmill.models.common.init import Xavier
+from lexmill.models.common.recurrent import Memory, RecurrentLayer
+
+
+class Layer(RecurrentLayer):
+    """One layer, a token after another."""
+
+    def __init__(self, d_model: int, dropout: float) -> None:
+        super().__init__(dropout)
+        self.from_input = nn.Linear(d_model, d_model)
+        self.from_state = nn.Linear(d_model, d_model, bias=False)
+
+    def read(self, hidden: Tensor, memory: Memory | None) -> tuple[Tensor, Memory]:
+        """(B, T, D) and h before -> (B, T, D) and h after."""
+        steps = self.from_input(hidden).unbind(1)
+        state = torch.zeros_like(steps[0]) if memory is None else memory[0][0]
+        found = []
+        for step in steps:
+            state = torch.tanh(step + self.from_state(state))
+            found.append(state)
+        return torch.stack(found, dim=1), (state[None],)
+
+    def activation_bytes(self, low: int, mask: int, share: float) -> float:
+        """Input, rounded input and state, state; the mask."""
+        return (8 + 2 * low + (mask if self.dropout.probability else 0)) * self.from_input.in_features
+
+    def gradient_bytes(self, low: int) -> int:
+        """Of the state and of what came in."""
+        return 8 * self.from_input.in_features
+
+
+class Elman(CausalModel):
+    """A causal language model over `vocab_size` tokens."""
+
+    def __init__(self, shape: Shape, vocab_size: int) -> None:
+        super().__init__(
+            shape,
+            vocab_size,
+            block=lambda: Layer(shape.d_model, shape.dropout),
+            norm=nn.Identity(),
+            recipe=Xavier(embedding_std=shape.d_model**-0.5),
+        )

@@ -1,0 +1,78 @@
+"""A family is one folder: put into a copy of the package, it is built, initialised, trained and planned."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lexmill
+
+HERE, PACKAGE = Path(__file__).parent, Path(lexmill.__file__).parent
+USE = """
+import torch
+from lexmill import models
+from lexmill.commands.plan import planning
+from lexmill.params import AdamW, CosineSchedule, LanguageModel, Length, Muon, Params
+from lexmill.training import optimizers
+
+assert "elman" in models.families("causal")
+shape = models.family("elman").shape(2, 16, 12)
+module = models.build({"family": "elman", "shape": vars(shape), "vocab_size": 23})
+tokens = torch.randint(23, (4, 13))
+for settings in (AdamW("adamw", lr=0.02), Muon("muon", lr=0.02)):
+    built, losses = optimizers.build(module, settings), []
+    for _ in range(20):
+        loss = module.loss(tokens[:, :-1], tokens[:, 1:]) / tokens[:, 1:].numel()
+        loss.backward()
+        built.step()
+        module.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < 0.8 * losses[0], losses
+
+model = LanguageModel(family="elman", corpus="c", train="c", tokenizer="t", shape=shape, init_from="r",
+    optimizer=AdamW("adamw", lr=0.1), schedule=CosineSchedule("cosine"), length=Length(10, "steps"), batch_tokens=96)
+params = Params.__new__(Params)
+object.__setattr__(params, "language_models", {"m": model})
+plan = planning.plan(params, "m", planning.Machine(2, 0, 1e12, 0.4, True), 23)
+assert plan.sizes.parameters == module.count_parameters()
+assert {row.strategy for row in plan.memory} == {"single", "ddp", "fsdp"}
+assert all(row.total for row in plan.memory)
+assert "tensor_parallel" in plan.cannot
+"""
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A PYTHONPATH where the package has one folder more."""
+    root = tmp_path_factory.mktemp("package")
+    shutil.copytree(PACKAGE, root / "lexmill", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(HERE / "elman", root / "lexmill" / "models" / "elman")
+    return str(root)
+
+
+def test_it_is_built_trained_and_planned(path: str) -> None:
+    done = subprocess.run([sys.executable, "-c", USE], env={**os.environ, "PYTHONPATH": path}, check=False)
+    assert done.returncode == 0
+
+
+def test_the_tests_of_all_families_hold_for_it(path: str) -> None:
+    """Initialisation by each recipe, causality, cache, documents, loss, counts: `test_families`."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "elman"]
+    done = subprocess.run(
+        [*command, "tests/models/test_families.py"],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=HERE.parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    found = re.search(r"(\d+) passed", done.stdout)
+    assert found is not None
+    assert int(found[1]) >= 15, done.stdout
