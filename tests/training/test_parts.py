@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from lexmill.training import identity, memory, random_states, seeding
+from lexmill.training import engine, identity, random_states, seeding
 from lexmill.training.curve import COLUMNS, Curve, write_csv
 
 
@@ -107,4 +107,4 @@ def test_words_for_readers_are_no_part_of_the_codes_fingerprint(
 
 
 def test_glibc_keeps_freed_memory() -> None:
-    assert memory.keep_freed_memory() == (platform.libc_ver()[0] == "glibc")
+    assert engine.keep_freed_memory() == (platform.libc_ver()[0] == "glibc")
