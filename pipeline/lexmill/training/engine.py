@@ -5,7 +5,7 @@ Key properties:
   cut into micro-batches and ranks: sums are backpropagated, and divided once by the count of all.
 * Data, learning rate and dropout are functions of (seed, step, micro-batch, data rank), so a resumed training makes
   the same weights and optimizer state, to the bit, as one that was never stopped.
-* A step whose loss or gradient is broken, or whose loss stands far out, is not taken (`guard`).
+* A step whose loss or gradient is not finite, or whose loss is an outlier, is skipped (`guard`).
 Cost beside the network's own: under a millisecond a step; 2 s to import torch's compiler and Lightning's Fabric.
 """
 
