@@ -2,9 +2,9 @@
 
 Both sides: the same GPT from the same weights on the same batches in the same order, AdamW (fused) at the same constant
 rate, gradients clipped to norm 1, float32, no dropout, all cores this process may use; each repetition in a process of
-its own. Both keep freed memory (`training/memory.py`) and take the model's own loss, so that what lies between them is
-the engine and Lightning under it. The engine writes no checkpoint and looks at valid only after the last step, which is
-not timed. Milliseconds a step: the median over the steps after the first ones, from the moment that a step's batch is
+its own. Both keep freed memory (`training/engine.py`) and take the model's own loss, so that what lies between them is
+the engine and Fabric under it. The engine writes no checkpoint and validates only after the last step, which is not
+timed. Milliseconds a step: the median over the steps after the first ones, from the moment that a step's batch is
 asked for to the next such moment. Both must end at the same loss.
 """
 
@@ -137,7 +137,7 @@ def _run_plain(task: Any, size: Size) -> float:
     import torch
     from torch import nn
 
-    from lexmill.training.memory import keep_freed_memory
+    from lexmill.training.engine import keep_freed_memory
 
     keep_freed_memory()
     torch.set_num_threads(cores())

@@ -142,7 +142,7 @@ with workspace.run_lock("a run in a container"):
 
 @pytest.mark.e2e
 def test_a_training_ended_by_sigterm_is_not_recorded_as_done(encoded: SmallProject, tmp_path: Path) -> None:
-    """Lightning leaves with 0 after SIGTERM, and DVC would keep the half-trained model."""
+    """A training that left with 0 after SIGTERM would leave DVC with a half-trained model."""
     project = encoded.copy(tmp_path / "a project")
     project.write_params(steps=100_000)
     project.write_execution(checkpoint_seconds=0)
@@ -168,14 +168,14 @@ from lexmill.compute import execution
 from lexmill.stages import entry
 entry.preflight = execution.Execution
 def main(key):
-    from lightning.fabric.plugins.environments import SLURMEnvironment
+    from lightning_fabric.plugins.environments import SLURMEnvironment
     print(SLURMEnvironment.detect())
 entry.run_stage(main)
 """
 
 
 def test_lightning_is_no_task_of_slurms_in_somebodys_own_job(tmp_path: Path) -> None:
-    """It would answer the signal before the end by a checkpoint and a requeue of its own, and take up a stale one."""
+    """It would leave it to Slurm to start the other processes of the training."""
     (tmp_path / "own.py").write_text(IN_A_SLURM_JOB, encoding="utf-8")
     job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "mine", "SLURM_NTASKS": "1", "SLURM_NTASKS_PER_NODE": "1"}
     done = subprocess.run(

@@ -1,8 +1,8 @@
 """Several trainings one after another in two (or more) processes that know each other, for the price of one start.
 
 As a script it is one of the processes. A plan is what `arithmetic_task.main` takes, and with `stops` it must be stopped
-by a signal that it sends itself. Importing Lightning takes five seconds: but for the `fresh` ones, processes are forked
-from one that has done so, which starts with the first of them and ends with the tests.
+by a signal that it sends itself. Importing torch and Fabric takes two seconds: but for the `fresh` ones, processes are
+forked from one that has done so, which starts with the first of them and ends with the tests.
 """
 
 import json
@@ -21,7 +21,7 @@ from lexmill.base.errors import Terminated
 from tests.training.arithmetic_task import main, script
 
 WARM = multiprocessing.get_context("forkserver")
-WARM.set_forkserver_preload(["lightning.pytorch", "tests.training.ranks_at_once"])
+WARM.set_forkserver_preload(["lightning_fabric", "tests.training.ranks_at_once"])
 
 
 @dataclass

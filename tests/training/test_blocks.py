@@ -45,6 +45,16 @@ def test_recomputed_blocks_give_the_same_bits(tmp_path: Path, monkeypatch: pytes
     assert "forward" not in vars(recomputed.module.blocks[0])
 
 
+@pytest.mark.parametrize("family", ["gpt", "llama"])
+def test_recomputed_blocks_give_the_same_bits_in_bf16(tmp_path: Path, family: str) -> None:
+    chosen = settings(3, precision="bf16-mixed")
+    plain, recomputed = ArithmeticTask(family=family), ArithmeticTask(family=family)
+    train(plain, tmp_path / "a", chosen, checkpoint_seconds=1e9)
+    train(recomputed, tmp_path / "b", chosen, checkpoint_seconds=1e9, activation_checkpointing=True)
+    weights = snapshot(plain.module)
+    assert all(torch.equal(value, weights[name]) for name, value in snapshot(recomputed.module).items())
+
+
 def test_compiled_blocks_give_the_same_losses_and_compile_once_a_shape(tmp_path: Path) -> None:
     if COMPILER is None:
         from lexmill.compute.execution import Execution

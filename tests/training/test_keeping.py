@@ -51,7 +51,7 @@ def back(keeper: Keeper, **options: Any) -> Keeper:
 def test_a_metric_that_is_not_a_number_is_never_best(higher: bool) -> None:
     keeper, module = Keeper("m", higher, "best", patience=3), nn.Linear(1, 1)
     for step, value in enumerate([math.nan, 1.0, math.nan, math.inf, -math.inf], start=1):
-        keeper.look(step, {"m": value}, module)
+        keeper.record(step, {"m": value}, module)
     assert (keeper.best, keeper.best_step, keeper.exhausted) == (1.0, 2, True)
     assert back(keeper, patience=3).state() == keeper.state()
 
@@ -62,7 +62,7 @@ def test_the_direction_is_told_and_not_guessed_from_the_name(higher: bool, best_
     keeper, module = Keeper("odd_loss", higher, "best"), Tiny()
     for step, value in enumerate([5.0, 7.0, 3.0, 4.0], start=1):
         module.become(step)
-        keeper.look(step, {"odd_loss": value, "other": 0.0}, module)
+        keeper.record(step, {"odd_loss": value, "other": 0.0}, module)
     assert keeper.best_step == best_step
     assert not keeper.apply(module)
     assert value_of(module) == (best_step, 10 * best_step, best_step)
@@ -73,11 +73,11 @@ def test_best_is_not_overwritten_by_a_worse_one_nor_by_an_equal_one_after_a_resu
     keeper, module = Keeper("valid_loss", False, "best"), Tiny()
     for step, value in enumerate([2.0, 1.0, 1.5, 1.0], start=1):
         module.become(step)
-        keeper.look(step, {"valid_loss": value}, module)
+        keeper.record(step, {"valid_loss": value}, module)
     keeper = back(keeper)
     for step, value in ((5, 1.2), (6, math.nan), (7, 1.0)):
         module.become(step)
-        keeper.look(step, {"valid_loss": value}, module)
+        keeper.record(step, {"valid_loss": value}, module)
     keeper.apply(module)
     assert (keeper.best, keeper.best_step, keeper.metrics) == (1.0, 2, {"valid_loss": 1.0})
     assert value_of(module) == (2.0, 20.0, 2)
@@ -87,20 +87,20 @@ def test_patience_counts_the_looks_without_a_gain() -> None:
     keeper, module = Keeper("m", False, "last", patience=2), Tiny()
     exhausted = []
     for step, value in enumerate([3.0, 3.0, 2.0, 2.5, 2.0, 1.0], start=1):
-        keeper.look(step, {"m": value}, module)
+        keeper.record(step, {"m": value}, module)
         exhausted.append(keeper.exhausted)
         keeper = back(keeper, patience=2)
     assert exhausted == [False, False, False, False, True, False]
     never = Keeper("m", False, "last", patience=0)
     for step in range(1, 50):
-        never.look(step, {"m": 1.0}, module)
+        never.record(step, {"m": 1.0}, module)
     assert not never.exhausted
 
 
 def test_the_last_weights_are_kept_as_they_are() -> None:
     keeper, module = Keeper("m", False, "last"), Tiny()
-    keeper.look(1, {"m": 1.0}, module)
-    keeper.look(2, {"m": 2.0}, module)
+    keeper.record(1, {"m": 1.0}, module)
+    keeper.record(2, {"m": 2.0}, module)
     module.become(7)
     assert not keeper.apply(module)
     assert value_of(module) == (7.0, 70.0, 7)
@@ -111,7 +111,7 @@ def test_the_last_looks_are_averaged_tied_weights_once() -> None:
     keeper, module = Keeper("m", False, "average", average_last=3), Tiny()
     for step in (1, 2, 4, 6):
         module.become(step)
-        keeper.look(step, {"m": 1.0}, module)
+        keeper.record(step, {"m": 1.0}, module)
     assert set(keeper.tensors()["recent-0"]) == {"embedding.weight", "count", "level"}
     keeper = back(keeper, average_last=3)
     assert keeper.apply(module), "nobody has looked at the mean yet"
@@ -128,7 +128,7 @@ def test_the_running_mean_is_adams_with_its_bias_corrected() -> None:
         with keeper.shown(module):
             assert value_of(module) == (pytest.approx(wanted), pytest.approx(10 * wanted), value)
         assert value_of(module) == (value, 10 * value, value), "the training goes on from its own weights"
-    keeper.look(3, {"m": 1.0}, module)
+    keeper.record(3, {"m": 1.0}, module)
     assert not keeper.apply(module), "the last look was at it"
     assert value_of(module) == (pytest.approx(29 / 7), pytest.approx(290 / 7), 6)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lexmill.base.code import Code, digests
-from lexmill.training import identity, memory, random_states, seeding
+from lexmill.training import engine, identity, random_states, seeding
 from lexmill.training.curve import COLUMNS, Curve, write_csv
 
 
@@ -90,4 +90,4 @@ def test_a_trainings_code_is_what_code_json_has_for_it() -> None:
 
 
 def test_glibc_keeps_freed_memory() -> None:
-    assert memory.keep_freed_memory() == (platform.libc_ver()[0] == "glibc")
+    assert engine.keep_freed_memory() == (platform.libc_ver()[0] == "glibc")

@@ -61,7 +61,7 @@ def _kept(keep: Keep, shard: bool) -> tuple[dict[str, Tensor], dict[str, Tensor]
         keeper.update(module)
         with keeper.shown(module):
             looked = {name: value.clone() for name, value in _whole(weights(module)).items()}
-        keeper.look(step, {"m": 1.0}, module)
+        keeper.record(step, {"m": 1.0}, module)
     keeper.apply(module)
     return looked, _whole(weights(module))
 

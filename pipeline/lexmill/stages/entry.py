@@ -54,8 +54,7 @@ T = TypeVar("T")
 
 _FETCHING = ("fetch", "checkpoint")
 _SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "busybox"}
-# By these Lightning takes a process for a task that Slurm started for it: it would then write a checkpoint of its own
-# at SIGUSR1, ask Slurm to start the job again, and take up such a checkpoint, whichever model's it is.
+# By these Lightning takes a process for one that Slurm started for it, and would leave it to Slurm to start the others.
 _SLURM_TASKS = ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE")
 _WATCH_SECONDS = 0.5
 _GRACE_SECONDS = 10.0

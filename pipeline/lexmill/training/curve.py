@@ -58,7 +58,7 @@ class Curve:
             self._thin()
 
     def _thin(self) -> None:
-        """Rows half as often; one that goes gives its loss to the next. Those with a look at valid stay."""
+        """Rows half as often; one that goes gives its loss to the next. Those with a validation stay."""
         self.every *= 2
         rows, counts = self.rows, self.counts
         self.rows, self.counts = [], []

@@ -1,22 +1,25 @@
-"""`fit`: trains whatever a `Task` describes, on the devices of the execution settings, and survives being killed.
+"""`fit`: train whatever a `Task` describes, on the devices of the execution settings, and survive being killed.
 
 Key properties:
 * The gradient of a step is that of (sum of losses) / (number of targets) over the whole global batch, however it was
   cut into micro-batches and ranks: sums are backpropagated, and divided once by the count of all.
 * Data, learning rate and dropout are functions of (seed, step, micro-batch, data rank), so a resumed training makes
   the same weights and optimizer state, to the bit, as one that was never stopped.
-* A step whose loss or gradient is broken, or whose loss stands far out, is not taken (`guard`).
-Cost beside the network's own: under a millisecond a step.
+* A step whose loss or gradient is not finite, or whose loss is an outlier, is skipped (`guard`).
+Cost beside the network's own: under a millisecond a step; 2 s to import torch's compiler and Lightning's Fabric.
 """
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import math
 import os
+import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,33 +30,32 @@ from lexmill.compute.execution import Execution
 from lexmill.models.common.first_call import settle_vector_math
 from lexmill.training import continuing
 from lexmill.training.checkpoints import CheckpointFolder
-from lexmill.training.memory import keep_freed_memory
 from lexmill.training.micro_batch import memory_told
 from lexmill.training.seeding import derive, seed_all
 from lexmill.training.settings import TrainingSettings
 from lexmill.training.task import Task
 
 if TYPE_CHECKING:
-    from lightning.pytorch import Trainer
+    from lightning_fabric import Fabric
 
     from lexmill.training.watching import Watch
 
 
 @dataclass(frozen=True)
 class FitResult:
-    """What a training gave; `task.module` then holds the kept weights, on the CPU.
+    """The outcome of a training; `task.module` then holds the kept weights, on the CPU.
 
     Attributes:
-        step: optimizer steps made (fewer than asked for when patience ended it).
+        step: optimizer steps made (fewer than asked for after early stopping).
         tokens: targets seen, over all ranks.
-        best_step: the step of the best look at valid.
+        best_step: the step with the best validation metric.
         train_loss: the newest row of the curve (nats a target).
-        metrics: the valid metrics of the kept weights.
+        metrics: the validation metrics of the kept weights.
         rows: the curve, see `curve.COLUMNS`.
-        stopped_early: whether patience ended it.
-        skipped: steps that the guard did not take.
-        seconds, steps_now: wall time and steps of this process alone (after a resume the rest only).
-        first_rank: whether this process is the one that writes the results.
+        stopped_early: whether early stopping ended it.
+        skipped: steps that the guard skipped.
+        seconds, steps_now: wall time and steps of this process alone (after a resume, only those since).
+        first_rank: whether this process writes the results.
     """
 
     step: int
@@ -86,6 +88,24 @@ def set_threads(execution: Execution) -> int:
     return threads
 
 
+def keep_freed_memory() -> bool:
+    """Ask this process's allocator to keep what is freed; false where it cannot be asked (not glibc).
+
+    A step frees and allocates the same large tensors as the step before. glibc returns each to the system at once and
+    asks for it again, and the page faults cost up to a tenth of a small model's training time on a CPU. The price:
+    memory once used stays taken until the process ends.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    trim_threshold, mmap_threshold = -1, -3  # of malloc.h
+    try:
+        library = ctypes.CDLL("libc.so.6")
+        kept = library.mallopt(mmap_threshold, 1 << 30) and library.mallopt(trim_threshold, (1 << 31) - 1)
+    except (OSError, AttributeError):
+        return False
+    return bool(kept)
+
+
 def fit(
     task: Task,
     settings: TrainingSettings,
@@ -95,17 +115,17 @@ def fit(
     identity: Mapping[str, Any],
     watch: Watch | None = None,
 ) -> FitResult:
-    """Train `task.module` from where the newest checkpoint of the same identity left it, or from the start.
+    """Train `task.module` from the newest checkpoint of the same identity, or from the start.
 
     With more than one device each is a process that runs the caller's whole command: whoever writes results asks
     `first_rank` first.
 
     Args:
-        name: the model's name, for the bar and the checkpoint folder.
+        name: the model's name, for the progress bar and the checkpoint folder.
         identity: what, beside the settings, the trajectory is a function of (inputs, code, seeds): plain JSON data.
             The checkpoints stay until `checkpoint_folder(...).finish()`, which the stage calls when its outputs are
             in place.
-        watch: sees the training on its first rank; the caller closes it.
+        watch: follows the training on its first rank; the caller closes it.
 
     Raises:
         UserError: too many steps had to be skipped (naming the last), memory ended, a checkpoint belongs to another
@@ -113,10 +133,8 @@ def fit(
         Terminated, Interrupted: after SIGTERM or Ctrl-C, with a checkpoint written.
         RetryableError: when another process trains the same, or one of this training's was killed.
     """
-    from contextlib import nullcontext
-
     from lexmill.training import parallel
-    from lexmill.training.loop import TrainingModule
+    from lexmill.training.loop import Loop
 
     _check_device(execution)
     parallel.check(task.module, execution)
@@ -126,12 +144,12 @@ def fit(
     first = all(int(os.environ.get(rank) or 0) == 0 for rank in ("LOCAL_RANK", "NODE_RANK", "RANK"))
     with folder.locked() if first else nullcontext(), progress.bar(name, settings.steps) as bar:
         seed_all(derive(settings.seed, "training"))  # for whatever draws outside of a step
-        loop = TrainingModule(task, settings, execution, folder, bar=bar, watch=watch)
+        loop = Loop(task, settings, execution, folder, bar=bar, watch=watch)
         begun = time.monotonic()
         loop.stopping.install()
         try:
             with memory_told(execution.micro_batch.tokens):
-                _trainer(settings, execution).fit(loop)
+                loop.run(_launched(execution))
         except BaseException as error:
             loop.give_up()
             if execution.world > 1 and parallel.lost_another(error):
@@ -178,13 +196,15 @@ def _check_device(execution: Execution) -> None:
         raise UserError(f"devices: {execution.devices} are asked for, but this machine has {found}")
 
 
-def _trainer(settings: TrainingSettings, execution: Execution) -> Trainer:
-    """Lightning's trainer with everything off that we do ourselves: bars, loggers, checkpoints, samplers."""
-    for noisy in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(noisy).setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
-    from lightning.pytorch import Trainer
-    from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
+def _launched(execution: Execution) -> Fabric:
+    """Start the other processes of this training and connect all of them."""
+    with _hidden("torchmetrics"):
+        from lightning_fabric import Fabric
+        from lightning_fabric.strategies.ddp import DDPStrategy
+        from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+        from lightning_fabric.strategies.strategy import Strategy
+    logging.getLogger("lightning_fabric").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning_fabric")
 
     strategy: str | Strategy = "auto"
     backend = "nccl" if execution.accelerator == "cuda" else "gloo"
@@ -192,22 +212,32 @@ def _trainer(settings: TrainingSettings, execution: Execution) -> Trainer:
         strategy = DDPStrategy(process_group_backend=backend, broadcast_buffers=False)
     elif execution.sharded:
         strategy = ModelParallelStrategy(
+            parallelize_fn=lambda module, _mesh: module,  # `parallel.prepare` has done it
             data_parallel_size=execution.world // execution.tensor_parallel,
             tensor_parallel_size=execution.tensor_parallel,
             process_group_backend=backend,
         )
-    return Trainer(
+    fabric = Fabric(
         accelerator=execution.accelerator,
         devices=execution.devices,
         num_nodes=execution.nodes,
         strategy=strategy,
-        precision=settings.precision,
-        max_epochs=1,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        use_distributed_sampler=False,
-        barebones=False,
     )
+    fabric.launch()
+    return fabric
+
+
+@contextmanager
+def _hidden(package: str) -> Iterator[None]:
+    """Let a package look as if it were not installed, unless it is imported already.
+
+    Fabric imports torchmetrics only to ask for its version, and with it scipy and transformers: 2 s and 130 MiB.
+    """
+    if package in sys.modules:
+        yield
+        return
+    sys.modules[package] = None  # type: ignore[assignment]  # makes an import of it raise ImportError
+    try:
+        yield
+    finally:
+        del sys.modules[package]

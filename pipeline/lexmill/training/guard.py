@@ -1,4 +1,4 @@
-"""Which optimizer steps are not taken: the loss or the gradient is broken, or the loss stands far out.
+"""Which optimizer steps are skipped: the loss or the gradient is not finite, or the loss is an outlier.
 
 A step is judged by numbers that every rank has, before the weights are touched, so that a bad batch costs one step and
 not the model. It still counts as a step: the data and the learning rate are functions of its number. The loss is

@@ -2,8 +2,8 @@
 
 `ema` keeps the running mean of the weights after each step, with Adam's bias correction: after t steps of decay d, step
 i weighs d^(t - i) (1 - d) / (1 - d^t). In that form the first mean is the first weights, and the random weights of the
-start have no part in it. The looks at valid are then at the mean. Its cost: one more copy of the weights, on the
-training's device, and one pass over it a step.
+start have no part in it. What is validated is then the mean. Cost: one more copy of the weights, on the training's
+device, and one pass over it a step.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Snapshot = dict[str, Tensor]
 
 @dataclass
 class Keeper:
-    """Follows the looks at the valid split; all of its state can be saved and put back."""
+    """Chooses the best weights by validation; all of its state can be saved and restored."""
 
     metric: str
     higher_is_better: bool
@@ -35,7 +35,7 @@ class Keeper:
     ema_decay: float = 0.999
     best: float | None = None
     best_step: int = 0
-    looks_without_gain: int = 0
+    validations_without_gain: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
     best_weights: Snapshot | None = None
     recent: list[Snapshot] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Keeper:
 
     @torch.no_grad()
     def update(self, module: nn.Module) -> None:
-        """Take note of the weights after an optimizer step."""
+        """Update the running mean after an optimizer step."""
         if self.keep != "ema":
             return
         own = weights(module)  # tied weights come once
@@ -61,7 +61,7 @@ class Keeper:
 
     @contextmanager
     def shown(self, module: nn.Module) -> Iterator[None]:
-        """Within it the module has the weights that are looked at: the mean under `ema`, else its own."""
+        """Give the module, for a while, the weights that are validated: the mean under `ema`, else its own."""
         if self.mean is None:
             yield
             return
@@ -79,21 +79,21 @@ class Keeper:
         for name, value in into.items():
             value.copy_(_local(source[name]))
 
-    def look(self, step: int, metrics: dict[str, float], module: nn.Module) -> None:
-        """Take note of the metrics of the weights as they are `shown` after `step` steps.
+    def record(self, step: int, metrics: dict[str, float], module: nn.Module) -> None:
+        """Record the validation metrics of the weights as they are `shown` after `step` steps.
 
-        Better means strictly better, so that of equals the first is kept; a metric that is not finite never is.
+        Better means strictly better, so the first of equals is kept; a metric that is not finite never is.
         """
         value = metrics[self.metric]
         better = math.isfinite(value) and (
             self.best is None or (value > self.best if self.higher_is_better else value < self.best)
         )
         if better:
-            self.best, self.best_step, self.looks_without_gain = value, step, 0
+            self.best, self.best_step, self.validations_without_gain = value, step, 0
             if self.keep == "best":
                 self.best_weights = snapshot(module)
         else:
-            self.looks_without_gain += 1
+            self.validations_without_gain += 1
         if better or self.keep != "best":
             self.metrics = dict(metrics)
         if self.keep == "average":
@@ -101,11 +101,11 @@ class Keeper:
 
     @property
     def exhausted(self) -> bool:
-        """Whether patience is spent."""
-        return 0 < self.patience <= self.looks_without_gain
+        """Whether patience is exhausted."""
+        return 0 < self.patience <= self.validations_without_gain
 
     def apply(self, module: nn.Module) -> bool:
-        """Put the kept weights into the module; true when they are new ones that nobody has looked at yet."""
+        """Load the kept weights into the module; true when they are new ones, not validated yet."""
         if self.keep == "best" and self.best_weights is not None:
             load_weights(module, self.best_weights)
         elif self.keep == "average" and len(self.recent) > 1:
@@ -116,18 +116,18 @@ class Keeper:
         return False
 
     def state(self) -> dict[str, Any]:
-        """What JSON can hold of it."""
+        """The part of its state that JSON can hold."""
         return {
             "best": self.best,
             "best_step": self.best_step,
-            "looks_without_gain": self.looks_without_gain,
+            "validations_without_gain": self.validations_without_gain,
             "metrics": {k: v if math.isfinite(v) else None for k, v in self.metrics.items()},
             "recent": len(self.recent),
             "updates": self.updates,
         }
 
     def tensors(self) -> dict[str, Snapshot]:
-        """Its weights, by file name."""
+        """The weights it holds, by file name."""
         files = {f"recent-{index}": one for index, one in enumerate(self.recent)}
         if self.best_weights is not None:
             files["best"] = self.best_weights
@@ -136,9 +136,9 @@ class Keeper:
         return files
 
     def restore(self, state: dict[str, Any], tensors: dict[str, Snapshot]) -> None:
-        """Put back what `state` and `tensors` gave."""
+        """Restore what `state` and `tensors` returned."""
         self.best, self.best_step = state["best"], state["best_step"]
-        self.looks_without_gain = state["looks_without_gain"]
+        self.validations_without_gain = state["validations_without_gain"]
         self.metrics = {k: math.nan if v is None else v for k, v in state["metrics"].items()}
         self.best_weights = tensors.get("best")
         self.recent = [tensors[f"recent-{index}"] for index in range(state["recent"])]

@@ -1,22 +1,20 @@
-"""The Lightning module behind `engine.fit`: one optimizer step per training_step, by manual optimisation.
+"""The training loop behind `engine.fit`: one optimizer step after another, on processes that Lightning's Fabric starts.
 
-Lightning brings devices, precision and processes; the order of the data, the accumulation, the looks at valid and the
+Fabric brings devices, processes and the exchange of gradients; data order, accumulation, precision, validation and
 checkpoints are ours. A training is always in one of two states, and a checkpoint can hold either: `settled`, when the
-look and the row that belong to the newest step are done, and not yet settled, right after the update.
+validation and the curve's row that belong to the newest step are done, and not yet settled, right after the update.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning.pytorch import LightningModule
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from lexmill.base import progress
 from lexmill.base.errors import UserError
@@ -37,19 +35,35 @@ from lexmill.training.checkpoints import CheckpointFolder, Saved, Stays
 from lexmill.training.curve import Curve
 from lexmill.training.guard import Guard
 from lexmill.training.keeping import Keeper
-from lexmill.training.looking import StoppedWhileLooking, blank, look
 from lexmill.training.ranks import Ranks, fetched
 from lexmill.training.saving import Saver
 from lexmill.training.seeding import derive, seed_step
 from lexmill.training.settings import TrainingSettings
-from lexmill.training.steps import NOTHING_LEFT, Steps
 from lexmill.training.stopping import Stopping
 from lexmill.training.task import Arrays, Task, micro_batches, tensors
+from lexmill.training.validation import StoppedInValidation, blank, validate
 from lexmill.training.watching import Watch
 
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
-class TrainingModule(LightningModule):
-    """Runs a `Task` under a Lightning trainer."""
+
+class Objective(nn.Module):
+    """The loss of a task as a module, which DDP can wrap: it must see the forward pass to exchange the gradients."""
+
+    def __init__(self, task: Task, module: nn.Module) -> None:
+        super().__init__()
+        self.task, self.module = task, module
+
+    def forward(self, batch: Mapping[str, Tensor] | None) -> tuple[Tensor, Tensor | int]:
+        """(the summed loss, the number of targets); without a batch, something to exchange for each parameter."""
+        if batch is not None:
+            return self.task.loss_sum(self.module, batch)
+        return torch.stack([p.reshape(-1)[0] for p in self.module.parameters() if p.requires_grad]).sum(), 0
+
+
+class Loop:
+    """Trains a `Task` from its newest checkpoint, or from the start, to the end."""
 
     def __init__(
         self,
@@ -61,10 +75,7 @@ class TrainingModule(LightningModule):
         bar: Bar,
         watch: Watch | None,
     ) -> None:
-        super().__init__()
-        self.automatic_optimization = False
         self.task, self.settings, self.execution, self.folder = task, settings, execution, folder
-        self.module: nn.Module = task.module
         self.curve, self.guard = Curve(), Guard()
         self.keeper = Keeper(
             task.metric,
@@ -80,9 +91,11 @@ class TrainingModule(LightningModule):
         self.started_at = 0  # optimizer steps that an earlier process made
         self.step = 0  # optimizer steps done
         self.ranks: Ranks
-        self._saver: Saver
+        self.module: nn.Module  # what is trained: the task's network or, under a sharded strategy, a copy in pieces
+        self._fabric: Fabric
+        self._objective: Any  # an `Objective` as Fabric wraps it
         self._optimizers: optimizers.Optimizers
-        self._saved: Saved | None = None
+        self._saver: Saver
         self._micro_batch = execution.micro_batch.tokens
         self._settled = True
         self._stop_signal = 0
@@ -91,44 +104,38 @@ class TrainingModule(LightningModule):
         self._saved_step = -1
         self._row: dict[str, float] = {}
 
+    def run(self, fabric: Fabric) -> None:
+        """Train; the task's network then holds the kept weights, on the CPU.
+
+        Args:
+            fabric: launched, so that all processes are there.
+        """
+        self._set_up(fabric)
+        self._start()
+        while self.step < self.settings.steps and not self.keeper.exhausted:
+            self._make_step()
+            self._finish_step()
+        self._end()
+
     # ---------------------------------------------------------------- start
 
-    def setup(self, stage: str) -> None:
-        """All processes are there: the first one chooses the checkpoint to go on from."""
-        device = self.trainer.strategy.root_device
-        self.ranks = Ranks.of(self.global_rank, self.trainer.world_size, self.execution.tensor_parallel, device)
-        step = -1
-        if self.ranks.first:
-            newest = self.folder.latest(lambda state: continuing.usable(self.settings, state))
-            step = -1 if newest is None else newest
-            refusal = continuing.refusal(self.folder, self.settings) if newest is None else None
-            if refusal is not None:
-                progress.say(f"{self.folder.name}: {refusal}")
-        step = self.ranks.from_first(step)
-        if step >= 0:
-            self._saved = self.folder.open(step)
-            self.started_at = self.step = self._saved_step = step
+    def _set_up(self, fabric: Fabric) -> None:
+        """Put the network onto its devices, with its optimizers."""
+        self._fabric = fabric
+        self.ranks = Ranks.of(fabric.global_rank, fabric.world_size, self.execution.tensor_parallel, fabric.device)
         self._saver = Saver(self.folder, self.ranks, self.execution.sharded)
-
-    def configure_model(self) -> None:
-        mesh = self.device_mesh if self.execution.sharded else None
-        module = parallel.prepare(self.task.module, self.execution, mesh)
-        if module is not self.module:
-            self.module = module
+        mesh = getattr(fabric.strategy, "device_mesh", None)  # where devices share a model
+        self.module = parallel.prepare(self.task.module, self.execution, mesh).to(fabric.device)
+        if self.module is not self.task.module:
             parallel.release(self.task.module)
-
-    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+        self._objective = fabric.setup_module(Objective(self.task, self.module))
         self._optimizers = optimizers.build(self.module, self.settings.optimizer)
-        return self._optimizers.parts
 
-    def train_dataloader(self) -> Any:
-        return Steps(self.step, self.settings.steps)
-
-    def on_train_start(self) -> None:
-        self.stopping.install()  # Lightning has just put its own handlers in place
-        if self._saved is not None:
-            self._resume(self._saved)
-            self._saved = None  # closes its files
+    def _start(self) -> None:
+        """Resume where there is a checkpoint, and finish the step that it was saved in."""
+        newest = self._newest_checkpoint()
+        if newest >= 0:
+            self._resume(self.folder.open(newest))
         self._next_checkpoint = time.monotonic() + self.execution.checkpoint_seconds
         if self.ranks.first and self._watched:
             self.watch.start(self.step, self.folder.path.name)
@@ -141,8 +148,19 @@ class TrainingModule(LightningModule):
         if not self._settled:
             self._settle()
 
+    def _newest_checkpoint(self) -> int:
+        """The step of the checkpoint to resume from, which the first process chooses for all; -1: none."""
+        step = -1
+        if self.ranks.first:
+            newest = self.folder.latest(lambda state: continuing.usable(self.settings, state))
+            step = -1 if newest is None else newest
+            refusal = continuing.refusal(self.folder, self.settings) if newest is None else None
+            if refusal is not None:
+                progress.say(f"{self.folder.name}: {refusal}")
+        return self.ranks.from_first(step)
+
     def _resume(self, saved: Saved) -> None:
-        """Take up a checkpoint."""
+        """Restore the state of a checkpoint."""
         read, state = resuming.network_states(saved, self.module), saved.state
         load_weights(self.module, read.pop("weights"), "the checkpoint's weights")
         self._optimizers.load_state_tensors(resuming.optimizer_state(saved, self.module))
@@ -151,13 +169,14 @@ class TrainingModule(LightningModule):
         self.guard.restore(state["guard"])
         self._settled, self._row = state["settled"], state["row"]
         random_states.restore(saved.read("random"), state["random"])
+        self.started_at = self.step = self._saved_step = saved.step
 
     def _found_micro_batch(self) -> int:
-        """What `micro_batch: auto` finds, by forward and backward without exchange."""
+        """The size that `micro_batch: auto` finds, by forward and backward without exchange."""
 
         def trial(part: Arrays) -> None:
-            with self._no_exchange(), self.trainer.precision_plugin.train_step_context():
-                loss, _ = self.task.loss_sum(self.module, tensors(part, self.device))
+            with self._autocast():
+                loss, _ = self.task.loss_sum(self.module, tensors(part, self.ranks.device))
             loss.backward()
 
         return micro_batch.choose(
@@ -171,55 +190,55 @@ class TrainingModule(LightningModule):
 
     # ---------------------------------------------------------------- a step
 
-    def training_step(self, step: int, _batch_index: int) -> None:
-        """Forward and backward over this rank's micro-batches of global batch `step`, then one update."""
-        if step == NOTHING_LEFT or self.keeper.exhausted:
-            return
-        with micro_batch.memory_told(self._micro_batch):
-            self._make(step)
-
-    def _make(self, step: int) -> None:
+    def _make_step(self) -> None:
+        """Forward and backward over this rank's micro-batches of the next global batch, then one update."""
         losses: list[Tensor] = []
         counts: list[Tensor | int] = []
-        parts = list(self._parts(step))
-        for index, (part, weighs) in enumerate(parts):
-            seed_step(derive(self.settings.seed, "step", step, index, self.ranks.data_rank), self.device)
-            with nullcontext() if index == len(parts) - 1 else self._no_exchange():
-                loss, targets = self.task.loss_sum(self.module, tensors(part, self.device))
-                self.manual_backward(loss if weighs else loss * 0.0)
-            if weighs:
-                losses.append(loss)
-                counts.append(targets)
-        if not parts:
-            self._empty_share()
-        self._update(step + 1, losses, counts)
+        parts = list(self._parts())
+        with micro_batch.memory_told(self._micro_batch), self._autocast():
+            for index, (part, weighs) in enumerate(parts):
+                place = ("step", self.step, index, self.ranks.data_rank)
+                seed_step(derive(self.settings.seed, *place), self.ranks.device)
+                with self._exchange(last=index == len(parts) - 1):
+                    loss, targets = self._objective(None if part is None else tensors(part, self.ranks.device))
+                    self._fabric.backward(loss if weighs else loss * 0.0)
+                if weighs:
+                    losses.append(loss)
+                    counts.append(targets)
+            self._update(self.step + 1, losses, counts)
 
-    def _parts(self, step: int) -> Iterator[tuple[Arrays, bool]]:
-        """This rank's micro-batches; where a forward pass is an exchange, as many as the rank with most has.
-
-        Those that it only makes for the others weigh nothing.
-        """
+    def _parts(self) -> Iterator[tuple[Arrays | None, bool]]:
+        """This rank's micro-batches, and whether each counts: some are only made to take part in an exchange."""
         ranks = self.ranks
-        parts = micro_batches(self.task.batch(step, ranks.data_rank, ranks.data_world), self._micro_batch)
+        parts = micro_batches(self.task.batch(self.step, ranks.data_rank, ranks.data_world), self._micro_batch)
         yield from ((part, True) for part in parts)
-        if self._lockstep:
+        if self._exchanging:  # as many as the rank with most has
             empty = blank(self.task, ranks)
             yield from ((empty, False) for _ in range(ranks.largest(len(parts)) - len(parts)))
+        elif not parts and ranks.data_world > 1:
+            yield None, False
 
     @property
-    def _lockstep(self) -> bool:
+    def _exchanging(self) -> bool:
+        """Whether a forward pass is an exchange between ranks."""
         return self.execution.strategy == "fsdp" and self.ranks.data_world > 1
 
-    def _no_exchange(self) -> AbstractContextManager[None]:
-        """Under ddp, gradients are exchanged in the last micro-batch only."""
-        wrapped = self.trainer.strategy.model
-        return wrapped.no_sync() if isinstance(wrapped, DistributedDataParallel) else nullcontext()
+    def _exchange(self, *, last: bool) -> AbstractContextManager[None]:
+        """Under ddp, exchange gradients in the last micro-batch only; FSDP adds each to its shards at once."""
+        if last or self.execution.strategy != "ddp":
+            return nullcontext()
+        without: AbstractContextManager[None] = self._fabric.no_backward_sync(self._objective)
+        return without
 
-    def _empty_share(self) -> None:
-        """A rank without rows takes part in the exchange with zeros."""
-        if self.ranks.data_world > 1:
-            firsts = [p.reshape(-1)[0] for p in self.module.parameters() if p.requires_grad]
-            self.manual_backward(torch.stack(firsts).sum() * 0.0)
+    def _autocast(self) -> AbstractContextManager[object]:
+        """The precision to compute in.
+
+        Fabric's own would keep rounded copies of the weights, and then the gradients of a weight that is used several
+        times are added up in bf16.
+        """
+        if self.settings.precision == "32-true":
+            return nullcontext()
+        return torch.autocast(self.ranks.device.type, torch.bfloat16, cache_enabled=False)
 
     def _update(self, step: int, losses: list[Tensor], counts: list[Tensor | int]) -> None:
         grads = gradients.ready(self._optimizers.parameters())
@@ -253,10 +272,10 @@ class TrainingModule(LightningModule):
     def _exchanged(self, losses: list[Tensor], counts: list[Tensor | int], norm: Tensor) -> tuple[float, int, float]:
         """The step's loss sum, targets and gradient norm (as exchanged) over all ranks.
 
-        All learn at the same step of a stop signal that any got, and that the first wants a checkpoint.
+        In the same exchange all learn of a stop signal to any of them, and whether the first wants a checkpoint.
         """
         total, count, own = fetched(losses, counts, norm)
-        if self.ranks.tensor_rank:  # one of those that learn from the same rows speaks for them
+        if self.ranks.tensor_rank:  # of the ranks that learn from the same rows, one counts
             total, count = 0.0, 0
         self._stop_signal, self._save_now = self.stopping.signal, self.ranks.first and self._checkpoint_due()
         if self.ranks.world == 1:
@@ -267,12 +286,10 @@ class TrainingModule(LightningModule):
         self._save_now = saves > 0
         return total, int(count), math.sqrt(squares) if squares >= 0 else math.nan
 
-    # ---------------------------------------------------------------- between steps
+    # ---------------------------------------------------------------- after a step
 
-    def on_train_batch_end(self, _outputs: Any, step: int, *_: Any) -> None:
-        if step == NOTHING_LEFT or self.keeper.exhausted:
-            self.trainer.should_stop = True
-            return
+    def _finish_step(self) -> None:
+        """Validate, save and stop, each where it is due."""
         self._saver.check()
         s = self.settings
         every = self.execution.checkpoint_every_steps
@@ -280,29 +297,28 @@ class TrainingModule(LightningModule):
         if self.step == continuing.open_end(s):
             stays = stays or "fork"
         if stays:
-            self.save(stays)  # before the look, which a longer training may make at another step
+            self.save(stays)  # before validation, which a longer training may make at another step
         self._settle()
         if self.ranks.first and not self.execution.sharded:
             self.watch.sample(self.step, self.module)
-        if self.keeper.exhausted:
-            self.trainer.should_stop = True
-        elif self.step < s.steps:  # a stop in the last step finds a finished training
-            if self._stop_signal or self._save_now:
-                self.save()
-            if self._stop_signal:
-                self._leave(self._stop_signal)
+        if self.keeper.exhausted or self.step == s.steps:  # a stop in the last step finds a finished training
+            return
+        if self._stop_signal or self._save_now:
+            self.save()
+        if self._stop_signal:
+            self._leave(self._stop_signal)
 
     def _settle(self) -> None:
-        """All that belongs to the step just made: the look at valid and the row of the curve, where they are due."""
+        """Do what belongs to the step just made: validation and the curve's row, where they are due."""
         step, metrics = self.step, None
         if step == self.settings.steps or step % self.settings.validate_every == 0:
-            metrics = self._look_or_leave()
+            metrics = self._validate_or_leave()
             if not math.isfinite(metrics["valid_loss"]):
                 raise UserError(
                     f"the valid loss is not finite after step {step} (learning rate {self._row['lr']:.3g}): lower"
                     " optimizer.lr, lengthen schedule.warmup or set clip_norm; nothing of this step was saved"
                 )
-            self.keeper.look(step, metrics, self.module)
+            self.keeper.record(step, metrics, self.module)
         if metrics is not None or self.curve.due(step):
             valid = None if metrics is None else metrics["valid_loss"]
             self.curve.row(step, self.task.epochs(step), self._row["lr"], self._row.get("grad_norm"), valid)
@@ -313,25 +329,24 @@ class TrainingModule(LightningModule):
         newest = self.curve.last("valid_loss")
         self.bar.update(1, **shown, **({} if newest is None else {"valid": newest}), **self.watch.shown())
 
-    def _look_or_leave(self) -> dict[str, float]:
-        """A look; a stop signal on the way saves the step as it is, not yet settled, and ends the training."""
+    def _validate_or_leave(self) -> dict[str, float]:
+        """Validate; a stop signal on the way saves the step as it is, not yet settled, and ends the training."""
         try:
-            return self._look()
-        except StoppedWhileLooking:
+            return self._validate()
+        except StoppedInValidation:
             self.save()
             self._leave(self.stopping.signal or 15)
             raise
 
-    def _look(self) -> dict[str, float]:
-        """The metrics of the weights that are kept now, on the whole valid split, over all ranks."""
+    def _validate(self) -> dict[str, float]:
+        """The metrics of the weights that would be kept now, on the whole validation split, over all ranks."""
         try:
-            with self.watch.aside(), self.keeper.shown(self.module):
-                return look(
+            with self.watch.aside(), self.keeper.shown(self.module), self._autocast():
+                return validate(
                     self.task,
                     self.module,
                     self.ranks,
-                    lockstep=self._lockstep,
-                    context=self.trainer.precision_plugin.val_step_context,
+                    exchanging=self._exchanging,
                     stopped=lambda: self.stopping.signal,
                 )
         finally:
@@ -378,22 +393,23 @@ class TrainingModule(LightningModule):
 
     # ---------------------------------------------------------------- end
 
-    def on_train_end(self) -> None:
-        """Put the kept weights in place; averaged ones are new and are looked at once."""
+    def _end(self) -> None:
+        """Put the kept weights into the task's network; averaged ones are new and are validated once."""
         self._saver.wait()
         last = snapshot(self.module) if self.settings.keep == "average" else {}
         if self.keeper.apply(self.module):
             try:
-                self.keeper.metrics = self._look()
-            except StoppedWhileLooking:
+                self.keeper.metrics = self._validate()
+            except StoppedInValidation:
                 load_weights(self.module, last)
                 self.save()
                 self._leave(self.stopping.signal or 15)
         if self.module is not self.task.module:
             parallel.gather(self.module, self.task.module, keep=self.ranks.first)
         parallel.restore(self.task.module)
+        self.task.module.cpu()
 
     def give_up(self) -> None:
-        """The training has failed; what is being written is ended, and no other process waited for."""
+        """The training has failed: end what is being written, and wait for no other process."""
         if hasattr(self, "_saver"):
             self._saver.give_up()

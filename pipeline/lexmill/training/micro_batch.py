@@ -85,7 +85,7 @@ def find(batch: Arrays, trial: Trial, module: nn.Module, *, agree: Callable[[int
     with _untouched(module), _room_for_optimizer(module), torch.compiler.set_stance("force_eager"):
         memory = _Memory(module)
         with memory_told(width):
-            memory.look({name: array[:1] for name, array in batch.items()}, trial)
+            memory.ask({name: array[:1] for name, array in batch.items()}, trial)
         for size in _sizes(rows):
             part = {name: array[:size] for name, array in batch.items()}
             if agree(0 if memory.has_room(size) else 1):
@@ -222,7 +222,7 @@ class _Memory:
         self._state = 2 * sum(p.numel() * p.element_size() for p in module.parameters() if p.requires_grad)
         self._size, self._peak, self._a_row = 0, _peak(), 0.0
 
-    def look(self, row: Arrays, trial: Trial) -> None:
+    def ask(self, row: Arrays, trial: Trial) -> None:
         """Ask autograd what the backward pass needs of one row."""
         if not self._on_cpu:
             return

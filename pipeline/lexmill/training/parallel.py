@@ -1,4 +1,4 @@
-"""Shares a network out over devices (FSDP2, tensor parallel), recomputes and compiles its blocks.
+"""Shards a network over devices (FSDP2, tensor parallel), recomputes and compiles its blocks.
 
 All of it acts on `module.blocks`, a list of equal layers, and on an engine's own copy of the network. The order is that
 of torchtitan: matrix products are shared first, then each block is compiled, recomputed, and at last sharded.
@@ -97,7 +97,7 @@ def prepare(module: nn.Module, execution: Execution, mesh: DeviceMesh | None) ->
 
 
 def _compiled(forward: Any) -> Any:
-    """Compiled for training, one graph a shape; a look at valid, whose batches have other shapes, runs as it is."""
+    """Compiled for training, one graph a shape; validation, whose batches have other shapes, runs as it is."""
     compiled = torch.compile(forward, dynamic=False)
 
     @functools.wraps(forward)
@@ -126,13 +126,13 @@ def restore(module: nn.Module) -> None:
 
 
 def release(module: nn.Module) -> None:
-    """Free the memory of a network's parameters, of which a sharded copy is trained."""
+    """Free the memory of a network's parameters; a sharded copy of it is trained."""
     for parameter in module.parameters():
         parameter.data = torch.empty(0, dtype=parameter.dtype)
 
 
 def reshard(module: nn.Module) -> None:
-    """Let go of whole parameters that a look left gathered, so that the next pass sees new weights."""
+    """Free the whole parameters that validation left gathered, so that the next pass sees new weights."""
     for part in module.modules():
         if isinstance(part, FSDPModule):
             part.reshard()

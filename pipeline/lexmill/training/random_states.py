@@ -35,7 +35,7 @@ def plain() -> dict[str, Any]:
 
 
 def restore(states: dict[str, Tensor], rest: dict[str, Any]) -> None:
-    """Put back what `tensors` and `plain` gave."""
+    """Restore what `tensors` and `plain` returned."""
     torch.set_rng_state(states["torch"])
     cuda = [states[name] for name in sorted(states) if name.startswith("cuda-")]
     if cuda and torch.cuda.is_available() and len(cuda) == torch.cuda.device_count():

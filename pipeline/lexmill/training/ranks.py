@@ -1,4 +1,4 @@
-"""Where this process stands among those that share a training, and the few numbers that they exchange.
+"""The rank of this process among those that share a training, and the few numbers that they exchange.
 
 Processes form a grid: `data` ranks learn from different rows, and the `tensor` ranks of one data rank share its matrix
 products, so that they see the same rows and draw the same dropout.

@@ -1,4 +1,4 @@
-"""What a process takes up from a checkpoint: of what ranks share, each reads its own part."""
+"""What a process reads from a checkpoint: of a sharded model, each rank its own part."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def peak_of(execution: Execution, precision: Precision) -> float | None:
 class Meter:
     """Tokens and FLOPs a second, over a recent window and over the run.
 
-    The recent rate is that of the steps: what is done `aside` (looks at valid, checkpoints, samples) does not count in
+    The recent rate is that of the steps: what is done `aside` (validation, checkpoints, samples) does not count in
     it. The rate of the whole run is by the clock on the wall, all included. Cost: about a microsecond a step.
 
     Args:

@@ -1,7 +1,7 @@
 """SIGTERM and Ctrl-C during a training: finish the step, save, then leave with the exit code of the signal.
 
-Lightning's own answer to SIGTERM ends the process as if the training were done, and its answer to Ctrl-C is exit code
-1; while a `Stopping` is open, both signals are ours.
+Python's own answer to SIGTERM ends the process at once, in the middle of a step; between `install` and `restore` both
+signals are only noted.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stopping:
-    """Notes a stop signal; `error()` gives what to raise at the end of the step."""
+    """Notes a stop signal; `error()` is what to raise at the end of the step."""
 
     def __init__(self) -> None:
         self.signal = 0
         self._before: dict[int, Any] = {}
 
     def install(self) -> None:
-        """Take both signals (again, if something else took them since). Only in the main thread: elsewhere nothing."""
+        """Handle both signals from now on. Does nothing outside the main thread."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in _SIGNALS:
-            before = signal.signal(number, self._note)
-            self._before.setdefault(number, before)
+            self._before[number] = signal.signal(number, self._note)
 
     def restore(self) -> None:
-        """Give both signals back to whom they belonged."""
+        """Restore the handlers from before."""
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._before = {}
@@ -44,7 +43,7 @@ class Stopping:
 
     @staticmethod
     def vote(number: int, world: int) -> float:
-        """A signal as a number whose sum over all ranks tells which was sent: a SIGTERM weighs more than all Ctrl-C."""
+        """A signal as a number whose sum over all ranks shows which was sent: a SIGTERM outweighs all Ctrl-C."""
         return {signal.SIGINT: 1.0, signal.SIGTERM: world + 1.0}.get(signal.Signals(number), 0.0) if number else 0.0
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What a training is made of: the network, its batches, its loss, its look at the valid split.
+"""What a training is made of: the network, its batches, its loss, its validation.
 
 A task knows nothing of Lightning, devices or ranks beyond "which share of the rows": the engine does the rest. Losses
 are (sum, count) pairs everywhere, added up over micro-batches and ranks and divided once, so that the result does not
@@ -54,7 +54,7 @@ class Task(ABC):
 
     @abstractmethod
     def validation_batches(self, rank: int, world: int) -> Iterable[Arrays]:
-        """This rank's share of the whole valid split; it may be empty."""
+        """This rank's share of the whole validation split; it may be empty."""
 
     @abstractmethod
     def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Sequence[float] | Tensor:

@@ -74,7 +74,7 @@ class Watch:
         sender: who sends the points on; None: nobody.
         sampler: makes the samples; None: there are none.
         sample_every: steps between samples; 0: never.
-        system_seconds: between two looks at the machine; 0: never.
+        system_seconds: between two samples of the machine; 0: never.
         counted: what the meter counts (`Task.counted`): names the speed.
         now: the time of day, in seconds since 1970.
     """
@@ -147,7 +147,7 @@ class Watch:
         if self.meter.seconds >= self._next_point:
             self._point()
         if self._system is not None and self.meter.seconds >= self._next_system:
-            self._look(self._system)
+            self._sample_system(self._system)
 
     def row(self, row: Mapping[str, float]) -> None:
         """A row of the curve (`curve.COLUMNS`) is closed; where a training goes on, the file may hold its first."""
@@ -188,7 +188,7 @@ class Watch:
         progress.say(f"{self.run} step {step}: {line}")
 
     def aside(self) -> AbstractContextManager[None]:
-        """A look at valid, a checkpoint: no part of the steps' speed."""
+        """Leave validation or a checkpoint out of the steps' speed."""
         return self.meter.aside()
 
     def shown(self) -> dict[str, Any]:
@@ -249,8 +249,8 @@ class Watch:
             self._sending = True
             self._sender.start(self.path)
 
-    def _look(self, system: System) -> None:
-        """A look at the machine; left out where looks have taken more than a share of the time so far."""
+    def _sample_system(self, system: System) -> None:
+        """Sample the machine; left out where samples have taken more than a share of the time so far."""
         seconds = self.meter.seconds
         self._next_system = seconds + max(self._every, _POINT_SHARE * seconds)
         if self._spent > _SYSTEM_SHARE * seconds:

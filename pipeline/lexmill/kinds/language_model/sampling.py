@@ -1,4 +1,4 @@
-"""A short text from a language model in training, to be looked at by a person.
+"""A short text from a language model in training, for a person to read.
 
 Not `decoding.sampling`: what it can do for users (penalties, stop strings, batches) would become code that training
 depends on, and each change to it would train every model again. Draws come from a generator of their own, the same for

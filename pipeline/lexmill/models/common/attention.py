@@ -74,9 +74,10 @@ class _CausalLowPrecision(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        shape, scale = ctx.saved_tensors[0].shape, ctx.saved_tensors[0].shape[-1] ** -0.5
+        saved = ctx.saved_tensors  # once: under recomputation they can be unpacked only once
+        shape, scale = saved[0].shape, saved[0].shape[-1] ** -0.5
         with torch.autocast("cpu", enabled=False):
-            query, keys, values, given = (x.flatten(0, 1) for x in (*ctx.saved_tensors, gradients[0]))  # (B * H, T, K)
+            query, keys, values, given = (x.flatten(0, 1) for x in (*saved, gradients[0]))  # (B * H, T, K)
             query = query * scale
             by_query, by_keys, by_values = torch.empty_like(query), torch.zeros_like(keys), torch.zeros_like(values)
             for start in range(0, query.shape[1], _QUERIES):

@@ -1,13 +1,13 @@
-"""A look at the valid split: sums over all its batches and all ranks, divided once.
+"""Validation: sum over all batches and ranks, divide once.
 
-Ranks go from batch to batch in step: so a rank with fewer batches holds nobody up, a stop signal that one of them got
-is answered by all within a batch, and under a sharded strategy, where a forward pass is an exchange, all make as many.
+Ranks go from batch to batch in lockstep. So a rank with fewer batches keeps nobody waiting, a stop signal to any of
+them is answered by all within a batch, and under a sharded strategy, where a forward pass is an exchange, all make
+the same number of passes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 
 import numpy as np
 import torch
@@ -18,44 +18,36 @@ from lexmill.training.ranks import Ranks
 from lexmill.training.task import Arrays, Task, tensors
 
 
-class StoppedWhileLooking(Exception):
-    """A stop signal came during the look; nothing of it was noted."""
+class StoppedInValidation(Exception):
+    """A stop signal arrived during validation; no result of it was recorded."""
 
 
 @torch.no_grad()
-def look(
-    task: Task,
-    module: nn.Module,
-    ranks: Ranks,
-    *,
-    lockstep: bool,
-    context: Callable[[], AbstractContextManager[None]],
-    stopped: Callable[[], int],
+def validate(
+    task: Task, module: nn.Module, ranks: Ranks, *, exchanging: bool, stopped: Callable[[], int]
 ) -> dict[str, float]:
-    """The metrics of the module's present weights on the whole valid split.
+    """Return the metrics of the module's present weights on the whole validation split.
 
     Args:
-        lockstep: a forward pass is an exchange, so that a rank whose batches are spent goes on with empty work.
-        context: the precision to compute in.
-        stopped: the stop signal of this process, or 0.
+        exchanging: a forward pass is an exchange between ranks, so a rank without batches computes empty ones.
+        stopped: returns the stop signal this process got, or 0.
 
     Raises:
-        StoppedWhileLooking: after a signal to any rank.
+        StoppedInValidation: after a signal to any rank.
         UserError: no rank has a batch.
     """
     sums: Tensor | None = None
     last: Arrays | None = None
     module.eval()
     try:
-        with context():
-            for rows in _rounds(task.validation_batches(ranks.data_rank, ranks.data_world), ranks, stopped):
-                if rows is None and not lockstep:
-                    continue
-                last = rows if rows is not None else last if last is not None else blank(task, ranks)
-                one = task.validation_sums(module, tensors(last, ranks.device))
-                if rows is not None:
-                    one = torch.as_tensor(one).to("cpu", torch.float64)
-                    sums = one if sums is None else sums + one
+        for rows in _rounds(task.validation_batches(ranks.data_rank, ranks.data_world), ranks, stopped):
+            if rows is None and not exchanging:
+                continue
+            last = rows if rows is not None else last if last is not None else blank(task, ranks)
+            one = task.validation_sums(module, tensors(last, ranks.device))
+            if rows is not None:
+                one = torch.as_tensor(one).to("cpu", torch.float64)
+                sums = one if sums is None else sums + one
     finally:
         module.train()
     return task.validation_metrics(_over_ranks(sums, ranks))
@@ -68,7 +60,7 @@ def _rounds(batches: Iterable[Arrays], ranks: Ranks, stopped: Callable[[], int])
         rows = next(waiting, None)
         there, signals = ranks.summed([float(rows is not None), float(stopped() > 0)])
         if signals:
-            raise StoppedWhileLooking
+            raise StoppedInValidation
         if not there:
             return
         yield rows
@@ -85,6 +77,6 @@ def _over_ranks(sums: Tensor | None, ranks: Ranks) -> list[float]:
     length = ranks.largest(0 if sums is None else len(sums))
     if length == 0:
         raise UserError("the valid split is empty; give splits.valid a larger share")
-    if sums is None or ranks.tensor_rank:  # one of those that looked at the same rows speaks for them
+    if sums is None or ranks.tensor_rank:  # of the ranks that saw the same rows, one counts
         return ranks.summed([0.0] * length)
     return ranks.summed(sums.tolist())
