@@ -19,8 +19,9 @@ from typing import Any
 
 from lexmill.base.errors import LexmillError, UserError, UserErrors
 from lexmill.base.storage import sha256_bytes, write_text
+from lexmill.base.strict import flatten
 from lexmill.base.workspace import HOME
-from lexmill.config.compose import compose, flat
+from lexmill.config.compose import compose
 from lexmill.config.mixtures import with_mixtures
 from lexmill.corpora.fetching import pins
 from lexmill.params import parse, read_yaml
@@ -202,7 +203,7 @@ def _values_of(composed: str) -> dict[str, Any]:
 
 def _values(data: Any) -> dict[str, Any]:
     """By dotted keys; an empty mapping is no value: another entry does not undo that there was none."""
-    return {key: value for key, value in flat(data).items() if value != {}}
+    return {key: value for key, value in flatten(data).items() if value != {}}
 
 
 def _target(override: str) -> str:
