@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill.base import checkout, layout, lock_file, storage
+from lexmill.base import checkout, layout, storage
 from lexmill.registry.card import table
 from lexmill.registry.kinds import KINDS
 from lexmill.registry.lookup import FINGERPRINT, KIND
@@ -165,7 +165,7 @@ def _made_from(description: Mapping[str, Any], root: Path) -> dict[str, str]:
     }
     if config.get("tokenizer_fingerprint"):
         tags["lexmill.tokenizer"] = config["tokenizer_fingerprint"]
-    if (state := lock_file.digest(root)) is not None:
+    if (state := checkout.dvc_lock_digest(root)) is not None:
         tags["lexmill.dvc_lock"] = state
     manifest = root / layout.corpus(description["test_corpus"]["name"]) / "manifest.json"
     if manifest.is_file():
