@@ -1,8 +1,4 @@
-"""A process beside this one that talks to MLflow: it hears what to do in lines on its standard input.
-
-A process and not a thread: MLflow takes seconds to import, and a server may hang. When its input closes, nobody waits
-for it any more.
-"""
+"""A process beside this one that talks to MLflow, which takes seconds to import and may hang: told by lines."""
 
 from __future__ import annotations
 
@@ -10,35 +6,21 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
 class Child:
-    """A module run as a program, silent; its first line is the request: on a command line a password would be seen."""
+    """A module run as a silent program; its first line is the request, since a command line would show a password."""
 
-    def __init__(
-        self,
-        module: str,
-        request: DataclassInstance,
-        *,
-        environment: Mapping[str, str] | None = None,
-        new_session: bool = False,
-    ) -> None:
-        """Start it; raises `OSError` where the machine has no room for a process."""
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            encoding="utf-8",
-            env=environment,
-            start_new_session=new_session,
-        )
+    def __init__(self, module: str, request: DataclassInstance, **how: Any) -> None:
+        """Start it; `how` are further arguments of Popen. Raises `OSError` where there is no room for a process."""
+        silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "encoding": "utf-8"}
+        command = [sys.executable, "-m", module]
+        self.process: subprocess.Popen[str] = subprocess.Popen(command, stdin=subprocess.PIPE, **silent, **how)
         self.tell(json.dumps(asdict(request)))
 
     def tell(self, line: str) -> None:
@@ -49,7 +31,7 @@ class Child:
             self.process.stdin.flush()
 
     def close(self) -> None:
-        """Close its standard input."""
+        """Close its standard input: nobody waits for it any more."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()

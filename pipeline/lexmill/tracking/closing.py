@@ -68,7 +68,7 @@ class Closing:
                 return
             request = Request(self._uri, str(self._root.absolute()), str(record.absolute()))
             # In a session of its own: a second Ctrl-C is not for it.
-            self._child = Child("lexmill.tracking.closing", request, new_session=True)
+            self._child = Child("lexmill.tracking.closing", request, start_new_session=True)
 
     def finish(self, record: Path) -> bool:
         """The run has ended, and its record too: close what is open; whether that was done in the time there is."""

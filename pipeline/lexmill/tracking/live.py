@@ -94,7 +94,7 @@ class LiveSender:
         how = {"every": self._every, "share": self._share, "patience": self._patience}
         request = Request(self._uri, self._experiment, self._name, **paths, **how)  # type: ignore[arg-type]
         environment = {**_MANNERS, **os.environ, "OMP_NUM_THREADS": "1"}
-        self._child = Child("lexmill.tracking.live", request, environment=environment)
+        self._child = Child("lexmill.tracking.live", request, env=environment)
         if self._idle:
             _stand_back(self._child.process.pid)  # while it still imports
 
