@@ -40,7 +40,7 @@ $(STAMP): requirements.lock pyproject.toml
 setup: $(STAMP) ## install into .venv
 
 repro: $(STAMP) ## run every stage on real text through the Prefect flow, then show the results
-	@"$(BIN)/python" -m flows.pipeline run
+	@"$(BIN)/python" -m flows run
 
 run: $(STAMP) ## the same without Prefect
 	@"$(BIN)/lexmill" run

@@ -51,7 +51,7 @@ def compare(repetitions: int, *, deaf: bool = True) -> list[Comparison]:
             root = Path(folder) / f"project {kind}"
             environment = _project(root, kind) | {"PREFECT_API_URL": f"{url}/api", "PREFECT_HOME": f"{folder}/home"}
             environment |= {"PYTHONPATH": str(ROOT)}
-            flow = _Run(root, environment, "flows.pipeline", lambda _process, url=url: _cancel(url))  # type: ignore[misc]
+            flow = _Run(root, environment, "flows", lambda _process, url=url: _cancel(url))  # type: ignore[misc]
             plain = _Run(root, environment, "lexmill.cli", lambda process: process.send_signal(signal.SIGTERM))
             ours, peer = in_turn(flow.end, plain.end, repetitions)
             for key, until in (("gone", "its process is gone"), ("free", "the workspace is free")):

@@ -44,7 +44,7 @@ def compare(repetitions: int, stages: int = 25) -> list[Comparison]:
         environment = make_project(root, stages) | {"PYTHONPATH": str(ROOT)}
         environment |= {"PREFECT_API_URL": f"{url}/api", "PREFECT_HOME": str(Path(folder) / "home")}
         ours, peer = in_turn(
-            lambda: _both(root, environment, stages, "flows.pipeline", "run"),
+            lambda: _both(root, environment, stages, "flows", "run"),
             lambda: _both(root, environment, stages, "lexmill.cli", "run"),
             repetitions,
         )

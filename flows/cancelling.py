@@ -1,6 +1,6 @@
 """A cancel from the page, seen by the run itself.
 
-Prefect's own runner and workers end a run that they started; nobody does that for `python -m flows.pipeline run`, and
+Prefect's own runner and workers end a run that they started; nobody does that for `python -m flows run`, and
 a lost connection delays the others. So each run looks at its own state, ends its stages in order, kills after a
 few seconds what has not ended, then dvc too if that does not end by itself, and at last interrupts whatever else
 keeps the run (an upload, a question). `BOUND_SECONDS` is the sum of what these steps wait.

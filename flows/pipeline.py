@@ -1,8 +1,5 @@
 """The pipeline as a Prefect flow: one task a stage of DVC's graph, the same runner as `lexmill run` beneath.
 
-    python -m flows.pipeline run [STAGE...] [--jobs N] [--approve]
-    python -m flows.pipeline serve --cron "0 2 * * *"      (or --interval '6 h')
-
 DVC is the cache: only the stages that changed and those that follow them become tasks, and no result is cached or kept
 by Prefect. A stage that ends with "try again" (75: no network, a busy server) is retried with growing pauses.
 Identity: none here; the flow, `lexmill run` and `dvc repro` give the same results and go on from each other.
@@ -10,11 +7,6 @@ Cost: one server start (about 15 s) where none is configured; a no-op needs no s
 """
 
 from __future__ import annotations
-
-if __name__ == "__main__":  # before Prefect is imported: its settings are read once, at import
-    from flows.main import main
-
-    main()
 
 import re
 import time

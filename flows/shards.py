@@ -120,7 +120,7 @@ def main() -> None:
 
 
 def _serve(kind: str, count: int, address: str, name: str, *, given: Input, tell: Callable[[Plain], None]) -> None:
-    from flows.main import prefect_server
+    from flows.server import prefect_server
 
     # What Prefect has to say is on its pages.
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")

@@ -86,7 +86,7 @@ def test_help_imports_nothing_heavy() -> None:
         (["publish"], "params.yaml"),
         (["generate", "x"], "params.yaml"),
         (["init", "lm", "x.txt"], "conf/config.yaml"),
-        (["schedule", "--cron", "0 2 * * *"], "flows/pipeline.py"),
+        (["schedule", "--cron", "0 2 * * *"], "flows/"),
         (["ui"], "conf/execution/local.yaml"),
         (["nonsense"], "No such command"),
         (["run", "--jobs", "0"], "jobs"),
@@ -161,7 +161,7 @@ def test_a_schedule_ends_when_it_alone_is_signalled(project: Path) -> None:
     (project / "flows").mkdir()
     (project / "flows/__init__.py").write_text("")
     child = "import sys, time\ntry: print('up', flush=True); time.sleep(60)\nexcept KeyboardInterrupt: sys.exit(130)\n"
-    (project / "flows/pipeline.py").write_text(child)
+    (project / "flows/__main__.py").write_text(child)
     command = [sys.executable, "-m", "lexmill.cli", "schedule", "--cron", "0 2 * * *"]
     path = {**os.environ, "PYTHONPATH": str(project)}
     with subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, env=path, start_new_session=True) as process:

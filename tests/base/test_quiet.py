@@ -37,7 +37,7 @@ entry.run_stage(main)
 # Prefect reads its settings once, when it is imported.
 FLOW = f"""
 import sys
-import flows.main as door
+import flows.__main__ as door
 def tell(options):
     assert not {{"prefect", "mlflow", "dvc"}} & sys.modules.keys()
     exec({TELL!r})

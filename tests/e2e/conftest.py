@@ -121,7 +121,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, package_index: tuple[Packa
 
     def run(folder: Path) -> None:
         project = new_project(folder, index.environment(), overrides)
-        project.run("-m", "flows.pipeline", "run")
+        project.run("-m", "flows", "run")
         shutil.copytree(project.root, folder / "kept", symlinks=True)
         made.append(project)
 

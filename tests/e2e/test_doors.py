@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 DVC = ("-m", "dvc", "repro")
 RUN = ("-m", "lexmill.cli", "run")
-FLOW = ("-m", "flows.pipeline", "run")
+FLOW = ("-m", "flows", "run")
 
 
 def results(project: Project) -> dict[str, object]:

@@ -84,7 +84,7 @@ class Workspace:
 
     def run(self, *command: str, server: bool = True) -> tuple[int, str]:
         """Exit code and all output."""
-        with self.start(*(command or ("-m", "flows.pipeline", "run")), server=server) as process:
+        with self.start(*(command or ("-m", "flows", "run")), server=server) as process:
             output, _ = process.communicate(timeout=300)
             return process.returncode, output
 

@@ -22,7 +22,7 @@ URI = "sqlite:///mlflow.db"
 ASKING = """
 from lexmill.registry import trial
 trial.times = lambda *_: {"champion": [0.01], "challenger": [0.01]}
-from flows.main import main
+from flows.__main__ import main
 main(["run", "--approve"])
 """
 
@@ -107,7 +107,7 @@ def finish(root, display, *, approve=None):
     pathlib.Path("heard").write_text(str(heard))
     return ""
 pipeline.finish = finish
-from flows.main import main
+from flows.__main__ import main
 main(["run", "--approve", "--approval-hours", sys.argv[1]])
 """
 

@@ -41,7 +41,7 @@ with bar("train gpt", 10) as shown:
 PAUSING = """
 from flows import pipeline
 pipeline.RETRY_PAUSES = (600.0,)
-from flows.main import main
+from flows.__main__ import main
 main(["run"])
 """
 
@@ -125,7 +125,7 @@ def finish(root, display, *, approve=None):
     while True:
         time.sleep(0.1)
 pipeline.finish = finish
-from flows.main import main
+from flows.__main__ import main
 main(["run"])
 """
 

@@ -49,7 +49,7 @@ import os, sys
 os.environ["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "CRITICAL"  # as the command does before Prefect is imported
 from flows import pipeline
 pipeline.RETRY_PAUSES = (0.1,)
-from flows.main import main
+from flows.__main__ import main
 main(["run", *sys.argv[1:]])
 """
 DOORS: dict[str, tuple[str, ...]] = {

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 RETRYING = """
 from flows import pipeline
 pipeline.RETRY_PAUSES = (0.1, 0.1)
-from flows.main import main
+from flows.__main__ import main
 main(["run"])
 """
 
@@ -131,9 +131,9 @@ def test_faults_of_the_params_end_it_before_any_server_is_asked(workspace: Any) 
 def test_a_second_run_is_told_who_holds_the_workspace_and_a_killed_one_leaves_it_free(workspace: Any) -> None:
     """Prefect's concurrency slots can leak; the guard is a lock file that ends with its processes."""
     workspace.stage("slow", "echo $$ > pid; sleep 600")
-    with workspace.start("-m", "flows.pipeline", "run") as process:
+    with workspace.start("-m", "flows", "run") as process:
         stage = started(workspace)
-        code, output = workspace.run("-m", "flows.pipeline", "run")
+        code, output = workspace.run("-m", "flows", "run")
         assert code == 75, output
         assert "this workspace is in use by" in output
         assert f"(process {process.pid} on" in output

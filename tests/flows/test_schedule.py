@@ -153,9 +153,9 @@ def test_an_event_starts_a_run_that_the_page_can_cancel(workspace: Workspace) ->
         )
         assert second.returncode == 75, second.stdout
         assert "already running: schedule" in second.stdout
-        code, output = workspace.run("-m", "flows.pipeline", "changed", "nothing")
+        code, output = workspace.run("-m", "flows", "changed", "nothing")
         assert (code, "corpora.nothing is not in params.yaml" in output) == (2, True)
-        tell = ("-m", "flows.pipeline", "changed", "plays")
+        tell = ("-m", "flows", "changed", "plays")
         code, output = workspace.run(*tell, server=False)
         assert (code, "no schedule listens" in output) == (2, True), output
         code, output = workspace.run(*tell)

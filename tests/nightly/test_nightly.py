@@ -62,7 +62,8 @@ class Night:
 
     def kill(self, script: str) -> None:
         """A night in a process of its own that the script kills."""
-        code = f"import os\nfrom lexmill.commands.nightly import nightly\nfrom lexmill import result_branch\n{script}\n"
+        imports = "import os\nfrom lexmill.commands.nightly import nightly\nfrom lexmill.nightly import result_branch"
+        code = f"{imports}\n{script}\n"
         done = subprocess.run([sys.executable, "-c", code], cwd=self.root, capture_output=True, text=True, check=False)
         assert done.returncode == -signal.SIGKILL, done.stderr
 

@@ -6,7 +6,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from lexmill.base import layout, lock_file, storage
+from lexmill.base import checkout, layout, storage
 from lexmill.params import Params
 from lexmill.registry import package, record
 
@@ -46,7 +46,7 @@ def test_equal_states_of_dvc_lock_have_one_tag(params: Params, tmp_path: Path) -
     assert told() is None
     (tmp_path / "dvc.lock").write_text("stages: {one: {cmd: x}, two: {cmd: y}}\n")
     first = told()
-    assert first == lock_file.digest(tmp_path)
+    assert first == checkout.dvc_lock_digest(tmp_path)
     (tmp_path / "dvc.lock").write_text("stages: {two: {cmd: y}, one: {cmd: x}}\n")
     assert told() == first
 

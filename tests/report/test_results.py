@@ -110,7 +110,7 @@ def test_a_tie_does_not_beat(params: Params, workspace: Path) -> None:
     assert not row.beats_baseline("byte_trigram")
 
 
-@pytest.mark.parametrize("door", ["from lexmill.cli import main", "from flows.main import main"])
+@pytest.mark.parametrize("door", ["from lexmill.cli import main", "from flows.__main__ import main"])
 def test_they_are_shown_in_any_locale(door: str) -> None:
     """Arrows and texts are no ASCII; a run of hours must not end in a traceback for that."""
     code = f"""

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lexmill.base import lock_file, storage, workspace
+from lexmill.base import checkout, storage, workspace
 from lexmill.base.errors import EXIT_TERMINATED
 from lexmill.runner import recorded
 from lexmill.runner.graph import Plan, Stage
@@ -61,7 +61,7 @@ def test_a_run_is_recorded_stage_by_stage(project: Any) -> None:
     assert "the sky fell" in stages["two"].message
     assert "follows one" in stages["two"].why
     assert [(one["path"], len(one["md5"])) for one in stages["one"].inputs] == [("one.py", 32)]
-    assert record.dvc_lock == lock_file.digest(project.root) is not None
+    assert record.dvc_lock == checkout.dvc_lock_digest(project.root) is not None
     first = stages["one"].fingerprint
     assert first
     assert stages["two"].fingerprint == ""
@@ -105,16 +105,16 @@ def test_equal_states_have_one_hash_whatever_was_done_first(tmp_path: Path) -> N
         text = yaml.safe_dump({"schema": "2.0", "stages": made}, sort_keys=False)
         (tmp_path / "dvc.lock").write_text(text, encoding="utf-8")
         raw.add(storage.sha256_file(tmp_path / "dvc.lock"))
-        return lock_file.digest(tmp_path)
+        return checkout.dvc_lock_digest(tmp_path)
 
     raw: set[str] = set()
-    assert lock_file.digest(tmp_path) is None
+    assert checkout.dvc_lock_digest(tmp_path) is None
     first = digest(one="1", two="2")
     assert first == digest(two="2", one="1")
     assert len(raw) == 2
     assert len({first, digest(one="2", two="1"), digest(one="1"), digest()}) == 4
     (tmp_path / "dvc.lock").write_text("stages:\n  one: {cmd: x", encoding="utf-8")  # a killed dvc's
-    assert lock_file.digest(tmp_path) is None
+    assert checkout.dvc_lock_digest(tmp_path) is None
 
 
 def test_another_dvc_that_writes_the_lock_file_just_now_is_waited_for(tmp_path: Path) -> None:

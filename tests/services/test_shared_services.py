@@ -138,7 +138,7 @@ def test_a_forgotten_password_is_told_in_a_sentence(team: Team) -> None:
     assert "MLFLOW_TRACKING_PASSWORD" in said.stderr
     assert "Traceback" not in said.stderr
     # With `--approve` the server is asked for, though nothing changed.
-    said = team.project.run("-m", "flows.pipeline", "run", "--approve", code=2, PREFECT_API_AUTH_STRING="team:wrong")
+    said = team.project.run("-m", "flows", "run", "--approve", code=2, PREFECT_API_AUTH_STRING="team:wrong")
     assert "refuses us (HTTP 401); set PREFECT_API_AUTH_STRING" in said.stderr
     assert "Traceback" not in said.stderr
 

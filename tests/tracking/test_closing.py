@@ -78,7 +78,7 @@ def test_what_a_stopped_run_left_open_is_closed_and_the_rest_is_sent_later(
     end = Closing(URI, root)
     end.start(record.path)
     sender: Any = watch._sender
-    os.kill(sender._process.pid, signal.SIGKILL)  # as the training, which was too slow to end
+    os.kill(sender._child.process.pid, signal.SIGKILL)  # as the training, which was too slow to end
     watch.close()
     record.stage(Outcome("pretrain@gpt", "stopped", 143, 1.0))
     record.end(143)

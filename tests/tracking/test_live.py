@@ -120,8 +120,8 @@ def test_the_sender_ends_soon_after_a_training_that_was_killed(
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "600")
     steps(watch, 1, 5)
     sender: Any = watch._sender
-    os.close(sender._process.stdin.fileno())  # as the system does when a process is gone
-    sender._process.wait(60)
+    os.close(sender._child.process.stdin.fileno())  # as the system does when a process is gone
+    sender._child.process.wait(60)
 
 
 def test_a_store_that_is_down_to_the_end_gets_all_later(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -131,7 +131,7 @@ def test_a_store_that_is_down_to_the_end_gets_all_later(root: Path, capfd: pytes
         steps(watch, 1, 5)
         wait(lambda: cursor(root).failure)
         sender: Any = watch._sender
-        command = Path(f"/proc/{sender._process.pid}/cmdline")
+        command = Path(f"/proc/{sender._child.process.pid}/cmdline")
         assert not command.exists() or b"secret" not in command.read_bytes()
     told = capfd.readouterr().err
     assert "http://127.0.0.1:9 does not answer" in told
@@ -147,7 +147,7 @@ def test_a_killed_sender_is_followed_by_the_next(root: Path) -> None:
     steps(watch, 1, 5)
     wait(lambda: cursor(root).sent.get("row") == 5)
     sender: Any = watch._sender
-    os.kill(sender._process.pid, signal.SIGKILL)
+    os.kill(sender._child.process.pid, signal.SIGKILL)
     steps(watch, 6, 8)
     watch.close()
     first = cursor(root).run_id

@@ -13,7 +13,7 @@ import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from lexmill.base import checkout, lock_file, storage
+from lexmill.base import checkout, storage
 from lexmill.base.errors import LexmillError, RetryableError
 from lexmill.base.workspace import TOKEN_VARIABLE
 from lexmill.runner.graph import Plan, Stage
@@ -147,7 +147,7 @@ def test_a_run_is_a_parent_and_what_ran_are_its_children(root: Path, monkeypatch
         assert run.data.tags["mlflow.source.git.commit"] == "c" * 40
         assert run.data.tags["lexmill.git_dirty"] == "true"
     assert len(prepare.data.tags["lexmill.stage_fingerprint"]) == 64
-    assert parent.data.tags["lexmill.dvc_lock"] == lock_file.digest(root)
+    assert parent.data.tags["lexmill.dvc_lock"] == checkout.dvc_lock_digest(root)
     assert "[prepare@plays](#/experiments/" in parent.data.tags["mlflow.note.content"]
     assert parent.data.metrics["seconds/prepare.plays"] == 2.5
     tags = prepare.data.tags

@@ -63,6 +63,16 @@ def nearest(name: str, known: typing.Iterable[str]) -> str:
     return f"; known: {', '.join(known)}" if known else "; none is defined"
 
 
+def flatten(data: Any, prefix: str = "") -> dict[str, Any]:
+    """Return nested mappings as one with dotted keys; a list and an empty mapping are values."""
+    if not (isinstance(data, Mapping) and data):
+        return {prefix: data}
+    found: dict[str, Any] = {}
+    for key, inner in data.items():
+        found |= flatten(inner, f"{prefix}.{key}" if prefix else str(key))
+    return found
+
+
 def pick(entries: Mapping[str, T], name: str, group: str) -> T:
     """The entry of that name; a `UserError` with the nearest known one where params.yaml has none."""
     if name not in entries:

@@ -193,7 +193,7 @@ def run_lock(what: str | None = None, root: Path = Path(), wait_seconds: float =
 def _command_line() -> str:
     """What was typed, as people know it: `python -m` shows the path of a file instead."""
     program = Path(sys.argv[0])
-    known = {"lexmill/cli.py": "lexmill", "flows/pipeline.py": "python -m flows.pipeline"}
+    known = {"lexmill/cli.py": "lexmill", "flows/__main__.py": "python -m flows"}
     return " ".join([known.get("/".join(program.parts[-2:]), program.name), *sys.argv[1:]])
 
 

@@ -20,7 +20,7 @@ from lexmill.compute import execution
 from lexmill.compute.execution import Execution
 from lexmill.runner import leftovers
 from lexmill.runner import old_checkpoints as checkpoints
-from lexmill.runner.finding import Finding, counted
+from lexmill.runner.leftovers import Finding, counted
 from lexmill.runner.record import RunRecord, unfinished
 
 _LEAST_SHARE = 0.05

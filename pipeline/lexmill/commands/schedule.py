@@ -81,15 +81,15 @@ def schedule(timetable: Timetable, options: Sequence[str]) -> int:
 
     Args:
         timetable: when it runs.
-        options: further arguments of `python -m flows.pipeline serve`.
+        options: further arguments of `python -m flows serve`.
 
     Raises:
         UserError: this is not the project's folder.
     """
-    if not Path("flows/pipeline.py").is_file():
-        raise UserError("there is no flows/pipeline.py here; run this in the project's folder")
+    if not Path("flows/__main__.py").is_file():
+        raise UserError("there is no folder flows/ here, which runs Prefect; run this in the project's folder")
     when = ["--cron", timetable.cron] if timetable.cron is not None else ["--interval", f"{timetable.interval:g}"]
-    command = [sys.executable, "-m", "flows.pipeline", "serve", *when, "--timezone", timetable.timezone, *options]
+    command = [sys.executable, "-m", "flows", "serve", *when, "--timezone", timetable.timezone, *options]
     # In a session of its own, so that a signal reaches the child once, through us, whoever sent it: the terminal's
     # Ctrl-C, `kill`, a service manager. It ends in good order and we give its code.
     process: subprocess.Popen[bytes] | None = None

@@ -12,15 +12,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.storage import write_text
-from lexmill.base.strict import nearest
+from lexmill.base.strict import flatten, nearest
 from lexmill.config.mixtures import write_mixtures
 from lexmill.corpora.fetching import pins
 from lexmill.params import load, parse, read_yaml
 from lexmill.params.derived import PARTS, derive
+
+flat = flatten  # the name that commands/search imports
 
 
 def compose(overrides: Sequence[str] = (), workspace: str | Path = ".") -> str:
@@ -99,7 +100,7 @@ def _hint(cause: str, overrides: Sequence[str], folder: Path) -> str:
     if found := re.search(r"Could not override '(.+?)'", cause):
         if meant := _packaged(found[1], overrides, folder):
             return f"; write {' or '.join(meant)}"
-        known = flat(read_yaml(folder.parent / "params.yaml")) if (folder.parent / "params.yaml").is_file() else {}
+        known = flatten(read_yaml(folder.parent / "params.yaml")) if (folder.parent / "params.yaml").is_file() else {}
         paths = {key.rsplit(".", up)[0] for key in known for up in range(key.count(".") + 1)}
         hint = nearest(found[1], paths)
         return hint if hint.startswith(", did") else "; `lexmill params` lists the keys"
@@ -147,13 +148,3 @@ def write_stages(overrides: Sequence[str] = (), workspace: str | Path = ".") -> 
     pins.complete(load(path), workspace)
     write_mixtures(workspace)
     return Path(workspace) / "dvc.yaml"
-
-
-def flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one, by dotted keys; a list is a value."""
-    if isinstance(value, dict) and value:
-        found: dict[str, Any] = {}
-        for key, inner in value.items():
-            found |= flat(inner, f"{prefix}.{key}" if prefix else str(key))
-        return found
-    return {prefix: value}

@@ -19,8 +19,9 @@ from typing import Any
 
 from lexmill.base.errors import LexmillError, UserError, UserErrors
 from lexmill.base.storage import sha256_bytes, write_text
+from lexmill.base.strict import flatten
 from lexmill.base.workspace import HOME
-from lexmill.config.compose import compose, flat
+from lexmill.config.compose import compose
 from lexmill.config.mixtures import with_mixtures
 from lexmill.corpora.fetching import pins
 from lexmill.params import parse, read_yaml
@@ -205,7 +206,7 @@ def _values(data: Any) -> dict[str, Any]:
     """By dotted keys, without what follows from the models; an empty mapping is no value: another entry does not undo
     that there was none."""
     plain = {key: value for key, value in data.items() if key not in PARTS} if isinstance(data, dict) else data
-    return {key: value for key, value in flat(plain).items() if value != {}}
+    return {key: value for key, value in flatten(plain).items() if value != {}}
 
 
 def _target(override: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import subprocess
 from dataclasses import dataclass, field
 from functools import cmp_to_key
 from pathlib import Path
@@ -208,19 +207,10 @@ def _debian(source: PackageSource) -> Pin:
 
 
 def _apt_knows(source: PackageSource) -> list[dict[str, str]]:
-    from lexmill.corpora.fetching.debian import apt_error, need_apt, stanzas
+    from lexmill.corpora.fetching.debian import apt, apt_error, stanzas
 
-    need_apt()
     wanted = source.name if source.version == "latest" else f"{source.name}={source.version}"
-    done = subprocess.run(
-        ["apt-cache", "show", "--no-all-versions", wanted],  # apt's own choice, which its pinning rules
-        env={**os.environ, "LC_ALL": "C"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        check=False,
-    )
+    done = apt("apt-cache", "show", "--no-all-versions", wanted)  # apt's own choice, which its pinning rules
     if done.returncode != 0:
         raise apt_error(done.stderr, source)
     return list(stanzas(done.stdout))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lexmill import kinds
+from lexmill.base.strict import flatten
 from lexmill.kinds import Kind
 
 
@@ -92,7 +93,7 @@ def _training(chosen: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield "| param | value |"
     yield "|---|---|"
-    for key, value in flatten({"model": chosen["model"], "tokenizer": chosen.get("tokenizer", {})}).items():
+    for key, value in table({"model": chosen["model"], "tokenizer": chosen.get("tokenizer", {})}).items():
         yield f"| {key} | {_cell(value)} |"
     yield f"| data_seed | {chosen['data_seed']} |"
     yield f"| training_seed | {chosen['training_seed']} |"
@@ -104,15 +105,13 @@ def _cell(value: Any) -> str:
     return " ".join(text.split()).replace("|", "\\|") or "(none)"
 
 
-def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one level with dotted keys; lists stay whole and become JSON text."""
-    flat: dict[str, Any] = {}
-    for key, item in value.items():
-        if isinstance(item, Mapping):
-            flat.update(flatten(item, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = json.dumps(item, ensure_ascii=False) if isinstance(item, list | tuple) else item
-    return flat
+def table(nested: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested values by dotted keys, as people read them: lists as JSON text, no empty mappings."""
+    return {
+        key: json.dumps(value, ensure_ascii=False) if isinstance(value, list | tuple) else value
+        for key, value in flatten(nested).items()
+        if value != {}
+    }
 
 
 def _figures(kind: Kind, metrics: Mapping[str, Any], corpus: Mapping[str, Any]) -> Iterator[str]:

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill.base import checkout, layout, lock_file, storage
-from lexmill.registry.card import flatten
+from lexmill.base import checkout, layout, storage
+from lexmill.registry.card import table
 from lexmill.registry.lookup import FINGERPRINT, KIND
 from lexmill.registry.reproduce import KEPT, SCRIPT, Recipe
 from lexmill.tracking import points
@@ -93,7 +93,7 @@ def fill(client: MlflowClient, run: Run, folder: Path, description: Mapping[str,
     from mlflow.entities import Metric, Param, RunTag
 
     run_id, name, start = run.info.run_id, description["name"], run.info.start_time
-    shown = [(key, _shorten(value)) for key, value in sorted(flatten(description["params"]).items())]
+    shown = [(key, _shorten(value)) for key, value in sorted(table(description["params"]).items())]
     for part in _batches([Param(key, value) for key, value in shown], _MOST_PARAMS):
         client.log_batch(run_id, params=part)
     figures, words = _figures(description["metrics"])
@@ -124,7 +124,7 @@ def _figures(metrics: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, st
     parts |= {f"baseline.{name}": figures for name, figures in metrics["baselines"].items()}
     numbers, words = {}, {}
     for part, figures in parts.items():
-        for key, value in flatten(figures).items():
+        for key, value in table(figures).items():
             name = _NOT_IN_A_NAME.sub("_", f"{part}/{key}")[:250]
             if isinstance(value, int | float):
                 numbers[name] = float(value)
@@ -162,7 +162,7 @@ def _made_from(description: Mapping[str, Any], root: Path) -> dict[str, str]:
     }
     if config.get("tokenizer_fingerprint"):
         tags["lexmill.tokenizer"] = config["tokenizer_fingerprint"]
-    if (state := lock_file.digest(root)) is not None:
+    if (state := checkout.dvc_lock_digest(root)) is not None:
         tags["lexmill.dvc_lock"] = state
     manifest = root / layout.corpus(description["test_corpus"]["name"]) / "manifest.json"
     if manifest.is_file():

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit, urlunsplit
 from lexmill.base import layout, storage
 from lexmill.base.checkout import git
 from lexmill.corpora.fetching import pins
-from lexmill.registry.card import flatten
+from lexmill.registry.card import table
 from lexmill.registry.package import DESCRIPTION
 
 SCRIPT = "reproduce.sh"
@@ -118,7 +118,7 @@ def _warnings(description: Mapping[str, Any], changes: tuple[str, ...], diff_sha
             f"The work tree had changes that were not committed ({shown}; sha256 of the difference {diff_sha256}),"
             " so the commit alone may give another model."
         )
-    source = flatten({"source": description["params"]["corpus"]["source"]})
+    source = table({"source": description["params"]["corpus"]["source"]})
     if source.get("source.kind") in ("file", "folder"):
         found.append(f"Its corpus is made of the user's own files ({source.get('source.paths')}), which must be there.")
     return found

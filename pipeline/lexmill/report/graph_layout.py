@@ -2,7 +2,9 @@
 
 Stages that share nothing but what gathers them all (the report) stand in bands one below the other. An edge that
 crosses columns gets a waypoint in each, so that it passes no box; edges from one stage share theirs, and so do those
-to one gatherer.
+to one gatherer. Boxes keep the order of the file where nothing speaks against it, and the same graph gives the same
+bytes. (grandalf, which DVC brings along, keeps neither: it draws every edge on its own and holds edges in a set that is
+ordered by their addresses in memory.)
 """
 
 from __future__ import annotations

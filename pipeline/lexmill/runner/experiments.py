@@ -6,13 +6,13 @@ Cost: listing is one call of git; taking one out copies its files from the cache
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from lexmill.base.checkout import git
 from lexmill.base.quiet import quieten
 
 _REFS = "refs/exps/"
@@ -29,13 +29,9 @@ class Experiment:
 
 def experiments(root: Path) -> list[Experiment]:
     """The ended experiments, by name; none where there is no git."""
-    command = ["git", "-C", str(root), "for-each-ref", "--format=%(refname) %(objectname)", _REFS]
-    try:
-        listed = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return []
+    listed = git(root, "for-each-ref", "--format=%(refname) %(objectname)", _REFS)
     found = []
-    for line in listed.splitlines():
+    for line in (listed or "").splitlines():
         name, _, commit = line.rpartition(" ")
         match name.removeprefix(_REFS).split("/"):
             case [start, rest, of_its_own] if len(start) + len(rest) == len(commit):

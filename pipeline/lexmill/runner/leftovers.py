@@ -11,7 +11,8 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +21,6 @@ from lexmill.base.answering import answers
 from lexmill.base.checkout import git
 from lexmill.base.workspace import HOME
 from lexmill.corpora.fetching.downloads import DownloadCache
-from lexmill.runner.finding import Finding, counted
 from lexmill.runner.mending import mend_rwlock, stale_holders
 
 _OF_A_WRITER = re.compile(r"\..+\.(\d+)(\.[a-z]+)?\.tmp")
@@ -28,6 +28,29 @@ _OF_A_NIGHT = ".nightly-"
 _OF_A_LOOK = (".look-", ".apt-")
 _OLD_SECONDS = 24 * 3600.0
 _DEPTH = 3  # artifacts/<kind>/<name>; what lies deeper belongs to a finished output
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An error of the workspace.
+
+    Attributes:
+        what: the sentence that says it.
+        todo: what a person does about it.
+        fix: repairs it; None: only a person can. Raises a `LexmillError` where it could not.
+    """
+
+    what: str
+    todo: str
+    fix: Callable[[], None] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.todo}"
+
+
+def counted(number: int, what: str) -> str:
+    """`1 checkpoint`, `2 checkpoints`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def half_written(root: Path) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from lexmill.base import checkout, layout, lock_file, storage, workspace
+from lexmill.base import checkout, layout, storage, workspace
 from lexmill.runner import recorded
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class RunRecord:
         stages: those that were begun, in that order.
         planned: the addresses of those that it set out to run.
         unchanged: those that needed nothing, with their fingerprints.
-        dvc_lock: the state that dvc.lock told at its end (`lock_file.digest`).
+        dvc_lock: the state that dvc.lock told at its end (`checkout.dvc_lock_digest`).
         parent_run_id: of its MLflow run, once it was sent.
     """
 
@@ -188,7 +188,7 @@ class RunRecord:
                     last = max(last, seen)
             self.ended = _text(last)
             self.unchanged = {name: recorded.read(self._root, name).fingerprint for name in self.unchanged}
-            self.dvc_lock = lock_file.digest(self._root)
+            self.dvc_lock = checkout.dvc_lock_digest(self._root)
             self._write()
 
     def _find(self, name: str) -> StageRecord | None:

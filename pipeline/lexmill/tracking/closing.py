@@ -17,11 +17,12 @@ import subprocess
 import sys
 import threading
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lexmill.tracking import runs
+from lexmill.tracking.child import Child
 from lexmill.tracking.finding import no_repeats
 from lexmill.tracking.points import Cursor, file_of, training_of
 from lexmill.tracking.spool import unless_sending
@@ -53,7 +54,7 @@ class Closing:
 
     def __init__(self, uri: str, root: Path) -> None:
         self._uri, self._root = uri, root
-        self._process: subprocess.Popen[str] | None = None
+        self._child: Child | None = None
         self._lock = threading.Lock()
         self._over = False
 
@@ -63,47 +64,28 @@ class Closing:
         A machine that has no room for a process (memory, open files) keeps nobody from stopping: `finish` tells.
         """
         with self._lock, contextlib.suppress(OSError):
-            if self._over or self._process is not None or not _open_runs(record):
+            if self._over or self._child is not None or not _open_runs(record):
                 return
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "lexmill.tracking.closing"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                encoding="utf-8",
-                start_new_session=True,  # a second Ctrl-C is not for it
-            )
             request = Request(self._uri, str(self._root.absolute()), str(record.absolute()))
-            _tell(self._process, json.dumps(asdict(request)))
+            # In a session of its own: a second Ctrl-C is not for it.
+            self._child = Child("lexmill.tracking.closing", request, start_new_session=True)
 
     def finish(self, record: Path) -> bool:
         """The run has ended, and its record too: close what is open; whether that was done in the time there is."""
         self.start(record)
         with self._lock:
-            process, self._over = self._process, True
-        if process is None:
+            child, self._over = self._child, True
+        if child is None:
             return not _open_runs(record)
         try:
             if not _open_runs(record):  # the stages have closed theirs, and there is no parent
                 return True
-            _tell(process, _CLOSE)
-            return process.wait(_MOST_SECONDS) == 0
+            child.tell(_CLOSE)
+            return child.process.wait(_MOST_SECONDS) == 0
         except subprocess.TimeoutExpired:
             return False
         finally:
-            process.kill()
-            process.wait()
-            assert process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.close()
-
-
-def _tell(process: subprocess.Popen[str], line: str) -> None:
-    assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # it has failed already
-        process.stdin.write(line + "\n")
-        process.stdin.flush()
+            child.kill()
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +25,7 @@ from lexmill.base import progress
 from lexmill.base.workspace import TOKEN_VARIABLE
 from lexmill.compute.execution import Execution
 from lexmill.tracking import runs
+from lexmill.tracking.child import Child
 from lexmill.tracking.finding import PARENT
 from lexmill.tracking.points import Cursor, Delivery, lock_of, training_of
 from lexmill.tracking.store import experiment_id, locked, opened, sqlite_path
@@ -84,7 +85,7 @@ class LiveSender:
         self._uri, self._experiment, self._name, self._root = uri, experiment, name, root
         self._every, self._share, self._patience, self._idle = every, share, patience, idle
         self._points = Path()
-        self._process: subprocess.Popen[str] | None = None
+        self._child: Child | None = None
 
     def start(self, points: Path) -> None:
         """Begin to send this file's lines; returns at once."""
@@ -92,40 +93,24 @@ class LiveSender:
         paths = {"points": str(points.absolute()), "root": str(self._root.absolute())}
         how = {"every": self._every, "share": self._share, "patience": self._patience}
         request = Request(self._uri, self._experiment, self._name, **paths, **how)  # type: ignore[arg-type]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "lexmill.tracking.live"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            encoding="utf-8",
-            env={**_MANNERS, **os.environ, "OMP_NUM_THREADS": "1"},
-        )
+        environment = {**_MANNERS, **os.environ, "OMP_NUM_THREADS": "1"}
+        self._child = Child("lexmill.tracking.live", request, env=environment)
         if self._idle:
-            _stand_back(self._process.pid)  # from its first moment on
-        self._tell(json.dumps(asdict(request)))
-
-    def _tell(self, line: str) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended; its file says why
-            self._process.stdin.write(line + "\n")
-            self._process.stdin.flush()
+            _stand_back(self._child.process.pid)  # while it still imports
 
     def close(self) -> None:
         """Let it send what is left, for some seconds at most, and say where that was not all."""
-        if self._process is None:
+        if self._child is None:
             return
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
+        self._child.close()
         try:  # what it was sending is looked up by whoever sends next
-            code = self._process.wait(2 * self._patience + 5)  # it ends by itself, but a busy machine may not let it
+            code = self._child.process.wait(
+                2 * self._patience + 5
+            )  # it ends by itself, but a busy machine may not let it
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self._child.kill()
             code = _TOO_SLOW
-        self._process = None
+        self._child = None
         training = training_of(self._points)
         failure = Cursor.read(self._points, training).failure if training else ""
         if code == _TOO_SLOW:

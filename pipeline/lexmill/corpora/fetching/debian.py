@@ -83,28 +83,29 @@ def stanzas(text: str) -> Iterator[dict[str, str]]:
 # ---------------------------------------------------------------- apt
 
 
-def need_apt() -> None:
-    """Raise `UserError` where there is no apt."""
+def apt(*command: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run one of apt's programs, which speaks English; raise `UserError` where there is no apt."""
     if shutil.which("apt-get") is None:
         raise UserError(
             f"there is no apt-get here; set {MIRROR} to the address of a flat Debian repository that has the package"
         )
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "LC_ALL": "C"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
 
 
 def _from_apt(source: PackageSource, sha256: str, cache: DownloadCache) -> Path:
-    need_apt()
     with tempfile.TemporaryDirectory(dir=cache.folder, prefix=".apt-") as name:
         folder = Path(name)
-        done = subprocess.run(
-            ["apt-get", "-q", "-o", "Acquire::Retries=3", "download", f"{source.name}={source.version}"],
-            cwd=folder,
-            env={**os.environ, "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-        )
+        wanted = f"{source.name}={source.version}"
+        done = apt("apt-get", "-q", "-o", "Acquire::Retries=3", "download", wanted, folder=folder)
         files = sorted(folder.glob("*.deb"))
         if done.returncode != 0 or len(files) != 1:
             raise apt_error(done.stderr, source)

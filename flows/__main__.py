@@ -1,5 +1,8 @@
-"""The command line of the flow: `run` now, with the terminal progress of `lexmill run`; `serve` on a schedule;
-`changed` sends the event that starts scheduled flows.
+"""The command line of the flow.
+
+    python -m flows run [STAGE...] [--jobs N] [--approve]            now, with the terminal progress of `lexmill run`
+    python -m flows serve --cron "0 2 * * *"  (or --interval '6 h')  on a schedule
+    python -m flows changed CORPUS                                   send the event that starts scheduled flows
 
 Where no Prefect server is configured, one is started on the workspace's own database (.prefect/), where `lexmill ui`
 shows the runs afterwards; one that already serves this workspace is used.
@@ -11,14 +14,14 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from flows.server import prefect_server
 from lexmill import params
 from lexmill.base.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, UserError
-from lexmill.base.progress import bar, say, speak_utf8
+from lexmill.base.progress import say, speak_utf8
 from lexmill.base.quiet import quieten
 from lexmill.base.strict import nearest
 from lexmill.base.workspace import only_one
@@ -48,7 +51,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m flows.pipeline", description="The pipeline as a Prefect flow.")
+    parser = argparse.ArgumentParser(prog="python -m flows", description="The pipeline as a Prefect flow.")
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run what changed, now")
     run.set_defaults(work=_run)
@@ -149,31 +152,5 @@ def _changed(options: argparse.Namespace) -> None:
     say(f"told that corpus '{options.corpus}' changed")
 
 
-@contextmanager
-def prefect_server(root: Path) -> Iterator[Callable[[], None]]:
-    """PREFECT_API_URL for the block: the configured server, the one that runs here, or one of our own.
-
-    Prefect must not be imported before: it reads its settings once. Yields what waits until the server answers.
-    """
-    configured = servers.configured_prefect()
-    if configured is not None:
-        servers.ask_prefect(configured)
-        yield lambda: None
-        return
-    os.environ["PREFECT_HOME"] = str(servers.prefect_home(root))
-    url = servers.running_prefect(root)
-    if url is not None:
-        os.environ["PREFECT_API_URL"] = f"{url}/api"
-        yield lambda: None
-        return
-    with servers.serving_prefect(root) as server:
-        os.environ["PREFECT_API_URL"] = f"{server.url}/api"
-
-        def wait() -> None:
-            with bar("starting the Prefect server"):
-                server.wait()
-
-        try:
-            yield wait
-        finally:
-            os.environ.pop("PREFECT_API_URL", None)
+if __name__ == "__main__":
+    main()
