@@ -20,8 +20,9 @@ from torch import Tensor
 from benchmarks.measure import Comparison, cores, in_turn
 from lexmill.decoding.batching import pad_sources
 from lexmill.decoding.beam_search import Translator, beam_search
+from lexmill.decoding.settings import BeamSearch
 from lexmill.models.transformer.model import Transformer
-from lexmill.params import BeamSearch, TransformerShape
+from lexmill.models.transformer.shape import Shape as TransformerShape
 
 SHAPE = TransformerShape(3, 3, 4, 192, 768, dropout=0.0)
 VOCABULARY = 4000

@@ -70,7 +70,7 @@ def _project(root: Path, kind: str) -> dict[str, str]:
     (root / "params.yaml").write_text(yaml.safe_dump(choices), encoding="utf-8")
     (root / "training.py").write_text(_TRAINING, encoding="utf-8")
     stage = {"cmd": f'"{sys.executable}" training.py {kind}', "deps": ["training.py"], "outs": ["model"]}
-    (root / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"pretrain": stage}}), encoding="utf-8")
+    (root / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"train": stage}}), encoding="utf-8")
     for command in (["git", "init", "-q"], [sys.executable, "-m", "dvc", "init", "-q"]):
         subprocess.run(command, cwd=root, env=environment, check=True)
     return environment

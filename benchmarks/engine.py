@@ -71,9 +71,9 @@ def _task(size: Size, folder: Path) -> Any:
     import torch
 
     from lexmill.data.shards import TokenShards
+    from lexmill.kinds.language_model.task import LanguageModelTask
     from lexmill.models.gpt.model import GPT
-    from lexmill.params import GPTShape
-    from lexmill.training.language_model import LanguageModelTask
+    from lexmill.models.gpt.shape import Shape as GPTShape
 
     class Clocked(LanguageModelTask):
         asked: list[float]

@@ -29,7 +29,7 @@ from lexmill.decoding.sampling import LanguageModel, continue_tokens
 from lexmill.decoding.settings import Sampling
 from lexmill.models.gpt import hugging_face
 from lexmill.models.gpt.model import GPT
-from lexmill.params import GPTShape
+from lexmill.models.gpt.shape import Shape as GPTShape
 
 SHAPE, VOCABULARY = GPTShape(6, 6, 384, 256), 2048
 LARGE, LARGE_VOCABULARY = GPTShape(12, 12, 768, 1024), 50257  # GPT-2, 124 M parameters

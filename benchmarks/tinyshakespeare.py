@@ -9,10 +9,10 @@ valid included. Both are then scored here alike: mean nats over the targets of v
 without the part of a window at the end (111,488 targets of the small setting) and with it (111,539).
 
 small: nanoGPT trains as its readme says for a CPU (4 layers, width 128, context 64, 2,000 steps of 12 windows);
-lexmill trains conf/language_model/tinyshakespeare_fast.yaml, of no more parameters, through `engine.fit`.
+lexmill trains conf/model/tinyshakespeare_fast.yaml, of no more parameters, through `engine.fit`.
 Given twice, --precision trains lexmill's recipe in each, and the losses on valid of the looks tell how far the curves
 lie apart.
-full: nanoGPT's config/train_shakespeare_char.py and conf/language_model/shakespeare_char.yaml; it needs a GPU.
+full: nanoGPT's config/train_shakespeare_char.py and conf/model/shakespeare_char.yaml; it needs a GPU.
 """
 
 from __future__ import annotations
@@ -102,11 +102,11 @@ def ours(text: Path, setting: str, folder: Path, precision: str, look_every: int
     from lexmill.compute.execution import Execution
     from lexmill.config.compose import compose
     from lexmill.data.shards import TokenShards
+    from lexmill.kinds.language_model.task import LanguageModelTask
     from lexmill.models import folder as model_folder
     from lexmill.models.start import start
     from lexmill.params import parse
     from lexmill.training.engine import fit
-    from lexmill.training.language_model import LanguageModelTask
     from lexmill.training.production import settings_of
     from lexmill.training.seeding import derive, seed_all
 
@@ -114,7 +114,7 @@ def ours(text: Path, setting: str, folder: Path, precision: str, look_every: int
     vocabulary = SPECIALS + len(characters)
     _write_shards(folder / "tokens", {"train": train, "valid": valid}, vocabulary)
     overrides = [
-        f"language_model@language_models.gpt={CHOICES[setting]}",
+        f"model@models.gpt={CHOICES[setting]}",
         "+corpus@corpora.tinyshakespeare=tinyshakespeare",
         "+tokenizer@tokenizers.characters=characters",
         "+encodings.tinyshakespeare={corpus: tinyshakespeare, tokenizer: characters}",

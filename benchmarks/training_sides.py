@@ -70,7 +70,7 @@ def batches(work: Work) -> np.ndarray[Any, Any]:
 def model(work: Work) -> Any:
     """Lexmill's GPT with the initial weights of all sides, and nanoGPT's activation, the exact GELU."""
     from lexmill.models.gpt.model import GPT
-    from lexmill.params import GPTShape
+    from lexmill.models.gpt.shape import Shape as GPTShape
 
     torch.manual_seed(0)
     return GPT(GPTShape(work.n_layer, work.n_head, work.d_model, work.context, activation="gelu"), work.vocab_size)

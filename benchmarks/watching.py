@@ -118,12 +118,12 @@ class Switch:
 
 def _watch(task: Any, folder: Path) -> Any:
     """A watch as a stage makes it."""
+    from lexmill.kinds.language_model.sampling import sampler
     from lexmill.tokenizers import Tokenizer
     from lexmill.tokenizers.kinds import assemble, byte_model
     from lexmill.tracking import store
     from lexmill.tracking.live import LiveSender
     from lexmill.training import watching
-    from lexmill.training.sampling import sampler
     from lexmill.training.speed import Meter
 
     watching._SEND_AFTER_SECONDS = 0.0

@@ -150,7 +150,7 @@ def test_a_device_is_looked_for_only_where_a_stage_runs_here(project: Path, monk
     monkeypatch.setenv("LEXMILL_EXECUTION", "away.yaml")
     away = "accelerator: cuda\nstages:\n" + "".join(f"  {group}: {{launcher: slurm}}\n" for group in check.ON_DEVICE)
     fault = "torch finds no 'cuda'"
-    for settings, told in ((away, False), (f"{away}  pretrain@gpt: {{launcher: local}}\n", True)):
+    for settings, told in ((away, False), (f"{away}  train@gpt: {{launcher: local}}\n", True)):
         Path("away.yaml").write_text(settings)
         with pytest.raises(UserErrors) as found:  # the folder is no DVC project
             check.check()

@@ -2,8 +2,8 @@
 # One training on several machines without Slurm: start this on each of them, in the project's folder, which all see at
 # the same path, with the same execution settings (launcher local; here nodes 2, devices 8):
 #
-#   infra/torchrun/stage.sh 2 0 node-a:29400 8 -m lexmill.stages.pretrain gpt       on node-a
-#   infra/torchrun/stage.sh 2 1 node-a:29400 8 -m lexmill.stages.pretrain gpt       on the other
+#   infra/torchrun/stage.sh 2 0 node-a:29400 8 -m lexmill.stages.train gpt       on node-a
+#   infra/torchrun/stage.sh 2 1 node-a:29400 8 -m lexmill.stages.train gpt       on the other
 #
 # The arguments: how many machines; the rank of this one; where the first one listens, at a port that is free there; the
 # processes of each; the stage. They wait for each other, and the first one writes the outputs. It ends as the stage

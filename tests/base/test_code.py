@@ -177,7 +177,7 @@ def f():
 
 
 def test_a_closure_has_late_imports_the_packages_above_and_what_is_loaded_by_name() -> None:
-    files = Code().stage("pretrain", family="llama").files
+    files = Code().stage("train", family="llama").files
     assert "lexmill/training/loop.py" in files  # by an import in `main`
     assert "lexmill/models/__init__.py" in files  # above all models, and it has code
     assert "lexmill/training/__init__.py" not in files  # a docstring alone
@@ -264,7 +264,7 @@ def test_a_new_family_changes_no_other(package: Path) -> None:
 def test_shared_code_reaches_all_that_import_it_and_no_others(package: Path) -> None:
     before = code_json(package)
     edit(package / "training" / "stopping.py", "\n\nclass ", "\n\nchanged = 1\n\n\nclass ")
-    trainings = {"pretrain", "finetune", "train_translator"}
+    trainings = {"train"}
     assert {key.partition(".")[0] for key in changed(before, code_json(package))} == trainings
 
 
@@ -290,7 +290,7 @@ def test_the_definition_that_changed_is_named(package: Path, tmp_path: Path) -> 
     code_history.remember(old, tmp_path)
     model = package / "models" / "lstm" / "model.py"
     edit(model, "return nn.functional.linear(", "return 2 * nn.functional.linear(")
-    key = ("pretrain", "lstm")
+    key = ("train", "lstm")
     now = Code(package).closures()[key]
     line = "lexmill/models/lstm/model.py: LSTM.forward"
     assert code_history.difference(old[key].digest, now, tmp_path) == line

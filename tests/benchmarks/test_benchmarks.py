@@ -29,7 +29,8 @@ from benchmarks import (
 )
 from benchmarks.measure import Comparison, child, in_turn, machine, machine_text, table
 from lexmill.data.shards import TokenShards
-from lexmill.params import GPTShape, TransformerShape
+from lexmill.models.gpt.shape import Shape as GPTShape
+from lexmill.models.transformer.shape import Shape as TransformerShape
 
 WORK = training_sides.Work(1, 2, 16, 16, 30, rows=4, micro_rows=2, steps=4)
 TINY: dict[str, Callable[[], list[Comparison]]] = {

@@ -18,7 +18,11 @@ from lexmill.commands.plan import duration, planning
 from lexmill.commands.plan import plan as command
 from lexmill.commands.plan.planning import Machine, Memory, Plan
 from lexmill.config.compose import compose
+from lexmill.kinds.language_model import LanguageModel
 from lexmill.models import build
+from lexmill.models.gpt.shape import Shape as GPTShape
+from lexmill.models.llama.shape import Shape as LlamaShape
+from lexmill.models.lstm.shape import Shape as LSTMShape
 from lexmill.params import (
     SGD,
     AdaDelta,
@@ -27,13 +31,9 @@ from lexmill.params import (
     AdamW,
     CosineSchedule,
     GPTLanguageModel,
-    GPTShape,
-    LanguageModel,
     Length,
     LlamaLanguageModel,
-    LlamaShape,
     LSTMLanguageModel,
-    LSTMShape,
     Muon,
     Optimizer,
     Params,

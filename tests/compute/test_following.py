@@ -55,9 +55,9 @@ def test_a_stop_in_the_middle_of_a_look_cancels_the_job(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     struck = Struck()
     monkeypatch.setattr(drive, "launcher_of", lambda *_: struck)
-    place = Place("pretrain@toy", "kubernetes", gpus=0, cpus=0, memory=0, seconds=0, nodes=1, processes=1)
+    place = Place("train@toy", "kubernetes", gpus=0, cpus=0, memory=0, seconds=0, nodes=1, processes=1)
     with pytest.raises(SignalledToEnd):
-        drive.run_elsewhere(place, ["lexmill.stages.pretrain", "toy"], Execution())
+        drive.run_elsewhere(place, ["lexmill.stages.train", "toy"], Execution())
     assert struck.cancelled
     assert struck.looks == 2
 
@@ -92,7 +92,7 @@ def test_the_cause_of_a_groups_end_counts_before_what_its_first_process_saw(
             return Look("ended", "exit code", LexmillError("no word"), cause)
 
     monkeypatch.setattr(drive, "launcher_of", lambda *_: Ended())
-    place = Place("pretrain@toy", "torchrun", gpus=0, cpus=0, memory=0, seconds=0, nodes=1, processes=2)
+    place = Place("train@toy", "torchrun", gpus=0, cpus=0, memory=0, seconds=0, nodes=1, processes=2)
     with pytest.raises(LexmillError) as caught:
-        drive.run_elsewhere(place, ["lexmill.stages.pretrain", "toy"], Execution())
+        drive.run_elsewhere(place, ["lexmill.stages.train", "toy"], Execution())
     assert caught.value.exit_code == code

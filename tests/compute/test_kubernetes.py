@@ -20,7 +20,7 @@ from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.e2e
 
-STAGE = ("-m", "lexmill.stages.pretrain", "toy")
+STAGE = ("-m", "lexmill.stages.train", "toy")
 
 
 class Cluster:
@@ -50,7 +50,7 @@ class Cluster:
             checkpoint_seconds=0,
             poll_seconds=0.2,
             orphan_time="5 seconds",
-            stages={"pretrain": {"launcher": "kubernetes", **resources}},
+            stages={"train": {"launcher": "kubernetes", **resources}},
             kubernetes={"template": "job.yaml", "namespace": "models"},
         )
 
@@ -62,7 +62,7 @@ class Cluster:
         return [pod["pid"] for pod in pods if "pid" in pod and "code" not in pod and psutil.pid_exists(pod["pid"])]
 
     def newest_step(self) -> int:
-        marks = (self.project.root / ".lexmill" / "checkpoints").glob("pretrain-toy-*/step-*/COMPLETE")
+        marks = (self.project.root / ".lexmill" / "checkpoints").glob("train-toy-*/step-*/COMPLETE")
         return max((int(mark.parent.name.removeprefix("step-")) for mark in marks), default=0)
 
 
@@ -75,9 +75,9 @@ def cluster(encoded: SmallProject, tmp_path: Path) -> Iterator[Cluster]:
 
 
 def test_a_job_makes_what_dvc_records(cluster: Cluster) -> None:
-    said = cluster.project.run("-m", "dvc", "repro", "pretrain")
+    said = cluster.project.run("-m", "dvc", "repro", "train")
     assert "pretrain toy: valid loss" in said
-    assert "pretrain@toy" in cluster.project.outputs()
+    assert "train@toy" in cluster.project.outputs()
     (job,) = cluster.jobs()
     container = job["spec"]["template"]["spec"]["containers"][0]
     assert job["spec"]["activeDeadlineSeconds"] == 600

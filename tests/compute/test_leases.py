@@ -22,7 +22,7 @@ HOLD = """
 import os, sys, time
 from lexmill.compute import leases
 from lexmill.compute.place import Place
-place = Place("pretrain@x", "local", int(sys.argv[2]), int(sys.argv[3]), 0, 0, 1, 1)
+place = Place("train@x", "local", int(sys.argv[2]), int(sys.argv[3]), 0, 0, 1, 1)
 with leases.leased(place, sys.argv[1], lambda text: print("waits", text, flush=True)):
     print("has", os.environ.get("CUDA_VISIBLE_DEVICES"), sorted(os.sched_getaffinity(0)), flush=True)
     sys.stdin.read()
@@ -30,7 +30,7 @@ with leases.leased(place, sys.argv[1], lambda text: print("waits", text, flush=T
 
 
 def place(gpus: int = 0, cpus: int = 0) -> Place:
-    return place_of("pretrain@x", Execution(stages={"default": StageSettings(gpus=gpus, cpus=cpus)}))
+    return place_of("train@x", Execution(stages={"default": StageSettings(gpus=gpus, cpus=cpus)}))
 
 
 class Holder:
@@ -103,7 +103,7 @@ def test_a_stage_sees_its_own_alone_and_everything_afterwards(tmp_path: Path) ->
 
 def test_more_than_there_are_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (
-        pytest.raises(UserError, match="pretrain@x: gpus: 4 are asked for, but this machine has 3 to give"),
+        pytest.raises(UserError, match="train@x: gpus: 4 are asked for, but this machine has 3 to give"),
         leases.leased(place(gpus=4), tmp_path, pytest.fail),
     ):
         pass
@@ -166,7 +166,7 @@ def test_without_a_gpu_what_asks_for_cuda_is_told_so(tmp_path: Path, monkeypatch
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     assert leases.gpu_names() == ["0", "1"]
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    training = place_of("pretrain@x", Execution(accelerator="cuda"))
+    training = place_of("train@x", Execution(accelerator="cuda"))
     with (
         pytest.raises(UserError, match="this machine has 0 to give; without GPUs choose accelerator cpu"),
         leases.leased(training, tmp_path, pytest.fail),

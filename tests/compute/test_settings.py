@@ -52,56 +52,56 @@ def test_no_amount_of_memory(wrong: Any) -> None:
 def test_the_most_specific_entry_counts_whole() -> None:
     stages = {
         "default": StageSettings(time=Duration(60)),
-        "pretrain": StageSettings(launcher="slurm", gpus=1),
-        "pretrain@gpt": StageSettings(cpus=2),
+        "train": StageSettings(launcher="slurm", gpus=1),
+        "train@gpt": StageSettings(cpus=2),
     }
-    assert entry_of(stages, "pretrain@gpt") == StageSettings(cpus=2)
-    assert entry_of(stages, "pretrain@lstm").launcher == "slurm"
-    assert entry_of(stages, "sub/dvc.yaml:pretrain@lstm").launcher == "slurm"
+    assert entry_of(stages, "train@gpt") == StageSettings(cpus=2)
+    assert entry_of(stages, "train@lstm").launcher == "slurm"
+    assert entry_of(stages, "sub/dvc.yaml:train@lstm").launcher == "slurm"
     assert entry_of(stages, "report").time == Duration(60)
     assert entry_of({}, "report") == StageSettings()
 
 
 def test_gpus_are_those_that_the_accelerator_asks_for_unless_said() -> None:
     cuda = Execution(accelerator="cuda", devices=2, strategy="ddp", nodes=3)
-    assert place_of("pretrain@gpt", cuda) == Place("pretrain@gpt", "local", 2, 0, 0, 0, nodes=3, processes=2)
-    assert place_of("evaluate_language_model@gpt", cuda).gpus == 1
+    assert place_of("train@gpt", cuda) == Place("train@gpt", "local", 2, 0, 0, 0, nodes=3, processes=2)
+    assert place_of("evaluate@gpt", cuda).gpus == 1
     assert place_of("prepare@books", cuda) == Place("prepare@books", "local", 0, 0, 0, 0, nodes=1, processes=1)
-    assert place_of("pretrain@gpt", Execution()).gpus == 0
-    said = Execution(accelerator="cuda", stages={"pretrain": StageSettings(gpus=0)})
-    assert place_of("pretrain@gpt", said).gpus == 0
+    assert place_of("train@gpt", Execution()).gpus == 0
+    said = Execution(accelerator="cuda", stages={"train": StageSettings(gpus=0)})
+    assert place_of("train@gpt", said).gpus == 0
 
 
 def test_several_machines_are_started_by_slurm_or_told_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     here = Execution(nodes=2, strategy="ddp")
     with pytest.raises(UserError, match="nodes: 2, but this machine alone was told to train"):
-        check_others_started(place_of("pretrain@gpt", here))
+        check_others_started(place_of("train@gpt", here))
     check_others_started(place_of("prepare@books", here))
-    check_others_started(place_of("pretrain@gpt", Execution()))
-    slurm = Execution(nodes=2, strategy="ddp", stages={"pretrain": StageSettings(launcher="slurm")})
-    check_others_started(place_of("pretrain@gpt", slurm))
+    check_others_started(place_of("train@gpt", Execution()))
+    slurm = Execution(nodes=2, strategy="ddp", stages={"train": StageSettings(launcher="slurm")})
+    check_others_started(place_of("train@gpt", slurm))
     monkeypatch.setenv("MASTER_ADDR", "node-a")
-    check_others_started(place_of("pretrain@gpt", here))
+    check_others_started(place_of("train@gpt", here))
 
 
 def test_torchrun_as_the_default_is_for_trainings() -> None:
     settings = Execution(devices=2, strategy="ddp", stages={"default": StageSettings(launcher="torchrun")})
-    assert place_of("finetune@mood", settings).launcher == "torchrun"
+    assert place_of("train@mood", settings).launcher == "torchrun"
     assert place_of("prepare@books", settings).launcher == "local"
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"stages": {"pretran": {}}}, "stages.pretran: there is no such stage, did you mean 'pretrain'?"),
-    ({"stages": {"pretrain": {"launcher": "slrum"}}}, "stages.pretrain.launcher: 'slrum' is none of: local, torchrun"),
-    ({"stages": {"pretrain": {"launcher": "slurm", "memory": "lots"}}}, "stages.pretrain.memory: 'lots' is no amount"),
+    ({"stages": {"train": {"launcher": "slrum"}}}, "stages.pretrain.launcher: 'slrum' is none of: local, torchrun"),
+    ({"stages": {"train": {"launcher": "slurm", "memory": "lots"}}}, "stages.pretrain.memory: 'lots' is no amount"),
     ({"stages": {"prepare@a": {"launcher": "torchrun"}}}, "stages.prepare@a.launcher: torchrun starts the processes"),
     (
-        {"nodes": 2, "strategy": "ddp", "stages": {"pretrain": {"launcher": "kubernetes"}}},
+        {"nodes": 2, "strategy": "ddp", "stages": {"train": {"launcher": "kubernetes"}}},
         "stages.pretrain.launcher: kubernetes runs a stage on one machine, but nodes is 2; choose slurm, or local and",
     ),
     (
-        {"nodes": 2, "strategy": "ddp", "stages": {"pretrain": {"launcher": "torchrun"}}},
+        {"nodes": 2, "strategy": "ddp", "stages": {"train": {"launcher": "torchrun"}}},
         "stages.pretrain.launcher: torchrun runs a stage on one machine, but nodes is 2; choose slurm, or local and",
     ),
     (
@@ -110,17 +110,17 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     *(
         (
-            {"stages": {"pretrain": {"launcher": launcher, "memory": "1 GB"}}},
+            {"stages": {"train": {"launcher": launcher, "memory": "1 GB"}}},
             f"stages.pretrain.memory: the launcher {launcher} holds no stage to it; leave it out, or choose slurm or",
         )
         for launcher in ("local", "torchrun", "prefect")
     ),
     (
-        {"accelerator": "cuda", "devices": 4, "strategy": "ddp", "stages": {"pretrain": {"gpus": 1}}},
+        {"accelerator": "cuda", "devices": 4, "strategy": "ddp", "stages": {"train": {"gpus": 1}}},
         "stages.pretrain.gpus: 1 for a training on 4 devices; give it as many",
     ),
-    ({"stages": {"pretrain": {"cpus": -1}}}, "stages.pretrain.cpus: -1 is too small"),
-    ({"stages": {"pretrain": {"gpu": 1}}}, "stages.pretrain.gpu: unknown key, did you mean 'gpus'?"),
+    ({"stages": {"train": {"cpus": -1}}}, "stages.pretrain.cpus: -1 is too small"),
+    ({"stages": {"train": {"gpu": 1}}}, "stages.pretrain.gpu: unknown key, did you mean 'gpus'?"),
     ({"slurm": {"requeue": 3}}, "slurm.requeue: unknown key, did you mean 'requeues'?"),
     ({"orphan_time": 0}, "orphan_time: 0 would end every job at once"),
     ({"lease_root": " "}, "lease_root: it is empty"),

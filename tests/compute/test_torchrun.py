@@ -20,9 +20,9 @@ from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.e2e
 
-STAGE = ("-m", "lexmill.stages.pretrain", "toy")
+STAGE = ("-m", "lexmill.stages.train", "toy")
 SCRIPT = ROOT / "infra" / "torchrun" / "stage.sh"
-ON_TORCHRUN = {"strategy": "ddp", "devices": 2, "stages": {"pretrain": {"launcher": "torchrun"}}}
+ON_TORCHRUN = {"strategy": "ddp", "devices": 2, "stages": {"train": {"launcher": "torchrun"}}}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def ranks(root: Path) -> list[psutil.Process]:
     for process in psutil.process_iter():
         try:
             words = process.cmdline()
-            if "lexmill.stages.pretrain" in words and "torch.distributed.run" not in words:
+            if "lexmill.stages.train" in words and "torch.distributed.run" not in words:
                 inside = process.cwd() == str(root) and "LOCAL_RANK" in process.environ()
                 found += [process] if inside else []
         except (psutil.Error, OSError):
@@ -46,7 +46,7 @@ def ranks(root: Path) -> list[psutil.Process]:
 
 def newest_step(root: Path) -> int:
     """The step of the newest whole checkpoint, 0 without one."""
-    marks = (root / ".lexmill" / "checkpoints").glob("pretrain-toy-*/step-*/COMPLETE")
+    marks = (root / ".lexmill" / "checkpoints").glob("train-toy-*/step-*/COMPLETE")
     return max((int(mark.parent.name.removeprefix("step-")) for mark in marks), default=0)
 
 
@@ -131,7 +131,7 @@ def test_two_machines_without_a_cluster_learn_what_one_process_learns(project: S
     first = project.copy(tmp_path / "first")
     first.run(*STAGE)
     alone = first.metrics()
-    (first.root / "metrics" / "pretrain" / "toy.json").unlink()
+    (first.root / "metrics" / "train" / "toy.json").unlink()
     shutil.rmtree(first.root / "artifacts" / "models")
     first.write_execution(nodes=2, strategy="ddp", checkpoint_root=str(tmp_path / "checkpoints"))
     said = first.run(*STAGE, code=2)

@@ -46,7 +46,7 @@ def test_what_was_edited_or_composed_is_undone_unless_asked_for(project: Path) -
     assert keys(undone((), project)) == both
     assert undone((), project)[0] == "language_models.gpt.length: 77 steps -> 700 steps"
     assert keys(undone(["language_models.gpt.optimizer.lr=0.4"], project)) == both[:1]
-    assert undone(["language_model@language_models.gpt=gpt_small"], project) == []
+    assert undone(["model@models.gpt=gpt_small"], project) == []
     assert keys(undone(["experiment=full"], project)) == both
     assert told(project)[-1].startswith("  to keep it: dvc exp run -S ")
     assert "-S language_models.gpt.optimizer.lr=0.5" in told(project)[-1]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lexmill.base.errors import UserError
-from lexmill.data.classification import ClassificationBatches
+from lexmill.kinds.classifier.batches import ClassificationBatches
 
 
 def made(count=103, batch_size=8, seed=0):

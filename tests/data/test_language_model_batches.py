@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lexmill.base.errors import UserError
-from lexmill.data.language_model import LanguageModelBatches, evaluation_documents, evaluation_windows
+from lexmill.data.windows import WindowBatches, evaluation_documents, evaluation_windows
 from tests.data.made_shards import EOS, random_documents, text_shards
 
 
@@ -24,25 +24,25 @@ def numbered(tmp_path, count):
 
 
 def test_targets_are_the_inputs_one_later(shards):
-    inputs, targets = LanguageModelBatches(shards, context=8, batch_tokens=32, seed=0).batch(5)
+    inputs, targets = WindowBatches(shards, context=8, batch_tokens=32, seed=0).batch(5)
     assert inputs.shape == targets.shape == (4, 8)
     assert inputs.dtype == targets.dtype == np.int64
     assert (inputs[:, 1:] == targets[:, :-1]).all()
 
 
 def test_a_batch_is_a_pure_function_of_seed_and_step(shards):
-    first = LanguageModelBatches(shards, context=8, batch_tokens=32, seed=0)
+    first = WindowBatches(shards, context=8, batch_tokens=32, seed=0)
     forwards = [first.batch(step) for step in range(40)]
-    second = LanguageModelBatches(shards, context=8, batch_tokens=32, seed=0)
+    second = WindowBatches(shards, context=8, batch_tokens=32, seed=0)
     for step in reversed(range(40)):
         assert np.array_equal(second.batch(step), forwards[step])
-    other = LanguageModelBatches(shards, context=8, batch_tokens=32, seed=1)
+    other = WindowBatches(shards, context=8, batch_tokens=32, seed=1)
     assert not np.array_equal(other.batch(0), forwards[0])
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
 def test_ranks_share_the_global_batch(shards, world):
-    batches = LanguageModelBatches(shards, context=8, batch_tokens=32, seed=0)
+    batches = WindowBatches(shards, context=8, batch_tokens=32, seed=0)
     for step in (0, 7, 31):
         inputs, targets = batches.batch(step)
         for rank in range(world):
@@ -53,7 +53,7 @@ def test_ranks_share_the_global_batch(shards, world):
 
 def test_more_ranks_than_rows_are_refused(shards):
     with pytest.raises(UserError, match="8 devices share a batch of 4 windows"):
-        LanguageModelBatches(shards, context=8, batch_tokens=32, seed=0).rows(0, 0, 8)
+        WindowBatches(shards, context=8, batch_tokens=32, seed=0).rows(0, 0, 8)
 
 
 @given(count=st.integers(2, 60), context=st.integers(1, 20), rows=st.integers(1, 6), seed=st.integers(0, 9))
@@ -62,7 +62,7 @@ def test_an_epoch_predicts_each_token_at_most_once_and_leaves_out_fewer_than_a_w
     tmp_path_factory, count, context, rows, seed
 ):
     shards = numbered(tmp_path_factory.mktemp("n"), count)
-    batches = LanguageModelBatches(shards, context, context * rows, seed)
+    batches = WindowBatches(shards, context, context * rows, seed)
     steps = -(-3 * batches.windows // rows)
     targets = np.concatenate([batches.batch(step)[1] for step in range(steps)])
     for epoch in range(3):
@@ -75,7 +75,7 @@ def test_an_epoch_predicts_each_token_at_most_once_and_leaves_out_fewer_than_a_w
 
 def test_the_tokens_left_out_lie_elsewhere_in_each_epoch(tmp_path):
     shards = numbered(tmp_path, 61)  # 61 = 7 windows of 8 and 5 left over
-    batches = LanguageModelBatches(shards, 8, 8, seed=3)
+    batches = WindowBatches(shards, 8, 8, seed=3)
     targets = np.stack([batches.batch(step)[1][0] for step in range(7 * 40)]).reshape(40, 56)
     left_out = [frozenset(shards.tokens[:].tolist()) - frozenset(row.tolist()) for row in targets]
     assert all(len(rest) == 5 for rest in left_out)
@@ -85,14 +85,14 @@ def test_the_tokens_left_out_lie_elsewhere_in_each_epoch(tmp_path):
 
 def test_windows_go_on_from_the_last_document_to_the_first(tmp_path):
     shards = numbered(tmp_path, 10)
-    inputs, targets = LanguageModelBatches(shards, 7, 7 * 20, seed=0).batch(0)
+    inputs, targets = WindowBatches(shards, 7, 7 * 20, seed=0).batch(0)
     following = dict(zip([*range(5, 14), EOS], [*range(6, 14), EOS, 5], strict=True))
     assert (EOS, 5) in set(zip(inputs.ravel().tolist(), targets.ravel().tolist(), strict=True))
     assert all(following[a] == b for a, b in zip(inputs.ravel().tolist(), targets.ravel().tolist(), strict=True))
 
 
 def test_epochs_are_counted(shards):
-    batches = LanguageModelBatches(shards, context=8, batch_tokens=32, seed=0)
+    batches = WindowBatches(shards, context=8, batch_tokens=32, seed=0)
     assert batches.windows == len(shards.tokens) // 8
     assert batches.steps_per_epoch == -(-batches.windows // 4)
     assert batches.epoch(0) == 0
@@ -101,9 +101,9 @@ def test_epochs_are_counted(shards):
 
 def test_what_cannot_be_cut_is_refused(tmp_path, shards):
     with pytest.raises(UserError, match="no tokens to learn from"):
-        LanguageModelBatches(text_shards(tmp_path / "empty", []), 8, 32, 0)
+        WindowBatches(text_shards(tmp_path / "empty", []), 8, 32, 0)
     with pytest.raises(UserError, match="not one window fits"):
-        LanguageModelBatches(shards, 64, 32, 0)
+        WindowBatches(shards, 64, 32, 0)
 
 
 @given(count=st.integers(1, 60), context=st.integers(1, 9), rows=st.integers(1, 4))
@@ -147,7 +147,7 @@ def test_each_target_is_numbered_by_its_document(tmp_path_factory, lengths, cont
     ids = iter(range(5, 1000))
     documents = [[next(ids) for _ in range(length)] for length in lengths]
     shards = text_shards(tmp_path_factory.mktemp("d") / "t", documents, vocab_size=100_000)
-    batches = LanguageModelBatches(shards, context, context * rows, seed)
+    batches = WindowBatches(shards, context, context * rows, seed)
     for step in range(3):
         starts = batches._starts(step * rows + np.arange(rows))
         expected = [slow_documents(shards, int(start) + 1, context) for start in starts]
@@ -159,7 +159,7 @@ def test_each_target_is_numbered_by_its_document(tmp_path_factory, lengths, cont
 def test_the_documents_of_a_window_by_hand(tmp_path):
     # The ring: 5 6 7 </s> 8 </s> 9 10 </s>, one window round it and on.
     shards = text_shards(tmp_path / "t", [[5, 6, 7], [8], [9, 10]])
-    batches = LanguageModelBatches(shards, 9, 9, seed=0)
+    batches = WindowBatches(shards, 9, 9, seed=0)
     (targets,), (documents,) = batches.batch(0)[1], batches.documents(0, 0, 1)
     pieces = [targets[documents == number].tolist() for number in range(documents[-1] + 1)]
     whole = [[5, 6, 7, EOS], [8, EOS], [9, 10, EOS]]

@@ -8,9 +8,9 @@ import pytest
 from lexmill.base import storage
 from lexmill.data import encoding
 from lexmill.data.encoding import encode_corpus
-from lexmill.data.language_model import LanguageModelBatches, evaluation_documents, evaluation_windows
 from lexmill.data.mixture import MixtureBatches, open_train, write_mixture
 from lexmill.data.shards import VERSION, ShardWriter, TokenShards
+from lexmill.data.windows import WindowBatches, evaluation_documents, evaluation_windows
 from lexmill.tokenizers import Tokenizer
 from lexmill.tokenizers.training import train
 from tests.data.made_shards import CORPUS, TOKENIZER
@@ -56,7 +56,7 @@ def folders(tmp_path_factory):
 
 def test_batches_hold_the_same_memory_for_any_corpus(folders):
     def learn(folder):
-        batches = LanguageModelBatches(TokenShards(folder, "train"), 256, 256 * 32, seed=1)
+        batches = WindowBatches(TokenShards(folder, "train"), 256, 256 * 32, seed=1)
         for step in range(0, 2000, 50):
             batches.rows(step, 0, 1)
             batches.documents(step, 0, 1)

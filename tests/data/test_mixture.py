@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from lexmill.base import storage
 from lexmill.base.errors import UserError
-from lexmill.data.language_model import LanguageModelBatches
 from lexmill.data.mixture import MixtureBatches, Shares, open_train, open_valid, training_batches, write_mixture
 from lexmill.data.permutation import fold
 from lexmill.data.shards import TokenShards
+from lexmill.data.windows import WindowBatches
 from tests.data.made_shards import EOS, TOKENIZER, random_documents, write_shards
 
 WEIGHTS = st.lists(st.floats(1e-3, 1.0), min_size=2, max_size=9)
@@ -100,7 +100,7 @@ def test_each_member_goes_through_its_own_windows_epoch_by_epoch(tmp_path):
         name = "abc"[int(np.max(row)) // 10_000 - 1]
         of_member[name].append(row.tolist())
     for name, seen in of_member.items():
-        alone = LanguageModelBatches(TokenShards(folder / name, "train"), 10, 10, fold(1, "member", name))
+        alone = WindowBatches(TokenShards(folder / name, "train"), 10, 10, fold(1, "member", name))
         assert seen == [alone.batch(i)[1][0].tolist() for i in range(len(seen))]
         assert batches.epochs(60)[name] == len(seen) / alone.windows
     assert batches.epochs(60)["b"] > 2  # the small member was repeated
@@ -133,7 +133,7 @@ def test_files_are_copied_where_links_are_not_possible(tmp_path, monkeypatch):
 def test_a_corpus_alone_is_opened_by_the_same_door(tmp_path):
     folder = write_shards(tmp_path / "t", {"train": {"text": random_documents(9, 0)}, "valid": {"text": [[5]]}})
     train = open_train(folder)
-    assert isinstance(training_batches(train, 4, 8, 0), LanguageModelBatches)
+    assert isinstance(training_batches(train, 4, 8, 0), WindowBatches)
     assert open_valid(folder, "anything").tokens[:].tolist() == [5, EOS]
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lexmill.data.classification import ClassificationBatches
-from lexmill.data.language_model import LanguageModelBatches
 from lexmill.data.mixture import MixtureBatches, open_train, write_mixture
-from lexmill.data.parallel import ParallelBatches
+from lexmill.data.windows import WindowBatches
+from lexmill.kinds.classifier.batches import ClassificationBatches
+from lexmill.kinds.translator.batches import ParallelBatches
 from tests.data.made_shards import pairs, random_documents, text_shards, write_shards
 
 SEED = 11
@@ -38,7 +38,7 @@ def kinds(tmp_path_factory):
     source, target = pairs(folder / "pairs", random_documents(150, 1), random_documents(150, 2))
     texts = [[5 + i] * (1 + i % 13) for i in range(83)]
     return {
-        "language_model": (lambda seed=SEED: LanguageModelBatches(train, 10, 80, seed), windows),
+        "language_model": (lambda seed=SEED: WindowBatches(train, 10, 80, seed), windows),
         "mixture": (lambda seed=SEED: MixtureBatches(open_train(folder / "mix"), 10, 80, seed), windows),
         "classification": (lambda seed=SEED: ClassificationBatches(texts, [0] * 83, 8, seed, 0), numbers),
         "parallel": (lambda seed=SEED: ParallelBatches(source, target, 120, 60, seed), numbers),

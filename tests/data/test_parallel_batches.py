@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lexmill.base.errors import UserError
-from lexmill.data.parallel import POOL, ParallelBatches, cut
+from lexmill.kinds.translator.batches import POOL, ParallelBatches, cut
 from tests.data.made_shards import EOS, pairs, random_documents
 
 
@@ -124,7 +124,7 @@ def test_padding_is_little_and_its_share_is_told(tmp_path):
 
 
 def test_pools_keep_batches_random_in_a_large_corpus(tmp_path, monkeypatch):
-    monkeypatch.setattr("lexmill.data.parallel.POOL", 32)
+    monkeypatch.setattr("lexmill.kinds.translator.batches.POOL", 32)
     batches = made(tmp_path)
     row, bounds = batches.plan(0)
     assert sorted(row.tolist()) == list(range(len(batches.pairs)))

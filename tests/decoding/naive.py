@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from lexmill.decoding.beam_search import NEVER_WRITTEN, length_penalty
+from lexmill.decoding.settings import BeamSearch
 from lexmill.models.transformer.model import Transformer
-from lexmill.params import BeamSearch, TransformerShape
+from lexmill.models.transformer.shape import Shape as TransformerShape
 from lexmill.tokenizers.tokenizer import BOS, EOS
 
 V = 11  # 5 special tokens and 6 words

@@ -15,9 +15,11 @@ from lexmill.base.errors import UserError, UserErrors
 from lexmill.decoding.sampling import NEVER_WRITTEN, continue_tokens, draw, generate, stream, window_start
 from lexmill.decoding.settings import Sampling
 from lexmill.models.gpt.model import GPT
+from lexmill.models.gpt.shape import Shape as GPTShape
 from lexmill.models.llama.model import Llama
+from lexmill.models.llama.shape import Shape as LlamaShape
 from lexmill.models.lstm.model import LSTM
-from lexmill.params import GPTShape, LlamaShape, LSTMShape
+from lexmill.models.lstm.shape import Shape as LSTMShape
 from lexmill.tokenizers import Tokenizer
 from lexmill.tokenizers.kinds import assemble, byte_model
 from lexmill.tokenizers.tokenizer import BOS, EOS, MASK, PAD

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from lexmill.base.errors import UserError
-from lexmill.decoding.translate import translate_lines
-from lexmill.params import BeamSearch
+from lexmill.decoding.settings import BeamSearch
+from lexmill.kinds.translator.predict import translate_lines
 from tests.decoding.forced import score
 from tests.decoding.naive import naive_beam, tiny
 

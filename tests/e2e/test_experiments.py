@@ -15,10 +15,10 @@ from tests.e2e.conftest import Project
 pytestmark = pytest.mark.e2e
 
 MODELS = {
-    "gpt": ("pretrain", "evaluate_language_model"),
-    "lstm": ("pretrain", "evaluate_language_model"),
-    "sentiment": ("finetune", "evaluate_classifier"),
-    "en_de": ("train_translator", "evaluate_translator"),
+    "gpt": ("train", "evaluate"),
+    "lstm": ("train", "evaluate"),
+    "sentiment": ("train", "evaluate"),
+    "en_de": ("train", "evaluate"),
 }
 ASK = """
 import json, mlflow

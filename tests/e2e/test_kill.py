@@ -41,7 +41,7 @@ def training(project: Project, tmp_path: Path) -> Project:
 def newest_step(root: Path) -> int:
     """The step of this training's newest complete checkpoint, 0 without one (other models keep theirs beside it)."""
     steps = [0]
-    for folder in (root / ".lexmill" / "checkpoints").glob("pretrain-gpt-*"):
+    for folder in (root / ".lexmill" / "checkpoints").glob("train-gpt-*"):
         # Listed by name: a folder that is removed meanwhile must not end the search.
         steps += [
             int(name.removeprefix("step-")) for name in os.listdir(folder) if (folder / name / "COMPLETE").exists()
@@ -53,18 +53,18 @@ def result(root: Path) -> dict[str, str]:
     return {
         "model": sha256_folder(root / "artifacts" / "models" / "gpt"),
         "curve": (root / "reports" / "curves" / "gpt.csv").read_text(),
-        "metrics": json.dumps(json.loads((root / "metrics" / "pretrain" / "gpt.json").read_text())),
+        "metrics": json.dumps(json.loads((root / "metrics" / "train" / "gpt.json").read_text())),
     }
 
 
 def test_a_killed_training_goes_on_to_the_same_bits(training: Project) -> None:
-    training.run("-m", "dvc", "repro", "-s", "pretrain@gpt")
+    training.run("-m", "dvc", "repro", "-s", "train@gpt")
     undisturbed = result(training.root)
     shutil.rmtree(training.root / "artifacts" / "models" / "gpt")
     lock = (training.root / "dvc.lock").read_bytes()
 
     kill_at = random.Random(os.getpid()).randrange(5, STEPS - 20)
-    process = training.start("-m", "dvc", "repro", "-s", "--force", "--no-run-cache", "pretrain@gpt")
+    process = training.start("-m", "dvc", "repro", "-s", "--force", "--no-run-cache", "train@gpt")
     deadline = time.monotonic() + 300
     while newest_step(training.root) < kill_at:
         assert process.poll() is None, f"ended before step {kill_at}: {process.communicate()}"
@@ -77,7 +77,7 @@ def test_a_killed_training_goes_on_to_the_same_bits(training: Project) -> None:
     assert not (training.root / "artifacts" / "models" / "gpt").exists()
     assert (training.root / "dvc.lock").read_bytes() == lock, "a killed stage is not recorded"
 
-    again = training.run("-m", "dvc", "repro", "-s", "--force", "--no-run-cache", "pretrain@gpt")
+    again = training.run("-m", "dvc", "repro", "-s", "--force", "--no-run-cache", "train@gpt")
     assert "goes on after step" in again.stdout + again.stderr
     assert result(training.root) == undisturbed
-    assert not list((training.root / ".lexmill" / "checkpoints").glob("pretrain-gpt-*/step-*"))
+    assert not list((training.root / ".lexmill" / "checkpoints").glob("train-gpt-*/step-*"))

@@ -93,4 +93,4 @@ def test_a_search_survives_a_kill_and_its_best_needs_no_second_training(copy: Pr
     changed = yaml.safe_load(params)
     changed["language_models"]["gpt"] = choice
     (copy.root / "params.yaml").write_text(yaml.safe_dump(changed, sort_keys=False))
-    assert "pretrain@gpt: restored from the cache" in copy.run("-m", "lexmill.cli", "run", "pretrain@gpt").stderr
+    assert "train@gpt: restored from the cache" in copy.run("-m", "lexmill.cli", "run", "train@gpt").stderr

@@ -103,14 +103,12 @@ def test_one_changed_param_runs_only_what_depends_on_it(project: Project) -> Non
         changed["translators"]["en_de"]["beam"]["beam_size"] = 3
         params.write_text(yaml.safe_dump(changed, sort_keys=False))
         assert {name.split("@")[0] for name in changed_stages(project)} >= {
-            "evaluate_translator",
-            "register_translator",
+            "evaluate",
+            "register",
         }
         assert not {n.split("@")[0] for n in changed_stages(project)} & {
-            "train_translator",
-            "pretrain",
+            "train",
             "encode",
-            "finetune",
         }
     finally:
         params.write_bytes(before)
@@ -146,10 +144,8 @@ def test_a_second_clone_takes_everything_from_the_remote_and_registers_it(projec
     changed = yaml.safe_load(before)
     changed["translators"]["en_de"]["beam"]["beam_size"] = 3
     params.write_text(yaml.safe_dump(changed, sort_keys=False))
-    said = say("repro", "--pull", "--allow-missing", "evaluate_translator@en_de")
-    assert [line.split("'")[1] for line in said.splitlines() if line.startswith("Running stage")] == [
-        "evaluate_translator@en_de"
-    ]
+    said = say("repro", "--pull", "--allow-missing", "evaluate@en_de")
+    assert [line.split("'")[1] for line in said.splitlines() if line.startswith("Running stage")] == ["evaluate@en_de"]
     assert (clone / "artifacts" / "models" / "en_de").is_dir()
     assert not (clone / "artifacts" / "models" / "gpt").exists()
     assert not (clone / "artifacts" / "sources").exists()
@@ -187,7 +183,7 @@ def test_an_experiment_run_composes_and_runs_only_what_is_new(
     ran = {line.split("'")[1] for line in said.splitlines() if line.startswith("Running stage")}
     # A package says which tokenizer it has, fetched or trained: DVC's templates cannot tell which of the two groups to
     # read, so all packages are made again, to the same bytes.
-    assert ran == {"tokenizer@second", "report", "register_language_model@gpt", "register_language_model@lstm"}
+    assert ran == {"tokenizer@second", "report", "register@gpt", "register@lstm"}
     after = yaml.safe_load((root / "dvc.lock").read_text())["stages"]
     assert all(after[name] == stage for name, stage in before.items() if name not in ran)
     packages = [name for name in ran if name.startswith("register")]
@@ -215,8 +211,8 @@ def test_a_run_in_a_worktree_publishes_into_the_same_registry(project: Project, 
     lock = (root / "dvc.lock").read_bytes()
     with workspace.run_lock("another run", root):
         said = copy.run("-m", "lexmill.cli", "run", "--worktree", "wide", "--params").stderr
-    assert "evaluate_translator@en_de: done" in said
-    assert "train_translator" not in said, "the shared cache has it"
+    assert "evaluate@en_de: done" in said
+    assert "train" not in said, "the shared cache has it"
     assert "on the branch run/wide" in said
     versions = "from mlflow import MlflowClient as C; print(*(v.version for v in C(%r).search_model_versions(%r)))"
     found = copy.run("-c", versions % (f"sqlite:///{root}/mlflow.db", "name = 'en_de'")).stdout.split()

@@ -110,7 +110,7 @@ class Victim:
 
 
 def _module(process: psutil.Process) -> str:
-    """`lexmill.stages.pretrain gpt` of `python -m lexmill.stages.pretrain gpt`; else empty."""
+    """`lexmill.stages.train gpt` of `python -m lexmill.stages.train gpt`; else empty."""
     try:
         words = process.cmdline()
     except psutil.Error:

@@ -49,13 +49,13 @@ def test_beside_a_run_that_holds_the_workspace(project: SmallProject) -> None:
     with workspace.run_lock("another run", project.root):
         refused = project.run(*RUN, code=75)
         assert "in use by another run" in refused
-        said = project.run(*RUN, "pretrain", "--worktree", "aside", "--params")
+        said = project.run(*RUN, "train", "--worktree", "aside", "--params")
     folder = beside(project)
     assert "worktree aside made from" in said
     assert "stages: 1 ran, 4 unchanged" in said
     assert "on the branch run/aside" in said
     assert (project.root / "params.yaml").read_text() != project.git("show", "HEAD:params.yaml")
-    lock = yaml.safe_load((folder / "dvc.lock").read_text())["stages"]["pretrain@toy"]
+    lock = yaml.safe_load((folder / "dvc.lock").read_text())["stages"]["train@toy"]
     assert lock["params"]["params.yaml"]["language_models.toy"]["length"] == "9 steps"
     assert project.git("status", "--porcelain").strip() == "M params.yaml"  # nothing of the run is here
     assert not (folder / ".dvc" / "cache").exists()
@@ -84,7 +84,7 @@ def test_beside_a_run_that_holds_the_workspace(project: SmallProject) -> None:
 def test_a_stop_ends_it_and_kill_9_leaves_nothing(project: SmallProject) -> None:
     project.write_params(steps=100_000)
     folder = beside(project, "other")
-    log = workspace.log_path("pretrain@toy", folder)
+    log = workspace.log_path("train@toy", folder)
     for number, code in ((signal.SIGTERM, 143), (signal.SIGKILL, -9)):
         with project.start(*RUN, "--worktree", "other", "--params") as process:
             wait_for(lambda: (folder / ".lexmill" / "checkpoints").exists() and log.exists())

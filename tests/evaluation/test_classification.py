@@ -11,8 +11,8 @@ from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, log_loss
 
 from lexmill.base.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling
-from lexmill.evaluation.classification import classifier_row, confusion, confusion_counts, row_loss, summarise, worst
-from lexmill.evaluation.baselines.classifier import STRENGTHS, majority, tfidf_logistic_regression
+from lexmill.kinds.classifier.baselines import STRENGTHS, majority, tfidf_logistic_regression
+from lexmill.kinds.classifier.metrics import classifier_row, confusion, confusion_counts, row_loss, summarise, worst
 
 HOW = Resampling(samples=200, confidence=0.95, seed=1)
 LABELS = ["bad", "good", "so-so"]
@@ -101,7 +101,7 @@ def test_the_penalty_is_the_best_one_on_valid(monkeypatch: pytest.MonkeyPatch) -
         alone = {}
         for strength in STRENGTHS:
             with monkeypatch.context() as patched:
-                patched.setattr("lexmill.evaluation.baselines.classifier.STRENGTHS", (strength,))
+                patched.setattr("lexmill.kinds.classifier.baselines.STRENGTHS", (strength,))
                 loss = sum(map(row_loss, tfidf_logistic_regression(train, [], valid)))
                 alone[loss] = strength, tfidf_logistic_regression(train, [], test)
         strength, rows = alone[min(alone)]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lexmill.base.errors import UserError
-from lexmill.evaluation.baselines.kneser_ney import FALLBACK_DISCOUNTS, KneserNey, discounts
+from lexmill.kinds.language_model.ngrams.kneser_ney import FALLBACK_DISCOUNTS, KneserNey, discounts
 
 START = -1
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from lexmill.evaluation.bootstrap import MIN_GROUPS, Resampling
-from lexmill.evaluation.baselines.kneser_ney import KneserNey
-from lexmill.evaluation.baselines.language_model import ByteEncoder, byte_ngram, token_documents
-from lexmill.evaluation.language_model import (
+from lexmill.evaluation.rows import read_rows, write_rows
+from lexmill.evaluation.scoring import NetworkScorer
+from lexmill.kinds.language_model.baselines import ByteEncoder, byte_ngram, token_documents
+from lexmill.kinds.language_model.metrics import (
     BLOCK,
     OffsetEncoder,
     cuts,
@@ -23,8 +24,7 @@ from lexmill.evaluation.language_model import (
     score_documents,
     summarise,
 )
-from lexmill.evaluation.rows import read_rows, write_rows
-from lexmill.evaluation.scoring import NetworkScorer
+from lexmill.kinds.language_model.ngrams.kneser_ney import KneserNey
 from lexmill.tokenizers import SPECIAL_TOKENS, Tokenizer
 
 HOW = Resampling(samples=200, confidence=0.95, seed=1)

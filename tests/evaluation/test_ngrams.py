@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lexmill.evaluation.baselines import kneser_ney
 from nltk.lm import Lidstone
 from nltk.lm import StupidBackoff as NltkBackoff
 from nltk.lm.models import InterpolatedLanguageModel
@@ -15,11 +16,10 @@ from nltk.lm.preprocessing import pad_sequence
 from nltk.lm.smoothing import KneserNey as NltkSmoothing
 from nltk.util import everygrams
 
-from lexmill.evaluation.baselines import kneser_ney
-from lexmill.evaluation.baselines.additive import AddK
-from lexmill.evaluation.baselines.kneser_ney import KneserNey
-from lexmill.evaluation.baselines.ngram import NGram
-from lexmill.evaluation.baselines.stupid_backoff import StupidBackoff
+from lexmill.kinds.language_model.ngrams.additive import AddK
+from lexmill.kinds.language_model.ngrams.kneser_ney import KneserNey
+from lexmill.kinds.language_model.ngrams.ngram import NGram
+from lexmill.kinds.language_model.ngrams.stupid_backoff import StupidBackoff
 
 VOCABULARY, EOS = 7, 6
 documents = st.lists(st.lists(st.integers(0, 5), max_size=10), min_size=1, max_size=5)

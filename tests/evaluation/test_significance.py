@@ -13,7 +13,7 @@ from lexmill.base.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import write_rows
 from lexmill.evaluation.significance import Comparison, compare
-from lexmill.evaluation.translation import translator_rows
+from lexmill.kinds.translator.metrics import translator_rows
 
 HOW = Resampling(samples=400, confidence=0.95, seed=5)
 

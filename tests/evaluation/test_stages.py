@@ -16,11 +16,11 @@ from lexmill.evaluation.rows import read_rows
 from lexmill.models import build
 from lexmill.models import folder as model_folder
 from lexmill.stages import (
-    evaluate_language_model,
-    evaluate_translator,
     baseline_classifier,
     baseline_language_model,
     baseline_translator,
+    evaluate_language_model,
+    evaluate_translator,
 )
 from lexmill.tokenizers import SPECIAL_TOKENS
 from tests.support.prepared import write_prepared
@@ -136,7 +136,7 @@ def same_bytes_twice(stage: Callable[[str], None], name: str) -> None:
 @pytest.mark.usefixtures("workspace")
 def test_baselines_of_language_models() -> None:
     same_bytes_twice(baseline_language_model.main, "verse")
-    found = read(layout.metrics("baseline_language_model", "verse"))
+    found = read(layout.metrics("baseline", "verse"))
     assert set(found) == {"unigram", "byte_trigram", "token_trigram", "add_k_trigram", "backoff_trigram"}
     assert found["token_trigram"]["bits_per_byte"] < found["add_k_trigram"]["bits_per_byte"]
     (sample,) = read(layout.samples("baseline-verse"))["samples"]
@@ -155,11 +155,11 @@ def test_baselines_of_language_models() -> None:
 @pytest.mark.usefixtures("workspace")
 def test_baselines_of_classifiers_and_translators() -> None:
     same_bytes_twice(baseline_classifier.main, "reviews")
-    found = read(layout.metrics("baseline_classifier", "reviews"))
+    found = read(layout.metrics("baseline", "reviews"))
     assert found["majority"]["accuracy"] == 0.5
     assert found["tfidf_logistic_regression"]["accuracy"] == 1.0
     same_bytes_twice(baseline_translator.main, "phrases")
-    found = read(layout.metrics("baseline_translator", "phrases"))["copy_source"]
+    found = read(layout.metrics("baseline", "phrases"))["copy_source"]
     assert found["items"] == len(PAIRS)
     assert "tok:13a" in found["bleu_signature"]
 
@@ -168,7 +168,7 @@ def test_baselines_of_classifiers_and_translators() -> None:
 def test_a_language_model() -> None:
     make_model("gpt", {"kind": "language_model", "family": "gpt", "shape": GPT})
     same_bytes_twice(evaluate_language_model.main, "gpt")
-    figures = read(layout.metrics("evaluate_language_model", "gpt"))["test"]
+    figures = read(layout.metrics("evaluate", "gpt"))["test"]
     rows = read_rows(layout.predictions("gpt") / "rows.jsonl")
     assert figures["targets"] == 151 * len(VERSE) + 2 == sum(row["targets"] for row in rows)
     assert figures["perplexity"] == pytest.approx(math.exp(sum(row["nats"] for row in rows) / figures["targets"]))
@@ -176,17 +176,17 @@ def test_a_language_model() -> None:
     assert len(rows) == 3
     samples = read(layout.samples("gpt"))["samples"]
     assert [sample["prompt"] for sample in samples] == ["Shall", ""]
-    pictures = layout.plots("evaluate_language_model", "gpt")
+    pictures = layout.plots("evaluate", "gpt")
     assert sorted(path.name for path in pictures.iterdir()) == ["curve.png", "loss_by_position.png"]
 
     Path("params.yaml").write_text(yaml.safe_dump(params(batch_tokens=300)), encoding="utf-8")
     evaluate_language_model.main("gpt")
-    again = read(layout.metrics("evaluate_language_model", "gpt"))["test"]
+    again = read(layout.metrics("evaluate", "gpt"))["test"]
     assert again["nats_per_token"] == pytest.approx(figures["nats_per_token"], rel=1e-6), "for any batch size"
 
     Path("params.yaml").write_text(yaml.safe_dump(params(overlap=0.5)), encoding="utf-8")
     evaluate_language_model.main("gpt")
-    sliding = read(layout.metrics("evaluate_language_model", "gpt"))["test"]
+    sliding = read(layout.metrics("evaluate", "gpt"))["test"]
     assert sliding["targets"] == figures["targets"], "each target once"
     assert sliding["nats_per_token"] != pytest.approx(figures["nats_per_token"], rel=1e-6), "seen with more context"
 
@@ -209,14 +209,14 @@ def test_a_translator() -> None:
     config = {"kind": "translator", "family": "transformer", "shape": {**TRANSFORMER, "dropout": 0.1, "norm": "pre"}}
     make_model("tr", config)
     same_bytes_twice(evaluate_translator.main, "tr")
-    figures = read(layout.metrics("evaluate_translator", "tr"))["test"]
+    figures = read(layout.metrics("evaluate", "tr"))["test"]
     rows = read_rows(layout.predictions("tr") / "rows.jsonl")
     assert [row["source"] for row in rows] == [pair["source"] for pair in PAIRS]
     assert [row["reference"] for row in rows] == [pair["target"] for pair in PAIRS]
     assert rows[1]["hypothesis"] == "", "an empty line stays empty"
     assert figures["items"] == len(PAIRS)
     assert len(read(layout.samples("tr"))["samples"]) == len(PAIRS)
-    assert (layout.plots("evaluate_translator", "tr") / "curve.png").is_file()
+    assert (layout.plots("evaluate", "tr") / "curve.png").is_file()
 
 
 @pytest.mark.usefixtures("workspace")

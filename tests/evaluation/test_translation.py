@@ -8,8 +8,8 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 
 from lexmill.base.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling
-from lexmill.evaluation.baselines.translator import copy_source
-from lexmill.evaluation.translation import METRICS, score_sums, signature, summarise, translator_rows
+from lexmill.kinds.translator.baselines import copy_source
+from lexmill.kinds.translator.metrics import METRICS, score_sums, signature, summarise, translator_rows
 
 HOW = Resampling(samples=100, confidence=0.95, seed=1)
 PAIRS = [

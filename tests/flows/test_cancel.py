@@ -61,9 +61,9 @@ def test_a_run_that_nobody_supervises_sees_its_own_cancel(workspace: Any) -> Non
     (workspace.root / "stubborn.py").write_text(STUBBORN)
     workspace.stage("mirror", "touch failed; exit 75")
     workspace.stage("fetch", "until [ -e failed ]; do sleep 0.1; done; echo 1 > fetch.out")
-    for name in ("pretrain", "train_translator"):  # whichever comes first holds the cores
+    for name in ("train", "train"):  # whichever comes first holds the cores
         workspace.stage(name, "python stubborn.py", ("fetch",))
-    workspace.stage("report", "echo 1 > report.out", ("pretrain",))
+    workspace.stage("report", "echo 1 > report.out", ("train",))
     with workspace.start("-c", PAUSING) as process:
         stage = started(workspace)
         run = workspace.runs("RUNNING")[0]["id"]
@@ -72,7 +72,7 @@ def test_a_run_that_nobody_supervises_sees_its_own_cancel(workspace: Any) -> Non
         assert shown["type"] == "progress"
         assert shown["description"].startswith("train gpt")
         assert "loss 2.5" in shown["description"]
-        (waits,) = {"pretrain", "train_translator"} - {trains}
+        (waits,) = {"train"} - {trains}
         waiting = {waits: "Waiting", "mirror": "Waiting"}
         # The server writes the states of tasks down by and by.
         wait_for(lambda: states_of(workspace, run).items() >= {trains: "Running", **waiting}.items())

@@ -94,9 +94,7 @@ def test_decisions_fit_on_a_page(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "key"), [("pretrain@gpt_tiny", "pretrain-gpt-tiny"), ("sub/dvc.yaml:x", "sub-dvc-yaml-x")]
-)
+@pytest.mark.parametrize(("name", "key"), [("train@gpt_tiny", "train-gpt-tiny"), ("sub/dvc.yaml:x", "sub-dvc-yaml-x")])
 def test_keys_are_what_prefect_takes(name: str, key: str) -> None:
     assert slug(name) == key
 
@@ -133,7 +131,7 @@ class Server:
 
 def record(board: pages.ProgressBoard, done: float, total: float | None = 10) -> None:
     data = {"description": "train gpt", "done": done, "total": total, "shown": "loss 2", "closed": False}
-    board.record("pretrain@gpt", data, task_run=uuid4(), flow_run=uuid4(), seconds=1.0)
+    board.record("train@gpt", data, task_run=uuid4(), flow_run=uuid4(), seconds=1.0)
 
 
 def test_a_thousand_steps_are_few_calls_and_an_absent_server_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,11 +148,11 @@ def test_a_thousand_steps_are_few_calls_and_an_absent_server_holds_up_nothing(mo
         wait_for(lambda: server.keys)
         record(board, 9)
         wait_for(lambda: server.told[-1][0] == 90)
-        board.end(Outcome("pretrain@gpt", "ran", 0, 3.0))
-    assert server.keys == ["progress-pretrain-gpt"]
+        board.end(Outcome("train@gpt", "ran", 0, 3.0))
+    assert server.keys == ["progress-train-gpt"]
     assert len(server.told) < 100
     assert server.told[-1][0] == 100
-    assert server.told[-1][1].startswith("pretrain@gpt: ran; train gpt: 9/10 (90%), loss 2")
+    assert server.told[-1][1].startswith("train@gpt: ran; train gpt: 9/10 (90%), loss 2")
 
 
 def test_work_without_a_known_end_and_short_work_have_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,5 +160,5 @@ def test_work_without_a_known_end_and_short_work_have_no_bar(monkeypatch: pytest
     with pages.ProgressBoard(lambda: server) as board:  # type: ignore[arg-type,return-value]
         record(board, 5, total=None)
         record(board, 5)
-        board.end(Outcome("pretrain@gpt", "ran", 0, 0.1))
+        board.end(Outcome("train@gpt", "ran", 0, 0.1))
     assert server.told == []

@@ -111,7 +111,7 @@ def test_nights_come_again_and_again_and_sigterm_ends_the_last_one(workspace: Wo
 
         wait_for(lambda: set(ended()) == {"Completed", "Skipped"}, "the schedule does not fire again")
         first, skipped = ended()["Completed"], ended()["Skipped"]
-        workspace.stage("pretrain", "echo $$ > pid; sleep 600", ("fetch",))
+        workspace.stage("train", "echo $$ > pid; sleep 600", ("fetch",))
         stage = started(workspace)
         process.send_signal(signal.SIGTERM)
         output, _ = process.communicate(timeout=120)
@@ -119,7 +119,7 @@ def test_nights_come_again_and_again_and_sigterm_ends_the_last_one(workspace: Wo
     assert "scheduled every 4 seconds; Ctrl-C ends the schedule" in output
     assert "Traceback" not in output
     assert not psutil.pid_exists(stage)
-    assert "pretrain" not in (workspace.root / "dvc.lock").read_text()
+    assert "train" not in (workspace.root / "dvc.lock").read_text()
     assert "committed to 'nights'" in workspace.artifacts(first)["nightly"]["data"]
     assert last_message(workspace, "nights") == "Nightly results"
     assert workspace.artifacts(skipped)["skipped"]["data"] == "1 stages unchanged, nothing to run"
@@ -136,7 +136,7 @@ def last_message(workspace: Workspace, branch: str) -> str:
 
 @pytest.mark.e2e
 def test_an_event_starts_a_run_that_the_page_can_cancel(workspace: Workspace) -> None:
-    workspace.stage("pretrain", "echo $$ > pid; sleep 600")
+    workspace.stage("train", "echo $$ > pid; sleep 600")
     choices = {"experiment": "x", "data_seed": 1, "training_seed": 1, "corpora": {"plays": PLAYS}}
     (workspace.root / "params.yaml").write_text(yaml.safe_dump(choices))
     (workspace.root / "plays.txt").write_text("To be\n")
@@ -246,10 +246,10 @@ def test_prefect_yaml_deploys_and_a_worker_runs_the_night(workspace: Workspace) 
         state = workspace.state(night)
         assert state == "Completed", (worker.terminate(), worker.communicate(timeout=120))
 
-        workspace.stage("pretrain", "python parent.py", ("fetch",))
+        workspace.stage("train", "python parent.py", ("fetch",))
         (workspace.root / "parent.py").write_text(WITH_CHILD)
         made_by_hand = f"deployments/{made['process']['id']}/create_flow_run"
-        run = workspace.post(made_by_hand, parameters={"nightly": False, "targets": ["pretrain"]})["id"]
+        run = workspace.post(made_by_hand, parameters={"nightly": False, "targets": ["train"]})["id"]
         tree = [started(workspace), int((workspace.root / "child").read_text())]
         assert all(map(psutil.pid_exists, tree))
         workspace.cancel(run)
@@ -260,7 +260,7 @@ def test_prefect_yaml_deploys_and_a_worker_runs_the_night(workspace: Workspace) 
         worker.communicate(timeout=120)
     assert last_message(workspace, "nightly") == "Nightly results"
     assert "committed to 'nightly'" in workspace.artifacts(night)["nightly"]["data"]
-    wait_for(lambda: states_of(workspace, run) == {"pretrain": "Cancelled"})
+    wait_for(lambda: states_of(workspace, run) == {"train": "Cancelled"})
     recorded = (workspace.root / "dvc.lock").read_text()
     assert "fetch:" in recorded
     assert "pretrain:" not in recorded

@@ -16,7 +16,7 @@ from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.e2e
 
-STAGE = ("-m", "lexmill.stages.pretrain", "toy")
+STAGE = ("-m", "lexmill.stages.train", "toy")
 
 
 @pytest.fixture(scope="module")
@@ -37,20 +37,20 @@ def place(project: SmallProject, steps: int = 8, pool: str = "stages", **entry: 
         checkpoint_seconds=0,
         poll_seconds=0.2,
         orphan_time="5 seconds",
-        stages={"pretrain": {"launcher": "prefect", **entry}},
+        stages={"train": {"launcher": "prefect", **entry}},
         work_pool=pool,
     )
 
 
 def steps(root: Path) -> int:
-    return len(list((root / ".lexmill" / "checkpoints").glob("pretrain-toy-*/step-*/COMPLETE")))
+    return len(list((root / ".lexmill" / "checkpoints").glob("train-toy-*/step-*/COMPLETE")))
 
 
 def test_a_worker_makes_what_dvc_records_and_its_fault_comes_back(project: SmallProject) -> None:
     place(project)
-    said = project.run("-m", "dvc", "repro", "pretrain")
+    said = project.run("-m", "dvc", "repro", "train")
     assert "pretrain toy: valid loss" in said
-    assert "pretrain@toy" in project.outputs()
+    assert "train@toy" in project.outputs()
     assert "Traceback" not in said
     tokens = project.root / "artifacts" / "tokens"
     tokens.rename(tokens.with_name("away"))

@@ -18,7 +18,8 @@ USE = """
 import torch
 from lexmill import models
 from lexmill.commands.plan import planning
-from lexmill.params import AdamW, CosineSchedule, LanguageModel, Length, Muon, Params
+from lexmill.params import AdamW, CosineSchedule, Length, Muon, Params
+from lexmill.kinds.language_model import LanguageModel
 from lexmill.training import optimizers
 
 assert "elman" in models.families("causal")

@@ -13,9 +13,10 @@ from lexmill.models.common.gated_feed_forward import GatedFeedForward
 from lexmill.models.common.init import GPT2, Kaiming, Recipe, Xavier, gain, initialize, load_recipe
 from lexmill.models.common.norms import RMSNorm
 from lexmill.models.gpt.model import GPT
+from lexmill.models.gpt.shape import Shape as GPTShape
 from lexmill.models.lstm.model import Layer
 from lexmill.models.transformer.model import Transformer
-from lexmill.params import GPTShape, TransformerShape
+from lexmill.models.transformer.shape import Shape as TransformerShape
 
 RECIPES: list[Recipe] = [GPT2(), Xavier(), Kaiming()]
 SHAPE = GPTShape(n_layer=4, n_head=2, d_model=128, context=64)

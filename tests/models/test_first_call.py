@@ -8,7 +8,7 @@ PROCESS = """
 import torch
 from lexmill.compute.execution import Execution
 from lexmill.models.gpt.model import GPT
-from lexmill.params import GPTShape
+from lexmill.models.gpt.shape import Shape as GPTShape
 from lexmill.training.engine import set_threads
 
 set_threads(Execution(threads=2))

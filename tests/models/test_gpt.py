@@ -8,7 +8,7 @@ import torch
 from lexmill.models import build
 from lexmill.models.common.attention import fuse_projections
 from lexmill.models.gpt.model import GPT
-from lexmill.params import GPTShape
+from lexmill.models.gpt.shape import Shape as GPTShape
 
 SHAPE = GPTShape(n_layer=3, n_head=4, d_model=32, context=24, dropout=0.0)
 

@@ -8,7 +8,7 @@ from lexmill.models import build
 from lexmill.models.common.norms import RMSNorm
 from lexmill.models.common.rotary import rotate, rotation
 from lexmill.models.llama.model import Llama
-from lexmill.params import LlamaShape
+from lexmill.models.llama.shape import Shape as LlamaShape
 
 SHAPE = LlamaShape(n_layer=3, n_head=4, n_kv_head=2, d_model=32, d_ffn=56, context=24)
 

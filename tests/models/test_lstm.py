@@ -8,7 +8,7 @@ from lexmill.base.errors import UserError
 from lexmill.models import build
 from lexmill.models.common.recurrent import cut
 from lexmill.models.lstm.model import LSTM
-from lexmill.params import LSTMShape
+from lexmill.models.lstm.shape import Shape as LSTMShape
 
 SHAPE = LSTMShape(n_layer=2, d_model=16, context=12)
 DOCUMENTS = torch.tensor([[3] * 7 + [4] * 1 + [5] * 12, [0] * 20, [1] * 2 + [2] * 18])

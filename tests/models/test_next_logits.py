@@ -9,9 +9,11 @@ import torch
 from torch import nn
 
 from lexmill.models.gpt.model import GPT
+from lexmill.models.gpt.shape import Shape as GPTShape
 from lexmill.models.llama.model import Llama
+from lexmill.models.llama.shape import Shape as LlamaShape
 from lexmill.models.lstm.model import LSTM
-from lexmill.params import GPTShape, LlamaShape, LSTMShape
+from lexmill.models.lstm.shape import Shape as LSTMShape
 
 SHAPES: dict[str, Any] = {
     "pre": GPTShape(2, 2, 16, 80),

@@ -12,7 +12,7 @@ from lexmill.models import build
 from lexmill.models.common.attention import split_projection
 from lexmill.models.common.dropout import add_dropped
 from lexmill.models.transformer.model import Transformer
-from lexmill.params import TransformerShape
+from lexmill.models.transformer.shape import Shape as TransformerShape
 
 V = 23
 

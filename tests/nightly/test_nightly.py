@@ -123,7 +123,7 @@ def test_the_message_gives_the_figures_that_are_new(night: Night, monkeypatch: p
         return Row(model, "classifier", "mail", "accuracy", value, None, None, True, {})
 
     monkeypatch.setattr(results, "collect", lambda *_: [row("old", 0.5), row("new", 0.75)])
-    lock = {"a": {"outs": [{"path": f"metrics/evaluate_classifier/{name}.json"} for name in ("old", "new")]}}
+    lock = {"a": {"outs": [{"path": f"metrics/evaluate/{name}.json"} for name in ("old", "new")]}}
     (night.root / "dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": lock}))
     folder = night.root / "metrics/evaluate_classifier"
 

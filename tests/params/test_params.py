@@ -65,7 +65,7 @@ def test_every_choice_composes(choice: str) -> None:
 
 
 def test_one_more_entry_is_one_more_model() -> None:
-    text = compose(["+language_model@language_models.second=gpt_small"], ROOT)
+    text = compose(["+model@models.second=gpt_small"], ROOT)
     assert parse(yaml.safe_load(text)).model_names == ["gpt", "lstm", "second", "sentiment", "en_de"]
 
 
@@ -197,8 +197,8 @@ def test_compose_refuses_what_hydra_cannot_apply_and_writes_nothing(tmp_path: Pa
         ("experiment=ful", "did you mean 'full'"),
         ("experiment=none", "known: demo"),
         ("nonsense", "give it as nonsense=VALUE"),
-        ("gpt=gpt_small", "write language_model@language_models.gpt=gpt_small$"),
-        ("translator=transformer_tiny", "write translator@translators.en_de=transformer_tiny$"),
+        ("gpt=gpt_small", "write model@models.gpt=gpt_small$"),
+        ("translator=transformer_tiny", "write model@models.en_de=transformer_tiny$"),
         ("language_model=gpt_small", r"gpt_small or language_model@language_models\.lstm=gpt_small$"),
     ):
         with pytest.raises(UserError, match=f"conf/ cannot be composed.*{hint}"):

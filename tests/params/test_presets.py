@@ -13,8 +13,9 @@ import yaml
 from torch import nn
 
 from lexmill.config.compose import compose
+from lexmill.kinds.language_model import LanguageModel
 from lexmill.models import build
-from lexmill.params import LanguageModel, Params, parse
+from lexmill.params import Params, parse
 from lexmill.tokenizers import SPECIAL_TOKENS
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +30,7 @@ def additions(preset: str) -> list[str]:
     """What the preset's comment, or that of the preset it builds on, adds to the defaults."""
     text = (FOLDER / f"{preset}.yaml").read_text(encoding="utf-8")
     if found := COMMAND.search(text):
-        assert found[1] == f"language_model@language_models.gpt={preset}"
+        assert found[1] == f"model@models.gpt={preset}"
         return shlex.split(found[2].replace("\n#     ", " "))
     base = yaml.safe_load(text)["defaults"][0]
     if not isinstance(base, str) or base == "_self_":
@@ -41,7 +42,7 @@ def additions(preset: str) -> list[str]:
 @cache
 def written(preset: str) -> Any:
     """params.yaml as plain data."""
-    return yaml.safe_load(compose([f"language_model@language_models.gpt={preset}", *additions(preset)], ROOT))
+    return yaml.safe_load(compose([f"model@models.gpt={preset}", *additions(preset)], ROOT))
 
 
 def composed(preset: str) -> Params:

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,19 @@ import torch
 from lexmill.base import layout, storage
 from lexmill.compute.execution import Execution
 from lexmill.evaluation.rows import write_rows
-from lexmill.evaluation.translation import statistics
+from lexmill.kinds.translator.metrics import statistics
 from lexmill.models import build, folder
 from lexmill.params import Params, parse
 from lexmill.registry import package, trial
-from lexmill.registry.kinds import Kind
 from lexmill.registry.publish import Outcome, publish_all
+from lexmill.tokenizers.imported import import_tokenizer
 from lexmill.tokenizers.kinds import assemble, byte_model
 from tests.support.once import made_once
+from tests.support.tiny_bert import make_tiny_bert
 
 from .plain import plain_params
 
 Row = dict[str, Any]
-KINDS: dict[str, Kind] = {"gpt": "language_model", "tickets": "classifier", "en_de": "translator"}
 VOCABULARY = 261
 ITEMS = 60
 
@@ -46,19 +47,18 @@ def _tokenizer(target: Path) -> str:
 
 
 def _bert_tokenizer(target: Path) -> int:
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
-    words += [f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
-    from transformers import BertTokenizer
-
+    words = [*"abcdefghijklmnopqrstuvwxyz", *(f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz")]
+    make_tiny_bert(target.parent / "bert", words)
     target.mkdir(parents=True, exist_ok=True)
-    (target / "vocab.txt").write_text("\n".join(words) + "\n")
-    BertTokenizer(str(target / "vocab.txt")).save_pretrained(str(target))
-    return len(words)
+    size = import_tokenizer(target.parent / "bert", target).vocab_size
+    shutil.rmtree(target.parent / "bert")
+    return size
 
 
 def _save(root: Path, name: str, config: dict[str, Any], seed: int) -> None:
     target = root / layout.model(name)
     if config["kind"] == "classifier":
+        target.mkdir(parents=True, exist_ok=True)
         config["vocab_size"] = _bert_tokenizer(target / "tokenizer")
     else:
         config["tokenizer_fingerprint"] = _tokenizer(target / "tokenizer")
@@ -68,30 +68,10 @@ def _save(root: Path, name: str, config: dict[str, Any], seed: int) -> None:
 
 
 def _config(params: Params, name: str) -> dict[str, Any]:
-    plain = plain_params()
-    if name == "gpt":
-        shape = {**plain["language_models"]["gpt"]["shape"], "dropout": 0.0}
-        return {"kind": "language_model", "family": "gpt", "shape": shape, "corpus": "plays"}
-    if name == "en_de":
-        shape = {**plain["translators"]["en_de"]["shape"], "dropout": 0.1, "norm": "pre"}
-        beam = {**plain["translators"]["en_de"]["beam"], "length_penalty": 0.6}
-        return {"kind": "translator", "family": "transformer", "shape": shape, "corpus": "pairs", "beam": beam}
-    shape = {
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-        "hidden_act": "gelu",
-        "hidden_dropout_prob": 0.1,
-        "attention_probs_dropout_prob": 0.1,
-        "max_position_embeddings": 32,
-        "type_vocab_size": 2,
-        "initializer_range": 0.02,
-        "layer_norm_eps": 1e-12,
-        "pad_token_id": 0,
-    }
-    extras = {"labels": ["billing", "other"], "max_tokens": 16, "dropout": 0.1}
-    return {"kind": "classifier", "family": "bert", "shape": shape, "corpus": "mail", **extras}
+    model = params.models[name]
+    config = {"kind": model.kind, "family": model.family, "shape": asdict(model.shape), "corpus": model.data.corpus}
+    head = {"labels": ["billing", "other"], "max_tokens": 16, "dropout": 0.1} if name == "tickets" else {}
+    return config | head
 
 
 def rows_of(name: str, quality: float, seed: int = 0) -> list[Row]:
@@ -123,20 +103,10 @@ def rows_of(name: str, quality: float, seed: int = 0) -> list[Row]:
     return found
 
 
-_TESTS = {
-    "gpt": (
-        "language_model",
-        "pretrain",
-        "plays",
-        {"bits_per_byte": 2.5, "bits_per_byte_low": 2.4, "bits_per_byte_high": 2.6},
-    ),
-    "tickets": ("classifier", "finetune", "mail", {"accuracy": 0.8, "macro_f1": 0.79, "billing as other": 3}),
-    "en_de": (
-        "translator",
-        "train_translator",
-        "pairs",
-        {"bleu": 20.5, "chrf": 45.0, "bleu_signature": "nrefs:1|case:mixed"},
-    ),
+_TESTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt": ("plays", {"bits_per_byte": 2.5, "bits_per_byte_low": 2.4, "bits_per_byte_high": 2.6}),
+    "tickets": ("mail", {"accuracy": 0.8, "macro_f1": 0.79, "billing as other": 3}),
+    "en_de": ("pairs", {"bleu": 20.5, "chrf": 45.0, "bleu_signature": "nrefs:1|case:mixed"}),
 }
 _SAMPLES = {
     "gpt": [{"prompt": "ROMEO", "text": " and Juliet"}],
@@ -147,14 +117,14 @@ _SAMPLES = {
 
 def make(params: Params, root: Path, name: str, quality: float = 0.5, seed: int = 0) -> None:
     """Everything that the stages before `register` write for a model."""
-    kind, trained_by, corpus, figures = _TESTS[name]
+    corpus, figures = _TESTS[name]
     _save(root, name, _config(params, name), seed)
     write_rows(root / layout.predictions(name) / "rows.jsonl", rows_of(name, quality, seed))
-    storage.write_json(root / layout.metrics(f"evaluate_{kind}", name), {"test": figures})
-    storage.write_json(root / layout.metrics(trained_by, name), {"train_loss": 1.5, "steps": 10})
+    storage.write_json(root / layout.metrics("evaluate", name), {"test": figures})
+    storage.write_json(root / layout.metrics("train", name), {"train_loss": 1.5, "steps": 10})
     if name == "gpt":
         baseline = {"unigram": {"bits_per_byte": 4.7}, "byte_trigram": {"bits_per_byte": 2.9}}
-        storage.write_json(root / layout.metrics("baseline_language_model", "plays"), baseline)
+        storage.write_json(root / layout.metrics("baseline", "language_model-plays-bytes"), baseline)
     split = {"records": 60, "groups": 30, "characters": 600, "bytes": 600, "words": 90}
     shards = [{"path": "test-00000.jsonl", "records": 60, "bytes": 9, "sha256": "0" * 64}]
     splits = {s: {**split, "shards": shards} for s in ("train", "valid", "test")}
@@ -164,7 +134,7 @@ def make(params: Params, root: Path, name: str, quality: float = 0.5, seed: int 
     lines = ["step,tokens,epoch,train_loss,valid_loss,lr,grad_norm"]
     lines += [f"{i},{i * 64},0.{i},{5 / (i + 1)},{'' if i % 5 else 4.0},0.001,1.0" for i in range(10)]
     storage.write_text(root / layout.curve(name), "\n".join(lines) + "\n")
-    storage.write_bytes(root / layout.plots(f"evaluate_{kind}", name) / "figure.png", b"\x89PNG\r\n\x1a\n")
+    storage.write_bytes(root / layout.plots(name) / "figure.png", b"\x89PNG\r\n\x1a\n")
 
 
 @pytest.fixture
@@ -185,7 +155,7 @@ def execution() -> Execution:
 def publish_model(params: Params, root: Path, name: str, quality: float, seed: int) -> list[Outcome]:
     """Make a model, package it, publish all packages."""
     make(params, root, name, quality, seed)
-    package.write(params, KINDS[name], name, root)
+    package.write(params, name, root)
     return publish_all(params, Execution(tracking_uri="sqlite:///mlflow.db"), lambda _: None, root)
 
 
@@ -197,9 +167,9 @@ def published(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> tu
         where = folder / "the workspace"
         shutil.copytree(empty_store, where)
         params, said = parse(plain_params()), list[str]()
-        for name in params.model_names:
+        for name in params.models:
             make(params, where, name)
-            package.write(params, KINDS[name], name, where)
+            package.write(params, name, where)
         publish_all(params, Execution(tracking_uri="sqlite:///mlflow.db"), said.append, where)
         storage.write_json(folder / "said.json", said)
 

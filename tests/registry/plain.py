@@ -6,9 +6,27 @@ _ADAMW = {"name": "adamw", "lr": 0.001}
 _SOURCE = {"kind": "file", "paths": ["data.txt"]}
 
 
+BERT = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 32,
+}
+
+
+def _recipe() -> dict[str, Any]:
+    return {
+        "method": "gradient",
+        "optimizer": _ADAMW,
+        "schedule": {"name": "cosine", "warmup": "1 steps"},
+        "length": "10 steps",
+        "batch": 64,
+    }
+
+
 def plain_params() -> dict[str, Any]:
     """params.yaml of a language model, a classifier and a translator."""
-    cosine = {"name": "cosine", "warmup": "1 steps"}
     return {
         "experiment": "tiny",
         "data_seed": 1,
@@ -29,40 +47,29 @@ def plain_params() -> dict[str, Any]:
             },
         },
         "tokenizers": {"bytes": {"corpus": "plays", "kind": "byte"}},
-        "encodings": {
-            "plays": {"corpus": "plays", "tokenizer": "bytes"},
-            "pairs": {"corpus": "pairs", "tokenizer": "bytes"},
-        },
         "checkpoints": {"tiny_bert": {"source": _SOURCE, "licence": "MIT"}},
-        "language_models": {
+        "models": {
             "gpt": {
+                "kind": "language_model",
                 "family": "gpt",
-                "corpus": "plays",
-                "train": "plays",
-                "init_from": "conf/initialization/gpt2.yaml",
-                "tokenizer": "bytes",
                 "shape": {"n_layer": 1, "n_head": 2, "d_model": 16, "context": 32},
-                "optimizer": _ADAMW,
-                "schedule": cosine,
-                "length": "10 steps",
-                "batch_tokens": 64,
-            }
-        },
-        "classifiers": {
+                "data": {"corpus": "plays", "train": "plays", "tokenizer": "bytes"},
+                "start": "conf/initialization/gpt2.yaml",
+                "recipe": _recipe(),
+                "evaluate": {"prompts": [""], "ngrams": {}},
+            },
             "tickets": {
-                "checkpoint": "tiny_bert",
-                "corpus": "mail",
-                "optimizer": _ADAMW,
-                "epochs": 1,
-                "batch_size": 4,
-                "max_tokens": 16,
-            }
-        },
-        "translators": {
+                "kind": "classifier",
+                "family": "bert",
+                "shape": BERT,
+                "data": {"corpus": "mail", "tokenizer": "tiny_bert", "max_tokens": 16},
+                "start": "artifacts/checkpoints/tiny_bert",
+                "recipe": _recipe() | {"length": "1 epochs", "batch": 4},
+                "evaluate": {},
+            },
             "en_de": {
+                "kind": "translator",
                 "family": "transformer",
-                "corpus": "pairs",
-                "tokenizer": "bytes",
                 "shape": {
                     "encoder_layers": 1,
                     "decoder_layers": 1,
@@ -71,14 +78,12 @@ def plain_params() -> dict[str, Any]:
                     "d_ffn": 32,
                     "max_positions": 64,
                 },
-                "optimizer": _ADAMW,
-                "schedule": cosine,
-                "length": "10 steps",
-                "batch_tokens": 64,
-                "beam": {"beam_size": 2, "max_length_ratio": 1.0, "max_length_extra": 4},
-            }
+                "data": {"corpus": "pairs", "tokenizer": "bytes"},
+                "start": "conf/initialization/transformer.yaml",
+                "recipe": _recipe(),
+                "evaluate": {"beam": {"beam_size": 2, "max_length_ratio": 1.0, "max_length_extra": 4}},
+            },
         },
-        "baselines": {"language_model": {"plays": {"corpus": "plays", "tokenizer": "bytes"}}},
         "evaluation": {"bootstrap_samples": 200},
         "promotion": {"tests_per_year": 1},
     }

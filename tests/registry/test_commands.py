@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 from lexmill import cli
 from lexmill.base.errors import UserError
 from lexmill.commands import use as commands
+from lexmill.decoding.predictor import Predictor
 from lexmill.registry import use
 from lexmill.registry.loader import Precision, load_package
-from lexmill.registry.predictor import Predictor
 
 from .plain import plain_params
 

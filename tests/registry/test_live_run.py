@@ -26,15 +26,15 @@ from lexmill.tracking.points import Delivery
 from .conftest import make
 
 URI = "sqlite:///mlflow.db"
-FILE = points.file_of("train_translator", "en_de")
+FILE = points.file_of("train", "en_de")
 STEPS = 10  # of the curve that `make` writes
 
 
 def write_points(
-    root: Path, steps: int = STEPS, made: str = "", training: str = "train_translator-en_de-1", token: str = ""
+    root: Path, steps: int = STEPS, made: str = "", training: str = "train-en_de-1", token: str = ""
 ) -> None:
     """What a training has written after so many of its steps."""
-    lines: list[dict[str, Any]] = [{"kind": "training", "training": training, "run": "train_translator-en_de"}]
+    lines: list[dict[str, Any]] = [{"kind": "training", "training": training, "run": "train-en_de"}]
     lines.append({"kind": "begin", "step": 0, "token": token})
     for step in range(steps):
         lines.append({"kind": "row", "step": step, "train_loss": 5 / (step + 1), "lr": 0.001})

@@ -113,7 +113,7 @@ def test_other_weights_params_figures_or_rows_are_another_fingerprint(params: Pa
     seen = set()
     for seed, quality, loss in ((0, 0.5, 1.5), (1, 0.5, 1.5), (0, 0.6, 1.5), (0, 0.5, 1.4)):
         make(params, tmp_path, "gpt", quality, seed)
-        storage.write_json(tmp_path / layout.metrics("pretrain", "gpt"), {"train_loss": loss})
+        storage.write_json(tmp_path / layout.metrics("train", "gpt"), {"train_loss": loss})
         seen.add(package.read(_write(params, tmp_path))["fingerprint"])
     assert len(seen) == 4
 
@@ -123,9 +123,9 @@ def test_other_weights_params_figures_or_rows_are_another_fingerprint(params: Pa
     [
         layout.model("gpt"),
         layout.predictions("gpt"),
-        layout.metrics("evaluate_language_model", "gpt"),
-        layout.metrics("pretrain", "gpt"),
-        layout.metrics("baseline_language_model", "plays"),
+        layout.metrics("evaluate", "gpt"),
+        layout.metrics("train", "gpt"),
+        layout.metrics("baseline", "plays"),
         layout.corpus("plays"),
         layout.samples("gpt"),
     ],

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from lexmill.base.errors import UserError, UserErrors
+from lexmill.decoding.predictor import Predictor
 from lexmill.params import Params
 from lexmill.registry import package
 from lexmill.registry.loader import load_package
-from lexmill.registry.predictor import Predictor
 from lexmill.registry.served import as_texts
 
 from .conftest import KINDS, make

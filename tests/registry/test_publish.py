@@ -63,7 +63,7 @@ def test_a_run_holds_what_its_model_was_made_from(published: tuple[Path, list[st
     assert [p.step for p in client.get_metric_history(run.info.run_id, "curves/valid_loss")] == [0, 5]
     tags = run.data.tags
     assert tags["lexmill.fingerprint"] == package.read(root / "artifacts/packages/en_de")["fingerprint"]
-    assert tags["lexmill.stage"] == "train_translator@en_de"
+    assert tags["lexmill.stage"] == "train@en_de"
     assert tags["test/bleu_signature"] == "nrefs:1|case:mixed"
     assert len(tags["lexmill.corpus_manifest"]) == len(tags["lexmill.tokenizer"]) == 64
     assert tags["mlflow.note.content"].startswith("# en_de")

@@ -59,7 +59,7 @@ def test_a_clean_commit_is_enough(params: Params, checkout: Path, tmp_path: Path
         f"git checkout {git(checkout, 'rev-parse', 'HEAD')}",
         "make setup",
         ". .venv/bin/activate",
-        "LEXMILL_EXECUTION=local dvc repro register_translator@en_de",
+        "LEXMILL_EXECUTION=local dvc repro register@en_de",
         f"grep -q {package.read(tmp_path / 'made' / layout.package('en_de'))['fingerprint']}"
         " artifacts/packages/en_de/package.json && echo 'the same model, to the bit'",
     ]

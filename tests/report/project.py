@@ -11,6 +11,7 @@ import yaml
 
 from lexmill import params
 from lexmill.base import layout, storage
+from lexmill.params.derived import derive
 from lexmill.report.page import render
 from lexmill.training.curve import write_csv
 
@@ -24,8 +25,9 @@ class Project:
         self.root = root
         for name in ("params.yaml", "dvc.yaml"):
             shutil.copy(ROOT / name, root / name)
-        models = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))["language_models"]
-        self.change_params(language_models={"gpt": models["gpt"]})  # one of each kind is measured here
+        models = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))["models"]
+        del models["lstm"]  # one of each kind is measured here
+        self.change_params(models=models)
 
     @property
     def page(self) -> str:
@@ -35,7 +37,7 @@ class Project:
         storage.write_json(self.root / path, value)
 
     def change_params(self, **values: Any) -> None:
-        """Replace top-level keys of params.yaml; None removes one."""
+        """Replace top-level keys of params.yaml, and what follows from the models; None removes one."""
         path = self.root / "params.yaml"
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
         for key, value in values.items():
@@ -43,6 +45,7 @@ class Project:
                 del data[key]
             else:
                 data[key] = value
+        data |= derive(data)
         path.write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), encoding="utf-8")
 
     def everything(self) -> Project:
@@ -80,11 +83,10 @@ class Project:
             fit = {"bytes_per_token": 3.6042633721345427, "tokens_per_word": 1.9474306376468953, "tokens": 28006}
             metrics = {"vocab_size": 2048, "unknown": 0, "round_trip_failures": 0, "valid": fit}
             self.json(layout.metrics("tokenizer", name), metrics)
-            self.json(layout.metrics("encode", corpus), {"train": {"tokens": 1744059}, "vocab_size": 2048})
+            self.json(layout.metrics("encode", f"{corpus}-{name}"), {"train": {"tokens": 1744059}, "vocab_size": 2048})
 
     def language_model(self, bits: float = 2.31) -> None:
         self._figures(
-            "language_model",
             "gpt",
             {"bits_per_byte": bits, "perplexity": 66.2, "nats_per_token": 4.19},
             {
@@ -92,28 +94,28 @@ class Project:
                 "byte_trigram": {"bits_per_byte": 2.91, "perplexity": 7.5},
                 "token_trigram": {"bits_per_byte": 2.08, "perplexity": 43.8},
             },
-            "shakespeare",
+            "language_model-shakespeare-shakespeare_bpe",
         )
-        self._training("pretrain", "gpt", 7.6, 4.05)
+        self._training("gpt", 7.6, 4.05)
         text = "Good morrow, gentle cousin.\n\nFIRST LORD.\nWhat, is the king within? <b>I prithee</b> & go.\n" * 4
         self.json(
             layout.samples("gpt"),
             {"samples": [{"prompt": prompt, "text": text} for prompt in ("ROMEO.\n", "To be,")], "temperature": 0.8},
         )
         self.json(
-            layout.samples("baseline-shakespeare"), {"samples": [{"prompt": "To be,", "text": " or the king of gentle"}]}
+            layout.samples("baseline-language_model-shakespeare-shakespeare_bpe"),
+            {"samples": [{"prompt": "To be,", "text": " or the king of gentle"}]},
         )
 
     def classifier(self) -> None:
         self._figures(
-            "classifier",
             "sentiment",
             {"accuracy": 0.842, "macro_f1": 0.841, "loss": 0.37},
             {
                 "majority": {"accuracy": 0.51, "macro_f1": 0.338},
                 "tfidf_logistic_regression": {"accuracy": 0.801, "macro_f1": 0.8},
             },
-            "movie_reviews",
+            "classifier-movie_reviews",
             confusion={
                 "negative as negative": 447,
                 "negative as positive": 82,
@@ -121,7 +123,7 @@ class Project:
                 "positive as positive": 463,
             },
         )
-        self._training("finetune", "sentiment", 0.69, 0.36)
+        self._training("sentiment", 0.69, 0.36)
         sample = {"text": "A deeply felt, slyly funny film.", "label": "positive", "predicted": "positive"}
         wrong = {**sample, "text": "Not even the cast can save it.", "label": "negative"}
         samples = [{**sample, "score": 0.97, "loss": 0.03}, {**wrong, "score": 0.81, "loss": 1.6}]
@@ -129,31 +131,29 @@ class Project:
 
     def translator(self) -> None:
         self._figures(
-            "translator",
             "en_de",
             {"bleu": 24.6, "chrf": 51.3, "ter": 61.0},
             {"copy_source": {"bleu": 14.1, "chrf": 33.9}},
-            "home_assistant",
+            "translator-home_assistant",
         )
-        self._training("train_translator", "en_de", 7.9, 2.9)
+        self._training("en_de", 7.9, 2.9)
         pair = {"source": "Failed to connect to the device.", "reference": "Verbindung zum Gerät fehlgeschlagen."}
         samples = [{**pair, "hypothesis": f"Verbindung mit dem Gerät {i} fehlgeschlagen."} for i in range(20)]
         self.json(layout.samples("en_de"), {"samples": samples})
 
     def _figures(
         self,
-        kind: str,
         name: str,
         figures: dict[str, float],
         baselines: dict[str, dict[str, float]],
-        corpus: str,
+        beside: str,
         **more: Any,
     ) -> None:
         test = {**with_intervals(figures), "items": 1081, "interval_unit": "component"}
-        self.json(layout.metrics(f"evaluate_{kind}", name), {"test": test, **more})
-        self.json(layout.metrics(f"baseline_{kind}", corpus), {label: with_intervals(f) for label, f in baselines.items()})
+        self.json(layout.metrics("evaluate", name), {"test": test, **more})
+        self.json(layout.metrics("baseline", beside), {label: with_intervals(f) for label, f in baselines.items()})
 
-    def _training(self, stage: str, name: str, start: float, end: float) -> None:
+    def _training(self, name: str, start: float, end: float) -> None:
         rows: list[dict[str, float]] = []
         for step in range(5, 505, 5):
             loss = end + (start - end) * math.exp(-step / 60)
@@ -164,7 +164,7 @@ class Project:
             rows.append(row)
         write_csv(self.root / layout.curve(name), rows)
         trained = {"steps": 500, "best_step": 450, "parameters": 2_190_000, "tokens": 2_048_000, "valid_loss": end}
-        self.json(layout.metrics(stage, name), trained)
+        self.json(layout.metrics("train", name), trained)
 
 
 def with_intervals(figures: dict[str, float], width: float = 0.02) -> dict[str, float]:

@@ -25,7 +25,9 @@ def test_the_model_is_first_and_the_best_baseline_next() -> None:
 
 
 def test_the_shade_covers_what_beats_the_best_baseline() -> None:
-    picture = str(beside_baselines(Contender("m", 2.0), [Contender("a", 2.1), Contender("b", 3.0)], "bits", False, LARGE))
+    picture = str(
+        beside_baselines(Contender("m", 2.0), [Contender("a", 2.1), Contender("b", 3.0)], "bits", False, LARGE)
+    )
     shade = next(ET.fromstring(picture).iter("rect"))
     left, right = float(shade.attrib["x"]), float(shade.attrib["x"]) + float(shade.attrib["width"])
     model, best, worst = places(picture, "circle")

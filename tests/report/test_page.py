@@ -158,20 +158,21 @@ def test_any_file_may_be_missing(demo: Project) -> None:
 
 
 def test_a_model_that_is_not_measured_is_said_to_be(demo: Project) -> None:
-    (demo.root / layout.metrics("evaluate_translator", "en_de")).unlink()
+    (demo.root / layout.metrics("evaluate", "en_de")).unlink()
     text = shown(demo.page)
     assert (
-        "1 of 3 models beats every baseline; gpt beats 2 of 3 baselines, not token trigram; en_de not evaluated yet." in text
+        "1 of 3 models beats every baseline; gpt beats 2 of 3 baselines, not token trigram; en_de not evaluated yet."
+        in text
     )
 
 
 def test_without_baselines_nothing_is_claimed(demo: Project) -> None:
-    (demo.root / layout.metrics("baseline_translator", "home_assistant")).unlink()
+    (demo.root / layout.metrics("baseline", "home_assistant")).unlink()
     assert "en_de no baseline measured" in shown(demo.page)
 
 
 def test_what_an_older_project_left_is_not_shown(demo: Project) -> None:
-    demo.json(layout.metrics("evaluate_language_model", "forgotten"), {"test": {"bits_per_byte": 0.1}})
+    demo.json(layout.metrics("evaluate", "forgotten"), {"test": {"bits_per_byte": 0.1}})
     demo.json(layout.samples("forgotten"), {"samples": [{"prompt": "", "text": "forgotten words"}]})
     assert "forgotten" not in demo.page
 
@@ -202,17 +203,17 @@ def test_other_peoples_text_stays_text(demo: Project) -> None:
 
 def test_labels_and_names_in_drawings_are_escaped(demo: Project) -> None:
     demo.json(
-        layout.metrics("evaluate_classifier", "sentiment"),
+        layout.metrics("evaluate", "sentiment"),
         {"test": {"accuracy": 0.5, "<b>": "<i>"}, "confusion": {"<b> as </svg>": 3, "</svg> as </svg>": 4}},
     )
-    demo.json(layout.metrics("baseline_classifier", "movie_reviews"), {"<b>&": {"accuracy": 0.4}})
+    demo.json(layout.metrics("baseline", "movie_reviews"), {"<b>&": {"accuracy": 0.4}})
     text = shown(demo.page)
     assert "<b>&" in text
     assert "</svg>" in text
 
 
 def test_a_picture_is_inside_the_page_and_what_is_drawn_is_not_twice(demo: Project) -> None:
-    folder = demo.root / layout.plots("evaluate_language_model", "gpt")
+    folder = demo.root / layout.plots("evaluate", "gpt")
     folder.mkdir(parents=True)
     (folder / "loss_by_position.png").write_bytes(b"\x89PNG one")
     (folder / "curve.png").write_bytes(b"\x89PNG two")
@@ -226,7 +227,7 @@ def test_a_picture_is_inside_the_page_and_what_is_drawn_is_not_twice(demo: Proje
     [
         ("metrics/prepare/shakespeare.json", "{", "not valid JSON"),
         ("metrics/tokenizer/shakespeare_bpe.json", "[]", "expected a JSON object"),
-        ("metrics/evaluate_language_model/gpt.json", "{", "not valid JSON"),
+        ("metrics/evaluate/gpt.json", "{", "not valid JSON"),
         ("reports/samples/gpt.json", "\ufeff{}", "not valid JSON"),
         ("reports/curves/gpt.csv", "step,train_loss\n1,2\nx,3\n", "gpt.csv:3: not a training curve"),
         ("reports/curves/gpt.csv", "a,b\n1,2\n", "gpt.csv:2: not a training curve"),
@@ -244,7 +245,7 @@ def test_a_broken_file_is_named(demo: Project, path: str, content: str, said: st
     "value", [{"test": {"bits_per_byte": 2.1}}, {"test": {}}, {"test": {"bits_per_byte": 1}, "x": [1]}]
 )
 def test_metrics_of_another_shape_do_not_break_the_page(demo: Project, value: object) -> None:
-    demo.json(layout.metrics("evaluate_language_model", "gpt"), value)
+    demo.json(layout.metrics("evaluate", "gpt"), value)
     shown(demo.page)
 
 

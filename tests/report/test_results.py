@@ -63,14 +63,14 @@ def write(root: Path, stage: str, name: str, value: Any) -> None:
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     test = {"bits_per_byte": 2.4, "bits_per_byte_low": 2.3, "bits_per_byte_high": 2.5, "perplexity": 40.0}
-    write(tmp_path, "evaluate_language_model", "gpt", {"test": test})
+    write(tmp_path, "evaluate", "gpt", {"test": test})
     own = {
         "unigram": {"bits_per_byte": 4.0, "perplexity": 300.0},
         "byte_trigram": {"bits_per_byte": 2.9, "perplexity": 7.5},
         "token_trigram": {"bits_per_byte": 2.1, "perplexity": 35.0},
     }
-    write(tmp_path, "baseline_language_model", "own", own)
-    write(tmp_path, "baseline_language_model", "other", {"unigram": {"bits_per_byte": 9.9, "perplexity": 1.1}})
+    write(tmp_path, "baseline", "own", own)
+    write(tmp_path, "baseline", "other", {"unigram": {"bits_per_byte": 9.9, "perplexity": 1.1}})
     return tmp_path
 
 
@@ -99,13 +99,13 @@ def test_the_json_and_the_table(params: Params, workspace: Path) -> None:
 
 
 def test_a_file_that_is_no_json_is_named(params: Params, workspace: Path) -> None:
-    (workspace / layout.metrics("evaluate_language_model", "gpt")).write_text("{")
+    (workspace / layout.metrics("evaluate", "gpt")).write_text("{")
     with pytest.raises(UserError, match=r"gpt\.json: not valid JSON"):
         results.collect(params, workspace)
 
 
 def test_a_tie_does_not_beat(params: Params, workspace: Path) -> None:
-    write(workspace, "evaluate_language_model", "gpt", {"test": {"bits_per_byte": 2.9}})
+    write(workspace, "evaluate", "gpt", {"test": {"bits_per_byte": 2.9}})
     (row,) = results.collect(params, workspace)
     assert not row.beats_baseline("byte_trigram")
 

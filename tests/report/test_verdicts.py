@@ -6,7 +6,9 @@ from lexmill.report.verdicts import Verdict, of_model, of_row, summary
 
 def row(value: float, baselines: dict[str, float], higher: bool = True, **more: object) -> Row:
     values: dict[str, object] = {"low": None, "high": None, "metric": "accuracy", **more}
-    return Row(model="m", kind="classifier", corpus="c", value=value, higher_is_better=higher, baselines=baselines, **values)  # type: ignore[arg-type]
+    return Row(
+        model="m", kind="classifier", corpus="c", value=value, higher_is_better=higher, baselines=baselines, **values
+    )  # type: ignore[arg-type]
 
 
 def test_a_row_is_judged_by_its_baselines_and_its_interval() -> None:

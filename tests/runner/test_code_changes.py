@@ -87,7 +87,7 @@ class Workspace:
 def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("reproduced") / "a project"
     root.mkdir()
-    assert Workspace(root).ran() == {"code", "pretrain@a", "pretrain@b", "prepare", "page"}
+    assert Workspace(root).ran() == {"code", "train@a", "train@b", "prepare", "page"}
     return root
 
 
@@ -112,10 +112,10 @@ def test_a_changed_network_runs_its_own_models_and_a_comment_none(made: Workspac
     why = "code changed: lexmill/models/lstm/model.py: LSTM.forward"
     assert made.plan().reasons() == {
         "code": ("input pipeline/lexmill modified",),
-        "pretrain@b": (why,),
-        "page": (why, "follows pretrain@b"),
+        "train@b": (why,),
+        "page": (why, "follows train@b"),
     }
-    assert made.ran("pretrain@b") == {"code", "pretrain@b"}  # what it needs, `code` too
+    assert made.ran("train@b") == {"code", "train@b"}  # what it needs, `code` too
     assert made.plan().reasons() == {"page": (why,)}  # also when code.json is written
     assert made.ran() == {"page"}
     assert json.loads(made.dvc("status", "--json")) == {}

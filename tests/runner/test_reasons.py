@@ -12,10 +12,8 @@ PLAN = Plan(
         Stage("fetch@a", (), ()),
         Stage("prepare@a", ("fetch@a",), ("param corpora.a modified",)),
         Stage("encode@a", ("prepare@a",), ()),
-        Stage(
-            "pretrain@x", ("encode@a",), ("param a modified", "param b modified", "input c changed", "input d changed")
-        ),
-        Stage("report", ("pretrain@x",), ()),
+        Stage("train@x", ("encode@a",), ("param a modified", "param b modified", "input c changed", "input d changed")),
+        Stage("report", ("train@x",), ()),
     )
 )
 
@@ -24,8 +22,8 @@ def test_each_stage_is_told_with_its_reasons_and_those_it_follows() -> None:
     assert command.reasons_text(PLAN).split("\n") == [
         "prepare@a: param corpora.a modified",
         "encode@a: follows prepare@a",
-        "pretrain@x: param a modified; param b modified; input c changed; input d changed; 1 more",
-        "report: follows pretrain@x",
+        "train@x: param a modified; param b modified; input c changed; input d changed; 1 more",
+        "report: follows train@x",
         "4 stages to run, 1 unchanged",
     ]
 

@@ -192,11 +192,11 @@ def test_a_run_on_another_machine_counts_as_alive_while_it_holds_the_workspace(t
 
 def test_a_killed_run_lasted_to_its_last_sign_of_life(tmp_path: Path) -> None:
     record = started(tmp_path)
-    record.begin("pretrain@gpt")
+    record.begin("train@gpt")
     begun = record.path.stat().st_mtime
     for path, late in (
-        (workspace.log_path("pretrain@gpt", tmp_path), 5),
-        (tmp_path / ".lexmill/metrics/pretrain-gpt.jsonl", 90),
+        (workspace.log_path("train@gpt", tmp_path), 5),
+        (tmp_path / ".lexmill/metrics/train-gpt.jsonl", 90),
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()

@@ -249,7 +249,7 @@ def test_one_job_at_a_time_and_trainings_alone(project: Any) -> None:
 
     def written(jobs: int) -> list[list[str]]:
         notes.unlink(missing_ok=True)
-        for name in ("light_a", "light_b", "pretrain", "evaluate_language_model"):
+        for name in ("light_a", "light_b", "train", "evaluate"):
             note = f"open('notes', 'a').write('%s {name}\\n')"
             body = f"{note % 'start'}; import time; time.sleep(0.3); {note % 'end'}; write('{jobs}')"
             project.stage(name, body)
@@ -259,5 +259,5 @@ def test_one_job_at_a_time_and_trainings_alone(project: Any) -> None:
     assert [what for what, _ in written(jobs=1)] == ["start", "end"] * 4
     # Two threads of torch beside a process that holds one of the cores are many times slower than one.
     lines = written(jobs=4)
-    for name in ("pretrain", "evaluate_language_model"):
+    for name in ("train", "evaluate"):
         assert lines.index(["end", name]) == lines.index(["start", name]) + 1

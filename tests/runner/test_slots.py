@@ -35,16 +35,16 @@ def fits(slots: Slots, *stages: str) -> list[bool]:
 
 
 CASES: list[tuple[dict[str, Any], list[str], list[bool]]] = [
-    ({}, ["pretrain@a", "pretrain@b", "prepare@c"], [True, False, False]),
-    ({}, ["prepare@a", "prepare@b", "prepare@c", "pretrain@d"], [True, True, False, False]),
-    ({"accelerator": "cuda"}, ["pretrain@a", "pretrain@b", "pretrain@c", "prepare@d"], [True, True, False, True]),
-    ({"accelerator": "cuda"}, ["pretrain@a", "baseline_translator@b"], [True, False]),
-    ({"accelerator": "cuda", "devices": 2, "strategy": "ddp"}, ["pretrain@a", "evaluate_translator@b"], [True, False]),
-    ({"stages": {"pretrain": StageSettings(cpus=2)}}, ["pretrain@a", "pretrain@b", "pretrain@c"], [True, True, False]),
-    ({"stages": {"pretrain": StageSettings(cpus=9)}}, ["pretrain@a", "pretrain@b"], [True, False]),
+    ({}, ["train@a", "train@b", "prepare@c"], [True, False, False]),
+    ({}, ["prepare@a", "prepare@b", "prepare@c", "train@d"], [True, True, False, False]),
+    ({"accelerator": "cuda"}, ["train@a", "train@b", "train@c", "prepare@d"], [True, True, False, True]),
+    ({"accelerator": "cuda"}, ["train@a", "baseline@b"], [True, False]),
+    ({"accelerator": "cuda", "devices": 2, "strategy": "ddp"}, ["train@a", "evaluate@b"], [True, False]),
+    ({"stages": {"train": StageSettings(cpus=2)}}, ["train@a", "train@b", "train@c"], [True, True, False]),
+    ({"stages": {"train": StageSettings(cpus=9)}}, ["train@a", "train@b"], [True, False]),
     (
-        {"stages": {"pretrain": StageSettings(launcher="slurm")}},
-        ["pretrain@a", "pretrain@b", "baseline_translator@x", "prepare@c"],
+        {"stages": {"train": StageSettings(launcher="slurm")}},
+        ["train@a", "train@b", "baseline@x", "prepare@c"],
         [True, True, True, False],
     ),
 ]
@@ -57,7 +57,7 @@ def test_what_fits(settings: dict[str, Any], stages: list[str], expected: list[b
 
 def test_without_gpus_a_training_runs_alone_and_says_itself_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert Slots(2, Execution(accelerator="cuda")).claim("pretrain@a") == Claim("alone")
+    assert Slots(2, Execution(accelerator="cuda")).claim("train@a") == Claim("alone")
 
 
 WITH_THE_OTHER = """
@@ -72,8 +72,8 @@ write("x")
 
 
 def test_trainings_with_a_gpu_each_run_at_once(project: Any) -> None:
-    project.stage("pretrain", WITH_THE_OTHER.format(own="pretrain", other="finetune"))
-    project.stage("finetune", WITH_THE_OTHER.format(own="finetune", other="pretrain"))
+    project.stage("train", WITH_THE_OTHER.format(own="train", other="train"))
+    project.stage("train", WITH_THE_OTHER.format(own="train", other="train"))
     settings = Execution(stages={"default": StageSettings(gpus=1)})
     with open_session(root=project.root, jobs=1, settings=settings) as session:
         run_all(session)
@@ -81,7 +81,5 @@ def test_trainings_with_a_gpu_each_run_at_once(project: Any) -> None:
 
 
 def test_a_signal_is_told_as_such() -> None:
-    assert outcome_text(Outcome("pretrain@a", "failed", 143, 2.0, "terminated")) == "pretrain@a: terminated after 2.0 s"
-    assert outcome_text(Outcome("pretrain@a", "failed", 2, 2.0, "why")).startswith(
-        "pretrain@a: failed with exit code 2"
-    )
+    assert outcome_text(Outcome("train@a", "failed", 143, 2.0, "terminated")) == "train@a: terminated after 2.0 s"
+    assert outcome_text(Outcome("train@a", "failed", 2, 2.0, "why")).startswith("train@a: failed with exit code 2")

@@ -149,18 +149,18 @@ def test_a_training_ended_by_sigterm_is_not_recorded_as_done(encoded: SmallProje
     with project.start("-m", "dvc", "repro") as dvc:
         marks = project.root / ".lexmill" / "checkpoints"
         deadline = time.monotonic() + 120
-        while not list(marks.glob("pretrain-toy-*/step-*/COMPLETE")):
+        while not list(marks.glob("train-toy-*/step-*/COMPLETE")):
             assert time.monotonic() < deadline
             assert dvc.poll() is None
             time.sleep(0.1)
         os.killpg(dvc.pid, signal.SIGTERM)
         said, _ = dvc.communicate(timeout=120)
     assert dvc.returncode != 0, said
-    assert "pretrain@toy" not in project.outputs()
+    assert "train@toy" not in project.outputs()
     assert not (project.root / "artifacts" / "models" / "toy").exists()
     project.write_params(steps=8)
     project.run("-m", "dvc", "repro")
-    assert "pretrain@toy" in project.outputs()
+    assert "train@toy" in project.outputs()
 
 
 IN_A_SLURM_JOB = """

@@ -144,10 +144,10 @@ def test_the_gpu_overlay_gives_what_its_settings_use(monkeypatch: pytest.MonkeyP
     assert execution is not None
     monkeypatch.chdir(tmp_path)
     environment = {"LEXMILL_EXECUTION": "/etc/lexmill/execution.yaml"}
-    for stage in ("pretrain@gpt", "finetune@sentiment", "train_translator@en_de", "evaluate_language_model@gpt"):
+    for stage in ("train@gpt", "train@sentiment", "train@en_de", "evaluate@gpt"):
         place = place_of(stage, execution)
         assert place.launcher == "kubernetes"
-        command = ["-m", "lexmill.stages.pretrain", "gpt"]
+        command = ["-m", "lexmill.stages.train", "gpt"]
         template = INFRA / "kubernetes" / "stage-job.yaml"
         job = manifest(place, command, JobFolder(tmp_path / "job"), environment, template)
         kubernetes_validate.validate(job, KUBERNETES, strict=True)

@@ -20,12 +20,12 @@ from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.services, needs("slurm-wlm"), needs("munge")]
 
-STAGE = ("-m", "lexmill.stages.pretrain", "toy")
+STAGE = ("-m", "lexmill.stages.train", "toy")
 ON_SLURM: dict[str, Any] = {
     "checkpoint_seconds": 0,
     "poll_seconds": 0.3,
     "orphan_time": "5 seconds",
-    "stages": {"pretrain": {"launcher": "slurm"}},
+    "stages": {"train": {"launcher": "slurm"}},
     "slurm": {"script": str(ROOT / "infra" / "slurm" / "stage.sbatch")},
 }
 
@@ -48,7 +48,7 @@ def jobs(cluster: Cluster) -> list[list[str]]:
 
 
 def newest_step(project: SmallProject) -> int:
-    marks = (project.root / ".lexmill" / "checkpoints").glob("pretrain-toy-*/step-*/COMPLETE")
+    marks = (project.root / ".lexmill" / "checkpoints").glob("train-toy-*/step-*/COMPLETE")
     return max((int(mark.parent.name.removeprefix("step-")) for mark in marks), default=0)
 
 
@@ -70,8 +70,8 @@ def test_dvc_records_what_a_job_made_and_its_log_is_streamed(project: SmallProje
     model = results(project)
     shutil.rmtree(project.root / "artifacts" / "models")
     project.write_execution(**ON_SLURM)
-    said = project.run("-m", "dvc", "repro", "-s", "-f", "--no-run-cache", "pretrain")
-    assert "pretrain@toy: slurm job " in said
+    said = project.run("-m", "dvc", "repro", "-s", "-f", "--no-run-cache", "train")
+    assert "train@toy: slurm job " in said
     assert "pretrain toy: valid loss" in said
     assert project.outputs() == here
     assert results(project) == model
@@ -85,7 +85,7 @@ def test_the_stages_own_code_and_sentence_come_back(project: SmallProject, clust
     said = project.run(*STAGE, code=2)
     assert said.count("there are no token shards here") == 1, said
     assert "Traceback" not in said
-    status = json.loads((project.root / ".lexmill" / "status" / "pretrain@toy.json").read_text())
+    status = json.loads((project.root / ".lexmill" / "status" / "train@toy.json").read_text())
     assert status["code"] == 2
     assert "there are no token shards here" in status["message"]
 

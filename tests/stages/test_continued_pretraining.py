@@ -16,8 +16,8 @@ from lexmill import tokenizers
 from lexmill.base import layout, storage
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.data.mixture import open_train, training_batches
-from lexmill.evaluation.language_model import OffsetEncoder, score_documents
 from lexmill.evaluation.scoring import NetworkScorer
+from lexmill.kinds.language_model.metrics import OffsetEncoder, score_documents
 from lexmill.models import folder as model_folder
 from lexmill.stages import checkpoint, encode, fetch, import_tokenizer, prepare, pretrain
 from tests.support.pretrained import TEXTS, save_gpt2

@@ -61,7 +61,7 @@ def test_it_writes_a_model_that_loads_and_the_same_bytes_again(workspace: Path) 
     assert config["kind"] == "language_model"
     assert config["tokenizer_fingerprint"] == tokenizer.fingerprint
     assert config["vocab_size"] == tokenizer.vocab_size == 9
-    metrics = storage.read_json(layout.metrics("pretrain", "toy"))
+    metrics = storage.read_json(layout.metrics("train", "toy"))
     assert (metrics["steps"], metrics["tokens"]) == (8, 512)
     assert metrics["parameters"] == sum(p.numel() for p in module.parameters())
     # The stored loss is that of the stored weights: each token once, first from the end token.
@@ -84,14 +84,14 @@ def test_it_writes_a_model_that_loads_and_the_same_bytes_again(workspace: Path) 
 
 def test_micro_batches_are_not_identity(workspace: Path) -> None:
     pretrain.main("toy")
-    whole = storage.read_json(layout.metrics("pretrain", "toy"))
+    whole = storage.read_json(layout.metrics("train", "toy"))
     Path("execution.yaml").write_text("threads: 1\nmicro_batch: 16\n")
     Path("params.yaml").write_text(yaml.safe_dump(PARAMS).replace("dropout: 0.1", "dropout: 0.0"))
     pretrain.main("toy")
-    cut = storage.read_json(layout.metrics("pretrain", "toy"))
+    cut = storage.read_json(layout.metrics("train", "toy"))
     Path("execution.yaml").write_text("threads: 1\n")
     pretrain.main("toy")
-    assert cut == pytest.approx(storage.read_json(layout.metrics("pretrain", "toy")), rel=1e-5)
+    assert cut == pytest.approx(storage.read_json(layout.metrics("train", "toy")), rel=1e-5)
     assert cut["valid_loss"] != whole["valid_loss"]
 
 

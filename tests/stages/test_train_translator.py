@@ -101,7 +101,7 @@ def test_it_writes_a_model_that_loads_and_the_same_bytes_again(workspace: Path) 
     tokenizer = load(layout.model("toy") / "tokenizer")
     assert config["tokenizer_fingerprint"] == tokenizer.fingerprint
     assert module.vocab_size == tokenizer.vocab_size
-    metrics = storage.read_json(layout.metrics("train_translator", "toy"))
+    metrics = storage.read_json(layout.metrics("train", "toy"))
     assert metrics["steps"] == 6
     assert metrics["train_pairs"] == 60
     assert (metrics["train_dropped"], metrics["valid_dropped"]) == (1, 0)

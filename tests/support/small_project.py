@@ -13,49 +13,60 @@ from typing import Any
 
 import yaml
 
+from lexmill.params.derived import derive
 from tests.support.once import init_repository
 
 ROOT = Path(__file__).resolve().parents[2]
-STAGES = ("fetch", "prepare", "tokenizer", "encode", "pretrain")
+STAGES = ("fetch", "prepare", "tokenizer", "encode", "train")
 OURS = ("LEXMILL_", "DVC_", "PREFECT_", "MLFLOW_", "SLURM_", "SBATCH_")
-LANGUAGE_MODEL: dict[str, Any] = {
+MODEL: dict[str, Any] = {
+    "kind": "language_model",
     "family": "gpt",
-    "corpus": "rows",
-    "train": "rows",
-    "tokenizer": "letters",
     "shape": {"n_layer": 1, "n_head": 2, "d_model": 16, "context": 16, "dropout": 0.1},
-    "optimizer": {"name": "adamw", "lr": 0.01},
-    "schedule": {"name": "cosine", "warmup": "2 steps"},
-    "length": "8 steps",
-    "init_from": "gpt2.yaml",
-    "batch_tokens": 64,
-    "evaluate_every": 3,
-    "keep": "best",
+    "data": {"corpus": "rows", "train": "rows", "tokenizer": "letters"},
+    "start": "gpt2.yaml",
+    "recipe": {
+        "method": "gradient",
+        "optimizer": {"name": "adamw", "lr": 0.01},
+        "schedule": {"name": "cosine", "warmup": "2 steps"},
+        "length": "8 steps",
+        "batch": 64,
+        "validate_every": "3 steps",
+        "keep": "best",
+    },
+    "evaluate": {"prompts": [""], "ngrams": {}},
 }
 
 
 def params_of(steps: int, dropout: float = 0.1) -> dict[str, Any]:
     """params.yaml of a small model and what it needs."""
-    shape = LANGUAGE_MODEL["shape"] | {"dropout": dropout}
-    return {
-        "experiment": "small",
-        "data_seed": 1,
-        "training_seed": 2,
-        "corpora": {
-            "rows": {
-                "kind": "text",
-                "source": {"kind": "file", "paths": ["rows.txt"]},
-                "reader": {"format": "text", "document": "line"},
-            }
-        },
-        "tokenizers": {"letters": {"corpus": "rows", "kind": "character"}},
-        "encodings": {"rows-letters": {"corpus": "rows", "tokenizer": "letters"}},
-        "language_models": {"toy": LANGUAGE_MODEL | {"shape": shape, "length": f"{steps} steps"}},
-    }
+    shape = MODEL["shape"] | {"dropout": dropout}
+    recipe = MODEL["recipe"] | {"length": f"{steps} steps"}
+    return whole(
+        {
+            "experiment": "small",
+            "data_seed": 1,
+            "training_seed": 2,
+            "corpora": {
+                "rows": {
+                    "kind": "text",
+                    "source": {"kind": "file", "paths": ["rows.txt"]},
+                    "reader": {"format": "text", "document": "line"},
+                }
+            },
+            "tokenizers": {"letters": {"corpus": "rows", "kind": "character"}},
+            "models": {"toy": MODEL | {"shape": shape, "recipe": recipe}},
+        }
+    )
+
+
+def whole(data: dict[str, Any]) -> dict[str, Any]:
+    """params.yaml with what follows from its models."""
+    return {**data, **derive(data)}
 
 
 class SmallProject:
-    """The workspace: a text file, params.yaml, the stages `fetch` to `pretrain` of the project's dvc.yaml."""
+    """The workspace: a text file, params.yaml, the stages `fetch` to `train` of the project's dvc.yaml."""
 
     def __init__(self, root: Path, steps: int = 8, **execution: Any) -> None:
         root.mkdir(parents=True, exist_ok=True)
@@ -70,7 +81,7 @@ class SmallProject:
         for stage in chosen.values():  # its code is the installed one, and there is no lock of moving sources
             stage["do"]["params"] = [key for key in stage["do"]["params"] if isinstance(key, str)]
             stage["do"]["deps"] = [path for path in stage["do"].get("deps", []) if not path.startswith("pipeline/")]
-        chosen["pretrain"]["do"]["params"] = ["language_models.${key}", "data_seed", "training_seed"]
+        chosen["train"]["do"]["params"] = ["models.${key}", "data_seed", "training_seed"]
         (root / "dvc.yaml").write_text(yaml.safe_dump({"stages": chosen}, sort_keys=False), encoding="utf-8")
         ignored = ("artifacts", ".lexmill", "mlruns", "mlflow.db*", ".mlflow.db*", "reports/samples")
         (root / ".gitignore").write_text("".join(f"/{name}\n" for name in ignored), encoding="utf-8")
@@ -144,12 +155,12 @@ class SmallProject:
 
     def metrics(self) -> dict[str, float]:
         """What the training reached."""
-        found: dict[str, float] = json.loads((self.root / "metrics" / "pretrain" / "toy.json").read_text())
+        found: dict[str, float] = json.loads((self.root / "metrics" / "train" / "toy.json").read_text())
         return found
 
     def status(self) -> dict[str, Any]:
         """How the training last ended here: its code and its message."""
-        found: dict[str, Any] = json.loads((self.root / ".lexmill" / "status" / "pretrain@toy.json").read_text())
+        found: dict[str, Any] = json.loads((self.root / ".lexmill" / "status" / "train@toy.json").read_text())
         return found
 
     def outputs(self) -> dict[str, Any]:

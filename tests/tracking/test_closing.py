@@ -40,8 +40,8 @@ from lexmill.training import watching
 watching._SEND_AFTER_SECONDS = watching._POINT_SECONDS = 0.0
 def main(key):
     sender = LiveSender(load_execution().tracking_uri, "tiny", key, every=0.1, share=1, patience=0.5, idle=False)
-    with watching.Watch("pretrain-gpt", folder=Path(".lexmill/metrics"), sender=sender) as watch:
-        watch.start(0, f"pretrain-gpt-{time.time_ns():x}")
+    with watching.Watch("train-gpt", folder=Path(".lexmill/metrics"), sender=sender) as watch:
+        watch.start(0, f"train-gpt-{time.time_ns():x}")
         watch.step(1, 64, loss=5.0, lr=0.001, grad_norm=1.0)
         time.sleep(600)
 run_stage(main)
@@ -69,7 +69,7 @@ def test_what_a_stopped_run_left_open_is_closed_and_the_rest_is_sent_later(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = RunRecord.start(root, "c" * 32, "lexmill run", "run", Plan(()), experiment="tiny")
-    record.begin("pretrain@gpt")
+    record.begin("train@gpt")
     monkeypatch.setenv("LEXMILL_RUN", record.token)
     watch = watch_of(root, URI)
     watch.start(0, TRAINING)
@@ -80,7 +80,7 @@ def test_what_a_stopped_run_left_open_is_closed_and_the_rest_is_sent_later(
     sender: Any = watch._sender
     os.kill(sender._child.process.pid, signal.SIGKILL)  # as the training, which was too slow to end
     watch.close()
-    record.stage(Outcome("pretrain@gpt", "stopped", 143, 1.0))
+    record.stage(Outcome("train@gpt", "stopped", 143, 1.0))
     record.end(143)
     assert end.finish(record.path)
     client, parent = client_of(root), runs.RunCursor.read(record.path, record.token).parent
@@ -139,8 +139,8 @@ def test_neither_a_damaged_file_nor_a_full_machine_keeps_a_run_from_stopping(
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
     record = RunRecord.start(root, "d" * 32, "lexmill run", "run", Plan(()), experiment="tiny")
-    record.begin("pretrain@gpt")
-    points = root / ".lexmill" / "metrics" / "pretrain-gpt.jsonl"
+    record.begin("train@gpt")
+    points = root / ".lexmill" / "metrics" / "train-gpt.jsonl"
     points.parent.mkdir(parents=True)
     monkeypatch.setattr(subprocess, "Popen", no_room)
     for content in (b"\0\0\0\0\n", b"{}\n", b"[]\n", b"\xff\n"):  # as a machine that lost its power may leave it
@@ -161,7 +161,7 @@ def test_ctrl_c_of_a_run_whose_training_sends_its_points(server: Server, tmp_pat
     (tmp_path / "conf/execution/local.yaml").write_text(f"accelerator: cpu\ntracking_uri: {server.uri}\n")
     (tmp_path / "train.py").write_text(TRAINING_STAGE)
     do = {"cmd": "python train.py ${item}", "outs": ["never"]}
-    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"pretrain": {"foreach": ["gpt"], "do": do}}}))
+    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"train": {"foreach": ["gpt"], "do": do}}}))
 
     told = stopped(project, ["-c", PATIENT_RUN], signal.SIGINT, 130)
     client, parent = client_of(server.root), parent_of(project)

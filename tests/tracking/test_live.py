@@ -39,7 +39,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def watch_of(root: Path, uri: str, patience: float = 60.0) -> Watch:
     sender = LiveSender(uri, "tiny", "gpt", root=root, every=0.1, share=1, patience=patience, idle=False)
-    return Watch("pretrain-gpt", folder=root / ".lexmill" / "metrics", sender=sender)
+    return Watch("train-gpt", folder=root / ".lexmill" / "metrics", sender=sender)
 
 
 def steps(watch: Watch, first: int, last: int) -> None:
@@ -93,7 +93,7 @@ def test_each_point_arrives_once_whenever_the_server_fails(server: Server, tmp_p
 def test_a_server_that_never_answers_holds_nobody(
     server: Server, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    training = "pretrain-gpt-89ab"
+    training = "train-gpt-89ab"
     watch = watch_of(tmp_path, server.uri, patience=0.5)
     watch.start(0, training)
     steps(watch, 1, 5)
@@ -115,7 +115,7 @@ def test_the_sender_ends_soon_after_a_training_that_was_killed(
 ) -> None:
     """It sees the end of its standard input, whatever a call waits for."""
     watch = watch_of(tmp_path, server.uri, patience=0.5)
-    watch.start(0, "pretrain-gpt-cdef")
+    watch.start(0, "train-gpt-cdef")
     server.answers("hang")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "600")
     steps(watch, 1, 5)
@@ -172,7 +172,7 @@ def test_a_training_beside_a_server_that_fails_is_the_same_to_the_bit_and_waits_
 
     def weights(folder: Path, sender: LiveSender | None) -> dict[str, torch.Tensor]:
         task = DyingTask(-1, signal.SIGTERM, dropout=0.3)
-        with Watch("pretrain-gpt", folder=folder / ".lexmill" / "metrics", sender=sender, system_seconds=1e-9) as watch:
+        with Watch("train-gpt", folder=folder / ".lexmill" / "metrics", sender=sender, system_seconds=1e-9) as watch:
             fit(task, settings(), execution(folder), name="gpt", identity={}, watch=watch)
         return snapshot(task.module)
 

@@ -19,13 +19,13 @@ from lexmill.training import watching
 from lexmill.training.watching import Watch
 
 URI = "sqlite:///mlflow.db"
-TRAINING = "pretrain-gpt-0123"
+TRAINING = "train-gpt-0123"
 
 
 def train(root: Path, first: int, last: int, training: str = TRAINING) -> Watch:
     """Steps `first` to `last`, a row each and a sample every fourth, as the engine would report them."""
     watch = Watch(
-        "pretrain-gpt", folder=root / ".lexmill" / "metrics", sampler=lambda _: "to be", sample_every=4, now=lambda: 5.0
+        "train-gpt", folder=root / ".lexmill" / "metrics", sampler=lambda _: "to be", sample_every=4, now=lambda: 5.0
     )
     watch.start(first - 1, training)
     module: Any = _Module()
@@ -46,7 +46,7 @@ class _Module:
 
 
 def file_of(root: Path) -> Path:
-    return points.file_of("pretrain", "gpt", root)
+    return points.file_of("train", "gpt", root)
 
 
 def deliver(root: Path, uri: str = URI, **options: Any) -> str:
@@ -162,7 +162,7 @@ def test_more_than_a_call_holds(root: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_another_training_has_another_run(root: Path) -> None:
     train(root, 1, 3)
     first = deliver(root)
-    train(root, 1, 4, training="pretrain-gpt-4567")
+    train(root, 1, 4, training="train-gpt-4567")
     second = deliver(root)
     assert first != second
     assert len(losses(root, first)) == 3

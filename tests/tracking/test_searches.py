@@ -36,7 +36,7 @@ def trial(folder: Path, number: int) -> None:
     about: dict[str, Any] = {"number": number, "state": state, "values": {"optimizer.lr": number / 100}, "looks": 2}
     about |= {"valid_loss": None if state == "failed" else 5 - number / 10, "started": begun, "seconds": 0.5}
     storage.write_json(path, {**about, "message": "it diverged" if state == "failed" else ""})
-    lines: list[dict[str, Any]] = [{"kind": "training", "training": "x", "run": "pretrain-gpt", "time": begun}]
+    lines: list[dict[str, Any]] = [{"kind": "training", "training": "x", "run": "train-gpt", "time": begun}]
     lines += [{"kind": "row", "step": n, "time": begun + n, "valid_loss": 6 - n, "lr": 0.1} for n in range(3)]
     lines += [{"kind": "live", "step": 2, "time": begun + 3, "tokens_per_second": 9.0, "utilisation": "unknown"}]
     path.with_suffix(".jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))

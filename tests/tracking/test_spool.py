@@ -34,7 +34,7 @@ PREPARED = {"documents": 7, "splits": {"train": {"records": 5}}}
 def write_lock(root: Path, **md5: str) -> None:
     """dvc.lock after a run: each stage read its code and one folder."""
     stages = {}
-    for name in ("prepare@plays", "pretrain@gpt", "evaluate_language_model@gpt"):
+    for name in ("prepare@plays", "train@gpt", "evaluate@gpt"):
         group = name.partition("@")[0]
         read = {"path": f"artifacts/in-{group}", "hash": "md5", "md5": md5.get(group, "0" * 32) + ".dir", "size": 9}
         code = {"path": f"pipeline/lexmill/stages/{group}.py", "hash": "md5", "md5": "1" * 32, "size": 5}
@@ -47,10 +47,10 @@ def run_pipeline(
     root: Path, token: str, states: dict[str, str], *, code: int | None = 0, experiment: str = "t"
 ) -> Path:
     """The record of a run in which these stages ended so, as the runner leaves it; others were unchanged."""
-    everything = ("prepare@plays", "pretrain@gpt", "evaluate_language_model@gpt")
+    everything = ("prepare@plays", "train@gpt", "evaluate@gpt")
     plan = Plan(tuple(Stage(name, (), ("input x modified",) if name in states else ()) for name in everything))
     storage.write_json(root / "metrics" / "prepare" / "plays.json", PREPARED)
-    storage.write_json(root / "metrics" / "pretrain" / "gpt.json", {"train_loss": 1.5})
+    storage.write_json(root / "metrics" / "train" / "gpt.json", {"train_loss": 1.5})
     record = RunRecord.start(root, token, "lexmill run", "run", plan, experiment=experiment)
     for name, state in states.items():
         record.begin(name, "input x modified")
@@ -63,7 +63,7 @@ def run_pipeline(
 
 def run_of_model(root: Path) -> spool.RunOfModel:
     def found(client: MlflowClient, experiment: str, name: str) -> str | None:
-        weights = points.weights_of(points.file_of("pretrain", name, root))
+        weights = points.weights_of(points.file_of("train", name, root))
         run = find(client, experiment, {points.WEIGHTS: weights}) if weights else None
         return None if run is None else run.info.run_id
 
@@ -75,7 +75,7 @@ def send(root: Path, uri: str = URI, said: list[str] | None = None, seconds: flo
     return spool.send(Sending(root, uri, "t", run_of_model(root), tell, seconds))
 
 
-def trained(root: Path, token: str, monkeypatch: pytest.MonkeyPatch, training: str = "pretrain-gpt-0123") -> None:
+def trained(root: Path, token: str, monkeypatch: pytest.MonkeyPatch, training: str = "train-gpt-0123") -> None:
     """Four steps of the model by a stage of this run, to its end."""
     monkeypatch.setenv(TOKEN_VARIABLE, token)
     watch = train(root, 1, 4, training)
@@ -127,7 +127,7 @@ def assert_all_there_once(root: Path, store_root: Path, experiment: str) -> None
 def spool_of(root: Path, experiment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write_lock(root)
     trained(root, FIRST, monkeypatch)
-    states = dict.fromkeys(("prepare@plays", "pretrain@gpt", "evaluate_language_model@gpt"), "ran")
+    states = dict.fromkeys(("prepare@plays", "train@gpt", "evaluate@gpt"), "ran")
     run_pipeline(root, FIRST, states, experiment=experiment)
 
 
@@ -164,7 +164,7 @@ def test_a_run_is_a_parent_and_what_ran_are_its_children(root: Path, monkeypatch
         "splits/train.records": 5,
     }
     assert inputs_of(prepare) == [("artifacts/in-prepare", "0" * 32 + ".dir")]  # code is told by the commit
-    assert gpt.data.tags["lexmill.stage"] == "pretrain@gpt"
+    assert gpt.data.tags["lexmill.stage"] == "train@gpt"
     assert gpt.data.metrics["train/train_loss"] == 1.5
     assert inputs_of(gpt) == [("artifacts/in-pretrain", "0" * 32 + ".dir")]
     assert (runs.read(runs.files(root)[0]) or {})["parent_run_id"] == parent.info.run_id
@@ -195,7 +195,7 @@ def test_what_was_not_done_again_is_linked_to_what_made_it(root: Path, monkeypat
     assert len(after) == len(before) + 1
     stages = runs.RunCursor.read(second, SECOND).stages
     assert stages["prepare@plays"] == before["prepare@plays"]
-    assert stages["pretrain@gpt"] == stages["evaluate_language_model@gpt"] == before["gpt"]
+    assert stages["train@gpt"] == stages["evaluate@gpt"] == before["gpt"]
 
     # In another clone, where no record tells, by the tag.
     for path in (first, runs.RunCursor.path(first), runs.RunCursor.path(second)):
@@ -209,7 +209,7 @@ def test_other_inputs_are_not_linked(root: Path, monkeypatch: pytest.MonkeyPatch
     spool_of(root, "t", monkeypatch)
     send(root)
     write_lock(root, prepare="9" * 32)
-    path = run_pipeline(root, SECOND, {"pretrain@gpt": "unchanged"})
+    path = run_pipeline(root, SECOND, {"train@gpt": "unchanged"})
     send(root)
     assert runs.RunCursor.read(path, SECOND).stages["prepare@plays"] == ""
 
@@ -217,21 +217,21 @@ def test_other_inputs_are_not_linked(root: Path, monkeypatch: pytest.MonkeyPatch
 def test_failures_and_kills_show_as_such(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stage that failed, its training that never came to its first point, a run that was killed."""
     write_lock(root)
-    run_pipeline(root, FIRST, {"prepare@plays": "failed", "pretrain@gpt": "running"}, code=None)
+    run_pipeline(root, FIRST, {"prepare@plays": "failed", "train@gpt": "running"}, code=None)
     send(root)
     there = all_runs(root)
     (parent,) = (run for run in there.values() if runs.RUN in run.data.tags)
     assert parent.info.status == "KILLED"
-    assert (there["prepare@plays"].info.status, there["pretrain@gpt"].info.status) == ("FAILED", "KILLED")
+    assert (there["prepare@plays"].info.status, there["train@gpt"].info.status) == ("FAILED", "KILLED")
     assert there["prepare@plays"].data.tags["lexmill.message"] == "no\nspace"
-    assert "exit_code" not in there["pretrain@gpt"].data.metrics
+    assert "exit_code" not in there["train@gpt"].data.metrics
 
 
 def test_a_training_that_failed_says_so_in_its_own_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, FIRST)
     train(root, 1, 3).close()
     write_lock(root)
-    run_pipeline(root, FIRST, {"pretrain@gpt": "failed"}, code=1)
+    run_pipeline(root, FIRST, {"train@gpt": "failed"}, code=1)
     send(root)
     there = all_runs(root)
     assert there["gpt"].info.status == "FAILED"
@@ -296,7 +296,7 @@ def test_a_server_that_hangs_is_left_in_time_and_what_it_did_is_found(
 
 
 def test_all_trainings_are_sent_also_those_whose_file_another_took(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for training in ("pretrain-gpt-1", "pretrain-gpt-2", "pretrain-gpt-3"):
+    for training in ("train-gpt-1", "train-gpt-2", "train-gpt-3"):
         trained(root, "", monkeypatch, training)
     assert len(spool.waiting(root).points) == 3
     said: list[str] = []
@@ -305,9 +305,9 @@ def test_all_trainings_are_sent_also_those_whose_file_another_took(root: Path, m
     client = client_of(root)
     listed = client.search_runs([client.get_experiment_by_name("t").experiment_id])  # type: ignore[union-attr]
     tags = Counter(run.data.tags[points.TRAINING] for run in listed)
-    assert tags == {"pretrain-gpt-1": 1, "pretrain-gpt-2": 1, "pretrain-gpt-3": 1}
+    assert tags == {"train-gpt-1": 1, "train-gpt-2": 1, "train-gpt-3": 1}
     assert {run.info.status for run in listed} == {"FINISHED"}
-    assert [path.name for path in (root / spool.FOLDER).glob("*.jsonl")] == ["pretrain-gpt.jsonl"]
+    assert [path.name for path in (root / spool.FOLDER).glob("*.jsonl")] == ["train-gpt.jsonl"]
     assert not spool.waiting(root)
 
 
@@ -316,20 +316,20 @@ def test_a_training_that_goes_on_is_left_to_its_own_process(root: Path) -> None:
     with store.locked(points.lock_of(file_of(root))):
         waits = spool.waiting(root)
         assert not waits
-        assert waits.running == ["pretrain-gpt: its training sends it"]
+        assert waits.running == ["train-gpt: its training sends it"]
 
 
 def test_a_file_that_is_damaged_is_left_and_said_and_holds_nothing_else_up(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool_of(root, "t", monkeypatch)
-    (root / spool.FOLDER / "pretrain-lstm.jsonl").write_bytes(b'{"kind": "training"\n\0\0\0\n')
+    (root / spool.FOLDER / "train-lstm.jsonl").write_bytes(b'{"kind": "training"\n\0\0\0\n')
     runs.RunCursor.path(runs.files(root)[0]).write_text("{", encoding="utf-8")
     (root / runs.FOLDER / "20200101T000000Z-00000000.json").write_text("[1", encoding="utf-8")
     left = send(root)
     assert_all_there_once(root, root, "t")
     (line,) = left.running
-    assert line.endswith("pretrain-lstm.jsonl: not the points of a training; move it away")
+    assert line.endswith("train-lstm.jsonl: not the points of a training; move it away")
 
 
 def test_two_senders_side_by_side_send_each_thing_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

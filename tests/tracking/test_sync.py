@@ -85,7 +85,7 @@ def test_what_goes_on_is_left_and_said(project: Path, capfd: pytest.CaptureFixtu
 
 def test_a_killed_run_is_closed_and_sent_as_killed(project: Path) -> None:
     """Its process is gone: another that has its number now started later."""
-    path = run_pipeline(project, SECOND, {"pretrain@gpt": "running"})
+    path = run_pipeline(project, SECOND, {"train@gpt": "running"})
     gone = {"ended": None, "code": None, "process_start": psutil.Process().create_time() - 100}
     storage.write_json(path, {**storage.read_json(path), **gone, "started": "2030-01-02T03:04:05Z"})
     path = path.rename(path.with_name(f"20300102T030405Z-{SECOND[:8]}.json"))
@@ -99,13 +99,13 @@ def test_a_killed_run_is_closed_and_sent_as_killed(project: Path) -> None:
 def test_a_training_that_was_killed_is_sent_too(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By plain `dvc repro`, so no run tells of it; it took the place of the finished one."""
     monkeypatch.setenv("LEXMILL_RUN", "")
-    train(project, 1, 3, "pretrain-gpt-other").close()
+    train(project, 1, 3, "train-gpt-other").close()
     sync(project)
     client = client_of(project)
     entry = client.get_experiment_by_name("t")
     assert entry is not None
     listed = client.search_runs([entry.experiment_id], f"tags.`{points.TRAINING}` LIKE '%'")
     assert {run.data.tags[points.TRAINING]: run.info.status for run in listed} == {
-        "pretrain-gpt-0123": "FINISHED",
-        "pretrain-gpt-other": "KILLED",
+        "train-gpt-0123": "FINISHED",
+        "train-gpt-other": "KILLED",
     }

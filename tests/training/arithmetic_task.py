@@ -25,7 +25,8 @@ from lexmill.compute.execution import Execution, MicroBatch
 from lexmill.models import build
 from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.models.gpt.model import GPT
-from lexmill.params import AdamW, CosineSchedule, GPTShape, Muon
+from lexmill.models.gpt.shape import Shape as GPTShape
+from lexmill.params import AdamW, CosineSchedule, Muon
 from lexmill.training.engine import FitResult, fit
 from lexmill.training.settings import TrainingSettings
 from lexmill.training.task import Arrays, Task

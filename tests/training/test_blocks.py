@@ -13,7 +13,7 @@ from lexmill.base.errors import UserError
 from lexmill.compute.execution import Execution
 from lexmill.models.common.state import snapshot
 from lexmill.models.llama.model import Llama
-from lexmill.params import LlamaShape
+from lexmill.models.llama.shape import Shape as LlamaShape
 from lexmill.training.parallel import check
 from tests.training.arithmetic_task import SOBER, ArithmeticTask, settings, train
 

@@ -17,16 +17,16 @@ from lexmill.base import layout
 from lexmill.base.errors import UserError
 from lexmill.base.storage import canonical_json, sha256_folder
 from lexmill.corpora.prepared import PreparedCorpus
-from lexmill.data.classification import ClassificationBatches
-from lexmill.decoding.classify import classify_texts
 from lexmill.evaluation.rows import read_rows
+from lexmill.kinds.classifier.batches import ClassificationBatches
+from lexmill.kinds.classifier.predict import classify_texts
+from lexmill.kinds.classifier.task import ClassificationTask
 from lexmill.models import folder as model_folder
 from lexmill.models import pretrained
 from lexmill.models.bert import tokenizer as bert_tokenizer
 from lexmill.models.common.heads import PooledClassifier
 from lexmill.stages import evaluate_classifier, finetune
 from lexmill.training import production
-from lexmill.training.classification import ClassificationTask
 from tests.support.prepared import write_prepared
 from tests.support.tiny_bert import make_tiny_bert
 
@@ -97,13 +97,13 @@ def test_the_planted_word_is_learned_and_measured(
     monkeypatch.setenv("LEXMILL_PROGRESS", "records")
     finetune.main("sentiment")
     # What it counts are texts, on the bar as in the points.
-    bar = [line for line in capsys.readouterr().err.split("\n") if "finetune-sentiment" in line and "valid" in line]
+    bar = [line for line in capsys.readouterr().err.split("\n") if "train-sentiment" in line and "valid" in line]
     assert "texts/s" in bar[-1]
     assert "tok" not in bar[-1]
-    points = Path(".lexmill/metrics/finetune-sentiment.jsonl").read_text(encoding="utf-8")
+    points = Path(".lexmill/metrics/train-sentiment.jsonl").read_text(encoding="utf-8")
     assert '"texts_per_second"' in points
     assert "tokens_per_second" not in points
-    trained = read(layout.metrics("finetune", "sentiment"))
+    trained = read(layout.metrics("train", "sentiment"))
     assert trained["valid_accuracy"] > 0.95
     assert trained["steps"] == 120
     assert trained["train_texts"] == 120
@@ -113,7 +113,7 @@ def test_the_planted_word_is_learned_and_measured(
     assert not list(Path(".lexmill/checkpoints").rglob("*.safetensors")), "what a resume needs goes when it is done"
 
     evaluate_classifier.main("sentiment")
-    found = read(layout.metrics("evaluate_classifier", "sentiment"))
+    found = read(layout.metrics("evaluate", "sentiment"))
     rows = read_rows(layout.predictions("sentiment") / "rows.jsonl")
     assert found["test"]["accuracy"] == np.mean([row["label"] == row["predicted"] for row in rows]) > 0.9
     losses = [-math.log(row["probabilities"][row["label"]]) for row in rows]
@@ -121,7 +121,7 @@ def test_the_planted_word_is_learned_and_measured(
     assert sum(found["confusion"].values()) == 33
     samples = read(layout.samples("sentiment"))
     assert samples["worst"][0]["loss"] == pytest.approx(max(losses))
-    pictures = layout.plots("evaluate_classifier", "sentiment")
+    pictures = layout.plots("evaluate", "sentiment")
     assert sorted(path.name for path in pictures.iterdir()) == ["confusion.png", "curve.png"]
 
 
@@ -203,13 +203,13 @@ def test_lbfgs_finds_the_optimum_of_the_head_and_leaves_the_encoder(capsys: pyte
     logits = np.stack(features) @ module.head.weight.detach().double().numpy().T + module.head.bias.detach().numpy()
     np.testing.assert_allclose(torch.from_numpy(logits).softmax(1), oracle.predict_proba(np.stack(features)), atol=1e-4)
 
-    found = read(layout.metrics("finetune", "sentiment"))
+    found = read(layout.metrics("train", "sentiment"))
     curve = layout.curve("sentiment").read_text(encoding="utf-8").strip().split("\n")
     assert len(curve) - 1 == found["steps"]
     assert found["largest_gradient"] <= 1e-7
     assert (found["train_texts"], found["valid_texts"]) == (120, 30)
     evaluate_classifier.main("sentiment")
-    assert read(layout.metrics("evaluate_classifier", "sentiment"))["test"]["loss"] < 1.2
+    assert read(layout.metrics("evaluate", "sentiment"))["test"]["loss"] < 1.2
 
 
 @pytest.mark.usefixtures("workspace")
@@ -227,7 +227,7 @@ def test_the_optimum_depends_on_nothing_that_lbfgs_has_no_use_for() -> None:
 def test_fewer_texts_are_the_same_ones_each_time() -> None:
     write_params(max_train=16, epochs=1)
     finetune.main("sentiment")
-    assert read(layout.metrics("finetune", "sentiment"))["train_texts"] == 16
+    assert read(layout.metrics("train", "sentiment"))["train_texts"] == 16
     first = sha256_folder(layout.model("sentiment"))
     finetune.main("sentiment")
     assert sha256_folder(layout.model("sentiment")) == first

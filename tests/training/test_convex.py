@@ -6,8 +6,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch.nn import functional
 
-from lexmill.params import LBFGS
-from lexmill.training.convex import Iteration, fit_logistic
+from lexmill.kinds.classifier.convex import Iteration, fit_logistic
 
 
 def data(texts: int, width: int, classes: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

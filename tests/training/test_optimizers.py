@@ -12,19 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lexmill.base.errors import UserError
 from lexmill.models.common.attention import SelfAttention, fuse_projections, split_projection
 from lexmill.models.gpt.model import GPT
+from lexmill.models.gpt.shape import Shape as GPTShape
 from lexmill.models.transformer.model import Transformer
-from lexmill.params import (
-    SGD,
-    AdaDelta,
-    AdaGrad,
-    Adam,
-    AdamW,
-    GPTShape,
-    Muon,
-    Optimizer,
-    RMSprop,
-    TransformerShape,
-)
+from lexmill.models.transformer.shape import Shape as TransformerShape
+from lexmill.params import SGD, AdaDelta, AdaGrad, Adam, AdamW, Muon, Optimizer, RMSprop
 from lexmill.training import optimizers
 from lexmill.training.muon import MuonOptimizer, orthogonalize
 

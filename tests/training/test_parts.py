@@ -81,9 +81,9 @@ def test_random_states_come_back() -> None:
 
 
 def test_a_trainings_code_is_what_code_json_has_for_it() -> None:
-    written = digests(Code().closures())["pretrain"]
+    written = digests(Code().closures())["train"]
     assert isinstance(written, dict)
-    assert identity.code("pretrain", "gpt") == written["gpt"] != identity.code("pretrain", "lstm")
+    assert identity.code("train", "gpt") == written["gpt"] != identity.code("train", "lstm")
     with pytest.raises(ValueError, match="no module"):
         identity.code("nothing", "gpt")
     assert torch.__version__.startswith(identity.libraries()["torch"].split("+")[0])

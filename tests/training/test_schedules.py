@@ -9,19 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexmill.base.errors import UserError
+from lexmill.kinds.language_model import LanguageModel
+from lexmill.kinds.translator import Translator
+from lexmill.models.gpt.shape import Shape as GPTShape
+from lexmill.models.transformer.shape import Shape as TransformerShape
 from lexmill.params import (
     AdamW,
     ConstantSchedule,
     CosineSchedule,
     GPTLanguageModel,
-    GPTShape,
     InverseSquareRootSchedule,
-    LanguageModel,
     Length,
     LinearSchedule,
     Schedule,
-    TransformerShape,
-    Translator,
     WarmupStableDecaySchedule,
 )
 from lexmill.training.production import settings_of

@@ -12,16 +12,18 @@ from torch import Tensor
 
 from lexmill.compute.execution import Execution
 from lexmill.data.encoding import encode_corpus
-from lexmill.data.parallel import ParallelBatches
 from lexmill.data.shards import TokenShards
-from lexmill.decoding.translate import translate_lines
+from lexmill.decoding.settings import BeamSearch
+from lexmill.kinds.translator.batches import ParallelBatches
+from lexmill.kinds.translator.predict import translate_lines
+from lexmill.kinds.translator.task import TranslationTask
 from lexmill.models.transformer.model import Transformer
-from lexmill.params import AdamW, BeamSearch, LinearSchedule, TransformerShape
+from lexmill.models.transformer.shape import Shape as TransformerShape
+from lexmill.params import AdamW, LinearSchedule
 from lexmill.tokenizers import Tokenizer, kinds, load, saving
 from lexmill.training.engine import fit
 from lexmill.training.settings import TrainingSettings
 from lexmill.training.task import micro_batches, tensors
-from lexmill.training.translation import TranslationTask
 from tests.decoding.forced import score
 
 DIGITS = "0123456789"

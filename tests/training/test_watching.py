@@ -13,21 +13,21 @@ import pytest
 import torch
 
 from lexmill.base.errors import Terminated
+from lexmill.kinds.language_model.sampling import sampler
 from lexmill.models.common.state import snapshot
 from lexmill.models.gpt.model import GPT
-from lexmill.params import GPTShape
+from lexmill.models.gpt.shape import Shape as GPTShape
 from lexmill.tokenizers import Tokenizer
 from lexmill.tokenizers.kinds import assemble, byte_model
 from lexmill.training import watching
 from lexmill.training.engine import fit
-from lexmill.training.sampling import sampler
 from lexmill.training.speed import Meter
 from lexmill.training.watching import Watch
 
 from .arithmetic_task import ArithmeticTask, DyingTask, execution, settings
 from .test_speed import Clock
 
-FILE = "pretrain-tiny.jsonl"
+FILE = "train-tiny.jsonl"
 
 
 def read(folder: Path, kind: str = "") -> list[dict[str, Any]]:
@@ -42,7 +42,7 @@ def step(watch: Watch, clock: Clock, number: int, loss: float = 2.0, *, skipped:
 
 def watch_of(folder: Path, clock: Clock, **options: Any) -> Watch:
     meter = Meter(10, options.pop("peak", None), clock=clock)
-    return Watch("pretrain-tiny", meter, folder=folder, now=lambda: 7.0, **options)
+    return Watch("train-tiny", meter, folder=folder, now=lambda: 7.0, **options)
 
 
 def test_points_come_by_the_clock_with_the_loss_of_all_steps_since(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_points_come_by_the_clock_with_the_loss_of_all_steps_since(tmp_path: Pat
 
 def test_what_is_unknown_is_said_to_be(tmp_path: Path) -> None:
     clock = Clock()
-    with Watch("pretrain-tiny", Meter(clock=clock), folder=tmp_path) as watch:
+    with Watch("train-tiny", Meter(clock=clock), folder=tmp_path) as watch:
         watch.start(0, "tiny-1")
         step(watch, clock, 1)
         assert watch.shown() == {"tokens/s": "100"}
@@ -122,7 +122,7 @@ def test_a_resumed_training_drops_what_came_after_and_says_nothing_twice(tmp_pat
     back.start(8, "tiny-1")
     assert [line["step"] for line in read(tmp_path, "row")] == list(range(1, 9))
     assert not aside.exists()
-    assert [path.name for path in tmp_path.iterdir() if ".tiny-2." in path.name] == ["pretrain-tiny.tiny-2.jsonl"]
+    assert [path.name for path in tmp_path.iterdir() if ".tiny-2." in path.name] == ["train-tiny.tiny-2.jsonl"]
 
 
 def test_the_result_is_known_by_its_weights(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_samples_are_lines_of_the_file_and_of_the_terminal(tmp_path: Path, capsy
     ]
     assert modes == [False, False]
     assert module.training
-    assert capsys.readouterr().err == "pretrain-tiny step 3: To be, or not\npretrain-tiny step 6: To be, or not\n"
+    assert capsys.readouterr().err == "train-tiny step 3: To be, or not\npretrain-tiny step 6: To be, or not\n"
 
 
 @pytest.mark.usefixtures("_samples_at_once")
@@ -209,7 +209,7 @@ def test_a_sample_sends_no_escape_sequence_to_the_terminal(tmp_path: Path, capsy
         watch.start(0, "tiny-1")
         watch.sample(1, torch.nn.Linear(1, 1))
     assert [line["text"] for line in read(tmp_path, "sample")] == ["To \x1b[31mbe\x16,\n or"]
-    assert capsys.readouterr().err == "pretrain-tiny step 1: To \ufffd[31mbe\ufffd, or\n"
+    assert capsys.readouterr().err == "train-tiny step 1: To \ufffd[31mbe\ufffd, or\n"
 
 
 def test_samples_come_after_half_a_minute_and_take_a_quarter_of_a_percent_of_the_time_at_most(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_sample_that_finds_no_memory_ends_the_samples_only(
         watch.sample(1, module)
         watch.sample(2, module)
     assert module.training
-    assert capsys.readouterr().err == "pretrain-tiny: no more samples: CUDA out of memory\n"
+    assert capsys.readouterr().err == "train-tiny: no more samples: CUDA out of memory\n"
 
 
 def test_a_sample_is_the_same_for_the_same_weights_and_draws_nothing_of_ours(tokenizer: Tokenizer) -> None:
@@ -293,7 +293,7 @@ def test_training_is_to_the_bit_as_it_would_be_unseen(
         task = DyingTask(die_at, signal.SIGTERM, dropout=0.3)
         options = {"sampler": draw, "sample_every": 1, "folder": tmp_path}
         chosen = settings()
-        with Watch("pretrain-tiny", **(options if seen else {"folder": folder / "unseen"})) as watch:  # type: ignore[arg-type]
+        with Watch("train-tiny", **(options if seen else {"folder": folder / "unseen"})) as watch:  # type: ignore[arg-type]
             result = fit(task, chosen, execution(folder), name="tiny", identity={}, watch=watch if seen else None)
         return snapshot(task.module), result
 
@@ -316,7 +316,7 @@ def test_training_is_to_the_bit_as_it_would_be_unseen(
 
 
 def test_the_whole_task_trains_with_a_watch(tmp_path: Path) -> None:
-    with Watch("pretrain-tiny", Meter(), folder=tmp_path) as watch:
+    with Watch("train-tiny", Meter(), folder=tmp_path) as watch:
         fit(ArithmeticTask(), settings(), execution(tmp_path), name="tiny", identity={}, watch=watch)
     looks = [row for row in read(tmp_path, "row") if "valid_loss" in row]
     assert [row["step"] for row in looks] == [4, 8, 12]

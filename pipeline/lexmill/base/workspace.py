@@ -77,7 +77,7 @@ def publishing(root: Path = Path(), wait_seconds: float = 600.0) -> Iterator[Non
 
 
 def file_name(stage: str) -> str:
-    """A stage's address (`pretrain@gpt`, `sub/dvc.yaml:x`) as a file name."""
+    """A stage's address (`train@gpt`, `sub/dvc.yaml:x`) as a file name."""
     return "".join(c if c.isalnum() or c in "@._-" else "+" for c in stage)
 
 

@@ -107,7 +107,7 @@ def _runs(root: Path) -> Iterator[Finding]:
 
 
 def told(record: RunRecord) -> str:
-    """A run in words: `the run 'lexmill run' of 2026-01-02T03:04:05Z, at pretrain@gpt`."""
+    """A run in words: `the run 'lexmill run' of 2026-01-02T03:04:05Z, at train@gpt`."""
     at = [stage.name for stage in record.stages if stage.state == "running"]
     return f"the run '{record.what}' of {record.started}" + (f", at {', '.join(at)}," if at else "")
 

@@ -1,6 +1,6 @@
 """torchrun, ending with a code that says why the group of processes ended: its own is 1 for everything.
 
-    python -m lexmill.compute.group --standalone --nproc-per-node=2 -m lexmill.stages.pretrain gpt
+    python -m lexmill.compute.group --standalone --nproc-per-node=2 -m lexmill.stages.train gpt
 
 0: all are done. 75: one was killed from outside (SIGKILL: by hand, or where the machine had no memory left), which may
 well not happen again; or one ended so by itself. 2: one found a fault of the user's. 143, 130: the group was told to

@@ -2,8 +2,8 @@
 
     stages:
       default: {launcher: local}
-      pretrain: {launcher: slurm, gpus: 1, cpus: 8, memory: 32 GB, time: 8 hours}
-      pretrain@gpt: {launcher: local, gpus: 1}
+      train: {launcher: slurm, gpus: 1, cpus: 8, memory: 32 GB, time: 8 hours}
+      train@gpt: {launcher: local, gpus: 1}
 
 The entry of a stage is the most specific one that there is: its own, its group's, `default`, or nothing special.
 """
@@ -131,7 +131,7 @@ class Kubernetes:
 
 
 def group_of(stage: str) -> str:
-    """The group of a stage's address: `pretrain` of `pretrain@gpt`."""
+    """The group of a stage's address: `pretrain` of `train@gpt`."""
     return stage.rpartition(":")[2].partition("@")[0]
 
 

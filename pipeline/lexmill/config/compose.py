@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.storage import write_text

@@ -29,7 +29,7 @@ class Stage:
 
     @property
     def address(self) -> str:
-        """The name that DVC gives it: `pretrain@gpt`."""
+        """The name that DVC gives it: `train@gpt`."""
         return f"{self.kind}@{self.item}" if self.item else self.kind
 
 

@@ -15,8 +15,8 @@ _MARGIN = 2.0
 _ROLES = (
     ("baseline", "baseline"),
     ("evaluate", "evaluate"),
-    ("pretrain", "train"),
-    ("finetune", "train"),
+    ("train", "train"),
+    ("train", "train"),
     ("train", "train"),
     ("register", "register"),
     ("report", "register"),

@@ -71,7 +71,7 @@ class Display:
 
 
 def outcome_text(outcome: Outcome) -> str:
-    """`pretrain@gpt: done in 41.0 s`, or what went wrong, indented."""
+    """`train@gpt: done in 41.0 s`, or what went wrong, indented."""
     took = seconds_text(outcome.seconds)
     signals = {EXIT_INTERRUPTED: "interrupted", EXIT_TERMINATED: "terminated"}
     failed = signals.get(outcome.code, f"failed with exit code {outcome.code}")

@@ -32,7 +32,7 @@ class Entry:
 
 
 def read(root: Path, stage: str) -> Entry:
-    """The entry of a stage (`pretrain@gpt`, `sub/dvc.yaml:x`); waits up to a second for one that is being written."""
+    """The entry of a stage (`train@gpt`, `sub/dvc.yaml:x`); waits up to a second for one that is being written."""
     file, _, name = stage.rpartition(":")
     lock = root / Path(file or "dvc.yaml").with_suffix(".lock")
     before: str | None = None

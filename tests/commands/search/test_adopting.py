@@ -47,7 +47,7 @@ def test_the_choice_does_so_too_where_the_experiment_sets_the_same_keys(root: Pa
     path, line = adopting.adopt("mine", about, FOUND, root)
     assert path == root / "conf" / "language_model" / "mine_found.yaml"
     assert read_yaml(path) == about.with_values(FOUND)["language_models"]["gpt"]
-    assert "language_model@language_models.gpt=mine_found" in line
+    assert "model@models.gpt=mine_found" in line
     assert "language_models.gpt.shape.n_layer=2" in line  # smoke would set it back to 1
     assert composed(line, root) == about.with_values(FOUND)
 

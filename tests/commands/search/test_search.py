@@ -52,8 +52,8 @@ class Parabola:
             with open(self.points, "a") as stream:
                 stream.write(f"{rows[shown]}\n")
             if asked.wait(0.01):
-                return Outcome("pretrain@gpt", "stopped", EXIT_TERMINATED, 0.0)
-        return Outcome("pretrain@gpt", "ran", 0, 0.0)
+                return Outcome("train@gpt", "stopped", EXIT_TERMINATED, 0.0)
+        return Outcome("train@gpt", "ran", 0, 0.0)
 
     def ended(self) -> None:
         return
@@ -138,8 +138,8 @@ def test_values_are_short_and_within_their_bounds(tmp_path: Path) -> None:
 
 
 def test_a_trial_that_fails_is_kept_and_the_search_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    diverged = Outcome("pretrain@gpt", "failed", 2, 0.0, "too many skipped steps")
-    killed = Outcome("pretrain@gpt", "failed", 1, 0.0, "killed (signal 9): out of memory")
+    diverged = Outcome("train@gpt", "failed", 2, 0.0, "too many skipped steps")
+    killed = Outcome("train@gpt", "failed", 1, 0.0, "killed (signal 9): out of memory")
     monkeypatch.setattr(Parabola, "fail", {0: diverged, 2: killed})
     assert begun(tmp_path, 4).run() == 0
     assert [one.state for one in trials.read(tmp_path)][::2] == ["failed", "failed"]
@@ -147,11 +147,11 @@ def test_a_trial_that_fails_is_kept_and_the_search_goes_on(tmp_path: Path, monke
 
 
 def test_what_may_pass_and_what_is_a_bug_stop_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    full = Outcome("pretrain@gpt", "failed", 75, 0.0, "the disk is full")
+    full = Outcome("train@gpt", "failed", 75, 0.0, "the disk is full")
     monkeypatch.setattr(Parabola, "fail", {1: full})
     with pytest.raises(RetryableError, match="the same command goes on with this trial"):
         begun(tmp_path).run()
-    monkeypatch.setattr(Parabola, "fail", {1: Outcome("pretrain@gpt", "failed", 1, 0.0, "Traceback ...")})
+    monkeypatch.setattr(Parabola, "fail", {1: Outcome("train@gpt", "failed", 1, 0.0, "Traceback ...")})
     with pytest.raises(LexmillError, match="Traceback"):
         begun(tmp_path).run()
     assert len(trials.read(tmp_path)) == 1
@@ -161,7 +161,7 @@ def test_what_may_pass_and_what_is_a_bug_stop_it(tmp_path: Path, monkeypatch: py
 
 def test_a_search_that_only_fails_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        Parabola, "fail", dict.fromkeys(range(9), Outcome("pretrain@gpt", "failed", 2, 0.0, "the corpus is empty"))
+        Parabola, "fail", dict.fromkeys(range(9), Outcome("train@gpt", "failed", 2, 0.0, "the corpus is empty"))
     )
     with pytest.raises(UserError, match="the first 3 trials all failed, the last of them so: the corpus is empty"):
         begun(tmp_path).run()
@@ -171,7 +171,7 @@ def test_a_stop_leaves_the_trial_open(tmp_path: Path, monkeypatch: pytest.Monkey
     def stop_at_once(self: Parabola, stop: Stop, listener: Any) -> Outcome:
         stop.request(EXIT_INTERRUPTED)
         time.sleep(0.05)
-        return Outcome("pretrain@gpt", "stopped", EXIT_INTERRUPTED, 0.0)
+        return Outcome("train@gpt", "stopped", EXIT_INTERRUPTED, 0.0)
 
     with monkeypatch.context() as patch:
         patch.setattr(Parabola, "run", stop_at_once)

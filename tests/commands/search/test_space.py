@@ -87,4 +87,4 @@ def test_values_go_into_a_copy_of_params() -> None:
     made = about.with_values({"optimizer.lr": 0.5, "length": "9 steps"})
     assert made["language_models"]["gpt"]["optimizer"]["lr"] == 0.5
     assert about.entry["optimizer"]["lr"] != 0.5
-    assert about.stage == "pretrain@gpt"
+    assert about.stage == "train@gpt"
