@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from lexmill.compute.workers import identity
 from lexmill.compute.workers.executor import MOST_FAULTS, Here
 from lexmill.compute.workers.processes import Processes
 from tests.compute.workers import made_work
+from tests.support.waiting import wait_for
 
 ITEMS = [{"x": x} for x in range(1, 21)]
 
@@ -72,10 +72,7 @@ def test_a_killed_worker_is_told_and_worth_another_try(tmp_path: Path) -> None:
 
 
 def worker_processes(folder: Path, count: int) -> list[psutil.Process]:
-    deadline = time.monotonic() + 60
-    while len(found := list(folder.glob("pid-*"))) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    found = wait_for(lambda: len(found := list(folder.glob("pid-*"))) >= count and found)
     return [psutil.Process(int(path.name.removeprefix("pid-"))) for path in found]
 
 
@@ -151,7 +148,7 @@ def test_the_code_that_is_compared_is_all_that_a_piece_can_run() -> None:
     waiting = [
         package / "corpora/preparing/pieces.py",
         package / "data/encoding_pieces.py",
-        package / "workers/remote.py",
+        package / "compute/workers/remote.py",
     ]
     seen: set[Path] = set()
     while waiting:
