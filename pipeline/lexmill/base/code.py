@@ -5,7 +5,7 @@ loads others by name says which in a constant, `LOADS = ("lexmill.models.{family
 digest for each family. `{kind}` works alike for the folders of `lexmill/kinds`. So `code.json`, which the stage
 `code` writes, is
 
-    {"prepare": "3f..", "train": {"language_model": {"gpt": "9a..", "lstm": "07.."}}}
+    {"prepare": "3f..", "train": {"<kind>": {"gpt": "9a..", "lstm": "07.."}}}
 
 nested by kind first where a stage depends on both. A file that is not Python (a template) counts where a module of its
 folder names it, or where `LOADS` does by its path. No list of stages, kinds or families is written here: they are the

@@ -190,7 +190,7 @@ def _order(wanted: set[str], needs: dict[str, tuple[str, ...]]) -> list[str]:
 
 
 def _changes(status: dict[str, list[Any]]) -> tuple[str, ...]:
-    """DVC's status of one stage as short phrases: `params language_models.gpt modified`."""
+    """DVC's status of one stage as short phrases: `params models.gpt.recipe modified`."""
     phrases: list[str] = []
     for entries in status.values():
         for entry in entries:
