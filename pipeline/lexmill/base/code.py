@@ -26,6 +26,7 @@ from itertools import product
 from pathlib import Path
 
 from lexmill.base import syntax
+from lexmill.base.errors import UserError
 
 Digests = dict[str, "str | Digests"]
 
@@ -137,6 +138,7 @@ class Code:
 
         Raises:
             ValueError: there is no such module.
+            UserError: a file is not Python.
         """
         chosen = {"kind": kind, "family": family}
         found: dict[str, syntax.Source] = {}
@@ -195,7 +197,7 @@ class Code:
                 text = path.read_text(encoding="utf-8")
                 self._sources[name] = syntax.read(text, name, path.name == "__init__.py")
             except SyntaxError as error:
-                raise ValueError(f"{path}: line {error.lineno}: {error.msg}") from None
+                raise UserError(f"not Python: {error.msg}", path, error.lineno) from None
         return self._sources[name]
 
     @cached_property
