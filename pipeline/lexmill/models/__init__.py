@@ -20,15 +20,9 @@ __all__ = ["Family", "build", "families", "family"]
 def build(config: Mapping[str, Any]) -> nn.Module:
     """A network with fresh weights from a model folder's `config.json` (at least family, shape, vocab_size).
 
-    A config with `labels` is a classifier's: an encoder with a pooled head.
-
     Raises:
         UserError: for an unknown family.
     """
     family(config.get("family"))
     module: nn.Module = importlib.import_module(f"lexmill.models.{config['family']}").build(config)
-    if "labels" in config:
-        from lexmill.models.common.heads import PooledClassifier
-
-        return PooledClassifier(module, len(config["labels"]), config["dropout"])
     return module

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from lexmill.models.bert.shape import Shape
 
 if TYPE_CHECKING:
+    from torch import nn
+
+
+def build(config: Mapping[str, Any]) -> nn.Module:
+    """A `Bert` with fresh weights from `shape` (the fields of `Shape`) and `vocab_size`; a classifier with `labels`."""
     from lexmill.models.bert.model import Bert
+    from lexmill.models.common.heads import under_head
 
-
-def build(config: Mapping[str, Any]) -> Bert:
-    """A `Bert` with fresh weights from `shape` (the fields of `Shape`) and `vocab_size`."""
-    from lexmill.models.bert.model import Bert
-
-    return Bert(Shape(**config["shape"]), int(config["vocab_size"]))
+    return under_head(Bert(Shape(**config["shape"]), int(config["vocab_size"])), config)

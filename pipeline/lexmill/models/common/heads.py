@@ -5,7 +5,8 @@ Shape letters: B texts, T tokens, D width, L labels.
 
 from __future__ import annotations
 
-from typing import Protocol, cast
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
 
 from torch import Tensor, nn
 
@@ -76,3 +77,10 @@ class PooledClassifier(nn.Module):
         weights = mask.unsqueeze(-1).to(hidden.dtype)  # (B, T, 1)
         pooled: Tensor = (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
         return pooled
+
+
+def under_head(encoder: nn.Module, config: Mapping[str, Any]) -> nn.Module:
+    """The classifier that a model folder's config describes by `labels` and `dropout`; without them the encoder."""
+    if "labels" not in config:
+        return encoder
+    return PooledClassifier(encoder, len(config["labels"]), config["dropout"])
