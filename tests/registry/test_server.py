@@ -59,7 +59,7 @@ def test_publish_promote_use_and_an_outage(
 
     def publish(quality: float, seed: int) -> str:
         make(params, here, "en_de", quality, seed)
-        package.write(params, "translator", "en_de", here)
+        package.write(params, "en_de", here)
         said: list[str] = []
         publish_all(params, execution, said.append, here)
         assert f"{address}/#/experiments/" in said[-1]
@@ -79,12 +79,12 @@ def test_publish_promote_use_and_an_outage(
         assert [row["version"] for row in listing.versions(client, "en_de")] == ["3", "2", "1"]
 
     assert publish(0.5, 0) == "en_de: already version 1"
-    assert list(use.translate(["Good day"], None, params, execution, root=here)) == answer
+    assert use.open_model(None, "translator", params, execution, here).predict(["Good day"]) == answer
     assert lookup.champion(address, "nobody", here) is None
 
     _end(process)
     make(params, here, "en_de", 0.95, 4)
-    package.write(params, "translator", "en_de", here)
+    package.write(params, "en_de", here)
     with pytest.raises(RetryableError, match="does not answer"):
         publish_all(params, execution, print, here)
     shutil.rmtree(here / "artifacts")
