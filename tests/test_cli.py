@@ -258,6 +258,14 @@ def test_sizes_follow_the_data_and_always_compose(kind: Any, size: int, project:
     assert len(made.models) == 1
 
 
+def test_two_models_start_from_one_checkpoint(project: Path) -> None:
+    from lexmill.config.compose import compose
+
+    made = params.parse(yaml.safe_load(compose(["+model@models.second=minilm_probe"], project)))
+    assert [made.models[name].data.tokenizer for name in ("sentiment", "second")] == ["minilm", "minilm"]
+    assert list(made.checkpoints) == ["minilm"]
+
+
 def test_init_translate_takes_two_text_files_and_their_languages(project: Path) -> None:
     for side in ("fr", "nl"):
         (project / f"news.{side}").write_text("".join(f"{side} {i}\n" for i in range(30)))

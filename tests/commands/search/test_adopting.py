@@ -26,9 +26,9 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def target(root: Path) -> space.Target:
+def target(root: Path, model: str = "gpt") -> space.Target:
     params.load(root / "params.yaml")
-    return space.Target("gpt", read_yaml(root / "params.yaml"))
+    return space.Target(model, read_yaml(root / "params.yaml"))
 
 
 def composed(line: str, root: Path) -> object:
@@ -50,6 +50,18 @@ def test_the_choice_does_so_too_where_the_experiment_sets_the_same_keys(root: Pa
     assert "model@models.gpt=mine_found" in line
     assert "models.gpt.shape.n_layer=2" in line  # smoke would set it back to 1
     assert composed(line, root) == about.with_values(FOUND)
+
+
+def test_a_choice_brings_the_checkpoint_that_came_with_the_one_before(root: Path) -> None:
+    about, found = target(root, "sentiment"), {"recipe.optimizer.lr": 0.0005}
+    _, line = adopting.adopt("mine", about, found, root)
+    assert "model@models.sentiment=mine_found" in line
+    assert "+model" not in line
+    assert composed(line, root) == about.with_values(found)
+    checkpoint = root / "conf" / "checkpoint" / "minilm.yaml"  # changed since params.yaml was composed
+    checkpoint.write_text(checkpoint.read_text().replace("Apache-2.0", "another"))
+    _, line = adopting.adopt("mine", about, found, root)
+    assert composed(line, root) == about.with_values(found)
 
 
 def test_where_params_are_no_composition_their_lines_are_told(root: Path) -> None:
