@@ -178,7 +178,9 @@ def test_no_stage_composes() -> None:
     assert {name: found for name in sorted(reached) if (found := set(filter(composes, known[name])))} == {}
 
 
-SECRET = re.compile(r"(?:^|_)(?:password|passwd|secrets?|token(?!_id)|credentials?|auth|(?:api|access|private)_?key)(?:_|$)")
+SECRET = re.compile(
+    r"(?:^|_)(?:password|passwd|secrets?|token(?!_id)|credentials?|auth|(?:api|access|private)_?key)(?:_|$)"
+)
 
 
 def spoken(value: Any, key: str = "") -> Iterator[tuple[str, str]]:

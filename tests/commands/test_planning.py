@@ -277,7 +277,9 @@ def test_the_command_prints_a_table_and_json(project: Path, capsys: pytest.Captu
 def test_faults_of_the_command_are_sentences(project: Path) -> None:
     with pytest.raises(UserError, match=r"models\.gtp is not in params\.yaml, did you mean 'gpt'"):
         run(["gtp"])
-    with pytest.raises(UserError, match=r"models\.en_de: only causal models are planned; the family transformer is not"):
+    with pytest.raises(
+        UserError, match=r"models\.en_de: only causal models are planned; the family transformer is not"
+    ):
         run(["en_de"])
     with pytest.raises(UserError, match="peak of 'abacus' in 32-true is not known here; give it with --tflops"):
         run(["gpt"], device_name="abacus")

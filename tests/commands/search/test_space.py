@@ -17,7 +17,14 @@ LR = {"kind": "log_uniform", "low": 0.001, "high": 0.1}
 
 
 def written(tmp_path: Path, **changes: Any) -> Path:
-    search = {"model": "gpt", "trials": 3, "seed": 0, "pruner": "none", "startup": 2, "space": {"recipe.optimizer.lr": LR}}
+    search = {
+        "model": "gpt",
+        "trials": 3,
+        "seed": 0,
+        "pruner": "none",
+        "startup": 2,
+        "space": {"recipe.optimizer.lr": LR},
+    }
     (tmp_path / "conf" / "search").mkdir(parents=True, exist_ok=True)
     (tmp_path / "conf" / "search" / "mine.yaml").write_text(yaml.safe_dump({**search, **changes}))
     return tmp_path
@@ -56,8 +63,14 @@ def test_every_search_of_conf_fits_the_default_params_and_spells_out_each_field(
         ({"space": {"recipe.optimizer.rl": LR}}, "models.gpt has no such key, did you mean 'recipe.optimizer.lr'?"),
         ({"space": {"models.gpt.recipe.optimizer.lr": LR}}, "write recipe.optimizer.lr"),
         ({"space": {"data.tokenizer": {"kind": "choice", "values": ["a", "b"]}}}, "what the figure is measured on"),
-        ({"space": {"recipe.clip_norm": {"kind": "uniform", "low": -1, "high": 1}}}, "recipe.clip_norm=-1.0: models.gpt"),
-        ({"space": {"recipe.keep": {"kind": "choice", "values": ["best", "bets"]}}}, "recipe.keep=bets: models.gpt.recipe.keep"),
+        (
+            {"space": {"recipe.clip_norm": {"kind": "uniform", "low": -1, "high": 1}}},
+            "recipe.clip_norm=-1.0: models.gpt",
+        ),
+        (
+            {"space": {"recipe.keep": {"kind": "choice", "values": ["best", "bets"]}}},
+            "recipe.keep=bets: models.gpt.recipe.keep",
+        ),
         ({"space": {"recipe.keep": {"kind": "choice", "values": ["best"]}}}, "values: give two or more"),
         ({"space": {"recipe.keep": {"kind": "choice", "values": ["best", "best"]}}}, "'best' is given twice"),
         ({"space": {"recipe.keep": {"kind": "choice", "values": ["best", ["last"]]}}}, "['last'] is no single value"),
