@@ -305,8 +305,11 @@ def prefect_server(root: Path, database: Postgres) -> Iterator[Service]:
 def prefect_worker(root: Path, pool: str, environment: Mapping[str, str]) -> Iterator[Server]:
     """A worker of a process pool, which it makes, in the folder `root`."""
     port = free_port()
-    health = {"PREFECT_WORKER_WEBSERVER_HOST": HOST, "PREFECT_WORKER_WEBSERVER_PORT": str(port)}
+    settings = {"WEBSERVER_HOST": HOST, "WEBSERVER_PORT": str(port), "QUERY_SECONDS": "1"}  # for 10
+    environment = {**environment, **{f"PREFECT_WORKER_{name}": value for name, value in settings.items()}}
     command = ("prefect", "worker", "start", "--pool", pool, "--type", "process", "--with-healthcheck")
-    with serving("worker", command, port, health="/health", environment={**environment, **health}, root=root) as server:
+    with serving(
+        "worker", command, port, health="/health", environment={**environment, **settings}, root=root
+    ) as server:
         server.wait(START_SECONDS)
         yield server
