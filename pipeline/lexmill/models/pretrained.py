@@ -31,7 +31,7 @@ class Pretrained:
     """A language model as it was found.
 
     Attributes:
-        family, shape: as in params.yaml; dropout is left to the user.
+        family, shape: as in params.yaml; what the family leaves free (dropout) is left out.
         vocab_size: rows of the embedding, which may be more than the tokenizer has entries.
         state: the weights.
         ours: whether the folder is a model folder of lexmill.
@@ -74,6 +74,8 @@ def classifier(
     name = _family_of(described, "encoder", folder)
     module = mapping(name)
     shape = module.read_shape(described)
+    if "vocab_size" not in described:
+        raise UserError("config.json has no 'vocab_size'", folder / CONFIG)
     config = {"family": name, "shape": shape, "vocab_size": int(described["vocab_size"])}
     encoder = build(config)
     load_weights(encoder, module.read_state(shape, tensors(folder)), f"{folder}: the encoder's weights")
@@ -85,7 +87,7 @@ def _family_of(config: Mapping[str, Any], role: Role, folder: Path) -> str:
     """The family of a role that computes a config.json's model_type."""
     known = {kind: name for name in families(role) for kind in family(name).model_types}
     found = config.get("model_type")
-    if found not in known:
+    if not isinstance(found, str) or found not in known:
         raise UserError(f"model_type {found!r} cannot be read; one of: {', '.join(known)}", folder / CONFIG)
     return known[found]
 
@@ -114,7 +116,8 @@ def read_shape(folder: Path) -> tuple[str, dict[str, Any], bool]:
         config = model_folder.read_config(folder)
         if config["kind"] != "language_model":
             raise UserError(f"a {config['kind']} is no language model", folder / CONFIG)
-        return config["family"], {key: value for key, value in config["shape"].items() if key != "dropout"}, True
+        free = family(config["family"]).free
+        return config["family"], {key: value for key, value in config["shape"].items() if key not in free}, True
     name = _family_of(config, "causal", folder)
     try:
         return name, mapping(name).read_shape(config), False
