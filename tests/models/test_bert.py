@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, BertConfig
 
 from lexmill import models
-from lexmill.base.errors import UserError
+from lexmill.base.errors import UserError, UserErrors
 from lexmill.models import folder as model_folder
 from lexmill.models.bert.shape import Shape
 from lexmill.models.common.heads import PooledClassifier
@@ -19,6 +19,7 @@ from lexmill.models.common.state import load_weights, weights
 from lexmill.models.pretrained import read_shape
 from lexmill.models.start import start
 from lexmill.tokenizers.imported import import_tokenizer
+from tests.support.pretrained import save_gpt2
 from tests.support.tiny_bert import SPECIALS, make_tiny_bert
 
 WORDS = ["a", "good", "bad", "film", "sep", "[", "]", "##s"]
@@ -119,12 +120,19 @@ def test_faults_of_a_checkpoint(checkpoint: Path) -> None:
     path.unlink()
     with pytest.raises(UserError, match="no safetensors weights here"):
         build(checkpoint)
-    (checkpoint / "config.json").write_text(json.dumps({"model_type": "gpt2"}), encoding="utf-8")
-    with pytest.raises(UserError, match="model_type 'gpt2' cannot be read; one of: bert"):
+    (checkpoint / "config.json").write_text(json.dumps({"model_type": "gpt_neox"}), encoding="utf-8")
+    with pytest.raises(UserError, match="model_type 'gpt_neox' cannot be read; one of: bert"):
         build(checkpoint)
     (checkpoint / "config.json").write_text("{", encoding="utf-8")
     with pytest.raises(UserError, match="not a model's config"):
         build(checkpoint)
+
+
+def test_a_checkpoint_of_another_family_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    module, config = build(checkpoint)
+    save_gpt2(tmp_path / "gpt2")
+    with pytest.raises(UserErrors, match=r"gpt2: family is 'gpt' there, 'bert' in params\.yaml"):
+        start(module, config, tmp_path / "gpt2", tmp_path / "tokenizer")
 
 
 def test_faults_of_a_batch(checkpoint: Path) -> None:

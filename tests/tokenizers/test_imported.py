@@ -218,5 +218,5 @@ def test_an_encoders_tokenizer_is_taken_and_says_that_it_loses_text(tmp_path: Pa
     assert load(tmp_path / "t").fingerprint == found.fingerprint
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
         (tmp_path / "c" / name).unlink(missing_ok=True)
-    with pytest.raises(UserError, match="there is no tokenizer here|transformers cannot make one"):
+    with pytest.raises(UserError, match=r"there is no tokenizer here|transformers cannot make one"):
         import_tokenizer(tmp_path / "c", tmp_path / "t")
