@@ -13,14 +13,13 @@ import yaml
 from lexmill import cli, params
 from lexmill.base.strict import build
 from lexmill.compute.execution import Execution
-from lexmill.kinds.classifier import Classifier
 
 ROOT = Path(__file__).parent.parent
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
     for path in [ROOT / "README.md", ROOT / "infra/README.md", *sorted((ROOT / "docs").glob("*.md"))]
 }
-EXAMPLES = {"corpora": params.Corpus, "language_models": params.AnyLanguageModel, "classifiers": Classifier}
+EXAMPLES: dict[str, type] = {"corpora": params.Corpus, "models": params.Model}
 
 
 def typed(text: str) -> list[str]:
