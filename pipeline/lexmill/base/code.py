@@ -52,6 +52,7 @@ EXEMPT: Mapping[str, str] = {
     "lexmill/compute/workers/identity.py": "refuses workers that could give another result",
     "lexmill/compute/workers/processes.py": "where the pieces of a corpus are worked on enters no result",
     "lexmill/compute/workers/settings.py": "where the pieces of a corpus are worked on enters no result",
+    "lexmill/models/declaration.py": "finds families and compares sizes; a network's own code reaches its sizes",
     "lexmill/params/__init__.py": "reads values; the values are tracked key by key, and conf/ spells out all of them",
     "lexmill/params/corpora.py": "reads values, which are tracked key by key",
     "lexmill/params/derived.py": "reads values, which are tracked key by key",
@@ -156,13 +157,13 @@ class Code:
             if name in seen:
                 continue
             seen.add(name)
-            waiting += _parents(name)
             path = self._modules.get(name)
             if path is None:
-                continue
+                continue  # a name within a module, which is waiting too
             place = path.relative_to(self._package.parent).as_posix()
             if place in exempt:
                 continue
+            waiting += _parents(name)
             source = self._source(name, path)
             if source.text:  # an empty file, or a docstring, says nothing
                 found[place] = source
