@@ -52,6 +52,7 @@ EXEMPT: Mapping[str, str] = {
     "lexmill/compute/workers/identity.py": "refuses workers that could give another result",
     "lexmill/compute/workers/processes.py": "where the pieces of a corpus are worked on enters no result",
     "lexmill/compute/workers/settings.py": "where the pieces of a corpus are worked on enters no result",
+    "lexmill/models/declaration.py": "finds families and compares sizes; a network's own code reaches its sizes",
     "lexmill/params/__init__.py": "reads values; the values are tracked key by key, and conf/ spells out all of them",
     "lexmill/params/corpora.py": "reads values, which are tracked key by key",
     "lexmill/params/derived.py": "reads values, which are tracked key by key",
@@ -137,10 +138,13 @@ class Code:
             kind, family: of the modules loaded by name; all of them where none is given.
 
         Raises:
-            ValueError: there is no such module.
+            ValueError: there is no such module, kind or family.
             UserError: a file is not Python.
         """
         chosen = {"kind": kind, "family": family}
+        for choice, value in chosen.items():
+            if value and value not in self.options(choice):
+                raise ValueError(f"there is no {choice} {value}")
         found: dict[str, syntax.Source] = {}
         choices: set[str] = set()
         seen: set[str] = set()
@@ -153,13 +157,13 @@ class Code:
             if name in seen:
                 continue
             seen.add(name)
-            waiting += _parents(name)
             path = self._modules.get(name)
             if path is None:
-                continue
+                continue  # a name within a module, which is waiting too
             place = path.relative_to(self._package.parent).as_posix()
             if place in exempt:
                 continue
+            waiting += _parents(name)
             source = self._source(name, path)
             if source.text:  # an empty file, or a docstring, says nothing
                 found[place] = source

@@ -16,8 +16,6 @@ _ROLES = (
     ("baseline", "baseline"),
     ("evaluate", "evaluate"),
     ("train", "train"),
-    ("train", "train"),
-    ("train", "train"),
     ("register", "register"),
     ("report", "register"),
 )

@@ -75,7 +75,7 @@ def read(root: str | Path = ".", targets: Sequence[str] = (), also: Mapping[str,
 
     Args:
         root: the workspace, with its dvc.yaml.
-        targets: stages (`train@gpt`) or groups of them (`pretrain`); they and all they need are read. Empty: all.
+        targets: stages (`train@gpt`) or groups of them (`train`); they and all they need are read. Empty: all.
         also: stages that changed in a way that DVC does not see, and how.
 
     Raises:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from lexmill.base import layout
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
-from lexmill.models import families
 from lexmill.params.models import Model
 
 BUCKETS = ("short", "long")
@@ -55,7 +53,7 @@ KIND = Kind(
     verb="bucket",
     corpus="text",
     entry=LengthBucket,
-    families=partial(families, "encoder"),
+    role="encoder",
     metrics=(Metric("accuracy", "accuracy", higher_is_better=True),),
     counted="texts",
     inputs=_inputs,
