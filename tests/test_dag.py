@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import graphlib
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,10 +13,11 @@ from typing import Any, get_args, get_type_hints
 import pytest
 import yaml
 
+from lexmill import kinds
 from lexmill.base import layout
 from lexmill.base.code import EXEMPT, Code
 from lexmill.config.mixtures import with_mixtures
-from lexmill.params import Params
+from lexmill.params import Inputs, Model, Params
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "pipeline"
@@ -122,12 +124,33 @@ def test_a_module_that_loads_others_by_name_says_which() -> None:
     by_name = {path for path, source in reached.items() if "import_module" in source.text}
     assert by_name == {"lexmill/models/__init__.py", "lexmill/models/pretrained.py"}
     assert all(reached[path].loads for path in by_name)
+    for path, source in reached.items():
+        for module in modules_of_kinds(SOURCE / path):
+            assert f"lexmill.kinds.{{kind}}.{module}" in source.loads, path
+
+
+def modules_of_kinds(path: Path) -> Iterator[str]:
+    """The modules of a kind that a file loads: `task` of `kind.module("task")`."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")) if path.suffix == ".py" else ast.Module()):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "module":
+            yield from (given.value for given in node.args if isinstance(given, ast.Constant))
+
+
+def test_a_networks_and_a_kinds_own_code_is_that_of_its_training() -> None:
+    """Above all its sizes, which are found by name: what finds them is exempt."""
+    for kind, family in itertools.product(Code().options("kind"), Code().options("family")):
+        files = Code().stage("train", kind=kind, family=family).files.keys()
+        assert {f"lexmill/models/{family}/{name}.py" for name in ("shape", "model")} <= files
+        assert f"lexmill/kinds/{kind}/task.py" in files
+        others = [path for path in files if path.startswith(("lexmill/models/", "lexmill/kinds/"))]
+        folders = {path.split("/")[2] for path in others if path.count("/") > 2}
+        assert folders == {kind, family, "common"}
 
 
 def test_every_family_and_template_is_somebodys_code() -> None:
     reached = {path for name in Code().stages for path in Code().stage(name).files}
     models = {path.relative_to(SOURCE).as_posix() for path in (SOURCE / "lexmill" / "models").rglob("*.py")}
-    assert models - reached <= {"lexmill/models/common/__init__.py"}  # a docstring alone
+    assert models - reached - EXEMPT.keys() <= {"lexmill/models/common/__init__.py"}  # a docstring alone
     data = {path for path in (SOURCE / "lexmill").rglob("*.*") if path.suffix not in (".py", ".pyc", ".typed")}
     assert {path.relative_to(SOURCE).as_posix() for path in data if path.is_file()} <= reached
 
@@ -135,7 +158,14 @@ def test_every_family_and_template_is_somebodys_code() -> None:
 # ---------------------------------------------------------------- params
 
 NOT_SHAPING = {"experiment"}  # a name for people: where MLflow shows a run
-ON_CARDS_ALONE = {"checkpoints": ("licence", "note")}  # of the models that start from them
+LEFT_OUT = {  # fields of its entry that a stage does not read
+    "train": {"evaluate"},
+    "checkpoint": {"licence", "note"},  # on the cards of the models that start from it
+}
+ALONE = {  # fields of its entry that a stage reads, and no others
+    "fetch": {"source"},
+    "evaluate": {"kind", "evaluate"},  # all else is in the model's folder, or a path that it depends on
+}
 
 
 def packs(stage: str) -> bool:
@@ -143,17 +173,22 @@ def packs(stage: str) -> bool:
     return any(str(out).startswith("artifacts/packages/") for out in BODIES[stage].get("outs", []))
 
 
+def over(stage: str) -> str:
+    """The mapping of params.yaml whose entries a stage is for; `inputs` has what follows from `models`."""
+    found: str = STAGES[stage]["foreach"].strip("${}")
+    return "models" if found == "inputs" else found
+
+
 def entries_of(mapping: str) -> list[type]:
-    """The dataclasses that an entry of a mapping of params.yaml (`floors.classifier`) can be."""
-    found: Any = Params
-    for part in mapping.split("."):
-        found = get_type_hints(found)[part]
-    value = get_args(found)[1]
-    return list(get_args(value)) or [value]
+    """The dataclasses that an entry of a mapping of params.yaml can be."""
+    value = get_args(get_type_hints(Params)[mapping])[1]
+    return [value, *(kind.entry for kind in kinds.every() if issubclass(kind.entry, value))]
 
 
 def uncovered(entry: type, prefix: str, keys: set[str]) -> set[str]:
     """The fields of a dataclass, by their dotted keys, that no key names: itself, what holds it, or all its fields."""
+    if prefix in keys:
+        return set()
     missing: set[str] = set()
     for name, hint in get_type_hints(entry).items():
         key = f"{prefix}.{name}"
@@ -167,46 +202,96 @@ def uncovered(entry: type, prefix: str, keys: set[str]) -> set[str]:
     return missing
 
 
-def mappings() -> dict[str, list[str]]:
-    """The mappings of params.yaml whose entries are the items of stages -> those stages."""
-    found: dict[str, list[str]] = {}
-    for name, stage in STAGES.items():
-        if "foreach" in stage:
-            found.setdefault(stage["foreach"].strip("${}"), []).append(name)
+def forgotten(stage: str, keys: set[str]) -> set[str]:
+    """The fields of its entries that a stage reads though none of these keys names them; `*` is its item's name."""
+    found: set[str] = set()
+    for entry in entries_of(over(stage)):
+        left_out = get_type_hints(entry).keys() - ALONE[stage] if stage in ALONE else LEFT_OUT.get(stage, set())
+        missing = uncovered(entry, f"{over(stage)}.*", keys)
+        found |= missing - {f"{over(stage)}.*.{name}" for name in left_out}
     return found
 
 
-@pytest.mark.parametrize("mapping", mappings())
-def test_no_field_of_an_entry_is_forgotten(mapping: str) -> None:
-    """Each is named by a stage; those that pack what others made do not count, nor the report."""
-    keyed = [stage for stages in mappings().values() for stage in stages if not packs(stage)]
-    keys = {re.sub(r"\$\{[\w.]+\}", "*", key) for stage in keyed for key in named(stage)}
-    keys |= {f"{mapping}.*.{name}" for name in ON_CARDS_ALONE.get(mapping, ())}
-    if not keys & {mapping, f"{mapping}.*"}:
-        assert set().union(*(uncovered(entry, f"{mapping}.*", keys) for entry in entries_of(mapping))) == set()
+def item_keys(stage: str) -> set[str]:
+    return {key.replace("${key}", "*") for key in named(stage)}
 
 
-@pytest.mark.parametrize("mapping", mappings())
-def test_no_stage_names_a_field_that_is_not_there(mapping: str) -> None:
-    whole = f"{mapping}.${{key}}."
-    for stage in mappings()[mapping]:
-        for key in named(stage):
-            if key.startswith(whole):
-                first = key.removeprefix(whole).partition(".")[0]
-                assert any(first in get_type_hints(entry) for entry in entries_of(mapping)), key
+FOR_ITEMS = sorted(name for name, stage in STAGES.items() if "foreach" in stage)
+READING = [stage for stage in FOR_ITEMS if not packs(stage)]
+
+
+@pytest.mark.parametrize("stage", READING)
+def test_no_field_of_an_entry_is_forgotten(stage: str) -> None:
+    """A new field of a dataclass is named in dvc.yaml, or said here to be none of the stage's."""
+    assert forgotten(stage, item_keys(stage)) == set()
+
+
+@pytest.mark.parametrize("stage", READING)
+def test_each_field_is_missed_when_a_stage_no_longer_names_it(stage: str) -> None:
+    keys = item_keys(stage)
+    whole = f"{over(stage)}.*"
+    own = {key for key in keys if key.startswith(whole)}
+    assert own
+    for key in own:
+        missed = forgotten(stage, keys - {key})
+        assert missed if key == whole else missed == {key}
+
+
+def test_a_training_reads_all_of_a_models_entry_but_its_evaluation() -> None:
+    fields = {field.name for field in dataclasses.fields(Model)}
+    assert item_keys("train") >= {f"models.*.{name}" for name in fields - {"evaluate"}}
+    assert "models.*.evaluate" not in item_keys("train")  # another beam re-trains nothing
+
+
+def test_a_field_that_a_kind_adds_to_its_entry_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class Tagger(Model):
+        tags: str = ""
+
+    added = dataclasses.replace(kinds.find("classifier"), name="tagger", entry=Tagger)
+    monkeypatch.setattr(kinds, "every", lambda: [added])
+    monkeypatch.setitem(globals(), "Tagger", Tagger)  # where its hints are looked up
+    assert forgotten("train", item_keys("train")) == {"models.*.tags"}
+
+
+@pytest.mark.parametrize("stage", FOR_ITEMS)
+def test_no_stage_names_a_field_that_is_not_there(stage: str) -> None:
+    whole = f"{over(stage)}.${{key}}."
+    for key in named(stage):
+        if key.startswith(whole):
+            first = key.removeprefix(whole).partition(".")[0]
+            assert any(first in get_type_hints(entry) for entry in entries_of(over(stage))), key
+
+
+def test_what_is_derived_for_the_stages_of_a_model_is_in_their_templates() -> None:
+    """Each path and name, so that another one is another stage."""
+    text = str([BODIES[stage] for stage in FOR_ITEMS if over(stage) == "models"])
+    used = set(re.findall(r"\$\{item\.(\w+)\}", text))
+    assert used == {field.name for field in dataclasses.fields(Inputs)}
+
+
+def readers(stage: str) -> Iterator[Path]:
+    """The files in which a stage reads the choices: its module, those of the kinds that it loads, the package's."""
+    own = SOURCE / "lexmill" / "stages" / f"{stage}.py"
+    yield own
+    for module in modules_of_kinds(own):
+        yield from (SOURCE / "lexmill" / "kinds").glob(f"*/{module}.py")
+    if packs(stage):
+        yield SOURCE / "lexmill" / "registry" / "package.py"
 
 
 @pytest.mark.parametrize("stage", OTHERS)
 def test_a_stage_names_the_top_level_params_that_it_reads(stage: str) -> None:
     """`choices.data_seed` in its module is `data_seed` in its list, or a key inside of it."""
-    tree = ast.parse((SOURCE / "lexmill" / "stages" / f"{stage}.py").read_text(encoding="utf-8"))
+    nodes = [node for path in readers(stage) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    names = ("choices", "params")
     read = {
         node.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "choices"
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in names
     }
     tops = {key.partition(".")[0] for key in named(stage)}
-    tops |= {over.partition(".")[0] for over, stages in mappings().items() if stage in stages}  # see above
+    tops |= {over(stage)} if stage in FOR_ITEMS else set()  # see above
     assert (read & get_type_hints(Params).keys()) - NOT_SHAPING - tops == set()
 
 
@@ -252,12 +337,12 @@ def test_nothing_outside_its_room_imports_a_heavy_part() -> None:
                 assert allowed is None or room in allowed, f"{path}: {name}"
 
 
-ORDER = ["stages", "training", "evaluation", "decoding", "data", "models"]
+ORDER = ["stages", "kinds", "training", "evaluation", "decoding", "data", "models"]
 GROUND = ["corpora", "tokenizers"]
 
 
 def test_rooms_import_one_way() -> None:
-    """stages -> training -> evaluation -> decoding -> data -> models; the ground imports no room above it."""
+    """stages -> kinds -> training -> evaluation -> decoding -> data -> models; the ground imports no room above it."""
     for path in sorted((SOURCE / "lexmill").rglob("*.py")):
         room = path.relative_to(SOURCE / "lexmill").parts[0]
         for found in imports(path):

@@ -11,6 +11,7 @@ import pytest
 
 from lexmill.base import code_history, layout, storage, syntax
 from lexmill.base.code import EXEMPT, Code, Digests, digests
+from lexmill.base.errors import UserError
 
 PACKAGE = Path(__file__).resolve().parents[2] / "pipeline" / "lexmill"
 
@@ -227,7 +228,7 @@ def test_a_module_that_is_not_there_is_an_error() -> None:
 
 def test_a_file_that_is_not_python_is_named_with_its_line(package: Path) -> None:
     (package / "training" / "loop.py").write_text("x = 1\ndef f(:\n")
-    with pytest.raises(ValueError, match=r"loop\.py: line 2"):
+    with pytest.raises(UserError, match=r"loop\.py:2: not Python: "):
         Code(package).closures()
 
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from lexmill.base.errors import RetryableError
 from lexmill.commands import servers
 from lexmill.commands.servers import serving
+from tests.support.processes import pages
 
 pytestmark = pytest.mark.e2e
 
@@ -28,33 +28,21 @@ def test_both_pages_are_served_and_end_with_ctrl_c(tmp_path: Path) -> None:
     (tmp_path / "conf" / "execution" / "local.yaml").write_text("{}\n")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT_", "MLFLOW_"))}
     environment["HOME"] = str(tmp_path)
-    command = [sys.executable, "-m", "lexmill.cli", "ui"]
-    log = tmp_path / "output"
-    with open(log, "w") as stream:
-        served = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=stream, stderr=stream)
-    try:
-        deadline = time.monotonic() + 300
-        while "Ctrl-C" not in log.read_text():
-            assert served.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.2)
-        pages = re.findall(r"http://127\.0\.0\.1:\d+", log.read_text())
-        assert len(pages) == 2
-        for page in pages:
+    with pages(tmp_path, environment, tmp_path / "output") as (served, said):
+        addresses = re.findall(r"http://127\.0\.0\.1:\d+", said)
+        assert len(addresses) == 2
+        for page in addresses:
             with urllib.request.urlopen(page, timeout=60) as reply:
                 assert reply.status == 200
         tree = psutil.Process(served.pid).children(recursive=True)
         assert not [one for one in tree if "mlflow.server.jobs" in " ".join(one.cmdline())]  # seven of 240 MB each
+        command = [sys.executable, "-m", "lexmill.cli", "ui"]
         second = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert second.returncode == 75
         assert "already running" in second.stderr
         served.send_signal(signal.SIGINT)
         assert served.wait(timeout=60) == 0
         assert not [process for process in tree if process.is_running()]
-    finally:
-        if served.poll() is None:
-            served.send_signal(signal.SIGTERM)
-            served.wait(timeout=60)
 
 
 def test_a_server_that_ends_while_starting_is_told_by_its_log(tmp_path: Path) -> None:

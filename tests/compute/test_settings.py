@@ -72,6 +72,14 @@ def test_gpus_are_those_that_the_accelerator_asks_for_unless_said() -> None:
     assert place_of("train@gpt", said).gpus == 0
 
 
+def test_the_stage_code_runs_where_dvc_does() -> None:
+    slurm = StageSettings(launcher="slurm", gpus=1)
+    place = place_of("code", Execution(accelerator="cuda", stages={"default": slurm}))
+    assert (place.launcher, place.gpus) == ("local", 0)
+    (fault,) = Execution(stages={"code": slurm}).faults()
+    assert fault == "stages.code: this stage takes a second and runs where DVC does; leave it out"
+
+
 def test_several_machines_are_started_by_slurm_or_told_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     here = Execution(nodes=2, strategy="ddp")
@@ -92,17 +100,17 @@ def test_torchrun_as_the_default_is_for_trainings() -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"stages": {"pretran": {}}}, "stages.pretran: there is no such stage, did you mean 'pretrain'?"),
-    ({"stages": {"train": {"launcher": "slrum"}}}, "stages.pretrain.launcher: 'slrum' is none of: local, torchrun"),
-    ({"stages": {"train": {"launcher": "slurm", "memory": "lots"}}}, "stages.pretrain.memory: 'lots' is no amount"),
+    ({"stages": {"trian": {}}}, "stages.trian: there is no such stage, did you mean 'train'?"),
+    ({"stages": {"train": {"launcher": "slrum"}}}, "stages.train.launcher: 'slrum' is none of: local, torchrun"),
+    ({"stages": {"train": {"launcher": "slurm", "memory": "lots"}}}, "stages.train.memory: 'lots' is no amount"),
     ({"stages": {"prepare@a": {"launcher": "torchrun"}}}, "stages.prepare@a.launcher: torchrun starts the processes"),
     (
         {"nodes": 2, "strategy": "ddp", "stages": {"train": {"launcher": "kubernetes"}}},
-        "stages.pretrain.launcher: kubernetes runs a stage on one machine, but nodes is 2; choose slurm, or local and",
+        "stages.train.launcher: kubernetes runs a stage on one machine, but nodes is 2; choose slurm, or local and",
     ),
     (
         {"nodes": 2, "strategy": "ddp", "stages": {"train": {"launcher": "torchrun"}}},
-        "stages.pretrain.launcher: torchrun runs a stage on one machine, but nodes is 2; choose slurm, or local and",
+        "stages.train.launcher: torchrun runs a stage on one machine, but nodes is 2; choose slurm, or local and",
     ),
     (
         {"nodes": 2, "strategy": "ddp", "stages": {"default": {"launcher": "torchrun"}}},
@@ -111,16 +119,16 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     *(
         (
             {"stages": {"train": {"launcher": launcher, "memory": "1 GB"}}},
-            f"stages.pretrain.memory: the launcher {launcher} holds no stage to it; leave it out, or choose slurm or",
+            f"stages.train.memory: the launcher {launcher} holds no stage to it; leave it out, or choose slurm or",
         )
         for launcher in ("local", "torchrun", "prefect")
     ),
     (
         {"accelerator": "cuda", "devices": 4, "strategy": "ddp", "stages": {"train": {"gpus": 1}}},
-        "stages.pretrain.gpus: 1 for a training on 4 devices; give it as many",
+        "stages.train.gpus: 1 for a training on 4 devices; give it as many",
     ),
-    ({"stages": {"train": {"cpus": -1}}}, "stages.pretrain.cpus: -1 is too small"),
-    ({"stages": {"train": {"gpu": 1}}}, "stages.pretrain.gpu: unknown key, did you mean 'gpus'?"),
+    ({"stages": {"train": {"cpus": -1}}}, "stages.train.cpus: -1 is too small"),
+    ({"stages": {"train": {"gpu": 1}}}, "stages.train.gpu: unknown key, did you mean 'gpus'?"),
     ({"slurm": {"requeue": 3}}, "slurm.requeue: unknown key, did you mean 'requeues'?"),
     ({"orphan_time": 0}, "orphan_time: 0 would end every job at once"),
     ({"lease_root": " "}, "lease_root: it is empty"),

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.once import made_once
 from tests.support.package_index import PackageIndex
+from tests.support.processes import Started
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = ("LEXMILL_", "DVC_", "PREFECT_", "MLFLOW_", "PIP_", "npm_", "XDG_")
@@ -43,18 +44,10 @@ class Project:
             "GIT_COMMITTER_EMAIL": "test@localhost",
         }
 
-    def start(self, *command: str, **environment: str) -> subprocess.Popen[str]:
-        """Start `python command...` in the workspace, in a process group of its own."""
-        return subprocess.Popen(
-            [sys.executable, *command],
-            cwd=self.root,
-            env=self.environment | environment,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+    def start(self, *command: str, **environment: str) -> Started:
+        """Start `python command...` in the workspace."""
+        environment = self.environment | environment
+        return Started(*command, root=self.root, environment=environment, stderr=subprocess.PIPE)
 
     def run(
         self, *command: str, code: int = 0, stdin: str = "", **environment: str

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import psutil
@@ -14,6 +13,7 @@ import pytest
 import yaml
 
 from tests.e2e.conftest import Project
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -54,11 +54,7 @@ def ended(root: Path) -> list[dict[str, object]]:
 def test_a_search_survives_a_kill_and_its_best_needs_no_second_training(copy: Project) -> None:
     params, lock = (copy.root / "params.yaml").read_bytes(), (copy.root / "dvc.lock").read_bytes()
     with copy.start("-m", "lexmill.cli", "search", "tiny") as begun:
-        deadline = time.monotonic() + 300
-        while not ended(copy.root):
-            assert begun.poll() is None, begun.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_for(lambda: ended(copy.root), alive=begun)
         tree = psutil.Process(begun.pid).children(recursive=True)
         os.kill(begun.pid, signal.SIGKILL)
         begun.communicate()

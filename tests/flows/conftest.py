@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +14,7 @@ import yaml
 
 from lexmill.commands.servers import free_port, serving_prefect
 from tests.support.once import init_repository
+from tests.support.processes import Started
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -31,19 +30,6 @@ def prefect_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     finally:
         if before is not None:
             os.environ["PREFECT_HOME"] = before
-
-
-class Started(subprocess.Popen[str]):
-    """A command under test; a test that fails does not wait for its end but makes it."""
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None and self.poll() is None:
-            self.terminate()
-            try:
-                self.communicate(timeout=30)
-            except subprocess.TimeoutExpired:
-                self.kill()
-        super().__exit__(kind, error, trace)
 
 
 class Workspace:
@@ -73,14 +59,7 @@ class Workspace:
 
     def start(self, *command: str, server: bool = True) -> Started:
         environment = {**self.environment, "PREFECT_API_URL": f"{self.url}/api"} if server else self.environment
-        return Started(
-            [sys.executable, *command],
-            cwd=self.root,
-            env=environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        return Started(*command, root=self.root, environment=environment)
 
     def run(self, *command: str, server: bool = True) -> tuple[int, str]:
         """Exit code and all output."""

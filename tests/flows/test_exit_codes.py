@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import uuid
 from pathlib import Path
@@ -20,9 +19,10 @@ import yaml
 
 from lexmill.base import workspace as own_files
 from lexmill.base.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_RETRY, EXIT_TERMINATED, EXIT_USER
+from tests.support.processes import Started
 from tests.support.waiting import wait_for
 
-from .conftest import Started, Workspace
+from .conftest import Workspace
 
 pytestmark = pytest.mark.e2e
 
@@ -88,16 +88,7 @@ class Ends(Workspace):
             "OPENED": mark,
             **({"WITH_CHILD": "1"} if door in SUPERVISED else {}),
         }
-        return Started(
-            [sys.executable, *DOORS[door], target],
-            cwd=self.root,
-            env=self.environment | more,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        return Started(*DOORS[door], target, root=self.root, environment=self.environment | more)
 
     def ended(self, key: str) -> tuple[int, str] | None:
         """What the stage left in its status file."""

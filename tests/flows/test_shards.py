@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +40,7 @@ from tests.compute.workers import made_work
 from tests.corpora.made_sources import corpus_of, make_source
 from tests.flows.conftest import PROJECT
 from tests.flows.made_clusters import CLUSTERS, RAY_LOGIN
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -212,11 +212,7 @@ def test_a_stage_that_is_ended_leaves_nothing_behind(
     monkeypatch.setenv("TMPDIR", str(temporary))
     stage = subprocess.Popen([sys.executable, "-c", STAGE, str(tmp_path)], cwd=PROJECT)
     try:
-        deadline = time.monotonic() + 200
-        while len(list(tmp_path.glob("pid-*"))) < 2:
-            assert stage.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_for(lambda: len(list(tmp_path.glob("pid-*"))) >= 2, alive=stage)
         processes = psutil.Process(stage.pid).children(recursive=True)
         assert len(processes) >= 3
     finally:

@@ -13,6 +13,7 @@ from lexmill import params
 from lexmill.nightly.refresh import Look, refresh
 from tests.support.fetching import registries
 from tests.support.package_index import PackageIndex
+from tests.support.small_project import whole
 
 
 class Workspace:
@@ -27,7 +28,7 @@ class Workspace:
     def corpus(self, name: str, /, **source: Any) -> None:
         self.corpora[name] = {"kind": "text", "source": source, "reader": {"format": "text"}}
         data = {"experiment": "x", "data_seed": 1, "training_seed": 1, "corpora": self.corpora}
-        (self.root / "params.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
+        (self.root / "params.yaml").write_text(yaml.safe_dump(whole(data), sort_keys=False))
 
     @property
     def params(self) -> params.Params:

@@ -26,6 +26,7 @@ from .plain import plain_params
 
 Row = dict[str, Any]
 VOCABULARY = 261
+KINDS: dict[str, str] = {name: model["kind"] for name, model in plain_params()["models"].items()}
 ITEMS = 60
 
 
@@ -108,6 +109,11 @@ _TESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "tickets": ("mail", {"accuracy": 0.8, "macro_f1": 0.79, "billing as other": 3}),
     "en_de": ("pairs", {"bleu": 20.5, "chrf": 45.0, "bleu_signature": "nrefs:1|case:mixed"}),
 }
+_BASELINES = {
+    "gpt": {"unigram": {"bits_per_byte": 4.7}, "byte_trigram": {"bits_per_byte": 2.9}},
+    "tickets": {"majority": {"accuracy": 0.5, "macro_f1": 0.33}},
+    "en_de": {"copy": {"bleu": 3.1, "chrf": 20.0}},
+}
 _SAMPLES = {
     "gpt": [{"prompt": "ROMEO", "text": " and Juliet"}],
     "tickets": [{"text": "my bill", "label": "billing", "predicted": "billing", "score": 0.9}],
@@ -122,9 +128,8 @@ def make(params: Params, root: Path, name: str, quality: float = 0.5, seed: int 
     write_rows(root / layout.predictions(name) / "rows.jsonl", rows_of(name, quality, seed))
     storage.write_json(root / layout.metrics("evaluate", name), {"test": figures})
     storage.write_json(root / layout.metrics("train", name), {"train_loss": 1.5, "steps": 10})
-    if name == "gpt":
-        baseline = {"unigram": {"bits_per_byte": 4.7}, "byte_trigram": {"bits_per_byte": 2.9}}
-        storage.write_json(root / layout.metrics("baseline", "language_model-plays-bytes"), baseline)
+    for baseline in params.baselines_of(params.models[name]):
+        storage.write_json(root / layout.metrics("baseline", baseline), _BASELINES[name])
     split = {"records": 60, "groups": 30, "characters": 600, "bytes": 600, "words": 90}
     shards = [{"path": "test-00000.jsonl", "records": 60, "bytes": 9, "sha256": "0" * 64}]
     splits = {s: {**split, "shards": shards} for s in ("train", "valid", "test")}

@@ -14,14 +14,14 @@ from lexmill.registry import decisions, lookup, package
 from lexmill.registry.publish import Approve, Outcome, Proposal, publish_all
 from lexmill.tracking import store
 
-from .conftest import KINDS, make, publish_model
+from .conftest import make, publish_model
 
 URI = "sqlite:///mlflow.db"
 
 
 def _publish(params: Params, root: Path, quality: float, seed: int, approve: Approve | None) -> tuple[Outcome, str]:
     make(params, root, "en_de", quality, seed)
-    package.write(params, KINDS["en_de"], "en_de", root)
+    package.write(params, "en_de", root)
     said: list[str] = []
     (outcome,) = publish_all(params, Execution(tracking_uri=URI), said.append, root, approve=approve)
     return outcome, "\n".join(said)

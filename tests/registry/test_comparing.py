@@ -49,11 +49,11 @@ def scored(params: Params, root: Path, name: str, items: int, seed: int) -> None
     """A model with the rows that it really has on a test split of so many items."""
     make(params, root, name, seed=seed)
     prepare(root, name, items)
-    package.write(params, KINDS[name], name, root)
+    package.write(params, name, root)
     corpus = PreparedCorpus(root / layout.corpus(CORPUS[name][0]))
     rows = trial.rows_on_test(load_package(root / layout.package(name)), corpus, params.evaluation)
     write_rows(root / layout.predictions(name) / "rows.jsonl", rows)
-    package.write(params, KINDS[name], name, root)
+    package.write(params, name, root)
 
 
 def publish(params: Params, root: Path) -> tuple[Outcome, str]:
@@ -101,7 +101,7 @@ def test_a_champion_is_scored_anew_where_the_test_split_has_changed_and_only_onc
     make(params, root, name, seed=2)
     prepare(root, name, 45)
     write_rows(root / layout.predictions(name) / "rows.jsonl", again)
-    package.write(params, KINDS[name], name, root)
+    package.write(params, name, root)
     tie, _ = publish(params, root)
     assert tie.reason.startswith("no better: ")
 
@@ -125,7 +125,7 @@ def test_a_champion_that_cannot_be_loaded_is_compared_on_what_both_saw(
 def test_a_trial_tells_why_it_failed(params: Params, root: Path) -> None:
     make(params, root, "tickets")
     prepare(root, "tickets", 4)
-    folder = package.write(params, "classifier", "tickets", root)
+    folder = package.write(params, "tickets", root)
     (folder / "model" / "config.json").unlink()
     with pytest.raises(trial.TrialFailed, match=r"config\.json"):
         trial.score(folder, root / layout.corpus("mail"), params.evaluation, EXECUTION, root / "rows.jsonl")
@@ -134,7 +134,7 @@ def test_a_trial_tells_why_it_failed(params: Params, root: Path) -> None:
 def test_two_packages_are_timed_for_real(params: Params, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # the clock of the other tests
     make(params, root, "gpt")
-    folder = package.write(params, "language_model", "gpt", root)
+    folder = package.write(params, "gpt", root)
     found = trial.times(folder, folder, ["ROMEO", "a"], {"max_tokens": 3, "temperature": 0.0}, EXECUTION)
     assert {name: len(seconds) for name, seconds in found.items()} == {"champion": 2, "challenger": 2}
     assert all(0 < second < 60 for seconds in found.values() for second in seconds)
@@ -176,7 +176,7 @@ def _stands(params: Params, root: Path, quality: float, seed: int, train: str = 
     manifest: dict[str, Any] = storage.read_json(path)
     manifest["splits"]["train"]["shards"] = [{"sha256": train * 64}]
     storage.write_json(path, manifest)
-    package.write(params, "translator", "en_de", root)
+    package.write(params, "en_de", root)
     return publish(params, root)[0]
 
 
@@ -210,7 +210,7 @@ def test_data_that_the_registry_saw_later_are_fresher(params: Params, root: Path
         manifest = storage.read_json(path)
         manifest["splits"]["train"]["shards"] = [{"sha256": train * 64}]
         storage.write_json(path, manifest)
-        _write(margin, "translator", "en_de", root)
+        _write(margin, "en_de", root)
         return publish(margin, root)[0]
 
     assert equal(1, "a").reason.startswith("no better: ")  # the same data

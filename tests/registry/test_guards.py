@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from lexmill.evaluation.bootstrap import Resampling
+from lexmill.kinds.classifier import metrics as classifier
+from lexmill.kinds.language_model import metrics as language_model
+from lexmill.kinds.translator import metrics as translator
 from lexmill.params import Guards
-from lexmill.registry.guards import check_latency, check_size, check_slices, slices
+from lexmill.registry.guards import check_latency, check_size, check_slices
 from lexmill.registry.promotion import Decision
 from lexmill.registry.trial import MOST_ROUNDS, ROUNDS, interleaved
 
@@ -95,21 +98,21 @@ def test_the_model_folder_has_a_limit(tmp_path: Path) -> None:
 
 
 def test_the_parts_of_a_test_split() -> None:
-    tickets = slices("classifier", rows_of("tickets", 0.5))
+    tickets = classifier.TEST.slices(rows_of("tickets", 0.5))
     assert {name: len(places) for name, places in tickets.items()} == {"label billing": 30, "label other": 30}
     pairs = rows_of("en_de", 0.5)
     for i, row in enumerate(pairs):
         row["source"] = "x" * (i % 30)
-    thirds = slices("translator", pairs)
+    thirds = translator.TEST.slices(pairs)
     assert list(thirds) == ["short items", "middle items", "long items"]
     assert sorted(i for places in thirds.values() for i in places) == list(range(60))
     assert max(len(pairs[i]["source"]) for i in thirds["short items"]) <= 10
     plays = rows_of("gpt", 0.5)
-    assert list(slices("language_model", plays)) == list(thirds)  # thirty groups
+    assert list(language_model.TEST.slices(plays)) == list(thirds)  # thirty groups
     for i, row in enumerate(plays):
         row["group"] = f"play {i % 3}"
-    assert list(slices("language_model", plays)) == ["play 0", "play 1", "play 2"]
-    assert slices("translator", pairs[:1]) == {"short items": [0]}
+    assert list(language_model.TEST.slices(plays)) == ["play 0", "play 1", "play 2"]
+    assert translator.TEST.slices(pairs[:1]) == {"short items": [0]}
 
 
 def _tickets(right: dict[str, float], seed: int = 0) -> list[Row]:
@@ -126,7 +129,7 @@ def _tickets(right: dict[str, float], seed: int = 0) -> list[Row]:
 def test_a_label_that_got_worse_is_found_behind_a_better_mean() -> None:
     old = _tickets({"a": 0.5, "b": 0.5, "c": 0.5, "d": 0.9})
     new = _tickets({"a": 0.9, "b": 0.9, "c": 0.9, "d": 0.5}, seed=1)
-    found = {guard.name: guard for guard in check_slices("classifier", new, old, 0.05, HOW)}
+    found = {guard.name: guard for guard in check_slices(classifier.TEST, new, old, 0.05, HOW)}
     assert {name for name, guard in found.items() if guard.worse} == {"slice label d"}
     assert found["slice label d"].words.startswith("accuracy on label d 0.")
     decision = Decision(True, "better: accuracy ...").guarded(list(found.values()))
@@ -143,5 +146,7 @@ def test_equal_models_are_rarely_held_back_by_one_of_many_parts() -> None:
     held = 0
     for night in range(30):
         old, new = _tickets(right, 2 * night), _tickets(right, 2 * night + 1)
-        held += any(guard.worse for guard in check_slices("classifier", new, old, 0.05, Resampling(200, 0.95, night)))
+        held += any(
+            guard.worse for guard in check_slices(classifier.TEST, new, old, 0.05, Resampling(200, 0.95, night))
+        )
     assert held <= 4  # 0.75 are to be expected (half of the differences are for the better); more than 4: p < 0.002

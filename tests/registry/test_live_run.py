@@ -89,7 +89,7 @@ def assert_complete(root: Path, run_id: str) -> None:
 
 
 def publish_it(params: Params, root: Path) -> str:
-    package.write(params, "translator", "en_de", root)
+    package.write(params, "en_de", root)
     (outcome,) = publish_all(params, Execution(tracking_uri=URI), lambda _: None, root)
     return outcome.run_id
 
@@ -129,7 +129,7 @@ def test_evaluating_and_registering_a_model_is_logged_into_its_run_a_child_of_th
 ) -> None:
     """Before it is published the run of its training is the model's; nothing is there twice when both were at it."""
     make(params, root, "en_de")
-    stages = [f"{group}_translator@en_de" for group in ("train", "evaluate", "register")]
+    stages = [f"{group}@en_de" for group in ("train", "evaluate", "register")]
     record = RunRecord.start(root, "d" * 32, "lexmill run", "run", Plan(()), experiment=params.experiment)
     write_points(root, made=weights_of(root), token=record.token)
     for stage in stages:
@@ -150,7 +150,7 @@ def test_evaluating_and_registering_a_model_is_logged_into_its_run_a_child_of_th
     assert_complete(root, model.info.run_id)
     assert model.data.metrics["test/bleu"] == 20.5
     for group in ("train", "evaluate", "register"):
-        assert model.data.metrics[f"stages/{group}_translator/seconds"] == 2.5
+        assert model.data.metrics[f"stages/{group}/seconds"] == 2.5
     table = client_of(root).get_run(parent.info.run_id).data.tags["mlflow.note.content"]
     assert table.count(model.info.run_id) == 3
 

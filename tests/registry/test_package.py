@@ -18,16 +18,16 @@ from lexmill.registry.card import card
 from .conftest import make
 
 
-def _write(params: Params, root: Path, name: str = "gpt", kind: str = "language_model") -> Path:
-    return package.write(params, kind, name, root)  # type: ignore[arg-type]
+def _write(params: Params, root: Path, name: str = "gpt") -> Path:
+    return package.write(params, name, root)
 
 
 def test_the_same_inputs_are_the_same_bytes_wherever_they_lie(params: Params, tmp_path: Path) -> None:
     folders = []
     for place in ("here", "there"):
-        for name, kind in (("gpt", "language_model"), ("tickets", "classifier"), ("en_de", "translator")):
+        for name in ("gpt", "tickets", "en_de"):
             make(params, tmp_path / place, name)
-            folders.append(_write(params, tmp_path / place, name, kind))
+            folders.append(_write(params, tmp_path / place, name))
     hashes = [storage.sha256_folder(folder) for folder in folders]
     assert hashes[:3] == hashes[3:]
     for folder in folders:
@@ -38,11 +38,11 @@ def test_the_same_inputs_are_the_same_bytes_wherever_they_lie(params: Params, tm
 
 def test_what_a_package_says(params: Params, tmp_path: Path) -> None:
     make(params, tmp_path, "en_de")
-    description = package.read(_write(params, tmp_path, "en_de", "translator"))
+    description = package.read(_write(params, tmp_path, "en_de"))
     assert (description["kind"], description["name"], description["rows"]) == ("translator", "en_de", "rows.jsonl")
     assert description["example"] == {"input": ["Good day"], "output": ["Guten Tag"]}
     assert description["metrics"]["test"]["bleu"] == 20.5
-    assert description["params"]["model"]["length"] == "10 steps"
+    assert description["params"]["model"]["recipe"]["length"] == "10 steps"
     assert description["params"]["tokenizer"]["kind"] == "byte"
     assert description["test_corpus"]["counts"]["test"]["records"] == 60
     assert {path.name for path in (tmp_path / layout.package("en_de")).iterdir()} == {
@@ -72,7 +72,7 @@ def test_the_card_shows_the_figures_beside_the_baselines_and_the_licences(params
     lines = (_write(params, tmp_path) / "card.md").read_text().split("\n")
     assert "| figure | this model | byte trigram | unigram | " in lines
     assert "| bits per byte | 2.5 [2.4, 2.6] | 2.9 | 4.7 | " in lines
-    text = (_write(params, tmp_path, "tickets", "classifier") / "card.md").read_text()
+    text = (_write(params, tmp_path, "tickets") / "card.md").read_text()
     assert "- Its licence: ours | all" in text
     assert "`tiny_bert`, licence: MIT" in text
     assert "longer than 16 tokens are cut" in text
@@ -80,11 +80,12 @@ def test_the_card_shows_the_figures_beside_the_baselines_and_the_licences(params
 
 def test_the_card_names_each_corpus_of_a_mixture_and_its_licence(params: Params, tmp_path: Path) -> None:
     make(params, tmp_path, "gpt")
+    gpt = params.models["gpt"]
     mixed = dataclasses.replace(
         params,
         corpora={**params.corpora, "poems": dataclasses.replace(params.corpora["plays"], licence="CC0")},
         mixtures={"both": Mixture(tokenizer="bytes", members={"plays": 3.0, "poems": 1.0})},
-        language_models={"gpt": dataclasses.replace(params.language_models["gpt"], train="both")},
+        models={"gpt": dataclasses.replace(gpt, data=dataclasses.replace(gpt.data, train="both"))},
     )
     members = {
         name: {"train_tokens": 100, "corpus_fingerprint": f"of {name}", "manifest_sha256": "x", "weight": 1.0}
@@ -125,7 +126,7 @@ def test_other_weights_params_figures_or_rows_are_another_fingerprint(params: Pa
         layout.predictions("gpt"),
         layout.metrics("evaluate", "gpt"),
         layout.metrics("train", "gpt"),
-        layout.metrics("baseline", "plays"),
+        layout.metrics("baseline", "language_model-plays-bytes"),
         layout.corpus("plays"),
         layout.samples("gpt"),
     ],
@@ -143,8 +144,8 @@ def test_what_an_earlier_stage_left_out_is_named_and_no_package_is_left(
 
 
 def test_a_name_that_params_do_not_have_gets_the_nearest(params: Params, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no translator 'en_d', did you mean 'en_de'"):
-        _write(params, tmp_path, "en_d", "translator")
+    with pytest.raises(UserError, match=r"models\.en_d is not in params\.yaml, did you mean 'en_de'"):
+        _write(params, tmp_path, "en_d")
 
 
 def test_a_package_that_was_changed_by_hand_is_refused(params: Params, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from lexmill.registry import package
 from lexmill.registry.loader import load_package
 from lexmill.registry.served import as_texts
 
-from .conftest import KINDS, make
+from .conftest import make
 
 TEXTS = ["Good day", "", "a much longer line than the others, to be padded against", "Good day", " "]
 
@@ -22,11 +22,11 @@ TEXTS = ["Good day", "", "a much longer line than the others, to be padded again
 @pytest.fixture(params=["gpt", "tickets", "en_de"])
 def model(request: pytest.FixtureRequest, params: Params, tmp_path: Path) -> Predictor:
     make(params, tmp_path, request.param)
-    return load_package(package.write(params, KINDS[request.param], request.param, tmp_path))
+    return load_package(package.write(params, request.param, tmp_path))
 
 
 def _settings(model: Predictor) -> dict[str, Any]:
-    return {"max_tokens": 6} if model.kind == "language_model" else {}
+    return {"max_tokens": 6} if model.config["kind"] == "language_model" else {}
 
 
 def test_one_answer_a_text_and_none_depends_on_the_others(model: Predictor) -> None:
@@ -34,7 +34,7 @@ def test_one_answer_a_text_and_none_depends_on_the_others(model: Predictor) -> N
     assert len(together) == len(TEXTS)
     for i in (0, 1, 2, 4):  # text 3 is text 0 again: a language model draws anew for it
         (alone,) = model.predict([TEXTS[i]], _settings(model))
-        if model.kind == "classifier":
+        if model.config["kind"] == "classifier":
             assert alone["label"] == together[i]["label"]
             assert alone["scores"] == pytest.approx(together[i]["scores"], rel=1e-5)
         else:
@@ -44,20 +44,20 @@ def test_one_answer_a_text_and_none_depends_on_the_others(model: Predictor) -> N
 
 def test_the_answers_have_the_shape_of_their_kind(model: Predictor) -> None:
     answers = model.predict(TEXTS, _settings(model))
-    if model.kind == "classifier":
+    if model.config["kind"] == "classifier":
         for answer in answers:
             assert set(answer) == {"label", "score", "scores"}
             assert answer["score"] == max(answer["scores"].values()) == answer["scores"][answer["label"]]
     else:
         assert all(isinstance(answer, str) for answer in answers)
-    if model.kind == "translator":
+    if model.config["kind"] == "translator":
         assert [answer == "" for answer in answers] == [False, True, False, False, True]
         assert model.predict(["Good day"], {"beam_size": 1}) != [""]
 
 
 def test_a_seed_gives_the_same_text_again_and_another_another(params: Params, tmp_path: Path) -> None:
     make(params, tmp_path, "gpt")
-    model = load_package(package.write(params, "language_model", "gpt", tmp_path))
+    model = load_package(package.write(params, "gpt", tmp_path))
     draws = [model.predict(["ROMEO"], {"seed": seed, "max_tokens": 20}) for seed in (1, 1, 2)]
     assert draws[0] == draws[1] != draws[2]
     greedy = [model.predict(["ROMEO"], {"seed": seed, "temperature": 0, "max_tokens": 5}) for seed in (1, 2)]
@@ -66,7 +66,7 @@ def test_a_seed_gives_the_same_text_again_and_another_another(params: Params, tm
 
 def test_a_precision_is_that_of_all_weights_and_of_what_is_written(params: Params, tmp_path: Path) -> None:
     make(params, tmp_path, "gpt")
-    folder = package.write(params, "language_model", "gpt", tmp_path)
+    folder = package.write(params, "gpt", tmp_path)
     for precision in ("float32", "bfloat16"):
         model = load_package(folder, precision)
         assert {str(value.dtype) for value in model.module.parameters()} == {f"torch.{precision}"}
@@ -94,7 +94,7 @@ def test_wrong_settings_are_told_all_at_once(
     name: str, settings: dict[str, Any], faults: list[str], params: Params, tmp_path: Path
 ) -> None:
     make(params, tmp_path, name)
-    model = load_package(package.write(params, KINDS[name], name, tmp_path))
+    model = load_package(package.write(params, name, tmp_path))
     with pytest.raises(UserErrors) as caught:
         model.predict(["text"], settings)
     for fault in faults:
@@ -103,7 +103,7 @@ def test_wrong_settings_are_told_all_at_once(
 
 def test_a_stream_is_what_predict_gives_and_its_faults_come_at_once(params: Params, tmp_path: Path) -> None:
     make(params, tmp_path, "gpt")
-    model = load_package(package.write(params, "language_model", "gpt", tmp_path))
+    model = load_package(package.write(params, "gpt", tmp_path))
     settings = {"max_tokens": np.int64(50), "temperature": 1.5, "stop": np.array(["e", "\n"]), "seed": 5}
     for prompt in ("ROMEO", "", "é"):
         assert ["".join(model.stream(prompt, settings))] == model.predict([prompt], settings)

@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lexmill import kinds
 from lexmill.evaluation.bootstrap import Resampling
+from lexmill.kinds.language_model.metrics import TEST as LANGUAGE_MODEL
 from lexmill.params import Promotion
 from lexmill.registry.promotion import Decision, decide
 
@@ -25,7 +27,7 @@ def _decide(
 ) -> Decision:
     rule = Promotion(significance, tests_per_year, more.pop("margin", 0.0))
     return decide(
-        KINDS[name],
+        kinds.find(KINDS[name]).module("metrics").TEST,
         challenger,
         champion,
         champion_version="7",
@@ -156,7 +158,7 @@ def test_the_simulated_test_is_the_real_one() -> None:
         rule = Promotion(0.05, 365)
         how = Resampling(200, 0.95, 1)
         decision = decide(
-            "language_model", _lm(challenger), _lm(champion), champion_version="1", rule=rule, resampling=how
+            LANGUAGE_MODEL, _lm(challenger), _lm(champion), champion_version="1", rule=rule, resampling=how
         )
         assert decision.comparison is not None
         assert decision.comparison.p_value == pytest.approx(exact, rel=0.7, abs=2e-5)
@@ -173,7 +175,7 @@ def test_the_real_decision_promotes_nothing_in_a_year_without_gain() -> None:
         champion, challenger = generator.normal(60, 8, (2, 30))
         how = Resampling(100, 0.95, night)
         decision = decide(
-            "language_model", _lm(challenger), _lm(champion), champion_version="1", rule=rule, resampling=how
+            LANGUAGE_MODEL, _lm(challenger), _lm(champion), champion_version="1", rule=rule, resampling=how
         )
         promoted += decision.promote
     assert promoted == 0

@@ -71,9 +71,7 @@ def test_a_run_holds_what_its_model_was_made_from(published: tuple[Path, list[st
     names = {entry.path for entry in client.list_artifacts(run.info.run_id)}
     files = {"card.md", "decision.json", "decisions.json", "metrics.json", "params.json", "reproduce.sh"}
     assert names == files | {"curves", "plots", "samples"}
-    assert [entry.path for entry in client.list_artifacts(run.info.run_id, "plots/evaluate_translator")] == [
-        "plots/evaluate_translator/figure.png"
-    ]
+    assert [entry.path for entry in client.list_artifacts(run.info.run_id, "plots")] == ["plots/figure.png"]
     assert said[0] == "gpt: version 1 is the champion: the first version"
     assert "workflowType=machine_learning" in said[3]
     assert all(run.info.run_id in said[4] for run in runs.values())
@@ -163,7 +161,7 @@ def test_the_alias_follows_the_better_one_only(params: Params, root: Path) -> No
     rows = (root / "artifacts/predictions/en_de/rows.jsonl").read_bytes()
     make(params, root, "en_de", 0.5, seed=2)  # and other weights
     (root / "artifacts/predictions/en_de/rows.jsonl").write_bytes(rows)
-    package.write(params, "translator", "en_de", root)
+    package.write(params, "en_de", root)
     (tie,) = publish_all(params, Execution(), lambda _: None, root)
     assert (tie.version, tie.champion) == ("3", False)
     assert tie.reason.startswith("no better: bleu")
@@ -238,7 +236,7 @@ def test_a_publish_that_was_killed_is_finished_by_the_next(
 ) -> None:
     execution = Execution(tracking_uri=URI)
     make(params, root, "en_de")
-    package.write(params, "translator", "en_de", root)
+    package.write(params, "en_de", root)
     undo = _killer(monkeypatch, where, name)
     with pytest.raises(_Killed):
         publish_all(params, execution, lambda _: None, root)
@@ -272,7 +270,7 @@ publish_all(parse(plain_params()), Execution(tracking_uri="sqlite:///mlflow.db")
 
 def test_two_publishes_at_once_make_one_version(params: Params, root: Path) -> None:
     make(params, root, "gpt")
-    package.write(params, "language_model", "gpt", root)
+    package.write(params, "gpt", root)
     top = Path(__file__).parents[2]
     command = [sys.executable, "-c", _PUBLISH, str(root), str(top)]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
@@ -307,7 +305,7 @@ def test_a_model_without_samples_is_published_all_the_same(
     monkeypatch.setattr(mlflow.models, "infer_pip_requirements", never)
     make(params, root, "gpt")
     storage.write_json(root / layout.samples("gpt"), {"samples": []})
-    package.write(params, "language_model", "gpt", root)
+    package.write(params, "gpt", root)
     (outcome,) = publish_all(params, Execution(tracking_uri=URI), lambda _: None, root)
     assert outcome.champion
     (kept,) = (root / "mlruns").rglob("requirements.txt")
@@ -320,7 +318,7 @@ def test_nothing_to_publish_and_a_package_changed_by_hand(params: Params, root: 
     with pytest.raises(UserError, match="there is no package to publish; `lexmill run` makes them"):
         publish_all(params, execution, print, root)
     make(params, root, "gpt")
-    folder = package.write(params, "language_model", "gpt", root)
+    folder = package.write(params, "gpt", root)
     (folder / "card.md").write_text("better than all others")
     with pytest.raises(UserError, match="changed after it was made"):
         publish_all(params, execution, lambda _: None, root)
@@ -329,6 +327,6 @@ def test_nothing_to_publish_and_a_package_changed_by_hand(params: Params, root: 
 
 def test_a_server_that_is_down_loses_nothing(params: Params, tmp_path: Path) -> None:
     make(params, tmp_path, "gpt")
-    package.write(params, "language_model", "gpt", tmp_path)
+    package.write(params, "gpt", tmp_path)
     with pytest.raises(RetryableError, match="nothing is lost"):
         publish_all(params, Execution(tracking_uri="http://127.0.0.1:9"), print, tmp_path)

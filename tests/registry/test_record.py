@@ -19,7 +19,7 @@ def test_a_long_curve_costs_a_few_calls(params: Params, tmp_path: Path) -> None:
     steps = 2500
     lines = ["step,tokens,epoch,train_loss,valid_loss,lr,grad_norm", *(f"{i},1,,2.5,,," for i in range(steps))]
     storage.write_text(tmp_path / layout.curve("en_de"), "\n".join(lines) + "\n")
-    folder = package.write(params, "translator", "en_de", tmp_path)
+    folder = package.write(params, "en_de", tmp_path)
     client, run = MagicMock(), MagicMock(inputs=None)
     run.info.run_id, run.info.start_time = "1", 0
     record.fill(client, run, folder, package.read(folder), tmp_path)
@@ -33,7 +33,7 @@ def test_a_long_curve_costs_a_few_calls(params: Params, tmp_path: Path) -> None:
 def test_equal_states_of_dvc_lock_have_one_tag(params: Params, tmp_path: Path) -> None:
     """The same hash as in the run of the pipeline, this run's parent."""
     make(params, tmp_path, "en_de")
-    folder = package.write(params, "translator", "en_de", tmp_path)
+    folder = package.write(params, "en_de", tmp_path)
     run = MagicMock(inputs=None)
     run.info.run_id, run.info.start_time = "1", 0
 

@@ -38,7 +38,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def described(params: Params, root: Path, **source: Any) -> dict[str, Any]:
     make(params, root, "en_de")
-    description = package.read(package.write(params, "translator", "en_de", root))
+    description = package.read(package.write(params, "en_de", root))
     description["params"]["corpus"]["source"] = source or {"kind": "package", "name": "homeassistant"}
     return description
 

@@ -3,44 +3,30 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from lexmill.base.answering import answers
 from lexmill.base.errors import RetryableError
+from lexmill.commands.servers import free_port
 from lexmill.compute.execution import Execution
 from lexmill.params import Params
 from lexmill.registry import champion, listing, lookup, package, use
 from lexmill.registry.loader import load_package
 from lexmill.registry.publish import publish_all
 from lexmill.tracking.store import opened
+from tests.support.waiting import wait_for
 
 from .conftest import make
 
 
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
-
-
-def _answers(address: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{address}/health", timeout=5):
-            return True
-    except OSError:
-        return False
-
-
 @pytest.fixture
 def server(root: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--backend-store-uri", "sqlite:///mlflow.db", "--artifacts-destination", "files", "--workers", "1"]
     quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
@@ -50,11 +36,8 @@ def server(root: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
         )
     address = f"http://127.0.0.1:{port}"
     try:
-        deadline = time.monotonic() + 300
-        while not _answers(address):
-            assert process.poll() is None, (root / "server.log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        wait_for(lambda: answers(f"{address}/health") or process.poll() is not None)
+        assert process.poll() is None, (root / "server.log").read_text()
         yield address, process
     finally:
         _end(process)
@@ -76,7 +59,7 @@ def test_publish_promote_use_and_an_outage(
 
     def publish(quality: float, seed: int) -> str:
         make(params, here, "en_de", quality, seed)
-        package.write(params, "translator", "en_de", here)
+        package.write(params, "en_de", here)
         said: list[str] = []
         publish_all(params, execution, said.append, here)
         assert f"{address}/#/experiments/" in said[-1]
@@ -96,12 +79,12 @@ def test_publish_promote_use_and_an_outage(
         assert [row["version"] for row in listing.versions(client, "en_de")] == ["3", "2", "1"]
 
     assert publish(0.5, 0) == "en_de: already version 1"
-    assert list(use.translate(["Good day"], None, params, execution, root=here)) == answer
+    assert use.open_model(None, "translator", params, execution, here).predict(["Good day"]) == answer
     assert lookup.champion(address, "nobody", here) is None
 
     _end(process)
     make(params, here, "en_de", 0.95, 4)
-    package.write(params, "translator", "en_de", here)
+    package.write(params, "en_de", here)
     with pytest.raises(RetryableError, match="does not answer"):
         publish_all(params, execution, print, here)
     shutil.rmtree(here / "artifacts")

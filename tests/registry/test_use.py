@@ -4,13 +4,16 @@ import dataclasses
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lexmill.base.errors import UserError
 from lexmill.compute.execution import Execution
+from lexmill.decoding.predictor import Predictor
+from lexmill.kinds.translator.command import translated
 from lexmill.params import Params
 from lexmill.registry import package, use
 from lexmill.registry.loader import load_package
@@ -27,12 +30,15 @@ def here(published: tuple[Path, list[str]], tmp_path: Path) -> Path:
 
 
 def test_each_kind_is_used_from_its_champion(here: Path, params: Params, execution: Execution) -> None:
-    (text,) = use.generate(["ROMEO"], None, params, execution, root=here, settings={"max_tokens": 4})
+    def opened(kind: str, name: str | None = None) -> Predictor:
+        return use.open_model(name, kind, params, execution, here)
+
+    (text,) = opened("language_model").predict(["ROMEO"], {"max_tokens": 4})
     assert isinstance(text, str)
-    (answer,) = use.classify(["my bill"], "tickets", params, execution, root=here)
+    (answer,) = opened("classifier", "tickets").predict(["my bill"])
     assert answer["label"] in ("billing", "other")
     lines = ["Good day", "", "Bye"]
-    translations = list(use.translate(lines, None, params, execution, root=here))
+    translations = opened("translator").predict(lines)
     assert [bool(text) for text in translations] == [True, False, True]
     assert translations == load_package(here / "artifacts/packages/en_de").predict(lines)
 
@@ -40,6 +46,7 @@ def test_each_kind_is_used_from_its_champion(here: Path, params: Params, executi
 def test_lines_are_read_as_they_are_needed_and_answered_one_by_one(
     here: Path, params: Params, execution: Execution
 ) -> None:
+    model = use.open_model(None, "translator", params, execution, here)
     taken = []
 
     def lines() -> Iterator[str]:
@@ -47,7 +54,7 @@ def test_lines_are_read_as_they_are_needed_and_answered_one_by_one(
             taken.append(i)
             yield "" if i % 3 else "ab"
 
-    answers = use.translate(lines(), None, params, execution, root=here, settings={"beam_size": 1})
+    answers = translated(model, lines())
     assert taken == []
     next(answers)
     assert len(taken) == 64
@@ -65,12 +72,12 @@ def test_the_champion_is_the_registered_one_not_what_lies_in_the_workspace(
     publish_model(params, root, "en_de", 0.1, seed=1)
     newest = load_package(root / "artifacts/packages/en_de").predict(["Good day"])
     assert newest != champion
-    assert list(use.translate(["Good day"], None, params, execution, root=root)) == champion
+    assert use.open_model(None, "translator", params, execution, root).predict(["Good day"]) == champion
     copy = root / ".lexmill" / "champions" / "en_de"
     assert package.verify(copy)["name"] == "en_de"
     before = copy.stat().st_mtime_ns
     shutil.rmtree(root / "artifacts")  # and the workspace's own is not needed
-    assert list(use.translate(["Good day"], None, params, execution, root=root)) == champion
+    assert use.open_model(None, "translator", params, execution, root).predict(["Good day"]) == champion
     assert copy.stat().st_mtime_ns == before  # brought once
 
 
@@ -88,7 +95,7 @@ def test_what_to_do_when_there_is_no_champion(params: Params, tmp_path: Path, ex
     with pytest.raises(UserError, match="no registered champion yet; `lexmill run` trains and registers it"):
         use.open_model(None, "translator", params, execution, tmp_path)
     make(params, tmp_path, "en_de")
-    package.write(params, "translator", "en_de", tmp_path)
+    package.write(params, "en_de", tmp_path)
     with pytest.raises(UserError, match="no registered champion yet; `lexmill publish` registers it"):
         use.open_model(None, "translator", params, execution, tmp_path)
 
@@ -99,10 +106,10 @@ def test_which_model_is_meant(params: Params) -> None:
         use.choose("en_fe", "translator", params)
     with pytest.raises(UserError, match="has no translator 'gpt'; known: en_de"):
         use.choose("gpt", "translator", params)
-    two = dataclasses.replace(params, translators={**params.translators, "en_fr": params.translators["en_de"]})
+    two = dataclasses.replace(params, models={**params.models, "en_fr": params.models["en_de"]})
     with pytest.raises(UserError, match="several translators; say which with --model: en_de, en_fr"):
         use.choose(None, "translator", two)
-    none = dataclasses.replace(params, translators={})
+    none = dataclasses.replace(params, models={})
     with pytest.raises(UserError, match=r"params\.yaml has no translator;"):
         use.choose(None, "translator", none)
 
@@ -115,7 +122,8 @@ from lexmill.compute.execution import Execution
 from lexmill.params import parse
 from lexmill.registry import use
 from tests.registry.plain import plain_params
-use.generate(["a"], None, parse(plain_params()), Execution(), root=Path(sys.argv[1]), settings={"max_tokens": 1})
+model = use.open_model(None, "language_model", parse(plain_params()), Execution(), Path(sys.argv[1]))
+model.predict(["a"], {"max_tokens": 1})
 print(sorted(m for m in ("mlflow", "transformers", "pandas", "sqlalchemy") if m in sys.modules))
 """
 
@@ -126,10 +134,15 @@ def test_a_local_champion_is_used_without_importing_mlflow(here: Path) -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_line_break_in_a_translation_shifts_no_later_line(monkeypatch: pytest.MonkeyPatch, params: Params) -> None:
-    class Talkative:
-        def predict(self, lines: list[str], _settings: object) -> list[str]:
-            return [f"{line}\nand more" for line in lines]
+def test_a_line_break_in_a_translation_shifts_no_later_line() -> None:
+    class Talkative(Predictor):
+        def __init__(self) -> None:
+            """It needs no network."""
 
-    monkeypatch.setattr(use, "open_model", lambda *_: Talkative())
-    assert list(use.translate(["a", "b"], "en_de", params, Execution())) == ["a and more", "b and more"]
+        def predict(self, texts: Sequence[str], params: Mapping[str, Any] | None = None) -> list[Any]:
+            return [f"{line}\nand more" for line in texts]
+
+        def answer(self, texts: Sequence[str], chosen: Mapping[str, Any]) -> list[Any]:
+            raise AssertionError
+
+    assert list(translated(Talkative(), ["a", "b"])) == ["a and more", "b and more"]

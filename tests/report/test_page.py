@@ -87,7 +87,7 @@ def test_it_shows_every_part_of_the_demo(demo: Project) -> None:
         "bits per byte",
         "TF-IDF + logistic regression",
         "copy source",
-        "evaluate language model",
+        "gpt evaluate",
         "Learning curve",
         "Good morrow, gentle cousin.",
         "or the king of gentle",
@@ -131,18 +131,17 @@ def test_before_anything_ran_it_shows_what_is_planned(project: Project) -> None:
     assert "No model was measured beside a baseline yet." in text
     assert "Not prepared yet." in text
     assert "Results" not in text
-    assert "register classifier" in text
+    assert "sentiment register" in text
 
 
-@pytest.mark.parametrize("kept", ["language_models", "classifiers", "translators"])
+@pytest.mark.parametrize("kept", ["gpt", "sentiment", "en_de"])
 def test_a_project_with_one_kind_of_model(demo: Project, kept: str) -> None:
-    others = {"language_models", "classifiers", "translators"} - {kept}
-    baselines = yaml.safe_load((demo.root / "params.yaml").read_text(encoding="utf-8"))["baselines"]
-    demo.change_params(baselines={kept[:-1]: baselines[kept[:-1]]}, **dict.fromkeys(others))
+    models = yaml.safe_load((demo.root / "params.yaml").read_text(encoding="utf-8"))["models"]
+    demo.change_params(models={kept: models[kept]})
     text = shown(demo.page)
     assert "1 model on 1 corpus" in text
-    for name, group in (("gpt", "language_models"), ("sentiment", "classifiers"), ("en_de", "translators")):
-        assert (f"{name} evaluate" in text) == (group == kept)
+    for name in ("gpt", "sentiment", "en_de"):
+        assert (f"{name} evaluate" in text) == (name == kept)
 
 
 def test_any_file_may_be_missing(demo: Project) -> None:
@@ -167,7 +166,7 @@ def test_a_model_that_is_not_measured_is_said_to_be(demo: Project) -> None:
 
 
 def test_without_baselines_nothing_is_claimed(demo: Project) -> None:
-    (demo.root / layout.metrics("baseline", "home_assistant")).unlink()
+    (demo.root / layout.metrics("baseline", "translator-home_assistant")).unlink()
     assert "en_de no baseline measured" in shown(demo.page)
 
 
@@ -206,14 +205,14 @@ def test_labels_and_names_in_drawings_are_escaped(demo: Project) -> None:
         layout.metrics("evaluate", "sentiment"),
         {"test": {"accuracy": 0.5, "<b>": "<i>"}, "confusion": {"<b> as </svg>": 3, "</svg> as </svg>": 4}},
     )
-    demo.json(layout.metrics("baseline", "movie_reviews"), {"<b>&": {"accuracy": 0.4}})
+    demo.json(layout.metrics("baseline", "classifier-movie_reviews"), {"<b>&": {"accuracy": 0.4}})
     text = shown(demo.page)
     assert "<b>&" in text
     assert "</svg>" in text
 
 
 def test_a_picture_is_inside_the_page_and_what_is_drawn_is_not_twice(demo: Project) -> None:
-    folder = demo.root / layout.plots("evaluate", "gpt")
+    folder = demo.root / layout.plots("gpt")
     folder.mkdir(parents=True)
     (folder / "loss_by_position.png").write_bytes(b"\x89PNG one")
     (folder / "curve.png").write_bytes(b"\x89PNG two")

@@ -18,16 +18,19 @@ from lexmill.report import results
 
 ROOT = Path(__file__).parents[2]
 MODEL: dict[str, Any] = {
+    "kind": "language_model",
     "family": "gpt",
-    "corpus": "plays",
-    "train": "plays",
-    "init_from": "conf/initialization/gpt2.yaml",
-    "tokenizer": "bpe",
     "shape": {"n_layer": 1, "n_head": 1, "d_model": 8, "context": 8},
-    "optimizer": {"name": "adamw", "lr": 0.1},
-    "schedule": {"name": "cosine"},
-    "length": "1 steps",
-    "batch_tokens": 8,
+    "data": {"corpus": "plays", "train": "plays", "tokenizer": "bpe"},
+    "start": "conf/initialization/gpt2.yaml",
+    "recipe": {
+        "method": "gradient",
+        "optimizer": {"name": "adamw", "lr": 0.1},
+        "schedule": {"name": "cosine"},
+        "length": "1 steps",
+        "batch": 8,
+    },
+    "evaluate": {"prompts": [""], "ngrams": {}},
 }
 FILE = {"kind": "file", "paths": ["a.txt"]}
 
@@ -44,14 +47,7 @@ def params() -> Params:
                 "bpe": {"corpus": "plays", "kind": "bpe", "vocab_size": 300},
                 "bytes": {"corpus": "plays", "kind": "byte"},
             },
-            "encodings": {"plays": {"corpus": "plays", "tokenizer": "bpe"}},
-            "language_models": {"gpt": MODEL, "late": MODEL},
-            "baselines": {
-                "language_model": {
-                    "own": {"corpus": "plays", "tokenizer": "bpe"},
-                    "other": {"corpus": "plays", "tokenizer": "bytes"},
-                }
-            },
+            "models": {"gpt": MODEL, "late": {**MODEL, "data": {**MODEL["data"], "tokenizer": "bytes"}}},
         }
     )
 
@@ -69,8 +65,9 @@ def workspace(tmp_path: Path) -> Path:
         "byte_trigram": {"bits_per_byte": 2.9, "perplexity": 7.5},
         "token_trigram": {"bits_per_byte": 2.1, "perplexity": 35.0},
     }
-    write(tmp_path, "baseline", "own", own)
-    write(tmp_path, "baseline", "other", {"unigram": {"bits_per_byte": 9.9, "perplexity": 1.1}})
+    write(tmp_path, "baseline", "language_model-plays-bpe", own)
+    other = {"unigram": {"bits_per_byte": 9.9, "perplexity": 1.1}}
+    write(tmp_path, "baseline", "language_model-plays-bytes", other)
     return tmp_path
 
 

@@ -148,7 +148,7 @@ def test_a_stage_of_before_code_json_has_none_recorded(made: Workspace) -> None:
 
 def test_code_that_is_no_python_is_told(made: Workspace) -> None:
     made.edit("models/gpt/model.py", "from __future__", "def f(:\nfrom __future__")
-    with pytest.raises(UserError, match=r"models/gpt/model\.py: line \d+: invalid syntax"):
+    with pytest.raises(UserError, match=r"models/gpt/model\.py:\d+: not Python: invalid syntax"):
         made.plan()
 
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from lexmill.base.errors import EXIT_RETRY, RetryableError
 from lexmill.runner.display import Display
 from lexmill.runner.session import open_session, run_all
 from tests.support.small_project import ROOT, SmallProject
+from tests.support.waiting import wait_for
 
 STAGES: dict[str, Any] = {
     name: stage.get("do", stage)
@@ -148,11 +148,7 @@ def test_a_training_ended_by_sigterm_is_not_recorded_as_done(encoded: SmallProje
     project.write_execution(checkpoint_seconds=0)
     with project.start("-m", "dvc", "repro") as dvc:
         marks = project.root / ".lexmill" / "checkpoints"
-        deadline = time.monotonic() + 120
-        while not list(marks.glob("train-toy-*/step-*/COMPLETE")):
-            assert time.monotonic() < deadline
-            assert dvc.poll() is None
-            time.sleep(0.1)
+        wait_for(lambda: list(marks.glob("train-toy-*/step-*/COMPLETE")), alive=dvc)
         os.killpg(dvc.pid, signal.SIGTERM)
         said, _ = dvc.communicate(timeout=120)
     assert dvc.returncode != 0, said

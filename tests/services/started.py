@@ -30,6 +30,7 @@ from unittest import mock
 
 from lexmill.commands.servers import HOST, Server, free_port, serving
 from tests.services.missing import program
+from tests.support.waiting import wait_for
 
 INFRA = Path(__file__).parents[2] / "infra"
 START_SECONDS = 300.0
@@ -305,8 +306,12 @@ def prefect_server(root: Path, database: Postgres) -> Iterator[Service]:
 def prefect_worker(root: Path, pool: str, environment: Mapping[str, str]) -> Iterator[Server]:
     """A worker of a process pool, which it makes, in the folder `root`."""
     port = free_port()
-    health = {"PREFECT_WORKER_WEBSERVER_HOST": HOST, "PREFECT_WORKER_WEBSERVER_PORT": str(port)}
+    settings = {"WEBSERVER_HOST": HOST, "WEBSERVER_PORT": str(port), "QUERY_SECONDS": "1"}  # for 10
+    environment = {**environment, **{f"PREFECT_WORKER_{name}": value for name, value in settings.items()}}
     command = ("prefect", "worker", "start", "--pool", pool, "--type", "process", "--with-healthcheck")
-    with serving("worker", command, port, health="/health", environment={**environment, **health}, root=root) as server:
+    with serving("worker", command, port, health="/health", environment=environment, root=root) as server:
         server.wait(START_SECONDS)
+        name, _, word = environment.get("PREFECT_API_AUTH_STRING", "").partition(":")
+        made = f"{environment['PREFECT_API_URL']}/work_pools/{pool}"  # a little later than the worker is in health
+        wait_for(lambda: status(made, (name, word) if name else None) == 200, "the worker makes no pool")
         yield server

@@ -6,11 +6,7 @@ import json
 import os
 import re
 import shutil
-import signal
 import struct
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +22,7 @@ from tests.registry.plain import plain_params
 from tests.services.missing import needs, program
 from tests.support import pictures
 from tests.support.browser import Browser
+from tests.support.processes import pages as ui
 
 pytestmark = [pytest.mark.services, needs("chromium")]
 MODELS = ("gpt", "tickets", "en_de")
@@ -62,21 +59,8 @@ def pages(
     (root / "params.yaml").write_text(yaml.safe_dump(plain_params()))
     ours = ("PREFECT_", "MLFLOW_", "LEXMILL_")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(ours)} | {"HOME": str(root)}
-    log = root / "ui.log"
-    with open(log, "w") as stream:
-        served = subprocess.Popen(
-            [sys.executable, "-m", "lexmill.cli", "ui"], cwd=root, env=environment, stdout=stream, stderr=stream
-        )
-    try:
-        deadline = time.monotonic() + 300
-        while "Ctrl-C" not in log.read_text():
-            assert served.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.2)
-        yield Pages(root, log.read_text(), published[1])
-    finally:
-        served.send_signal(signal.SIGINT)
-        served.wait(timeout=60)
+    with ui(root, environment, root / "ui.log") as (_, said):
+        yield Pages(root, said, published[1])
 
 
 @pytest.fixture(scope="module")

@@ -8,20 +8,17 @@ docs/images/prefect.png   the newest run of the flow
 from __future__ import annotations
 
 import json
+import os
 import re
-import signal
-import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from lexmill.tracking.view import FIGURES
 from tests.services.missing import program
 from tests.support.browser import Browser
+from tests.support.processes import pages
 
 IMAGES = Path("docs") / "images"
 # What MLflow puts beside and above its table and says nothing of the runs: an assistant, a note on the view.
@@ -29,25 +26,6 @@ CLEAR = """
 for (const id of ['mlflow.assistant.chat_panel.close', 'mlflow.experiment_page.shared_view.dismiss'])
   document.querySelector(`[data-component-id="${id}"]`)?.click();
 """
-
-
-@contextmanager
-def pages() -> Iterator[str]:
-    """What `lexmill ui` says of the pages that it serves meanwhile."""
-    with tempfile.TemporaryFile("w+") as log:
-        served = subprocess.Popen([sys.executable, "-m", "lexmill.cli", "ui"], stdout=log, stderr=log)
-        try:
-            said = ""
-            while "Ctrl-C" not in said:
-                if served.poll() is not None:
-                    sys.exit(said)
-                time.sleep(0.2)
-                log.seek(0)
-                said = log.read()
-            yield said
-        finally:
-            served.send_signal(signal.SIGINT)
-            served.wait(timeout=60)
 
 
 def newest_flow_run(base: str) -> str:
@@ -88,8 +66,10 @@ def main() -> None:
         sys.exit("Chromium is not installed: apt-get install chromium")
     if not report.is_file():
         sys.exit(f"{report} is not there: `make repro` first")
-    with pages() as said, Browser(chromium) as browser:
-        take(said, browser, report, IMAGES)
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        with pages(Path(), os.environ, log) as (_, said), Browser(chromium) as browser:
+            take(said, browser, report, IMAGES)
     for path in sorted(IMAGES.glob("*.png")):
         print(path)
 

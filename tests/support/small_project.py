@@ -15,6 +15,7 @@ import yaml
 
 from lexmill.params.derived import derive
 from tests.support.once import init_repository
+from tests.support.processes import Started
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = ("fetch", "prepare", "tokenizer", "encode", "train")
@@ -123,18 +124,9 @@ class SmallProject:
         everywhere = {"threads": 1, "publish": False, "lease_root": str(self.root.parent / "leases")}
         (folder / "local.yaml").write_text(yaml.safe_dump(everywhere | settings), encoding="utf-8")
 
-    def start(self, *command: str, **environment: str) -> subprocess.Popen[str]:
-        """Start `python command...` in the workspace, in a process group of its own."""
-        return subprocess.Popen(
-            [sys.executable, *command],
-            cwd=self.root,
-            env=self.environment | environment,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    def start(self, *command: str, **environment: str) -> Started:
+        """Start `python command...` in the workspace."""
+        return Started(*command, root=self.root, environment=self.environment | environment)
 
     def run(self, *command: str, code: int = 0, **environment: str) -> str:
         """Run `python command...` to its end and hold it to its exit code; all that it said."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from lexmill.tracking.spool import Sending
 from lexmill.training import watching
 from lexmill.training.engine import fit
 from lexmill.training.watching import Watch
+from tests.support.waiting import wait_for
 
 from ..training.arithmetic_task import DyingTask, execution, settings
 from .conftest import Server
@@ -48,13 +47,6 @@ def steps(watch: Watch, first: int, last: int) -> None:
         watch.step(step, 64, loss=5 / step, lr=0.001, grad_norm=1.0)
 
 
-def wait(until: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 120
-    while not until():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def cursor(root: Path, training: str = TRAINING) -> Cursor:
     return Cursor.read(file_of(root), training)
 
@@ -69,14 +61,14 @@ def test_each_point_arrives_once_whenever_the_server_fails(server: Server, tmp_p
     with watch_of(tmp_path, server.uri) as watch:
         watch.start(0, TRAINING)
         steps(watch, 1, 5)
-        wait(lambda: cursor(tmp_path).sent.get("row") == 5)
+        wait_for(lambda: cursor(tmp_path).sent.get("row") == 5)
         for number, how in enumerate(("500", "401", "lose", "hang"), 1):
             server.answers(how)
             steps(watch, 10 * number, 10 * number + 4)
-            wait(lambda: cursor(tmp_path).failure)
+            wait_for(lambda: cursor(tmp_path).failure)
             assert cursor(tmp_path).sent["row"] < 10 * number
             server.answers("ok")
-            wait(lambda: not cursor(tmp_path).failure)
+            wait_for(lambda: not cursor(tmp_path).failure)
         steps(watch, 50, 52)
         (tmp_path / "model.safetensors").write_bytes(b"weights")
         watch.made(tmp_path / "model.safetensors")
@@ -97,10 +89,10 @@ def test_a_server_that_never_answers_holds_nobody(
     watch = watch_of(tmp_path, server.uri, patience=0.5)
     watch.start(0, training)
     steps(watch, 1, 5)
-    wait(lambda: cursor(tmp_path, training).sent.get("row") == 5)
+    wait_for(lambda: cursor(tmp_path, training).sent.get("row") == 5)
     server.answers("hang")
     steps(watch, 6, 10)
-    wait(lambda: cursor(tmp_path, training).under_way)
+    wait_for(lambda: cursor(tmp_path, training).under_way)
     watch.close()
     assert "`lexmill sync` sends the rest" in capfd.readouterr().err
     server.answers("ok")
@@ -129,7 +121,7 @@ def test_a_store_that_is_down_to_the_end_gets_all_later(root: Path, capfd: pytes
     with watch_of(root, "http://me:secret@127.0.0.1:9") as watch:
         watch.start(0, TRAINING)
         steps(watch, 1, 5)
-        wait(lambda: cursor(root).failure)
+        wait_for(lambda: cursor(root).failure)
         sender: Any = watch._sender
         command = Path(f"/proc/{sender._child.process.pid}/cmdline")
         assert not command.exists() or b"secret" not in command.read_bytes()
@@ -145,7 +137,7 @@ def test_a_killed_sender_is_followed_by_the_next(root: Path) -> None:
     watch = watch_of(root, "sqlite:///mlflow.db")
     watch.start(0, TRAINING)
     steps(watch, 1, 5)
-    wait(lambda: cursor(root).sent.get("row") == 5)
+    wait_for(lambda: cursor(root).sent.get("row") == 5)
     sender: Any = watch._sender
     os.kill(sender._child.process.pid, signal.SIGKILL)
     steps(watch, 6, 8)
@@ -202,7 +194,7 @@ def test_a_running_training_is_already_a_child_of_its_run(root: Path, monkeypatc
     with watch_of(root, "sqlite:///mlflow.db") as watch:
         watch.start(0, TRAINING)
         steps(watch, 1, 5)
-        wait(lambda: cursor(root).sent.get("row") == 5)
+        wait_for(lambda: cursor(root).sent.get("row") == 5)
         run = client_of(root).get_run(cursor(root).run_id)
         parent = client_of(root).get_run(run.data.tags["mlflow.parentRunId"])
         assert parent.data.tags["lexmill.run"] == record.token

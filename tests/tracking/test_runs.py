@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,8 @@ import yaml
 from lexmill.runner.record import records
 from lexmill.tracking import runs
 from tests.support.once import init_repository
+from tests.support.processes import Started
+from tests.support.waiting import wait_for
 
 from .test_points import client_of
 
@@ -46,11 +45,8 @@ class Project:
         stages["use"] = {"cmd": second, "deps": ["x"], "outs": ["y"]}
         (self.root / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}), encoding="utf-8")
 
-    def start(self, *words: str, command: Sequence[str] = ("-m", "lexmill.cli")) -> subprocess.Popen[str]:
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        return subprocess.Popen(
-            [sys.executable, *command, *words], cwd=self.root, env=self.environment, start_new_session=True, **pipes
-        )
+    def start(self, *words: str, command: Sequence[str] = ("-m", "lexmill.cli")) -> Started:
+        return Started(*command, *words, root=self.root, environment=self.environment)
 
     def lexmill(self, *words: str) -> tuple[int, str]:
         with self.start(*words) as process:
@@ -87,11 +83,7 @@ def test_runs_that_fail_are_killed_and_end_well(root: Path) -> None:
 
     project.stages("sleep 120")
     process = project.start("run")
-    deadline = time.monotonic() + 120
-    while not any(stage.state == "running" for stage in records(root)[-1].stages):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_for(lambda: any(stage.state == "running" for stage in records(root)[-1].stages), alive=process)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
 

@@ -195,12 +195,11 @@ def test_mlflows_own_default_is_as_before_afterwards() -> None:
 
 
 def test_a_database_that_is_held_all_the_time_is_no_reason_to_upgrade_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.prepare("sqlite:///mlflow.db", tmp_path)
     monkeypatch.setattr(store, "_LOCKED_SECONDS", 0.05)
-    with closing(sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)) as other:
+    with closing(sqlite3.connect(root / "mlflow.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(RetryableError, match=r"mlflow\.db: the database is locked by another process; run again"):
-            store.prepare("sqlite:///mlflow.db", tmp_path)
-    store.prepare("sqlite:///mlflow.db", tmp_path)
+            store.prepare("sqlite:///mlflow.db", root)
+    store.prepare("sqlite:///mlflow.db", root)

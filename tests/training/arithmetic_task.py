@@ -10,6 +10,7 @@ import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -214,7 +215,7 @@ def _die_in_save(step: int) -> None:
 
 
 def _die_in_piece(step: int, rank: int, file: str) -> None:
-    """kill -9 of one rank when it has written half of one file of a checkpoint."""
+    """kill -9 of one rank when it has written half of one file of a checkpoint, and all wait for the next one."""
     from lexmill.training import pieces
 
     write = pieces.write
@@ -222,6 +223,7 @@ def _die_in_piece(step: int, rank: int, file: str) -> None:
     def dying(path: Path, named: Any) -> str:
         if path.name.startswith(file) and f"{step:08d}" in path.parent.name and os.environ["LOCAL_RANK"] == str(rank):
             write(path, named)
+            time.sleep(0.5)
             os.truncate(path, path.stat().st_size // 2)
             os.kill(os.getpid(), signal.SIGKILL)
         return write(path, named)

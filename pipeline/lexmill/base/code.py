@@ -5,7 +5,7 @@ loads others by name says which in a constant, `LOADS = ("lexmill.models.{family
 digest for each family. `{kind}` works alike for the folders of `lexmill/kinds`. So `code.json`, which the stage
 `code` writes, is
 
-    {"prepare": "3f..", "train": {"language_model": {"gpt": "9a..", "lstm": "07.."}}}
+    {"prepare": "3f..", "train": {"<kind>": {"gpt": "9a..", "lstm": "07.."}}}
 
 nested by kind first where a stage depends on both. A file that is not Python (a template) counts where a module of its
 folder names it, or where `LOADS` does by its path. No list of stages, kinds or families is written here: they are the
@@ -26,6 +26,7 @@ from itertools import product
 from pathlib import Path
 
 from lexmill.base import syntax
+from lexmill.base.errors import UserError
 
 Digests = dict[str, "str | Digests"]
 
@@ -51,6 +52,7 @@ EXEMPT: Mapping[str, str] = {
     "lexmill/compute/workers/identity.py": "refuses workers that could give another result",
     "lexmill/compute/workers/processes.py": "where the pieces of a corpus are worked on enters no result",
     "lexmill/compute/workers/settings.py": "where the pieces of a corpus are worked on enters no result",
+    "lexmill/models/declaration.py": "finds families and compares sizes; a network's own code reaches its sizes",
     "lexmill/params/__init__.py": "reads values; the values are tracked key by key, and conf/ spells out all of them",
     "lexmill/params/corpora.py": "reads values, which are tracked key by key",
     "lexmill/params/derived.py": "reads values, which are tracked key by key",
@@ -137,6 +139,7 @@ class Code:
 
         Raises:
             ValueError: there is no such module, kind or family.
+            UserError: a file is not Python.
         """
         chosen = {"kind": kind, "family": family}
         for choice, value in chosen.items():
@@ -154,13 +157,13 @@ class Code:
             if name in seen:
                 continue
             seen.add(name)
-            waiting += _parents(name)
             path = self._modules.get(name)
             if path is None:
-                continue
+                continue  # a name within a module, which is waiting too
             place = path.relative_to(self._package.parent).as_posix()
             if place in exempt:
                 continue
+            waiting += _parents(name)
             source = self._source(name, path)
             if source.text:  # an empty file, or a docstring, says nothing
                 found[place] = source
@@ -198,7 +201,7 @@ class Code:
                 text = path.read_text(encoding="utf-8")
                 self._sources[name] = syntax.read(text, name, path.name == "__init__.py")
             except SyntaxError as error:
-                raise ValueError(f"{path}: line {error.lineno}: {error.msg}") from None
+                raise UserError(f"not Python: {error.msg}", path, error.lineno) from None
         return self._sources[name]
 
     @cached_property

@@ -17,13 +17,13 @@ from lexmill.commands.precision import advice
 from lexmill.commands.starts import check_start
 from lexmill.compute.execution import Execution, load_execution
 from lexmill.compute.place import place_of
-from lexmill.compute.settings import TRAINING, group_of
+from lexmill.compute.settings import EVALUATION, TRAINING, group_of
 from lexmill.corpora.fetching import pins
 from lexmill.params import FileSource, Params, Source
 
 LEAST_FREE = 2 << 30  # bytes
 # The groups of stages that compute on the devices of `accelerator`.
-ON_DEVICE = (TRAINING, "evaluate")
+ON_DEVICE = (TRAINING, EVALUATION)
 
 
 def check() -> None:

@@ -91,7 +91,7 @@ class Execution:
     publish: bool = spec("publish registered models to MLflow at the end of a run", True)
     data: DataWorkers = spec("who prepares and encodes large corpora", DataWorkers())
     stages: dict[str, StageSettings] = spec(
-        "where stages run and with what: by stage (`train@gpt`), by group (`pretrain`), or `default`", factory=dict
+        "where stages run and with what: by stage (`train@gpt`), by group (`train`), or `default`", factory=dict
     )
     slurm: Slurm = spec("for the launcher of that name", Slurm())
     kubernetes: Kubernetes = spec("for the launcher of that name", Kubernetes())

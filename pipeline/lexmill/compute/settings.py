@@ -18,7 +18,7 @@ from typing import Literal
 from lexmill.base.strict import nearest, spec
 
 LauncherName = Literal["local", "torchrun", "slurm", "kubernetes", "prefect"]
-TRAINING = "train"
+TRAINING, EVALUATION = "train", "evaluate"  # what computes on a GPU
 HERE = ("code",)  # quick, and the others wait for it: it runs where DVC does
 ELSEWHERE = ("slurm", "kubernetes", "prefect")
 LIMITING_MEMORY = ("slurm", "kubernetes")
@@ -131,7 +131,7 @@ class Kubernetes:
 
 
 def group_of(stage: str) -> str:
-    """The group of a stage's address: `pretrain` of `train@gpt`."""
+    """The group of a stage's address: `train` of `train@gpt`."""
     return stage.rpartition(":")[2].partition("@")[0]
 
 

@@ -71,9 +71,7 @@ def encode_corpus(
 def sides_of(kind: str) -> tuple[str, ...]:
     """The fields of a record that are encoded; raises `UserError` for a kind that has no shards."""
     if kind not in SIDES:
-        raise UserError(
-            f"a {kind} corpus is not encoded: classifiers read its texts directly; take its entry out of encodings"
-        )
+        raise UserError(f"a {kind} corpus is not encoded: its texts are read directly; take its entry out of encodings")
     return SIDES[kind]
 
 

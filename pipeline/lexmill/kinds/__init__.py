@@ -18,11 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from lexmill.base import plugins
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.strict import build, nearest
+
+if TYPE_CHECKING:
+    from lexmill.models.declaration import Role
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class Kind:
         verb: the command that uses it.
         corpus: the kind of corpus it is trained and evaluated on.
         entry: the dataclass of an entry of `models` (see `lexmill.params.models.Model`).
-        families: the names of the families of networks that it can be made of.
+        role: of the families of networks that it can be made of (see `lexmill.models.families`).
         metrics: shown figures of the test split; the first decides.
         counted: what a target of the training's loss is: "tokens", "texts".
         inputs: what a model reads, from its entry as plain data; raises KeyError where a key is missing.
@@ -84,7 +87,7 @@ class Kind:
     verb: str
     corpus: str
     entry: type
-    families: Callable[[], Sequence[str]]
+    role: Role
     metrics: tuple[Metric, ...]
     counted: str
     inputs: Callable[[Mapping[str, Any]], Inputs]

@@ -42,7 +42,7 @@ def _encodings(data: Mapping[str, Any]) -> dict[str, Any]:
     pairs: dict[tuple[str, str], None] = {}
     for entry in entries(data, "models").values():
         if (found := _read(entry)) is not None:
-            pairs |= dict.fromkeys(found.encodings)
+            pairs |= dict.fromkeys(pair for pair in found.encodings if _texts(*pair))
     for mixture in entries(data, "mixtures").values():
         members = mixture.get("members")
         if isinstance(members, Mapping) and isinstance(mixture.get("tokenizer"), str):
@@ -55,8 +55,8 @@ def _imported_tokenizers(data: Mapping[str, Any]) -> dict[str, Any]:
     trained, checkpoints = entries(data, "tokenizers"), entries(data, "checkpoints")
     used = [named(entry, "tokenizer") for entry in entries(data, "models").values()]
     used += [mixture.get("tokenizer") for mixture in entries(data, "mixtures").values()]
-    found = dict.fromkeys(name for name in used if name in checkpoints and name not in trained)
-    return {str(name): {"checkpoint": str(name)} for name in found}
+    names = dict.fromkeys(name for name in used if isinstance(name, str))
+    return {name: {"checkpoint": name} for name in names if name in checkpoints and name not in trained}
 
 
 def _baselines(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,6 +79,10 @@ def _baselines(data: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _texts(*values: Any) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
 def baseline_name(kind: str, corpus: str, tokenizer: str | None) -> str:
     """The name of an entry of `baselines`."""
     return "-".join([kind, corpus, *([tokenizer] if tokenizer else [])])
@@ -87,15 +91,10 @@ def baseline_name(kind: str, corpus: str, tokenizer: str | None) -> str:
 def _inputs(data: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
     for name, entry in entries(data, "models").items():
-        read, corpus, tokenizer = _read(entry), named(entry, "corpus"), named(entry, "tokenizer")
-        if read is None or corpus is None or tokenizer is None:
+        if (read := _read(entry)) is None:
             continue
-        found[name] = {
-            "kind": entry.get("kind"),
-            "family": entry.get("family"),
-            "start": entry.get("start"),
-            "corpus": corpus,
-            "tokenizer": tokenizer,
-            "data": read.data,
-        }
+        own = {key: entry.get(key) for key in ("kind", "family", "start")}
+        made = {**own, "corpus": named(entry, "corpus"), "tokenizer": named(entry, "tokenizer"), "data": read.data}
+        if _texts(*made.values()):
+            found[name] = made
     return found

@@ -13,7 +13,7 @@ from typing import Any
 
 from lexmill.base import plugins
 from lexmill.base.strict import build, nearest, spec
-from lexmill.models.declaration import family, mismatch, unlike
+from lexmill.models.declaration import families, family, mismatch, unlike
 from lexmill.params.corpora import RegisteredSource, Source
 from lexmill.params.recipe import Recipe
 
@@ -53,7 +53,7 @@ class Model:
             faults.append(f"{path}.kind: {_unknown(kind_name, plugins.names('kinds'))}")
             return None
         kind = plugins.load("kinds", str(kind_name)).KIND
-        fitting = kind.families()
+        fitting = tuple(families(kind.role))
         if family_name not in fitting:
             faults.append(f"{path}.family: {_unknown(family_name, fitting)}")
             return None

@@ -69,7 +69,11 @@ def render_decisions(rows: Sequence[Mapping[str, Any]], choices: params.Params) 
     )
 
 
-LOADS = ("lexmill.kinds.{kind}", "lexmill/kinds/{kind}/section.html.j2")  # by name, see lexmill.base.code
+LOADS = (  # by name, see lexmill.base.code
+    "lexmill.kinds.{kind}",
+    "lexmill/kinds/{kind}/section.html.j2",
+    "lexmill/report/macros.html.j2",
+)
 
 
 @cache

@@ -16,7 +16,6 @@ from typing import Any
 
 from lexmill.base import code_history, layout
 from lexmill.base.code import Closure, Code
-from lexmill.base.errors import UserError
 
 STAGE = "code"
 
@@ -61,10 +60,7 @@ class CodeChanges:
     @cached_property
     def _closures(self) -> dict[tuple[str, ...], Closure]:
         package = self._root / "pipeline" / "lexmill"
-        try:
-            return (Code(package) if package.is_dir() else Code()).closures()
-        except ValueError as error:
-            raise UserError(f"{error}") from None
+        return (Code(package) if package.is_dir() else Code()).closures()
 
     def _phrases(self, dep: Any) -> Iterator[str]:
         recorded = dep.hash_info.value or {}

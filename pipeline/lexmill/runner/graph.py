@@ -75,7 +75,7 @@ def read(root: str | Path = ".", targets: Sequence[str] = (), also: Mapping[str,
 
     Args:
         root: the workspace, with its dvc.yaml.
-        targets: stages (`train@gpt`) or groups of them (`pretrain`); they and all they need are read. Empty: all.
+        targets: stages (`train@gpt`) or groups of them (`train`); they and all they need are read. Empty: all.
         also: stages that changed in a way that DVC does not see, and how.
 
     Raises:
@@ -190,7 +190,7 @@ def _order(wanted: set[str], needs: dict[str, tuple[str, ...]]) -> list[str]:
 
 
 def _changes(status: dict[str, list[Any]]) -> tuple[str, ...]:
-    """DVC's status of one stage as short phrases: `params language_models.gpt modified`."""
+    """DVC's status of one stage as short phrases: `params models.gpt.recipe modified`."""
     phrases: list[str] = []
     for entries in status.values():
         for entry in entries:

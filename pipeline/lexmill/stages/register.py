@@ -4,7 +4,8 @@ Reads   artifacts/models/<name>/, artifacts/predictions/<name>/rows.jsonl, artif
         the manifest of what it was trained on, metrics/train/<name>.json, metrics/evaluate/<name>.json,
         metrics/baseline/, reports/samples/<name>.json
 Writes  artifacts/packages/<name>/
-Identity: params of the model and of what it names, the seeds; the files above; the code of registry/ and of its kind.
+Identity: params of the model and of what it names, the seeds; the files above; the code of registry/ and of its
+kind and family.
 Cost: one copy and one hash of the model; no model is run.
 """
 
@@ -14,7 +15,7 @@ from lexmill.params import load
 from lexmill.registry import package
 from lexmill.stages.entry import run_stage
 
-LOADS = ("lexmill.kinds.{kind}",)  # by name, see lexmill.base.code
+LOADS = ("lexmill.kinds.{kind}", "lexmill.models.{family}.shape")  # by name, see lexmill.base.code
 
 
 def main(name: str) -> None:

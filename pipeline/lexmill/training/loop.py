@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -48,20 +48,6 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-class Objective(nn.Module):
-    """The loss of a task as a module, which DDP can wrap: it must see the forward pass to exchange the gradients."""
-
-    def __init__(self, task: Task, module: nn.Module) -> None:
-        super().__init__()
-        self.task, self.module = task, module
-
-    def forward(self, batch: Mapping[str, Tensor] | None) -> tuple[Tensor, Tensor | int]:
-        """(the summed loss, the number of targets); without a batch, something to exchange for each parameter."""
-        if batch is not None:
-            return self.task.loss_sum(self.module, batch)
-        return torch.stack([p.reshape(-1)[0] for p in self.module.parameters() if p.requires_grad]).sum(), 0
-
-
 class Loop:
     """Trains a `Task` from its newest checkpoint, or from the start, to the end."""
 
@@ -77,14 +63,8 @@ class Loop:
     ) -> None:
         self.task, self.settings, self.execution, self.folder = task, settings, execution, folder
         self.curve, self.guard = Curve(), Guard()
-        self.keeper = Keeper(
-            task.metric,
-            task.higher_is_better,
-            settings.keep,
-            settings.average_last,
-            settings.patience,
-            settings.ema_decay,
-        )
+        s = settings
+        self.keeper = Keeper(task.metric, task.higher_is_better, s.keep, s.average_last, s.patience, s.ema_decay)
         self.stopping = Stopping()
         self.bar = bar
         self.watch, self._watched = watch or Watch(folder.name), watch is not None  # one that is not started is idle
@@ -93,7 +73,7 @@ class Loop:
         self.ranks: Ranks
         self.module: nn.Module  # what is trained: the task's network or, under a sharded strategy, a copy in pieces
         self._fabric: Fabric
-        self._objective: Any  # an `Objective` as Fabric wraps it
+        self._objective: Any  # a `parallel.Objective` as Fabric wraps it
         self._optimizers: optimizers.Optimizers
         self._saver: Saver
         self._micro_batch = execution.micro_batch.tokens
@@ -128,7 +108,7 @@ class Loop:
         self.module = parallel.prepare(self.task.module, self.execution, mesh).to(fabric.device)
         if self.module is not self.task.module:
             parallel.release(self.task.module)
-        self._objective = fabric.setup_module(Objective(self.task, self.module))
+        self._objective = fabric.setup_module(parallel.Objective(self.task, self.module))
         self._optimizers = optimizers.build(self.module, self.settings.optimizer)
 
     def _start(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -21,6 +22,21 @@ from torch.utils.checkpoint import checkpoint
 from lexmill.base.errors import UserError
 from lexmill.compute.execution import Execution
 from lexmill.models.common.state import weights
+from lexmill.training.task import Task
+
+
+class Objective(nn.Module):
+    """The loss of a task as a module, which DDP can wrap: it must see the forward pass to exchange the gradients."""
+
+    def __init__(self, task: Task, module: nn.Module) -> None:
+        super().__init__()
+        self.task, self.module = task, module
+
+    def forward(self, batch: Mapping[str, Tensor] | None) -> tuple[Tensor, Tensor | int]:
+        """(the summed loss, the number of targets); without a batch, something to exchange for each parameter."""
+        if batch is not None:
+            return self.task.loss_sum(self.module, batch)
+        return torch.stack([p.reshape(-1)[0] for p in self.module.parameters() if p.requires_grad]).sum(), 0
 
 
 def check(module: nn.Module, execution: Execution) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ from torch import Tensor
 from lexmill.training.checkpoints import CheckpointFolder, Share, Stays
 from lexmill.training.pieces import Piece
 from lexmill.training.ranks import Ranks
+
+_POLL_SECONDS = 0.005
 
 
 class Saver:
@@ -75,7 +78,13 @@ class Saver:
             raise error
 
     def wait(self) -> None:
-        """Wait until nothing is being written; raises what has gone wrong."""
+        """Wait until nothing is being written; raises what has gone wrong.
+
+        Ranks that write together wait together, in exchanges: the first one's writer waits for all the others, and only
+        an exchange fails when one of them has died.
+        """
+        while self.sharded and self.ranks.largest(self.busy):
+            time.sleep(_POLL_SECONDS)
         if self._thread is not None:
             self._thread.join()
             self._thread = None

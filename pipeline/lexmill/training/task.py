@@ -22,7 +22,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Task(ABC):
-    """One training. Subclasses: language models, translators, classifiers.
+    """One training; each kind of model has a subclass.
 
     Attributes:
         module: the network that is trained, on the CPU, with its initial weights.

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from lexmill.compute.workers import identity
 from lexmill.compute.workers.executor import MOST_FAULTS, Here
 from lexmill.compute.workers.processes import Processes
 from tests.compute.workers import made_work
+from tests.support.waiting import wait_for
 
 SOURCE = Path(__file__).parents[3] / "pipeline"
 
@@ -76,10 +76,7 @@ def test_a_killed_worker_is_told_and_worth_another_try(tmp_path: Path) -> None:
 
 
 def worker_processes(folder: Path, count: int) -> list[psutil.Process]:
-    deadline = time.monotonic() + 60
-    while len(found := list(folder.glob("pid-*"))) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    found = wait_for(lambda: len(found := list(folder.glob("pid-*"))) >= count and found)
     return [psutil.Process(int(path.name.removeprefix("pid-"))) for path in found]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from lexmill.base import plugins
 from lexmill.base.errors import UserError
 from lexmill.base.storage import new_folder
 from lexmill.corpora.fetching.fetch import describe, fill, told_of, write_manifest
@@ -82,7 +83,7 @@ def _model_folder(names: list[str]) -> PurePosixPath:
 def check_checkpoint(folder: Path) -> None:
     """Raise `UserError` unless the folder holds a readable config, whole safetensors weights and a tokenizer."""
     config = _json(folder / "config.json")
-    ours = isinstance(config, dict) and config.get("kind") == "language_model"
+    ours = isinstance(config, dict) and config.get("kind") in plugins.names("kinds")
     if not ours and (not isinstance(config, dict) or not isinstance(config.get("model_type"), str)):
         raise UserError("config.json has no model_type; it is no Hugging Face model")
     index = folder / "model.safetensors.index.json"

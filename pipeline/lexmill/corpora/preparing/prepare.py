@@ -235,7 +235,7 @@ class _Preparation:
         check_pinned(self.splits, self.pins_met, self._some_groups(), self.where)
         check_filled(self.splits, {s: splits[s]["groups"] for s in SPLITS}, self.corpus.unit, self.where)
         if self.corpus.kind == "labelled" and len(self.labels) < 2:
-            raise UserError(f"{self.where}: one label only, '{next(iter(self.labels))}'; a classifier needs two")
+            raise UserError(f"{self.where}: one label only, '{next(iter(self.labels))}'; two are needed")
 
     def _some_groups(self) -> list[str]:
         """Some of the corpus's groups, where a pinned one is missing: the nearest name is among them, often enough."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 from lexmill.base import layout
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
-from lexmill.models.declaration import families
 from lexmill.params.models import Model
 from lexmill.params.recipe import Recipe
 
@@ -87,7 +85,7 @@ KIND = Kind(
     verb="classify",
     corpus="labelled",
     entry=Classifier,
-    families=partial(families, "encoder"),
+    role="encoder",
     metrics=(
         Metric("accuracy", "accuracy", higher_is_better=True),
         Metric("macro_f1", "macro F1", higher_is_better=True),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 from lexmill.base import layout
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
-from lexmill.models.declaration import families, family
+from lexmill.models.declaration import family
 from lexmill.params.models import Model
 
 
@@ -92,7 +91,7 @@ KIND = Kind(
     verb="generate",
     corpus="text",
     entry=LanguageModel,
-    families=partial(families, "causal"),
+    role="causal",
     metrics=(
         Metric("bits_per_byte", "bits per byte", higher_is_better=False, unit="bits a byte"),
         Metric("perplexity", "perplexity a token", higher_is_better=False, over_tokens=True),

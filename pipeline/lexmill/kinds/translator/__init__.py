@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from lexmill.base import layout
 from lexmill.base.strict import spec
 from lexmill.decoding.settings import BeamSearch
 from lexmill.kinds import Inputs, Kind, Metric
-from lexmill.models.declaration import families
 from lexmill.params.models import Model
 from lexmill.params.recipe import Recipe
 
@@ -78,7 +76,7 @@ KIND = Kind(
     verb="translate",
     corpus="parallel",
     entry=Translator,
-    families=partial(families, "encoder_decoder"),
+    role="encoder_decoder",
     metrics=(
         Metric("bleu", "BLEU", higher_is_better=True),
         Metric("chrf", "chrF", higher_is_better=True),

@@ -1,0 +1,65 @@
+"""Length buckets: is a text short or long? A kind as small as one can be, for docs/extending.md and its test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lexmill.base import layout
+from lexmill.base.strict import spec
+from lexmill.kinds import Inputs, Kind, Metric
+from lexmill.params.models import Model
+
+BUCKETS = ("short", "long")
+
+
+@dataclass(frozen=True)
+class Data:
+    """Texts, long from some number of words on."""
+
+    corpus: str = spec("the corpus of running text")
+    tokenizer: str = spec("its tokenizer")
+    long_from: int = spec("a long text has so many words", 5, unit="words", low=1)
+    max_tokens: int = spec("longer texts are cut", 32, unit="tokens", low=1)
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """There is nothing to choose."""
+
+
+@dataclass(frozen=True)
+class LengthBucket(Model):
+    """A network that says how long a text is."""
+
+    data: Data = spec("what it learns from")
+    evaluate: Evaluate = spec("how it is evaluated")
+
+
+def bucket(text: str, long_from: int) -> str:
+    """The right answer."""
+    return BUCKETS[len(text.split()) >= long_from]
+
+
+def _inputs(entry: Mapping[str, Any]) -> Inputs:
+    return Inputs(data=layout.corpus(entry["data"]["corpus"]).as_posix())
+
+
+KIND = Kind(
+    name="length_bucket",
+    words="length bucket",
+    does="says whether a text is short or long",
+    verb="bucket",
+    corpus="text",
+    entry=LengthBucket,
+    role="encoder",
+    metrics=(Metric("accuracy", "accuracy", higher_is_better=True),),
+    counted="texts",
+    inputs=_inputs,
+    baseline=lambda entry: {"long_from": entry["data"]["long_from"]},
+    baseline_tokenizer=False,
+    facts=lambda entry: [("long from", f"{entry.data.long_from} words")],
+    example=lambda sample: (sample["text"], sample["predicted"]),
+    limits=lambda entry: (f"It reads the first {entry['data']['max_tokens']} tokens of a text.",),
+)
