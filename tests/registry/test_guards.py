@@ -146,5 +146,7 @@ def test_equal_models_are_rarely_held_back_by_one_of_many_parts() -> None:
     held = 0
     for night in range(30):
         old, new = _tickets(right, 2 * night), _tickets(right, 2 * night + 1)
-        held += any(guard.worse for guard in check_slices(classifier.TEST, new, old, 0.05, Resampling(200, 0.95, night)))
+        held += any(
+            guard.worse for guard in check_slices(classifier.TEST, new, old, 0.05, Resampling(200, 0.95, night))
+        )
     assert held <= 4  # 0.75 are to be expected (half of the differences are for the better); more than 4: p < 0.002

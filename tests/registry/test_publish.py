@@ -71,9 +71,7 @@ def test_a_run_holds_what_its_model_was_made_from(published: tuple[Path, list[st
     names = {entry.path for entry in client.list_artifacts(run.info.run_id)}
     files = {"card.md", "decision.json", "decisions.json", "metrics.json", "params.json", "reproduce.sh"}
     assert names == files | {"curves", "plots", "samples"}
-    assert [entry.path for entry in client.list_artifacts(run.info.run_id, "plots")] == [
-        "plots/figure.png"
-    ]
+    assert [entry.path for entry in client.list_artifacts(run.info.run_id, "plots")] == ["plots/figure.png"]
     assert said[0] == "gpt: version 1 is the champion: the first version"
     assert "workflowType=machine_learning" in said[3]
     assert all(run.info.run_id in said[4] for run in runs.values())

@@ -144,8 +144,6 @@ def _baseline_faults(data: Mapping[str, Any]) -> Iterator[str]:
         key = (kind.name, named(entry, "corpus"), named(entry, "tokenizer") if kind.baseline_tokenizer else None)
         other, theirs = first.setdefault(key, (name, settings))
         if settings != theirs:
-            differing = ", ".join(sorted(one for one in settings if settings[one] != theirs.get(one)))
-            yield (
-                f"models.{name}.evaluate: its baselines are those of '{other}', but {differing} differs;"
-                " give both the same"
-            )
+            keys = sorted(one for one in settings.keys() | theirs.keys() if settings.get(one) != theirs.get(one))
+            differing = f"{' and '.join(keys)} differ{'s' if len(keys) == 1 else ''}"
+            yield f"models.{name}.evaluate: its baselines are those of '{other}', but {differing}; give both the same"
