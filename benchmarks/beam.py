@@ -19,8 +19,9 @@ from torch import Tensor
 
 from benchmarks.measure import Comparison, cores, in_turn
 from lexmill.decoding.batching import pad_sources
-from lexmill.decoding.beam_search import Translator, beam_search
+from lexmill.decoding.beam_search import EncoderDecoder, beam_search
 from lexmill.decoding.settings import BeamSearch
+from lexmill.models.common.init import Xavier, initialize
 from lexmill.models.transformer.model import Transformer
 from lexmill.models.transformer.shape import Shape as TransformerShape
 
@@ -63,22 +64,29 @@ def compare(
     torch.set_num_threads(cores())
     torch.manual_seed(0)
     module = Transformer(shape, VOCABULARY).eval()
+    initialize(module, Xavier(embedding_std=0))
     with torch.no_grad():
         cast(Tensor, module.decoder_norm.weight).mul_(3.0)  # opinions: no ties for rounding to decide
     lengths = torch.randint(longest // 2, longest + 1, (sentences,)).tolist()
     rows = [torch.randint(5, VOCABULARY, (n,)).tolist() for n in lengths]
     source, mask = pad_sources(rows, torch.device("cpu"))
-    ours, peer = cast(Translator, module), cast(Translator, WithoutCache(module))
+    ours, peer = cast(EncoderDecoder, module), cast(EncoderDecoder, WithoutCache(module))
     what = f"{sentences} sentences of up to {longest} tokens"
     return [_compare(ours, peer, source, mask, BeamSearch(k, 0.6, 1.0, 5), repetitions, what) for k in (1, 4)]
 
 
 def _compare(  # noqa: PLR0917
-    ours: Translator, peer: Translator, source: Tensor, mask: Tensor, search: BeamSearch, repetitions: int, what: str
+    ours: EncoderDecoder,
+    peer: EncoderDecoder,
+    source: Tensor,
+    mask: Tensor,
+    search: BeamSearch,
+    repetitions: int,
+    what: str,
 ) -> Comparison:
     found: list[list[tuple[int, ...]]] = []
 
-    def rate(translator: Translator) -> dict[str, float]:
+    def rate(translator: EncoderDecoder) -> dict[str, float]:
         begun = time.perf_counter()
         best = beam_search(translator, source, mask, search)
         took = time.perf_counter() - begun

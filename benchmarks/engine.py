@@ -126,7 +126,7 @@ def _run_engine(task: Any, size: Size, folder: Path) -> float:
         schedule=ConstantSchedule("constant"),
         steps=size.steps + 1,
         seed=0,
-        evaluate_every=size.steps + 1,
+        validate_every=size.steps + 1,
         keep="last",
     )
     execution = Execution(checkpoint_root=str(folder / "checkpoints"), checkpoint_seconds=1e9)

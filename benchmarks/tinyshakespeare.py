@@ -1,16 +1,16 @@
 """Characters of Shakespeare: lexmill's recipe beside nanoGPT's, by the loss of the whole valid split and the time.
 
 python -m benchmarks.tinyshakespeare --text input.txt [--nanogpt CHECKOUT] [--setting small|full] [--threads N]
-                                     [--precision bf16-mixed|32-true]... [--look-every STEPS]
+                                     [--precision bf16-mixed|32-true]... [--validate-every STEPS]
 
 The text is the one file of REFERENCE_MD5, cut as nanoGPT cuts it: 90 % train, the rest valid. Each side trains in a
-process of its own, one after the other, and its wall time is that of the whole process, imports and its own looks at
-valid included. Both are then scored here alike: mean nats over the targets of valid in windows that do not overlap,
-without the part of a window at the end (111,488 targets of the small setting) and with it (111,539).
+process of its own, one after the other, and its wall time is that of the whole process, imports and its own validations
+included. Both are then scored here alike: mean nats over the targets of valid in windows that do not overlap, without
+the part of a window at the end (111,488 targets of the small setting) and with it (111,539).
 
 small: nanoGPT trains as its readme says for a CPU (4 layers, width 128, context 64, 2,000 steps of 12 windows);
 lexmill trains conf/model/tinyshakespeare_fast.yaml, of no more parameters, through `engine.fit`.
-Given twice, --precision trains lexmill's recipe in each, and the losses on valid of the looks tell how far the curves
+Given twice, --precision trains lexmill's recipe in each, and the validations tell how far the curves
 lie apart.
 full: nanoGPT's config/train_shakespeare_char.py and conf/model/shakespeare_char.yaml; it needs a GPU.
 """
@@ -87,11 +87,11 @@ def score(
     return found
 
 
-def ours(text: Path, setting: str, folder: Path, precision: str, look_every: int) -> None:
+def ours(text: Path, setting: str, folder: Path, precision: str, validate_every: int) -> None:
     """Train lexmill's recipe; writes the model's folder to `folder / "model"`, the curve's rows to `folder / "rows"`.
 
     Args:
-        look_every: steps between looks at valid; 0: the recipe's.
+        validate_every: steps between validations; 0: the recipe's.
     """
     import dataclasses
 
@@ -115,30 +115,27 @@ def ours(text: Path, setting: str, folder: Path, precision: str, look_every: int
     _write_shards(folder / "tokens", {"train": train, "valid": valid}, vocabulary)
     overrides = [
         f"model@models.gpt={CHOICES[setting]}",
-        "+corpus@corpora.tinyshakespeare=tinyshakespeare",
-        "+tokenizer@tokenizers.characters=characters",
-        "+encodings.tinyshakespeare={corpus: tinyshakespeare, tokenizer: characters}",
-        f"language_models.gpt.precision={precision}",
+        f"models.gpt.recipe.precision={precision}",
     ]
-    if look_every:
-        overrides.append(f"language_models.gpt.evaluate_every={look_every}")
+    if validate_every:
+        overrides.append(f"models.gpt.recipe.validate_every={validate_every} steps")
     choices = parse(yaml.safe_load(compose(overrides, ROOT)))
-    model = choices.language_models["gpt"]
+    model = choices.models["gpt"]
     config = {
-        "kind": "language_model",
+        "kind": model.kind,
         "family": model.family,
         "shape": dataclasses.asdict(model.shape),
         "vocab_size": vocabulary,
     }
     seed_all(derive(choices.training_seed, "weights"))
     module = models.build(config)
-    start(module, config, str(ROOT / model.init_from), folder)
+    start(module, config, str(ROOT / model.start), folder)
     task = LanguageModelTask(
         module,
         TokenShards(folder / "tokens", "train"),
         TokenShards(folder / "tokens", "valid"),
         context=model.shape.context,
-        batch_tokens=model.batch_tokens,
+        batch_tokens=model.recipe.batch,
         data_seed=choices.data_seed,
     )
     execution = Execution(
@@ -146,7 +143,7 @@ def ours(text: Path, setting: str, folder: Path, precision: str, look_every: int
         threads=torch.get_num_threads(),
         checkpoint_root=str(folder / "checkpoints"),
     )
-    settings = settings_of(model, task.batches.steps_per_epoch, choices.training_seed)
+    settings = settings_of(model.recipe, task.batches.steps_per_epoch, choices.training_seed)
     rows = fit(task, settings, execution, name="x", identity={}).rows
     write_json(folder / "rows", [dict(row) for row in rows])
     model_folder.save(folder / "model", config, module)
@@ -175,14 +172,14 @@ def _write_shards(folder: Path, splits: dict[str, np.ndarray[Any, Any]], vocabul
 
 
 def _run_ours(
-    text: Path, setting: str, threads: int, folder: Path, *, precision: str, look_every: int
+    text: Path, setting: str, threads: int, folder: Path, *, precision: str, validate_every: int
 ) -> tuple[float, list[tuple[int, float]], int]:
     """Seconds, scores, parameters."""
     from lexmill.models import folder as model_folder
 
     begun = time.perf_counter()
     command = [sys.executable, "-m", "benchmarks.tinyshakespeare", "--text", str(text.resolve()), "--setting", setting]
-    how = ["--precision", precision, "--look-every", str(look_every)]
+    how = ["--precision", precision, "--validate-every", str(validate_every)]
     _run([*command, *how, "--train-into", str(folder)], ROOT, threads)
     seconds = time.perf_counter() - begun
     config, module = model_folder.load(folder / "model")
@@ -236,7 +233,7 @@ def main() -> None:
     parser.add_argument("--setting", choices=tuple(CHOICES), default="small")
     parser.add_argument("--threads", type=int, default=1, help="of each side (default 1)")
     parser.add_argument("--precision", action="append", help="of lexmill's training (default bf16-mixed); again: both")
-    parser.add_argument("--look-every", type=int, default=0, help="steps between looks at valid; 0: the recipe's")
+    parser.add_argument("--validate-every", type=int, default=0, help="steps between validations; 0: the recipe's")
     parser.add_argument("--train-into", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     precisions = options.precision or ["bf16-mixed"]
@@ -248,7 +245,7 @@ def main() -> None:
         parser.error("the full setting needs a GPU, and there is none here: it is not measured")
     if options.train_into:
         torch.set_num_threads(options.threads)
-        ours(options.text, options.setting, options.train_into, precisions[0], options.look_every)
+        ours(options.text, options.setting, options.train_into, precisions[0], options.validate_every)
         return
     print(machine_text(machine()))
     curves: dict[str, list[tuple[int, float]]] = {}
@@ -260,7 +257,7 @@ def main() -> None:
             made = _run_ours(
                 *(options.text, options.setting, options.threads, place),
                 precision=precision,
-                look_every=options.look_every,
+                validate_every=options.validate_every,
             )
             sides.append((f"lexmill, {precision}", *made))
             rows = json.loads((place / "rows").read_text(encoding="utf-8"))

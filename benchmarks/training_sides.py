@@ -119,7 +119,7 @@ def engine(work: Work) -> Trained:
         steps=work.steps + 1,
         seed=0,
         precision="bf16-mixed" if work.bf16 else "32-true",
-        evaluate_every=work.steps + 1,
+        validate_every=work.steps + 1,
         keep="last",
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -151,7 +151,7 @@ def main(side: str, size: Size, block: int) -> dict[str, Any]:
         schedule=ConstantSchedule("constant"),
         steps=size.steps + 1,
         seed=0,
-        evaluate_every=size.steps + 1,
+        validate_every=size.steps + 1,
         keep="last",
     )
     with tempfile.TemporaryDirectory() as place:

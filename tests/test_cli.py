@@ -20,6 +20,7 @@ from lexmill.base.errors import UserError, UserErrors
 from lexmill.commands import check, describe, use
 from lexmill.commands.init import initialize
 from lexmill.compute.execution import Execution
+from lexmill.kinds.verbs import one_line
 
 PROJECT = Path(__file__).resolve().parents[1]
 COMMANDS = {
@@ -174,8 +175,8 @@ def test_a_schedule_ends_when_it_alone_is_signalled(project: Path) -> None:
 def test_params_documents_every_key() -> None:
     text = describe.describe(execution=False)
     lines = {line.split(" ")[0] for line in text.split("\n")}
-    assert {"language_models.NAME.shape.d_model", "corpora.NAME.source.urls", "evaluation.confidence"} <= lines
-    assert "language_models.NAME.length (length): how long it learns: '700 steps', '1.5e6 tokens', '3 epochs'" in text
+    assert {"models.NAME.shape.d_model", "corpora.NAME.source.urls", "evaluation.confidence"} <= lines
+    assert "models.NAME.recipe.length (length): how long it trains: '700 steps', '1.5e6 tokens', '3 epochs'" in text
     assert "micro_batch (micro batch): " in describe.describe(execution=True)
     heads = [line.split(" ")[0] for line in describe.describe(execution=True).split("\n")]
     assert [head for head in heads if "." not in head] == list(Execution.__dataclass_fields__)
@@ -191,7 +192,7 @@ def test_lines_are_split_at_newlines_only_and_empty_ones_are_kept() -> None:
 
 def test_a_text_on_one_line_loses_nothing() -> None:
     text = "a\\n\nb\r"
-    line = use.one_line(text)
+    line = one_line(text)
     assert "\n" not in line
     assert line.encode().decode("unicode_escape") == text
 
@@ -223,9 +224,9 @@ def test_init_classify(project: Path) -> None:
     assert "hr 30, it 30" in done.stderr or "it 30, hr 30" in done.stderr
     made = params.load(project / "params.yaml")
     assert list(made.corpora) == ["tickets"]
-    assert made.model_names == ["tickets"]
-    assert made.classifiers["tickets"].corpus == "tickets"
-    assert made.baselines.classifier["tickets"].corpus == "tickets"
+    assert list(made.of_kind("classifier")) == list(made.models) == ["tickets"]
+    assert made.models["tickets"].data.corpus == "tickets"
+    assert [(one.kind, one.corpus) for one in made.baselines.values()] == [("classifier", "tickets")]
     assert (project / "conf" / "config.yaml.bak-1").is_file()
 
     again = lexmill("init", "classify", "tickets.csv", "--text", "body", "--label", "queue", cwd=project)
@@ -254,7 +255,15 @@ def test_sizes_follow_the_data_and_always_compose(kind: Any, size: int, project:
     from lexmill.config.compose import compose
 
     made = params.parse(yaml.safe_load(compose((), project)))
-    assert len(made.model_names) == 1
+    assert len(made.models) == 1
+
+
+def test_two_models_start_from_one_checkpoint(project: Path) -> None:
+    from lexmill.config.compose import compose
+
+    made = params.parse(yaml.safe_load(compose(["+model@models.second=minilm_probe"], project)))
+    assert [made.models[name].data.tokenizer for name in ("sentiment", "second")] == ["minilm", "minilm"]
+    assert list(made.checkpoints) == ["minilm"]
 
 
 def test_init_translate_takes_two_text_files_and_their_languages(project: Path) -> None:
@@ -354,7 +363,7 @@ def test_init_reads_files_in_the_encoding_and_quoting_given(project: Path) -> No
 
 def test_init_leaves_conf_as_it_was_when_it_does_not_compose(project: Path) -> None:
     (project / "a.txt").write_text("".join(f"text {i}\n\n" for i in range(30)))
-    (project / "conf" / "language_model" / "gpt_tiny.yaml").write_text("family: gpd\n")
+    (project / "conf" / "model" / "gpt_tiny.yaml").write_text("family: gpd\n")
     before = (project / "conf" / "config.yaml").read_bytes()
     with pytest.raises(UserError):
         initialize.initialize("text", [project / "a.txt"], {"text": None}, root=project)

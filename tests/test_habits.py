@@ -112,6 +112,7 @@ def keys(cls: Any) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("root", [Params, Execution])
 def test_no_key_is_accepted_and_unused(root: Any) -> None:
     read = {node.attr for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    read |= set(re.findall(r"\$\{item\.(\w+)\}", (ROOT / "dvc.yaml").read_text(encoding="utf-8")))  # by DVC
     tags = {"kind", "format", "name"}  # they choose the dataclass
     assert {f"{cls}.{name}" for cls, name in keys(root) if name not in read | tags} == set()
 
@@ -172,12 +173,14 @@ def test_no_stage_composes() -> None:
         new = (known[waiting.pop()] & known.keys()) - reached
         reached |= new
         waiting += new
-    assert len(begun) > 15
+    assert len(begun) > 10
     assert len(reached) > 100, "imports are not followed"
     assert {name: found for name in sorted(reached) if (found := set(filter(composes, known[name])))} == {}
 
 
-SECRET = re.compile(r"(?:^|_)(?:password|passwd|secrets?|token|credentials?|auth|(?:api|access|private)_?key)(?:_|$)")
+SECRET = re.compile(
+    r"(?:^|_)(?:password|passwd|secrets?|token(?!_id)|credentials?|auth|(?:api|access|private)_?key)(?:_|$)"
+)
 
 
 def spoken(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
@@ -208,4 +211,4 @@ def test_conf_holds_no_secret_and_asks_for_none() -> None:
     assert {str(path): found for path in files if (found := faults(path.read_text(encoding="utf-8")))} == {}
     for wrong in ("a: {hub_token: x}", "AWS_SECRET_KEY: x", "a: ['${oc.env:HOME}']", "uri: http://me:word@server/"):
         assert faults(wrong), wrong
-    assert not faults("{max_tokens: 3, tokenizer: x, author: y, uri: 'http://server:80/a@b'}")
+    assert not faults("{max_tokens: 3, pad_token_id: 0, tokenizer: x, author: y, uri: 'http://server:80/a@b'}")

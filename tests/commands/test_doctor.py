@@ -22,6 +22,7 @@ from lexmill.commands import doctor as command
 from lexmill.commands.doctor import doctor
 from lexmill.runner import old_checkpoints as checkpoints
 from lexmill.runner.record import unfinished
+from tests.support.small_project import whole
 
 DIES = (
     "import os, pathlib\n"
@@ -39,7 +40,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "a workspace"
     (root / "conf/execution").mkdir(parents=True)
     (root / "conf/execution/local.yaml").write_text("publish: false\n")
-    (root / "params.yaml").write_text("{experiment: x, data_seed: 1, training_seed: 1}\n")
+    (root / "params.yaml").write_text(json.dumps(whole({"experiment": "x", "data_seed": 1, "training_seed": 1})))
     monkeypatch.chdir(root)
     monkeypatch.delenv("LEXMILL_EXECUTION", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -18,7 +18,7 @@ from lexmill.commands.plan import duration, planning
 from lexmill.commands.plan import plan as command
 from lexmill.commands.plan.planning import Machine, Memory, Plan
 from lexmill.config.compose import compose
-from lexmill.kinds.language_model import LanguageModel
+from lexmill.kinds.language_model import Data, Evaluate, LanguageModel
 from lexmill.models import build
 from lexmill.models.gpt.shape import Shape as GPTShape
 from lexmill.models.llama.shape import Shape as LlamaShape
@@ -30,13 +30,11 @@ from lexmill.params import (
     Adam,
     AdamW,
     CosineSchedule,
-    GPTLanguageModel,
     Length,
-    LlamaLanguageModel,
-    LSTMLanguageModel,
     Muon,
     Optimizer,
     Params,
+    Recipe,
     RMSprop,
     parse,
 )
@@ -44,10 +42,10 @@ from lexmill.training import optimizers
 
 ROOT = Path(__file__).parents[2]
 V, T = 97, 64
-SHAPES = {
-    "gpt": (GPTLanguageModel, GPTShape(n_layer=3, n_head=4, d_model=64, context=T)),
-    "llama": (LlamaLanguageModel, LlamaShape(n_layer=3, n_head=4, n_kv_head=2, d_model=64, d_ffn=160, context=T)),
-    "lstm": (LSTMLanguageModel, LSTMShape(n_layer=3, d_model=64, context=T)),
+SHAPES: dict[str, Any] = {
+    "gpt": GPTShape(n_layer=3, n_head=4, d_model=64, context=T),
+    "llama": LlamaShape(n_layer=3, n_head=4, n_kv_head=2, d_model=64, d_ffn=160, context=T),
+    "lstm": LSTMShape(n_layer=3, d_model=64, context=T),
 }
 OPTIMIZERS = [
     SGD("sgd", lr=0.1),
@@ -63,21 +61,24 @@ OPTIMIZERS = [
 
 
 def entry(family: str, **changes: Any) -> LanguageModel:
-    kind, shape = SHAPES[family]
+    shape = changes.pop("shape", SHAPES[family])
     shape = dataclasses.replace(shape, **{key: changes.pop(key) for key in ("dropout", "n_layer") if key in changes})
-    values = {
-        "family": family,
-        "corpus": "c",
-        "train": "c",
-        "tokenizer": "t",
-        "shape": shape,
+    recipe = {
+        "method": "gradient",
         "optimizer": AdamW("adamw", lr=0.1),
         "schedule": CosineSchedule("cosine"),
         "length": Length(10, "steps"),
-        "batch_tokens": 8 * T,
-        "init_from": "conf/initialization/gpt2.yaml",
+        "batch": 8 * T,
     }
-    return kind(**{**values, **changes})
+    return LanguageModel(
+        kind="language_model",
+        family=family,
+        shape=shape,
+        data=Data(corpus="c", train="c", tokenizer="t"),
+        start="conf/initialization/gpt2.yaml",
+        recipe=Recipe(**{**recipe, **changes}),
+        evaluate=Evaluate(),
+    )
 
 
 def network(model: LanguageModel) -> nn.Module:
@@ -87,7 +88,7 @@ def network(model: LanguageModel) -> nn.Module:
 
 def loss_of(module: nn.Module, model: LanguageModel, rows: int) -> torch.Tensor:
     tokens = torch.randint(V, (rows, T))
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=model.precision == "bf16-mixed"):
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=model.recipe.precision == "bf16-mixed"):
         return module.loss(tokens, tokens.roll(1, 0))  # type: ignore[operator,no-any-return]
 
 
@@ -142,7 +143,7 @@ def test_weights_gradients_and_optimizer_are_exact(family: str, optimizer: Optim
 def only(model: LanguageModel, **changes: Any) -> Plan:
     machine = Machine(**{"devices": 1, "micro_batch": 0, "peak": None, "utilisation": 0.5, "on_cpu": True, **changes})
     params = Params.__new__(Params)  # nothing else of it is read
-    object.__setattr__(params, "language_models", {"m": model})
+    object.__setattr__(params, "models", {"m": model})
     return planning.plan(params, "m", machine, V)
 
 
@@ -166,9 +167,9 @@ def peak_of_a_step(module: nn.Module, built: Any, model: LanguageModel, rows: in
 def test_a_small_training_takes_what_was_planned(family: str, precision: Any) -> None:
     """Weights, gradients and optimizer to the byte; with what a step allocates beside them, within 5 %."""
     torch.manual_seed(0)
-    model, rows = entry(family, n_layer=6, batch_tokens=32 * T, precision=precision, dropout=0.1), 32
+    model, rows = entry(family, n_layer=6, batch=32 * T, precision=precision, dropout=0.1), 32
     module = network(model)
-    built = optimizers.build(module, model.optimizer)
+    built = optimizers.build(module, model.recipe.optimizer)
     beside = peak_of_a_step(module, built, model, rows)
     tensors = [*module.parameters(), *built.named_state().values()]
     gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
@@ -184,11 +185,11 @@ def test_the_175_billion_are_planned_by_hand() -> None:
         "gpt",
         shape=shape,
         precision="bf16-mixed",
-        batch_tokens=3276800,
+        batch=3276800,
         length=Length(300e9, "tokens"),
     )
     params = Params.__new__(Params)
-    object.__setattr__(params, "language_models", {"m": model})
+    object.__setattr__(params, "models", {"m": model})
     machine = Machine(devices=8, micro_batch=2048, peak=989.4e12, utilisation=0.4, on_cpu=False)
     found = planning.plan(params, "m", machine, 50257)
     p, d = 174_604_259_328, 12288
@@ -274,8 +275,12 @@ def test_the_command_prints_a_table_and_json(project: Path, capsys: pytest.Captu
 
 
 def test_faults_of_the_command_are_sentences(project: Path) -> None:
-    with pytest.raises(UserError, match=r"language_models\.gtp is not in params\.yaml, did you mean 'gpt'"):
+    with pytest.raises(UserError, match=r"models\.gtp is not in params\.yaml, did you mean 'gpt'"):
         run(["gtp"])
+    with pytest.raises(
+        UserError, match=r"models\.en_de: only causal models are planned; the family transformer is not"
+    ):
+        run(["en_de"])
     with pytest.raises(UserError, match="peak of 'abacus' in 32-true is not known here; give it with --tflops"):
         run(["gpt"], device_name="abacus")
     data = yaml.safe_load((project / "params.yaml").read_text(encoding="utf-8"))
@@ -288,9 +293,9 @@ def test_faults_of_the_command_are_sentences(project: Path) -> None:
 
 def test_an_encoded_corpus_gives_the_vocabulary_and_the_length_of_an_epoch(project: Path) -> None:
     data = yaml.safe_load((project / "params.yaml").read_text(encoding="utf-8"))
-    data["language_models"]["gpt"]["length"] = "3 epochs"
+    data["models"]["gpt"]["recipe"]["length"] = "3 epochs"
     params = parse(data)
-    model = params.language_models["gpt"]
+    model = params.models["gpt"]
     assert planning.tokens_of(params, model) is None
     folder = project / "artifacts" / "tokens" / "shakespeare-shakespeare_bpe"
     folder.mkdir(parents=True)

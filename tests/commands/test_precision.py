@@ -20,14 +20,14 @@ def test_bf16_is_recommended_where_there_are_instructions_for_it() -> None:
         "bf16 is recommended here (amx_bf16):"
         " matrix products make 100 GFLOP/s in float32, 250 in bf16, 2.5 times as much"
     )
-    assert second.startswith("gpt, en_de: `precision: bf16-mixed` would train faster")
+    assert second.startswith("gpt, en_de: `recipe.precision: bf16-mixed` would train faster")
     assert len(sentences({"lstm": "bf16-mixed"}, ["avx512_bf16"], FAST)) == 1
 
 
 def test_bf16_without_instructions_is_warned_of() -> None:
     first, second = sentences({"gpt": "32-true", "lstm": "bf16-mixed"}, [], SLOW)
     assert first.startswith("this machine has no bf16 instructions")
-    assert second == "lstm: `precision: bf16-mixed` is slow here; 32-true would train faster"
+    assert second == "lstm: `recipe.precision: bf16-mixed` is slow here; 32-true would train faster"
     assert len(sentences({"gpt": "32-true"}, [], FAST)) == 1
 
 

@@ -7,12 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lexmill.base import layout, storage
 from lexmill.base.errors import UserError
 from lexmill.data.shards import TokenShards
 from lexmill.stages import encode, tokenizer
 from lexmill.tokenizers import load
+from tests.support.small_project import whole
 
 PARAMS = """
 experiment: made
@@ -36,9 +38,28 @@ tokenizers:
   small: {corpus: plays, kind: bpe, vocab_size: 300}
   joint: {corpus: pairs, kind: unigram, vocab_size: 90}
   mail: {corpus: mails, kind: wordpiece, vocab_size: 5000, lowercase: true}
-encodings:
-  plays-small: {corpus: plays, tokenizer: small}
-  pairs-joint: {corpus: pairs, tokenizer: joint}
+models:
+  writer:
+    kind: language_model
+    family: gpt
+    shape: {n_layer: 1, n_head: 1, d_model: 8, context: 8}
+    data: {corpus: plays, train: plays, tokenizer: small}
+    start: conf/initialization/gpt2.yaml
+    recipe: &recipe
+      method: gradient
+      optimizer: {name: adamw, lr: 0.1}
+      schedule: {name: constant}
+      length: 1 steps
+      batch: 8
+    evaluate: {}
+  interpreter:
+    kind: translator
+    family: transformer
+    shape: {encoder_layers: 1, decoder_layers: 1, n_head: 1, d_model: 8, d_ffn: 8}
+    data: {corpus: pairs, tokenizer: joint}
+    start: conf/initialization/transformer.yaml
+    recipe: *recipe
+    evaluate: {}
 """
 RECORDS = {
     "plays": ("text", [{"text": f"Enter the king.\nExit {name}, weeping."} for name in ("Ann", "Bob", "Cé")]),
@@ -70,7 +91,7 @@ def prepared(name, kind, records):
 @pytest.fixture
 def workspace(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("params.yaml").write_text(PARAMS)
+    Path("params.yaml").write_text(yaml.safe_dump(whole(yaml.safe_load(PARAMS))))
     storage.write_text("conf/execution/local.yaml", "accelerator: cpu\n")
     for name, (kind, records) in RECORDS.items():
         prepared(name, kind, records)

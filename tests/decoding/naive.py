@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from lexmill.decoding.beam_search import NEVER_WRITTEN, length_penalty
 from lexmill.decoding.settings import BeamSearch
+from lexmill.models.common.init import Xavier, initialize
 from lexmill.models.transformer.model import Transformer
 from lexmill.models.transformer.shape import Shape as TransformerShape
 from lexmill.tokenizers.tokenizer import BOS, EOS
@@ -19,6 +20,7 @@ def tiny(seed: int = 0, scale: float = 3.0, positions: int = 24, vocab: int = V)
     torch.manual_seed(seed)
     shape = TransformerShape(1, 2, 2, 16, 24, dropout=0.0, norm="pre", max_positions=positions)
     module = Transformer(shape, vocab)
+    initialize(module, Xavier(embedding_std=0))
     with torch.no_grad():
         module.decoder_norm.weight.mul_(scale)
     return module.eval()

@@ -18,8 +18,8 @@ USE = """
 import torch
 from lexmill import models
 from lexmill.commands.plan import planning
-from lexmill.params import AdamW, CosineSchedule, Length, Muon, Params
-from lexmill.kinds.language_model import LanguageModel
+from lexmill.params import AdamW, CosineSchedule, Length, Muon, Params, Recipe
+from lexmill.kinds.language_model import Data, Evaluate, LanguageModel
 from lexmill.training import optimizers
 
 assert "elman" in models.families("causal")
@@ -36,10 +36,10 @@ for settings in (AdamW("adamw", lr=0.02), Muon("muon", lr=0.02)):
         losses.append(loss.item())
     assert losses[-1] < 0.8 * losses[0], losses
 
-model = LanguageModel(family="elman", corpus="c", train="c", tokenizer="t", shape=shape, init_from="r",
-    optimizer=AdamW("adamw", lr=0.1), schedule=CosineSchedule("cosine"), length=Length(10, "steps"), batch_tokens=96)
+recipe = Recipe("gradient", AdamW("adamw", lr=0.1), CosineSchedule("cosine"), Length(10, "steps"), batch=96)
+model = LanguageModel("language_model", "elman", shape, Data("c", "c", "t"), "r", recipe, Evaluate())
 params = Params.__new__(Params)
-object.__setattr__(params, "language_models", {"m": model})
+object.__setattr__(params, "models", {"m": model})
 plan = planning.plan(params, "m", planning.Machine(2, 0, 1e12, 0.4, True), 23)
 assert plan.sizes.parameters == module.count_parameters()
 assert {row.strategy for row in plan.memory} == {"single", "ddp", "fsdp"}

@@ -8,17 +8,19 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoTokenizer, BertConfig
+from transformers import AutoModel, BertConfig
 
 from lexmill import models
-from lexmill.base.errors import UserError
+from lexmill.base.errors import UserError, UserErrors
 from lexmill.models import folder as model_folder
-from lexmill.models.bert import tokenizer as bert_tokenizer
 from lexmill.models.bert.shape import Shape
 from lexmill.models.common.heads import PooledClassifier
 from lexmill.models.common.state import load_weights, weights
-from lexmill.models.pretrained import classifier
-from tests.support.tiny_bert import make_tiny_bert
+from lexmill.models.pretrained import read_shape
+from lexmill.models.start import start
+from lexmill.tokenizers.imported import import_tokenizer
+from tests.support.pretrained import save_gpt2
+from tests.support.tiny_bert import SPECIALS, make_tiny_bert
 
 WORDS = ["a", "good", "bad", "film", "sep", "[", "]", "##s"]
 LABELS = ["negative", "positive", "so-so"]
@@ -32,8 +34,18 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def build(checkpoint: Path) -> tuple[PooledClassifier, dict[str, Any]]:
+    """A classifier on the checkpoint's encoder, and its config."""
     torch.manual_seed(1)
-    module, config = classifier(checkpoint, LABELS, dropout=0.5)
+    tokenizer = checkpoint.parent / "tokenizer"
+    if not tokenizer.exists():
+        tokenizer.mkdir()
+        import_tokenizer(checkpoint, tokenizer)
+    family, shape, _ = read_shape(checkpoint)
+    vocab_size = len([*SPECIALS, *WORDS])
+    config = {"family": family, "shape": shape, "vocab_size": vocab_size, "labels": LABELS, "dropout": 0.5}
+    module = models.build(config)
+    assert isinstance(module, PooledClassifier)
+    start(module, config, checkpoint, tokenizer)
     return module.eval(), config
 
 
@@ -97,7 +109,7 @@ def test_faults_of_a_checkpoint(checkpoint: Path) -> None:
     weights = load_file(path)
     name = "encoder.layer.1.output.dense.weight"
     save_file({key: value for key, value in weights.items() if key != name}, path)
-    with pytest.raises(UserError, match=f"the encoder's weights do not fit the model: '{name}' is missing"):
+    with pytest.raises(UserError, match=f"the weights of .*checkpoint do not fit the model: '{name}' is missing"):
         build(checkpoint)
     save_file({**weights, name: torch.zeros(2, 2)}, path)
     with pytest.raises(UserError, match=rf"'{name}' is \(2, 2\), the model has \(16, 32\)"):
@@ -108,12 +120,19 @@ def test_faults_of_a_checkpoint(checkpoint: Path) -> None:
     path.unlink()
     with pytest.raises(UserError, match="no safetensors weights here"):
         build(checkpoint)
-    (checkpoint / "config.json").write_text(json.dumps({"model_type": "gpt2"}), encoding="utf-8")
-    with pytest.raises(UserError, match="model_type 'gpt2' cannot be read; one of: bert"):
+    (checkpoint / "config.json").write_text(json.dumps({"model_type": "gpt_neox"}), encoding="utf-8")
+    with pytest.raises(UserError, match="model_type 'gpt_neox' cannot be read; one of: bert"):
         build(checkpoint)
     (checkpoint / "config.json").write_text("{", encoding="utf-8")
     with pytest.raises(UserError, match="not a model's config"):
         build(checkpoint)
+
+
+def test_a_checkpoint_of_another_family_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    module, config = build(checkpoint)
+    save_gpt2(tmp_path / "gpt2")
+    with pytest.raises(UserErrors, match=r"gpt2: family is 'gpt' there, 'bert' in params\.yaml"):
+        start(module, config, tmp_path / "gpt2", tmp_path / "tokenizer")
 
 
 def test_faults_of_a_batch(checkpoint: Path) -> None:
@@ -123,35 +142,6 @@ def test_faults_of_a_batch(checkpoint: Path) -> None:
         module(tokens, tokens.bool())
     with pytest.raises(ValueError, match="both must be"):
         module(tokens[:, :3], tokens.bool())
-
-
-def test_the_tokenizer_adds_its_marks_cuts_and_does_not_pad(checkpoint: Path) -> None:
-    tokenizer = bert_tokenizer.load(checkpoint)
-    assert tokenizer.encode_batch(["A good film", "", "good " * 40], 6) == [
-        [2, 5, 6, 8, 3],
-        [2, 3],
-        [2, 6, 6, 6, 6, 3],
-    ]
-    theirs = AutoTokenizer.from_pretrained(checkpoint)
-    assert tokenizer.encode_batch(["A good film"], 6)[0] == theirs("A good film")["input_ids"]
-
-
-def test_a_special_token_in_a_text_stays_text(checkpoint: Path, tmp_path: Path) -> None:
-    bert_tokenizer.copy(checkpoint, tmp_path / "copy")
-    for folder in (checkpoint, tmp_path / "copy"):
-        (ids,) = bert_tokenizer.load(folder).encode_batch(["a [SEP] film"], 20)
-        assert ids == [2, 5, 10, 9, 11, 8, 3]
-
-
-def test_faults_of_a_tokenizer(checkpoint: Path) -> None:
-    with pytest.raises(UserError, match="text 1 is not Unicode"):
-        bert_tokenizer.load(checkpoint).encode_batch(["a", "\ud800"], 6)
-    (checkpoint / "tokenizer.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(UserError, match="not a tokenizer file"):
-        bert_tokenizer.load(checkpoint)
-    (checkpoint / "tokenizer.json").unlink()
-    with pytest.raises(UserError, match="there is no tokenizer here"):
-        bert_tokenizer.load(checkpoint)
 
 
 def test_the_sizes_of_a_config_that_names_none_are_those_of_transformers() -> None:

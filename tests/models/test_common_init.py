@@ -42,7 +42,8 @@ def test_the_files_of_conf_are_recipes() -> None:
     [
         ("name: gpt3\nstd: 0.02\n", r"recipe\.name: 'gpt3' is unknown, did you mean 'gpt2'"),
         ("name: gpt2\nsdt: 0.02\n", r"recipe\.sdt: unknown key, did you mean 'std'"),
-        ("name: xavier\nembedding_std: 0\n", r"recipe\.embedding_std: 0.0 is too small"),
+        ("name: gpt2\nstd: 0\n", r"recipe\.std: 0.0 is too small"),
+        ("name: xavier\nembedding_std: -1\n", r"recipe\.embedding_std: -1.0 is too small"),
         ("", "recipe: expected a mapping with 'name'"),
     ],
 )
@@ -84,6 +85,13 @@ def test_xavier_is_uniform_with_the_mean_of_both_sides_and_treats_fused_parts_al
         assert rms(weight) == pytest.approx(math.sqrt(2 / (inputs + outputs)), rel=0.03), name
         assert 0.99 * bound < weight.abs().max() <= bound, name
     assert rms(model.get_parameter("embedding.weight")) == pytest.approx(0.5, rel=0.03)
+
+
+@pytest.mark.parametrize("recipe", [Xavier(embedding_std=0), Kaiming(embedding_std=0)])
+def test_a_deviation_of_zero_is_that_of_the_transformer_paper(recipe: Xavier | Kaiming) -> None:
+    """Embeddings that are multiplied by the root of their width then have a deviation of 1."""
+    model = seeded(GPT(SHAPE, 300), recipe)
+    assert rms(model.get_parameter("embedding.weight")) == pytest.approx(128**-0.5, rel=0.03)
 
 
 def test_kaiming_is_normal_by_the_inputs_with_the_activations_gain() -> None:

@@ -58,24 +58,6 @@ def test_cached_decoding_is_full_decoding(model: GPT, cuts: list[int]) -> None:
     torch.testing.assert_close(torch.cat(pieces, dim=1), model(tokens), rtol=1e-5, atol=1e-6)
 
 
-def test_a_reordered_cache_continues_other_rows(model: GPT) -> None:
-    tokens, rows, more = torch.randint(61, (3, 5)), torch.tensor([2, 2, 0]), torch.randint(61, (3, 1))
-    cache = model.new_cache(3)
-    model(tokens, cache)
-    cache.reorder(rows)
-    wanted = model(torch.cat([tokens[rows], more], dim=1))[:, -1:]
-    torch.testing.assert_close(model(more, cache), wanted, rtol=1e-5, atol=1e-6)
-
-
-def test_no_logit_depends_on_a_later_token(model: GPT) -> None:
-    tokens = torch.randint(61, (1, 20))
-    changed = tokens.clone()
-    changed[0, 11] = (changed[0, 11] + 1) % 61
-    before, after = model(tokens), model(changed)
-    assert torch.equal(before[:, :11], after[:, :11])
-    assert not torch.allclose(before[:, 11:], after[:, 11:])
-
-
 def test_positions_beyond_the_context_are_refused(model: GPT) -> None:
     with pytest.raises(ValueError, match="25 positions, but the model's context is 24"):
         model(torch.zeros(1, 25, dtype=torch.int64))

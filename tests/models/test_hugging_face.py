@@ -94,7 +94,7 @@ def test_weights_in_several_files(tmp_path: Path) -> None:
         (save_gpt2, {"n_inner": 40}, "n_inner is 40"),
         (save_gpt2, {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True"),
         (save_gpt2, {"n_layer": None}, r"config\.json"),
-        (save_gpt2, {"model_type": "gpt_neox"}, "model_type 'gpt_neox' cannot be read; one of: gpt2, llama"),
+        (save_gpt2, {"model_type": "gpt_neox"}, "model_type 'gpt_neox' cannot be read; one of: bert, gpt2, llama"),
         (save_gpt2, {"n_layer": 3}, "'h.2.ln_1.weight' is missing"),
         (save_gpt2, {"n_layer": 1}, "'h.1.* is unknown"),
         (save_llama, {"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling is of type 'llama3'"),
@@ -193,7 +193,7 @@ def test_another_tokenizer_is_refused(tmp_path: Path) -> None:
     size = import_tokenizer(tmp_path / "llama", tokenizer).vocab_size
     found = pretrained.read(tmp_path / "gpt2")
     config = {"family": "gpt", "shape": found.shape, "vocab_size": size}
-    with pytest.raises(UserError, match=r"another tokenizer than .*tokenizer, which made the shards"):
+    with pytest.raises(UserError, match=r"another tokenizer than .*tokenizer, which made its data"):
         start(build(config), config, tmp_path / "gpt2", tokenizer)
 
 
@@ -204,5 +204,5 @@ def test_a_tokenizer_with_more_entries_than_the_embedding_is_refused(tmp_path: P
 
 
 def test_a_start_that_does_not_exist_is_told(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="init_from: this does not exist"):
+    with pytest.raises(UserError, match="start: this does not exist"):
         digest(tmp_path / "nothing")

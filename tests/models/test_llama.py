@@ -4,7 +4,6 @@ import math
 import pytest
 import torch
 
-from lexmill.models import build
 from lexmill.models.common.norms import RMSNorm
 from lexmill.models.common.rotary import rotate, rotation
 from lexmill.models.llama.model import Llama
@@ -87,15 +86,6 @@ def test_cached_decoding_is_full_decoding(cuts: list[int], n_kv_head: int) -> No
     torch.testing.assert_close(torch.cat(pieces, dim=1), model(tokens), rtol=1e-4, atol=1e-6)
 
 
-def test_a_reordered_cache_continues_other_rows(model: Llama) -> None:
-    tokens, rows, more = torch.randint(61, (3, 5)), torch.tensor([2, 2, 0]), torch.randint(61, (3, 1))
-    cache = model.new_cache(3)
-    model(tokens, cache)
-    cache.reorder(rows)
-    wanted = model(torch.cat([tokens[rows], more], dim=1))[:, -1:]
-    torch.testing.assert_close(model(more, cache), wanted, rtol=1e-4, atol=1e-6)
-
-
 def test_a_packed_window_gives_what_its_documents_give_alone(model: Llama) -> None:
     tokens = torch.randint(61, (2, 20))
     documents = torch.tensor([[3] * 7 + [4] * 1 + [5] * 12, [0] * 20])
@@ -106,27 +96,6 @@ def test_a_packed_window_gives_what_its_documents_give_alone(model: Llama) -> No
     assert not torch.allclose(packed[0], model(tokens)[0])
     with pytest.raises(ValueError, match="cannot be read with a cache"):
         model(tokens, model.new_cache(2), documents)
-
-
-def test_the_loss_is_the_sum_of_nats_over_the_counted_targets(model: Llama) -> None:
-    tokens, targets = torch.randint(61, (2, 9)), torch.randint(61, (2, 9))
-    targets[0, :4] = -100
-    documents = torch.tensor([[0] * 5 + [1] * 4, [0] * 9])
-    for given in (None, documents):
-        logits = model(tokens, documents=given).flatten(0, 1)
-        wanted = torch.nn.functional.cross_entropy(logits, targets.flatten(), reduction="sum")
-        found = model.loss(tokens, targets, given)
-        assert found.dtype == torch.float32
-        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-4)
-
-
-def test_no_logit_depends_on_a_later_token(model: Llama) -> None:
-    tokens = torch.randint(61, (1, 20))
-    changed = tokens.clone()
-    changed[0, 11] = (changed[0, 11] + 1) % 61
-    before, after = model(tokens), model(changed)
-    assert torch.equal(before[:, :11], after[:, :11])
-    assert not torch.allclose(before[:, 11:], after[:, 11:])
 
 
 def test_text_longer_than_the_context_is_read(model: Llama) -> None:
@@ -152,11 +121,6 @@ def test_parameters_and_flops_are_counted() -> None:
     untied = Llama(dataclasses.replace(shape, tie_embeddings=False), 50)
     assert untied.count_parameters() == tied.count_parameters() + 50 * 16
     assert untied.flops_per_token() == tied.flops_per_token()
-
-
-def test_build_reads_a_model_folders_config() -> None:
-    module = build({"family": "llama", "shape": dataclasses.asdict(SHAPE), "vocab_size": 61})
-    assert isinstance(module, Llama)
 
 
 def test_smollm2_has_its_published_number_of_parameters() -> None:

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from lexmill.base.errors import UserError
-from lexmill.models import build
 from lexmill.models.common.recurrent import cut
 from lexmill.models.lstm.model import LSTM
 from lexmill.models.lstm.shape import Shape as LSTMShape
@@ -101,36 +100,6 @@ def test_reading_on_from_a_state_is_reading_at_once(model: LSTM, cuts: list[int]
         model.new_cache(0)
 
 
-def test_a_reordered_cache_continues_other_rows(model: LSTM) -> None:
-    tokens, rows, more = torch.randint(61, (3, 5)), torch.tensor([2, 2, 0]), torch.randint(61, (3, 1))
-    cache = model.new_cache(3)
-    cache.reorder(torch.tensor([0, 1, 2]))  # of a cache that has seen nothing
-    model(tokens, cache)
-    cache.reorder(rows)
-    wanted = model(torch.cat([tokens[rows], more], dim=1))[:, -1:]
-    torch.testing.assert_close(model(more, cache), wanted, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("documents", [None, DOCUMENTS])
-def test_the_loss_is_the_sum_of_nats_over_the_counted_targets(model: LSTM, documents: torch.Tensor | None) -> None:
-    tokens, targets = torch.randint(61, (2, 3, 20))
-    targets[0, :4] = -100
-    logits = model(tokens, documents=documents).flatten(0, 1)
-    wanted = torch.nn.functional.cross_entropy(logits, targets.flatten(), reduction="sum")
-    found = model.loss(tokens, targets, documents)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-4)
-
-
-def test_no_logit_depends_on_a_later_token(model: LSTM) -> None:
-    tokens = torch.randint(61, (1, 20))
-    changed = tokens.clone()
-    changed[0, 11] = (changed[0, 11] + 1) % 61
-    before, after = model(tokens), model(changed)
-    assert torch.equal(before[:, :11], after[:, :11])
-    assert not torch.allclose(before[:, 11:], after[:, 11:])
-
-
 def test_dropout_acts_only_in_training() -> None:
     model = LSTM(dataclasses.replace(SHAPE, dropout=0.5), 61)
     tokens = torch.randint(61, (2, 12))
@@ -170,11 +139,6 @@ def test_parameters_and_flops_are_counted() -> None:
     untied = LSTM(dataclasses.replace(SHAPE, tie_embeddings=False), 50)
     assert untied.count_parameters() == tied.count_parameters() + 50 * 16
     assert untied.flops_per_token() == tied.flops_per_token()
-
-
-def test_build_reads_a_model_folders_config() -> None:
-    module = build({"family": "lstm", "shape": dataclasses.asdict(SHAPE), "vocab_size": 61})
-    assert isinstance(module, LSTM)
 
 
 def test_tensor_parallelism_is_refused(model: LSTM) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from lexmill.models import build
 from lexmill.models.common.attention import split_projection
 from lexmill.models.common.dropout import add_dropped
+from lexmill.models.common.init import Xavier, initialize
 from lexmill.models.transformer.model import Transformer
 from lexmill.models.transformer.shape import Shape as TransformerShape
 
@@ -21,6 +22,7 @@ def make(norm: str = "pre", dropout: float = 0.0, **sizes: int) -> Transformer:
     torch.manual_seed(3)
     shape = {"encoder_layers": 2, "decoder_layers": 3, "n_head": 2, "d_model": 12, "d_ffn": 20, "max_positions": 16}
     module = Transformer(TransformerShape(**{**shape, **sizes}, dropout=dropout, norm=norm), V)
+    initialize(module, Xavier(embedding_std=0))
     with torch.no_grad():  # biases and norms away from their neutral start, or a missing one would not show
         for parameter in module.parameters():
             if parameter.ndim == 1:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from tests.support.small_project import whole
+
 _ADAMW = {"name": "adamw", "lr": 0.001}
 _SOURCE = {"kind": "file", "paths": ["data.txt"]}
 
@@ -26,8 +28,8 @@ def _recipe() -> dict[str, Any]:
 
 
 def plain_params() -> dict[str, Any]:
-    """params.yaml of a language model, a classifier and a translator."""
-    return {
+    """params.yaml of a language model, a classifier and a translator, with what follows from them."""
+    chosen = {
         "experiment": "tiny",
         "data_seed": 1,
         "training_seed": 2,
@@ -87,3 +89,4 @@ def plain_params() -> dict[str, Any]:
         "evaluation": {"bootstrap_samples": 200},
         "promotion": {"tests_per_year": 1},
     }
+    return whole(chosen)

@@ -14,7 +14,7 @@ from lexmill.registry import decisions, lookup, package
 from lexmill.registry.publish import Approve, Outcome, Proposal, publish_all
 from lexmill.tracking import store
 
-from .conftest import KINDS, make, publish_model
+from .conftest import make, publish_model
 
 URI = "sqlite:///mlflow.db"
 

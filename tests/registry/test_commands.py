@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 from typer.testing import CliRunner
 
@@ -19,6 +20,7 @@ from lexmill import cli
 from lexmill.base.errors import UserError
 from lexmill.commands import use as commands
 from lexmill.decoding.predictor import Predictor
+from lexmill.kinds.language_model import command as language_model
 from lexmill.registry import use
 from lexmill.registry.loader import Precision, load_package
 
@@ -128,25 +130,30 @@ def test_ctrl_c_ends_a_stream_with_130(here: Path) -> None:
 
 
 def test_at_a_terminal_one_prompt_is_streamed(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen: list[str] = []
 
-    def pieces(*_: Any, **__: Any) -> Iterator[str]:
-        for piece in ("un", "e\n"):
-            seen.append(capsys.readouterr().out)
-            yield piece
+    class Model:
+        def stream(self, *_: Any) -> Iterator[str]:
+            for piece in ("un", "e\n"):
+                seen.append(capsys.readouterr().out)
+                yield piece
 
-    monkeypatch.chdir(here)
-    monkeypatch.setattr(use, "stream", pieces)
-    monkeypatch.setattr(use, "generate", lambda texts, *_, **__: ["whole"] * len(texts))
+        def predict(self, texts: list[str], _: Any) -> list[str]:
+            return ["whole"] * len(texts)
+
+    monkeypatch.setattr(commands, "open", lambda *_: Model())
+    app = typer.Typer()
+    language_model.add(app, commands)
+    generate: Any = app.registered_commands[0].callback
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    commands.generate(["L"], None, {})
+    generate(["L"])
     assert [*seen, capsys.readouterr().out] == ["L", "un", "e\n\n"]
-    commands.generate(["L"], None, {}, stream=False)
-    commands.generate(["L", "M"], None, {})
+    generate(["L"], stream=False)
+    generate(["L", "M"])
     monkeypatch.setattr(sys.stdout, "isatty", lambda: False, raising=False)
-    commands.generate(["L"], None, {})
+    generate(["L"])
     assert capsys.readouterr().out == "Lwhole\nLwhole\nMwhole\nLwhole\n"
     with pytest.raises(UserError, match="there are 2 prompts"):
-        commands.generate(["L", "M"], None, {}, stream=True)
+        generate(["L", "M"], stream=True)

@@ -55,10 +55,14 @@ def test_another_fingerprint_or_version_is_refused(store: tuple[Path, str], tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_a_language_model_starts_a_training(store: tuple[Path, str], tmp_path: Path) -> None:
+def test_a_model_of_any_kind_comes_and_starts_only_its_like(store: tuple[Path, str], tmp_path: Path) -> None:
     root, uri = store
-    with pytest.raises(UserError, match="'en_de' is a translator"):
-        registered_model(source(root, "en_de"), uri, tmp_path / "en_de", root)
+    registered_model(source(root, "en_de"), uri, tmp_path / "en_de", root)
+    family, shape, ours = pretrained.read_shape(tmp_path / "en_de")
+    assert (family, ours) == ("transformer", True)
+    models = parse(plain_params()).models
+    assert models["en_de"].start_fault("en_de", family, shape) == ""
+    assert "family" in models["gpt"].start_fault("gpt", family, shape)
 
 
 def test_the_stage_asks_the_registry_of_the_execution_settings(

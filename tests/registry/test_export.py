@@ -202,7 +202,11 @@ def test_a_model_folder_comes_in_as_it_is(tmp_path: Path) -> None:
     [
         ("gpt", GPT | {"norm": "post"}, "post-norm"),
         ("gpt", GPT | {"d_head": 4}, "n_head \\* d_head is 8, but d_model 16"),
-        ("lstm", {"n_layer": 1, "d_model": 16, "context": 16}, "family 'lstm' has no counterpart in transformers"),
+        (
+            "lstm",
+            {"n_layer": 1, "d_model": 16, "context": 16},
+            "family 'lstm', which has no counterpart in transformers",
+        ),
     ],
 )
 def test_what_transformers_has_not_is_refused(tmp_path: Path, family: str, shape: dict[str, Any], message: str) -> None:
@@ -255,7 +259,7 @@ def test_this_projects_own_model_comes_first(workspace: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("tickets", "'tickets' is a classifier; only language models are exported"),
+        ("tickets", "'tickets' is a classifier; its head of labels cannot be exported yet"),
         ("gtp", "the model 'gtp' is unknown, did you mean 'gpt'"),
     ],
 )

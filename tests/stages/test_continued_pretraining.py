@@ -19,23 +19,28 @@ from lexmill.data.mixture import open_train, training_batches
 from lexmill.evaluation.scoring import NetworkScorer
 from lexmill.kinds.language_model.metrics import OffsetEncoder, score_documents
 from lexmill.models import folder as model_folder
-from lexmill.stages import checkpoint, encode, fetch, import_tokenizer, prepare, pretrain
+from lexmill.stages import checkpoint, encode, fetch, import_tokenizer, prepare, train
+from lexmill.training import engine
 from tests.support.pretrained import TEXTS, save_gpt2
+from tests.support.small_project import whole
 
 PEAK = 0.002
 TUNED: dict[str, Any] = {
+    "kind": "language_model",
     "family": "gpt",
-    "corpus": "rows",
-    "train": "rows",
-    "tokenizer": "tiny",
     "shape": {"n_layer": 2, "n_head": 2, "d_model": 16, "context": 32, "dropout": 0.0},
-    "optimizer": {"name": "adamw", "lr": PEAK},
-    "schedule": {"name": "cosine", "warmup": "4 steps"},
-    "length": "8 steps",
-    "init_from": "artifacts/checkpoints/tiny",
-    "batch_tokens": 64,
-    "evaluate_every": 4,
-    "keep": "last",
+    "data": {"corpus": "rows", "train": "rows", "tokenizer": "tiny"},
+    "start": "artifacts/checkpoints/tiny",
+    "recipe": {
+        "method": "gradient",
+        "optimizer": {"name": "adamw", "lr": PEAK},
+        "schedule": {"name": "cosine", "warmup": "4 steps"},
+        "length": "8 steps",
+        "batch": 64,
+        "validate_every": "4 steps",
+        "keep": "last",
+    },
+    "evaluate": {},
 }
 PARAMS: dict[str, Any] = {
     "experiment": "test",
@@ -50,9 +55,7 @@ PARAMS: dict[str, Any] = {
         }
     },
     "checkpoints": {"tiny": {"source": {"kind": "file", "paths": ["gpt2/*"]}}},
-    "imported_tokenizers": {"tiny": {"checkpoint": "tiny"}},
-    "encodings": {"rows": {"corpus": "rows", "tokenizer": "tiny"}},
-    "language_models": {"tuned": TUNED, "again": TUNED | {"init_from": "artifacts/models/tuned"}},
+    "models": {"tuned": TUNED, "again": TUNED | {"start": "artifacts/models/tuned"}},
 }
 
 
@@ -62,14 +65,14 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LEXMILL_EXECUTION", "execution.yaml")
     Path("execution.yaml").write_text("threads: 1\n")
-    Path("params.yaml").write_text(yaml.safe_dump(PARAMS))
+    Path("params.yaml").write_text(yaml.safe_dump(whole(PARAMS)))
     Path("rows.txt").write_text("".join(f"{i} {text.strip()} {i * 7}\n" for i in range(20) for text in TEXTS[::2]))
     theirs = save_gpt2(tmp_path / "gpt2")
     checkpoint.main("tiny")
     import_tokenizer.main("tiny")
     fetch.main("rows")
     prepare.main("rows")
-    encode.main("rows")
+    encode.main("rows-tiny")
     return theirs
 
 
@@ -91,7 +94,7 @@ def loss(logits: torch.Tensor, targets: torch.Tensor) -> float:
 
 def test_each_training_starts_with_the_loss_of_its_model(workspace: Any) -> None:
     inputs, targets = first_batch()
-    pretrain.main("tuned")
+    train.main("tuned")
     rows = curve("tuned")
     with torch.no_grad():
         logits = workspace(inputs).logits
@@ -102,7 +105,7 @@ def test_each_training_starts_with_the_loss_of_its_model(workspace: Any) -> None
     assert rates[-1] < PEAK
     assert float(rows[-1]["valid_loss"]) < math.log(300) * 2
 
-    pretrain.main("again")
+    train.main("again")
     _, module = model_folder.load(layout.model("tuned"))
     with torch.no_grad():
         logits = module(inputs)
@@ -111,7 +114,7 @@ def test_each_training_starts_with_the_loss_of_its_model(workspace: Any) -> None
 
 def test_bits_per_byte_are_those_of_the_text(workspace: Any) -> None:
     """Nats summed by hand, bytes counted on the text itself."""
-    pretrain.main("tuned")
+    train.main("tuned")
     _, module = model_folder.load(layout.model("tuned"))
     tokenizer = tokenizers.load(layout.model("tuned") / "tokenizer")
     text = "Grüße, the mill\n turns"
@@ -128,24 +131,31 @@ def test_bits_per_byte_are_those_of_the_text(workspace: Any) -> None:
 
 def test_what_does_not_fit_is_told_before_training(workspace: Any) -> None:
     wrong = TUNED | {"shape": TUNED["shape"] | {"n_layer": 3, "context": 64}}
-    Path("params.yaml").write_text(yaml.safe_dump({**PARAMS, "language_models": {"tuned": wrong}}))
+    Path("params.yaml").write_text(yaml.safe_dump(whole({**PARAMS, "models": {"tuned": wrong}})))
     with pytest.raises(UserErrors, match=r"shape\.n_layer is 2 there, 3 in params.yaml"):
-        pretrain.main("tuned")
-    missing = {"tuned": TUNED, "again": TUNED | {"init_from": "artifacts/models/tuned"}}
-    Path("params.yaml").write_text(yaml.safe_dump({**PARAMS, "language_models": missing}))
-    with pytest.raises(UserError, match="artifacts/models/tuned: init_from: this does not exist"):
-        pretrain.main("again")
+        train.main("tuned")
+    Path("params.yaml").write_text(yaml.safe_dump(whole(PARAMS)))
+    with pytest.raises(UserError, match="artifacts/models/tuned: start: this does not exist"):
+        train.main("again")
     assert not layout.model("tuned").exists()
 
 
 def test_another_start_is_another_training(workspace: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Resumed checkpoints are known by the bytes of what a training started from."""
-    from lexmill.training import production
-
     seen = []
-    monkeypatch.setattr(production, "produce", lambda *_, trajectory, **__: seen.append(trajectory["init_from"]))
-    pretrain.main("tuned")
+
+    class NotTrained(Exception):
+        pass
+
+    def fit(*_: Any, identity: dict[str, Any], **__: Any) -> None:
+        seen.append(identity["start"])
+        raise NotTrained
+
+    monkeypatch.setattr(engine, "fit", fit)
+    with pytest.raises(NotTrained):
+        train.main("tuned")
     path = layout.checkpoint("tiny") / "config.json"
     storage.write_json(path, storage.read_json(path) | {"note": "changed"})
-    pretrain.main("tuned")
+    with pytest.raises(NotTrained):
+        train.main("tuned")
     assert len(set(seen)) == 2

@@ -1,4 +1,4 @@
-"""The stages of evaluation on a workspace of a few texts: baselines, language models, translators."""
+"""The stages `evaluate` and `baseline` of every kind on a workspace of a few texts."""
 
 import json
 import math
@@ -15,15 +15,10 @@ from lexmill.base.errors import UserError
 from lexmill.evaluation.rows import read_rows
 from lexmill.models import build
 from lexmill.models import folder as model_folder
-from lexmill.stages import (
-    baseline_classifier,
-    baseline_language_model,
-    baseline_translator,
-    evaluate_language_model,
-    evaluate_translator,
-)
+from lexmill.stages import baseline, evaluate
 from lexmill.tokenizers import SPECIAL_TOKENS
 from tests.support.prepared import write_prepared
+from tests.support.small_project import whole
 
 VERSE = "Shall I compare thee to a summer's day?\nThou art more lovely and more temperate.\n"
 CURVE = "step,tokens,epoch,train_loss,valid_loss,lr,grad_norm\n1,10,0.1,3.0,3.1,0.1,1.0\n"
@@ -33,9 +28,22 @@ PAIRS = [
     {"source": "Home", "target": "Zuhause"},
 ]
 CORPUS = {"source": {"kind": "file", "paths": ["x"]}, "reader": {"format": "jsonl"}}
-ADAMW = {"name": "adamw", "lr": 0.001}
-TRAINED = {"optimizer": ADAMW, "schedule": {"name": "cosine"}, "length": "2 steps"}
+RECIPE = {
+    "method": "gradient",
+    "optimizer": {"name": "adamw", "lr": 0.001},
+    "schedule": {"name": "cosine"},
+    "length": "2 steps",
+    "batch": 64,
+}
 GPT = {"n_layer": 1, "n_head": 2, "d_model": 16, "context": 16}
+BERT = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 12,
+}
+VERSES, REVIEWS, PHRASES = "language_model-verse-bytes", "classifier-reviews", "translator-phrases"  # baselines
 TRANSFORMER = {
     "encoder_layers": 1,
     "decoder_layers": 1,
@@ -53,29 +61,45 @@ def params(**evaluation: Any) -> dict[str, Any]:
         "reviews": {"kind": "labelled", "reader": reader},
         "phrases": {"kind": "parallel", "reader": reader, "languages": ["en", "de"]},
     }
-    return {
+    data = {
         "experiment": "test",
         "data_seed": 1,
         "training_seed": 1,
         "corpora": {name: {**CORPUS, **corpus} for name, corpus in corpora.items()},
         "tokenizers": {"bytes": {"corpus": "verse", "kind": "byte"}},
-        "encodings": {c: {"corpus": c, "tokenizer": "bytes"} for c in ("verse", "phrases")},
-        "language_models": {
-            "gpt": {**TRAINED, "family": "gpt", "corpus": "verse", "tokenizer": "bytes", "shape": GPT}
-            | {"batch_tokens": 32, "prompts": ["Shall", ""]}
-            | {"train": "verse", "init_from": "conf/initialization/gpt2.yaml"},
-        },
-        "translators": {
-            "tr": {**TRAINED, "family": "transformer", "corpus": "phrases", "tokenizer": "bytes"}
-            | {"shape": TRANSFORMER, "batch_tokens": 64, "beam": {"beam_size": 2}},
-        },
-        "baselines": {
-            "language_model": {"verse": {"corpus": "verse", "tokenizer": "bytes"}},
-            "classifier": {"reviews": {"corpus": "reviews"}},
-            "translator": {"phrases": {"corpus": "phrases"}},
+        "checkpoints": {"tiny": {"source": {"kind": "file", "paths": ["x"]}}},
+        "models": {
+            "gpt": {
+                "kind": "language_model",
+                "family": "gpt",
+                "shape": GPT,
+                "data": {"corpus": "verse", "train": "verse", "tokenizer": "bytes"},
+                "start": "conf/initialization/gpt2.yaml",
+                "recipe": RECIPE,
+                "evaluate": {"prompts": ["Shall", ""]},
+            },
+            "cl": {
+                "kind": "classifier",
+                "family": "bert",
+                "shape": BERT,
+                "data": {"corpus": "reviews", "tokenizer": "tiny", "max_tokens": 12},
+                "start": "artifacts/checkpoints/tiny",
+                "recipe": RECIPE,
+                "evaluate": {},
+            },
+            "tr": {
+                "kind": "translator",
+                "family": "transformer",
+                "shape": TRANSFORMER,
+                "data": {"corpus": "phrases", "tokenizer": "bytes"},
+                "start": "conf/initialization/transformer.yaml",
+                "recipe": RECIPE,
+                "evaluate": {"beam": {"beam_size": 2}},
+            },
         },
         "evaluation": {"bootstrap_samples": 100, **evaluation},
     }
+    return whole(data)
 
 
 def make_tokenizer(folder: Path) -> None:
@@ -135,16 +159,16 @@ def same_bytes_twice(stage: Callable[[str], None], name: str) -> None:
 
 @pytest.mark.usefixtures("workspace")
 def test_baselines_of_language_models() -> None:
-    same_bytes_twice(baseline_language_model.main, "verse")
-    found = read(layout.metrics("baseline", "verse"))
+    same_bytes_twice(baseline.main, VERSES)
+    found = read(layout.metrics("baseline", VERSES))
     assert set(found) == {"unigram", "byte_trigram", "token_trigram", "add_k_trigram", "backoff_trigram"}
     assert found["token_trigram"]["bits_per_byte"] < found["add_k_trigram"]["bits_per_byte"]
-    (sample,) = read(layout.samples("baseline-verse"))["samples"]
-    assert sample["prompt"] == ""
-    assert set(sample["text"].split()) & set(VERSE.split())
+    samples = read(layout.samples(f"baseline-{VERSES}"))["samples"]
+    assert [sample["prompt"] for sample in samples] == ["Shall", ""], "the models' prompts"
+    assert all(set(sample["text"].split()) & set(VERSE.split()) for sample in samples)
     assert found["byte_trigram"]["bits_per_byte"] < 1 < found["unigram"]["bits_per_byte"]
     for kind, figures in found.items():
-        rows = read_rows(layout.predictions("baseline-verse") / f"{kind}.jsonl")
+        rows = read_rows(layout.predictions(f"baseline-{VERSES}") / f"{kind}.jsonl")
         nats, size = sum(row["nats"] for row in rows), sum(row["bytes"] for row in rows)
         assert figures["bits_per_byte"] == pytest.approx(nats / math.log(2) / size)
         assert size == 151 * len(VERSE)
@@ -154,12 +178,12 @@ def test_baselines_of_language_models() -> None:
 
 @pytest.mark.usefixtures("workspace")
 def test_baselines_of_classifiers_and_translators() -> None:
-    same_bytes_twice(baseline_classifier.main, "reviews")
-    found = read(layout.metrics("baseline", "reviews"))
+    same_bytes_twice(baseline.main, REVIEWS)
+    found = read(layout.metrics("baseline", REVIEWS))
     assert found["majority"]["accuracy"] == 0.5
     assert found["tfidf_logistic_regression"]["accuracy"] == 1.0
-    same_bytes_twice(baseline_translator.main, "phrases")
-    found = read(layout.metrics("baseline", "phrases"))["copy_source"]
+    same_bytes_twice(baseline.main, PHRASES)
+    found = read(layout.metrics("baseline", PHRASES))["copy_source"]
     assert found["items"] == len(PAIRS)
     assert "tok:13a" in found["bleu_signature"]
 
@@ -167,7 +191,7 @@ def test_baselines_of_classifiers_and_translators() -> None:
 @pytest.mark.usefixtures("workspace")
 def test_a_language_model() -> None:
     make_model("gpt", {"kind": "language_model", "family": "gpt", "shape": GPT})
-    same_bytes_twice(evaluate_language_model.main, "gpt")
+    same_bytes_twice(evaluate.main, "gpt")
     figures = read(layout.metrics("evaluate", "gpt"))["test"]
     rows = read_rows(layout.predictions("gpt") / "rows.jsonl")
     assert figures["targets"] == 151 * len(VERSE) + 2 == sum(row["targets"] for row in rows)
@@ -176,16 +200,16 @@ def test_a_language_model() -> None:
     assert len(rows) == 3
     samples = read(layout.samples("gpt"))["samples"]
     assert [sample["prompt"] for sample in samples] == ["Shall", ""]
-    pictures = layout.plots("evaluate", "gpt")
+    pictures = layout.plots("gpt")
     assert sorted(path.name for path in pictures.iterdir()) == ["curve.png", "loss_by_position.png"]
 
     Path("params.yaml").write_text(yaml.safe_dump(params(batch_tokens=300)), encoding="utf-8")
-    evaluate_language_model.main("gpt")
+    evaluate.main("gpt")
     again = read(layout.metrics("evaluate", "gpt"))["test"]
     assert again["nats_per_token"] == pytest.approx(figures["nats_per_token"], rel=1e-6), "for any batch size"
 
     Path("params.yaml").write_text(yaml.safe_dump(params(overlap=0.5)), encoding="utf-8")
-    evaluate_language_model.main("gpt")
+    evaluate.main("gpt")
     sliding = read(layout.metrics("evaluate", "gpt"))["test"]
     assert sliding["targets"] == figures["targets"], "each target once"
     assert sliding["nats_per_token"] != pytest.approx(figures["nats_per_token"], rel=1e-6), "seen with more context"
@@ -194,12 +218,12 @@ def test_a_language_model() -> None:
 @pytest.mark.usefixtures("workspace")
 def test_the_rows_of_a_model_and_its_baselines_are_the_same_items() -> None:
     make_model("gpt", {"kind": "language_model", "family": "gpt", "shape": GPT})
-    evaluate_language_model.main("gpt")
-    baseline_language_model.main("verse")
+    evaluate.main("gpt")
+    baseline.main(VERSES)
     same = ("id", "group", "bytes", "text_sha256")
     mine, theirs = (
         [[row[key] for key in same] for row in read_rows(layout.predictions(place))]
-        for place in ("gpt/rows.jsonl", "baseline-verse/byte_trigram.jsonl")
+        for place in ("gpt/rows.jsonl", f"baseline-{VERSES}/byte_trigram.jsonl")
     )
     assert mine == theirs
 
@@ -208,7 +232,7 @@ def test_the_rows_of_a_model_and_its_baselines_are_the_same_items() -> None:
 def test_a_translator() -> None:
     config = {"kind": "translator", "family": "transformer", "shape": {**TRANSFORMER, "dropout": 0.1, "norm": "pre"}}
     make_model("tr", config)
-    same_bytes_twice(evaluate_translator.main, "tr")
+    same_bytes_twice(evaluate.main, "tr")
     figures = read(layout.metrics("evaluate", "tr"))["test"]
     rows = read_rows(layout.predictions("tr") / "rows.jsonl")
     assert [row["source"] for row in rows] == [pair["source"] for pair in PAIRS]
@@ -216,19 +240,19 @@ def test_a_translator() -> None:
     assert rows[1]["hypothesis"] == "", "an empty line stays empty"
     assert figures["items"] == len(PAIRS)
     assert len(read(layout.samples("tr"))["samples"]) == len(PAIRS)
-    assert (layout.plots("evaluate", "tr") / "curve.png").is_file()
+    assert (layout.plots("tr") / "curve.png").is_file()
 
 
 @pytest.mark.usefixtures("workspace")
 @pytest.mark.parametrize(
     ("stage", "name", "message"),
     [
-        (evaluate_language_model, "gtp", r"language_models\.gtp is not in params\.yaml, did you mean 'gpt'"),
-        (evaluate_translator, "x", r"translators\.x is not in params\.yaml; known: tr"),
-        (baseline_language_model, "vers", "did you mean 'verse'"),
-        (baseline_classifier, "review", "did you mean 'reviews'"),
-        (baseline_translator, "phrase", "did you mean 'phrases'"),
-        (evaluate_language_model, "gpt", "there is no model here"),
+        (evaluate, "gtp", r"models\.gtp is not in params\.yaml, did you mean 'gpt'"),
+        (evaluate, "x", r"models\.x is not in params\.yaml; known: cl, gpt, tr"),
+        (baseline, "language_model-verse-byte", f"did you mean '{VERSES}'"),
+        (baseline, "classifier-review", f"did you mean '{REVIEWS}'"),
+        (baseline, "translator-phrase", f"did you mean '{PHRASES}'"),
+        (evaluate, "gpt", "there is no model here"),
     ],
 )
 def test_what_is_missing_is_named(stage: Any, name: str, message: str) -> None:
@@ -238,15 +262,11 @@ def test_what_is_missing_is_named(stage: Any, name: str, message: str) -> None:
 
 @pytest.mark.usefixtures("workspace")
 def test_an_empty_test_split_is_no_result() -> None:
-    for corpus, stage in (
-        ("verse", baseline_language_model),
-        ("reviews", baseline_classifier),
-        ("phrases", baseline_translator),
-    ):
+    for corpus, name in (("verse", VERSES), ("reviews", REVIEWS), ("phrases", PHRASES)):
         manifest = layout.corpus(corpus) / "manifest.json"
         changed = read(manifest)
         changed["splits"]["test"] = {"records": 0, "shards": []}
         manifest.write_text(json.dumps(changed), encoding="utf-8")
         with pytest.raises(UserError, match="test split is empty"):
-            stage.main(corpus)
-        assert not layout.predictions(f"baseline-{corpus}").exists()
+            baseline.main(name)
+        assert not layout.predictions(f"baseline-{name}").exists()

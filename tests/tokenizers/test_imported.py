@@ -19,6 +19,7 @@ from lexmill.tokenizers import Tokenizer, kinds, load, saving
 from lexmill.tokenizers.bulk import BulkEncoder
 from lexmill.tokenizers.imported import import_tokenizer, origin, origin_of
 from tests.support.pretrained import END, TEXTS, gpt2_tokenizer, llama_tokenizer, save_tokenizer
+from tests.support.tiny_bert import make_tiny_bert
 
 PROBES = [*TEXTS, "", " ", "a", f"typed {END} </s> <s>", "tabs\tand\r\nlines\n\n", "  x", "東京 \u2028 🙂"]
 PROBES.append("5 12  3.\n\nNo")
@@ -183,7 +184,6 @@ def test_a_tokenizer_of_lexmill_comes_in_again_as_it_was(tmp_path: Path) -> None
     ("change", "message"),
     [
         ("none", "there is no tokenizer|transformers cannot make one"),
-        ("wordpiece", "WordPiece"),
         ("no end", "names no end token"),
         ("lowercase", "does not give a text back"),
         ("broken", "not a tokenizer file"),
@@ -195,8 +195,6 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, change: str, message: st
     target.mkdir()
     backend: Any = gpt2_tokenizer()
     special = {} if change == "no end" else {"eos_token": END}
-    if change == "wordpiece":
-        backend = tokenizers.Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
     if change == "lowercase":
         backend.pre_tokenizer = pre_tokenizers.Whitespace()
         backend.decoder = tokenizers.decoders.WordPiece()
@@ -207,3 +205,18 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, change: str, message: st
         storage.write_text(checkpoint / "tokenizer.json", "{}")
     with pytest.raises(UserError, match=message):
         import_tokenizer(checkpoint, target)
+
+
+def test_an_encoders_tokenizer_is_taken_and_says_that_it_loses_text(tmp_path: Path) -> None:
+    """A WordPiece tokenizer keeps no white space, which a classifier does not miss; its tokens are BERT's by name."""
+    make_tiny_bert(tmp_path / "c", ["a", "mill"])
+    (tmp_path / "t").mkdir()
+    found = import_tokenizer(tmp_path / "c", tmp_path / "t")
+    assert not found.keeps_text
+    assert (found.pad_id, found.unk_id, found.bos_id, found.eos_id, found.mask_id) == (0, 1, 2, 3, 4)
+    assert found.encode_batch(["A  mill", "[SEP] mill"]) == [[5, 6], [1, 1, 1, 6]], "nothing is added, padded or cut"
+    assert load(tmp_path / "t").fingerprint == found.fingerprint
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (tmp_path / "c" / name).unlink(missing_ok=True)
+    with pytest.raises(UserError, match=r"there is no tokenizer here|transformers cannot make one"):
+        import_tokenizer(tmp_path / "c", tmp_path / "t")

@@ -130,7 +130,7 @@ def settings(steps: int = 12, **changes: Any) -> TrainingSettings:
         warmup_steps=3,
         steps=steps,
         seed=2,
-        evaluate_every=4,
+        validate_every=4,
     )
     return dataclasses.replace(base, **changes)
 

@@ -45,7 +45,7 @@ OPTIMIZERS: dict[str, Optimizer] = {
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_each_optimizer_learns_and_goes_on_to_the_bit_after_a_stop(tmp_path: Path, name: str) -> None:
     chosen = settings(
-        steps=60, optimizer=OPTIMIZERS[name], schedule=ConstantSchedule("constant"), evaluate_every=60, keep="last"
+        steps=60, optimizer=OPTIMIZERS[name], schedule=ConstantSchedule("constant"), validate_every=60, keep="last"
     )
     with pytest.raises(Terminated):
         train(DyingTask(20, 15, rows=16, dropout=0.1), tmp_path / "a", chosen, checkpoint_seconds=1e9)

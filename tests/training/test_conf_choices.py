@@ -16,7 +16,7 @@ from lexmill.params import Optimizer, Schedule, parse
 PAGE = Path("docs/optimizers.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("group", "kind"), [("optimizer", Optimizer | LBFGS), ("schedule", Schedule)])
+@pytest.mark.parametrize(("group", "kind"), [("optimizer", Optimizer), ("schedule", Schedule)])
 def test_each_file_spells_out_every_field_of_its_choice(group: str, kind: Any) -> None:
     files = sorted(Path("conf", group).glob("*.yaml"))
     names = set()
@@ -48,18 +48,15 @@ def test_the_page_has_commands() -> None:
     assert len(commands()) == 4
 
 
-@pytest.mark.parametrize("place", ["language_models.gpt", "translators.en_de"])
-def test_lbfgs_is_for_classifiers_only(place: str) -> None:
-    with pytest.raises(UserErrors, match=r"optimizer\.name: 'lbfgs' is unknown"):
-        compose([f"optimizer@{place}.optimizer=lbfgs"])
+@pytest.mark.parametrize("name", ["gpt", "en_de"])
+def test_a_linear_probe_is_for_classifiers_only(name: str) -> None:
+    with pytest.raises(UserErrors, match=rf"models\.{name}\.recipe\.method: "):
+        compose([f"models.{name}.recipe.method=linear_probe"])
 
 
-@pytest.mark.parametrize("place", ["language_models.gpt", "language_models.lstm", "translators.en_de"])
-@pytest.mark.parametrize(
-    "choice", sorted(path.stem for path in Path("conf/optimizer").glob("*.yaml") if path.stem != "lbfgs")
-)
-def test_another_optimizer_takes_nothing_over_from_the_one_before(place: str, choice: str) -> None:
-    group, name = place.split(".")
-    composed = yaml.safe_load(compose([f"optimizer@{place}.optimizer={choice}"]))
+@pytest.mark.parametrize("name", ["gpt", "lstm", "en_de", "sentiment"])
+@pytest.mark.parametrize("choice", sorted(path.stem for path in Path("conf/optimizer").glob("*.yaml")))
+def test_another_optimizer_takes_nothing_over_from_the_one_before(name: str, choice: str) -> None:
+    composed = yaml.safe_load(compose([f"optimizer@models.{name}.recipe.optimizer={choice}"]))
     file = Path("conf/optimizer", f"{choice}.yaml")
-    assert composed[group][name]["optimizer"] == yaml.safe_load(file.read_text(encoding="utf-8"))
+    assert composed["models"][name]["recipe"]["optimizer"] == yaml.safe_load(file.read_text(encoding="utf-8"))

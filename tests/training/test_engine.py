@@ -29,7 +29,7 @@ def assert_same_weights(one: nn.Module, other: nn.Module, tolerance: float = 0.0
 
 def test_a_tiny_gpt_learns_down_to_the_entropy(tmp_path: Path) -> None:
     task = ArithmeticTask(rows=32)
-    result = train(task, tmp_path, settings(steps=200, evaluate_every=100), checkpoint_seconds=1e9)
+    result = train(task, tmp_path, settings(steps=200, validate_every=100), checkpoint_seconds=1e9)
     assert ENTROPY - 0.02 < result.train_loss < ENTROPY + 0.04
     assert result.metrics["valid_loss"] < 0.25
     assert result.metrics["targets"] == 11 * 7

@@ -255,7 +255,7 @@ def test_with_dropout_another_cut_is_another_draw_of_the_same_distribution(tmp_p
     """
 
     def train(root: Path, cut: str | int, steps: int = 150) -> tuple[Array, Array]:
-        still = settings(steps, optimizer=AdamW("adamw", lr=0.0, weight_decay=0.0), evaluate_every=steps)
+        still = settings(steps, optimizer=AdamW("adamw", lr=0.0, weight_decay=0.0), validate_every=steps)
         chosen = execution(root, micro_batch=cut, checkpoint_seconds=1e9)
         rows = fit(Constant(dropout=0.3), still, chosen, name="tiny", identity={}).rows
         return np.array([row["train_loss"] for row in rows]), np.array([row["grad_norm"] for row in rows])

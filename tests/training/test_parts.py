@@ -1,6 +1,7 @@
 """The curve, seeds, the code's fingerprint."""
 
 import platform
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +84,15 @@ def test_random_states_come_back() -> None:
 def test_a_trainings_code_is_what_code_json_has_for_it() -> None:
     written = digests(Code().closures())["train"]
     assert isinstance(written, dict)
-    assert identity.code("train", "gpt") == written["gpt"] != identity.code("train", "lstm")
-    with pytest.raises(ValueError, match="no module"):
-        identity.code("nothing", "gpt")
-    assert torch.__version__.startswith(identity.libraries()["torch"].split("+")[0])
+    found = written["language_model"]
+    assert isinstance(found, dict)
+    assert identity.code("language_model", "gpt") == found["gpt"] != identity.code("language_model", "lstm")
+    for wrong in (("nothing", "gpt"), ("language_model", "nothing")):
+        with pytest.raises(ValueError, match=r"there is no (kind|family) nothing"):
+            identity.code(*wrong)
+    assert torch.__version__.startswith(identity.libraries("gpt")["torch"].split("+")[0])
+    assert "transformers" not in identity.libraries("gpt")
+    assert identity.libraries("bert")["transformers"] == version("transformers"), "its encoder computes with it"
 
 
 def test_glibc_keeps_freed_memory() -> None:

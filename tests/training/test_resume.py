@@ -79,7 +79,7 @@ def stopped_and_resumed(tmp_path: Path, at: int, **changes: Any) -> tuple[Arithm
 
 @pytest.mark.parametrize("at", [0, 6, 10])
 def test_averages_survive(tmp_path: Path, at: int) -> None:
-    changes: dict[str, Any] = {"keep": "average", "average_last": 3, "evaluate_every": 3, "steps": 12}
+    changes: dict[str, Any] = {"keep": "average", "average_last": 3, "validate_every": 3, "steps": 12}
     task, result = stopped_and_resumed(tmp_path / "a", at, **changes)
     straight = ArithmeticTask(dropout=0.1)
     assert train(straight, tmp_path / "b", settings(**changes)).metrics == result.metrics
@@ -109,7 +109,7 @@ class Scripted(DyingTask):
 
 def test_early_stopping_and_random_generators_go_on(tmp_path: Path) -> None:
     """Stopped when patience is partly spent: who forgot that would go on, and so would who forgot what was best."""
-    chosen = settings(patience=3, evaluate_every=1, steps=7)
+    chosen = settings(patience=3, validate_every=1, steps=7)
     with pytest.raises(Terminated, match="stopped after step 4"):  # in its fourth step, before the fourth look
         train(Scripted(0, die_at=3), tmp_path / "a", chosen, checkpoint_seconds=1e9)
     task, straight = Scripted(3), Scripted(0)

@@ -9,18 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexmill.base.errors import UserError
-from lexmill.kinds.language_model import LanguageModel
-from lexmill.kinds.translator import Translator
-from lexmill.models.gpt.shape import Shape as GPTShape
-from lexmill.models.transformer.shape import Shape as TransformerShape
 from lexmill.params import (
     AdamW,
     ConstantSchedule,
     CosineSchedule,
-    GPTLanguageModel,
     InverseSquareRootSchedule,
     Length,
     LinearSchedule,
+    Recipe,
     Schedule,
     WarmupStableDecaySchedule,
 )
@@ -112,6 +108,8 @@ def test_no_schedule_leaves_its_range_or_jumps(steps: int, warmup: int, decay: i
         ("0.5epochs", 0.5, "epochs"),
         ("1 epoch", 1, "epochs"),
         ("0 steps", 0, "steps"),
+        ("10 %", 10, "percent"),
+        ("2.5%", 2.5, "percent"),
     ],
 )
 def test_lengths_are_read(text: Any, amount: float, unit: str) -> None:
@@ -149,31 +147,46 @@ def test_the_steps_of_a_length(text: str, steps: int) -> None:
     assert Length.parse(text).steps(500, 40) == steps
 
 
-def language_model(**changes: Any) -> LanguageModel:
-    base = GPTLanguageModel(
-        family="gpt",
-        corpus="c",
-        train="c",
-        tokenizer="t",
-        shape=GPTShape(n_layer=1, n_head=1, d_model=8, context=100),
+def recipe(**changes: Any) -> Recipe:
+    base = Recipe(
+        method="gradient",
         optimizer=AdamW("adamw", lr=0.1),
         schedule=CosineSchedule("cosine"),
         length=Length(3, "epochs"),
-        batch_tokens=500,
-        init_from="conf/initialization/gpt2.yaml",
+        batch=500,
     )
     return dataclasses.replace(base, **changes)
 
 
-def test_a_language_models_lengths_are_counted_in_optimizer_steps() -> None:
+def test_lengths_are_counted_in_optimizer_steps() -> None:
     """Each length in a unit of its own."""
     schedule = WarmupStableDecaySchedule(
         "warmup_stable_decay", warmup=Length(5000, "tokens"), decay=Length(0.5, "epochs")
     )
-    found = settings_of(language_model(schedule=schedule), steps_per_epoch=40, seed=1)
+    found = settings_of(recipe(schedule=schedule), steps_per_epoch=40, seed=1)
     assert (found.steps, found.warmup_steps, found.decay_steps) == (120, 10, 20)
-    found = settings_of(language_model(length=Length(777, "steps")), steps_per_epoch=40, seed=1)
+    found = settings_of(recipe(length=Length(777, "steps")), steps_per_epoch=40, seed=1)
     assert (found.steps, found.warmup_steps, found.decay_steps) == (777, 0, 0)
+    schedule = InverseSquareRootSchedule("inverse_square_root", warmup=Length(0.25, "epochs"))
+    found = settings_of(recipe(schedule=schedule, length=Length(1e6, "tokens"), batch=4000), 40, seed=1)
+    assert (found.steps, found.warmup_steps, found.decay_steps) == (250, 10, 0)
+
+
+def test_percent_are_of_the_training() -> None:
+    schedule = WarmupStableDecaySchedule(
+        "warmup_stable_decay", warmup=Length(10, "percent"), decay=Length(20, "percent")
+    )
+    found = settings_of(recipe(schedule=schedule, length=Length(77, "steps")), steps_per_epoch=40, seed=1)
+    assert (found.warmup_steps, found.decay_steps) == (7, 15), "rounded down"
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [("100 steps", 100), ("0.25 epochs", 11), ("0.5 epochs", 21), ("0.001 epochs", 1), ("2500 tokens", 5), ("1 %", 1)],
+)
+def test_the_steps_between_validations_are_rounded_up_and_never_none(text: str, steps: int) -> None:
+    """41 steps a pass over train, 500 targets a step, 123 steps; 1 % of them, rounded down, is 1."""
+    assert settings_of(recipe(validate_every=Length.parse(text)), steps_per_epoch=41, seed=1).validate_every == steps
 
 
 @pytest.mark.parametrize(
@@ -189,25 +202,10 @@ def test_a_language_models_lengths_are_counted_in_optimizer_steps() -> None:
 def test_a_schedule_that_is_longer_than_the_training_is_refused(schedule: Any, fault: str) -> None:
     """In units that only the data compares: 20 steps are half an epoch."""
     with pytest.raises(UserError, match=fault):
-        settings_of(language_model(schedule=schedule, length=Length(20, "steps")), steps_per_epoch=40, seed=1)
-    settings_of(language_model(schedule=schedule, length=Length(41, "steps")), steps_per_epoch=40, seed=1)
-
-
-def test_a_translators_lengths_are_counted_in_optimizer_steps() -> None:
-    translator = Translator(
-        family="transformer",
-        corpus="c",
-        tokenizer="t",
-        shape=TransformerShape(encoder_layers=1, decoder_layers=1, n_head=1, d_model=8, d_ffn=8),
-        optimizer=AdamW("adamw", lr=0.1),
-        schedule=InverseSquareRootSchedule("inverse_square_root", warmup=Length(0.25, "epochs")),
-        length=Length(1e6, "tokens"),
-        batch_tokens=4000,
-    )
-    found = settings_of(translator, steps_per_epoch=40, seed=1)
-    assert (found.steps, found.warmup_steps, found.decay_steps) == (250, 10, 0)
+        settings_of(recipe(schedule=schedule, length=Length(20, "steps")), steps_per_epoch=40, seed=1)
+    settings_of(recipe(schedule=schedule, length=Length(41, "steps")), steps_per_epoch=40, seed=1)
 
 
 def test_what_is_kept_is_passed_on() -> None:
-    found = settings_of(language_model(keep="ema", ema_decay=0.5, average_last=7, patience=3), 40, seed=1)
+    found = settings_of(recipe(keep="ema", ema_decay=0.5, average_last=7, patience=3), 40, seed=1)
     assert (found.keep, found.ema_decay, found.average_last, found.patience) == ("ema", 0.5, 7, 3)

@@ -57,7 +57,7 @@ PLANS = {
     "fsdp-few": plan("fsdp", **FEW),
     "fsdp-muon": plan("fsdp", optimizer="muon"),
     "tensor-muon": plan("tensor", optimizer="muon"),
-    "fsdp-average": plan("fsdp", settings={**SHORT, "keep": "average", "evaluate_every": 2}),
+    "fsdp-average": plan("fsdp", settings={**SHORT, "keep": "average", "validate_every": 2}),
     **{f"{share}-straight": plan(share, **DROPOUT) for share in SHARES},
     **{f"{share}-stopped": plan(share, **DROPOUT, **LEFT) for share in SHARES},
     **{f"{share}-resumed": plan(share, **DROPOUT, root=f"{share}-stopped") for share in SHARES},
@@ -135,7 +135,7 @@ def test_two_processes_train_what_one_does(ran: Path, name: str, one: tuple[Arit
         ("fsdp-few", FEW),
         ("fsdp-muon", {"optimizer": "muon"}),
         ("tensor-muon", {"optimizer": "muon"}),
-        ("fsdp-average", {"settings": {**SHORT, "keep": "average", "evaluate_every": 2}}),
+        ("fsdp-average", {"settings": {**SHORT, "keep": "average", "validate_every": 2}}),
     ],
 )
 def test_so_it_is_without_rows_or_batches_and_with_what_is_kept(

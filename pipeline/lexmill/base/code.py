@@ -138,10 +138,13 @@ class Code:
             kind, family: of the modules loaded by name; all of them where none is given.
 
         Raises:
-            ValueError: there is no such module.
+            ValueError: there is no such module, kind or family.
             UserError: a file is not Python.
         """
         chosen = {"kind": kind, "family": family}
+        for choice, value in chosen.items():
+            if value and value not in self.options(choice):
+                raise ValueError(f"there is no {choice} {value}")
         found: dict[str, syntax.Source] = {}
         choices: set[str] = set()
         seen: set[str] = set()

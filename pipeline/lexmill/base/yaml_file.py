@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-import yaml
+from typing import TYPE_CHECKING, Any
 
 from lexmill.base.errors import UserError, UserErrors
+
+if TYPE_CHECKING:
+    import yaml
 
 
 def read_yaml(path: str | Path) -> Any:
@@ -17,6 +18,8 @@ def read_yaml(path: str | Path) -> Any:
         UserError: it cannot be read, or a syntax fault, with file and line.
         UserErrors: keys that are given twice, all of them, each with its line.
     """
+    import yaml  # here, so that `lexmill --help` need not wait for it
+
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -42,6 +45,8 @@ def read_yaml(path: str | Path) -> Any:
 
 def _repeated(root: yaml.Node | None) -> list[tuple[str, int]]:
     """Keys that a mapping has more than once (YAML silently takes the last): each with its line, from 1."""
+    import yaml
+
     found: list[tuple[str, int]] = []
     seen: set[int] = set()  # an anchor may lie in its own contents
 

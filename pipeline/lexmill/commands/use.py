@@ -13,10 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from unicodedata import category
 
-from lexmill import params
 from lexmill.base.errors import UserError
 from lexmill.base.quiet import quieten
-from lexmill.compute import execution
 from lexmill.decoding.predictor import Predictor
 from lexmill.kinds.verbs import Precision
 
@@ -62,9 +60,11 @@ def texts(given: Sequence[str] | None) -> Iterable[str]:
 def open(kind: str, name: str | None, precision: Precision = "float32") -> Predictor:
     """The champion of a model, or of the only one of its kind."""
     quieten(offline=True)
+    from lexmill import params
+    from lexmill.compute.execution import load_execution
     from lexmill.registry.use import open_model
 
-    return open_model(name, kind, params.load(), execution.load_execution(), precision=precision)
+    return open_model(name, kind, params.load(), load_execution(), precision=precision)
 
 
 def read_lines(stream: Iterable[bytes]) -> Iterator[str]:

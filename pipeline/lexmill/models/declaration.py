@@ -47,6 +47,7 @@ class Family:
         model_types: the `model_type`s in transformers that its module `hugging_face` reads; it writes the first.
         free: sizes that may differ when a training starts from the weights of another model.
         shrinking: sizes that may be smaller then: the first rows of the weights are taken.
+        libraries: what it computes with besides torch.
     """
 
     role: Role
@@ -56,6 +57,7 @@ class Family:
     model_types: tuple[str, ...] = ()
     free: tuple[str, ...] = ("dropout",)
     shrinking: tuple[str, ...] = ("context",)
+    libraries: tuple[str, ...] = ()
 
 
 def families(role: Role | None = None) -> list[str]:

@@ -78,5 +78,5 @@ def load(folder: str | Path) -> tuple[dict[str, Any], nn.Module]:
     except SafetensorError as error:
         raise UserError(f"the model's weights cannot be read: {error}", path) from None
     module = build(config)
-    load_weights(module, state, str(path))
+    load_weights(module, state, f"the weights of {path}")
     return config, module.eval()

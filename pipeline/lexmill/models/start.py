@@ -69,7 +69,7 @@ def start(module: nn.Module, config: Mapping[str, Any], path: str | Path, tokeni
     from lexmill.models.common.heads import PooledClassifier
 
     headless = module.encoder if isinstance(module, PooledClassifier) else module
-    load_weights(headless, _cut(found, config), str(path))
+    load_weights(headless, _cut(found, config), f"the weights of {path}")
 
 
 def _shape_faults(found: Pretrained, config: Mapping[str, Any]) -> list[str]:

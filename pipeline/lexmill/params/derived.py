@@ -69,7 +69,7 @@ def _baselines(data: Mapping[str, Any]) -> dict[str, Any]:
         tokenizer = named(entry, "tokenizer") if kind.baseline_tokenizer else None
         try:
             settings = dict(kind.baseline(entry))
-        except (KeyError, TypeError):
+        except (AttributeError, KeyError, TypeError):
             continue
         name = baseline_name(kind.name, corpus, tokenizer)
         # A path that a baseline does not read is given again: DVC knows no optional dependency.

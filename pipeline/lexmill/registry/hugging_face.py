@@ -32,16 +32,19 @@ def export(model: Path, target: Path, name: str, card: str = "") -> None:
         card: Markdown that follows the card's first part.
 
     Raises:
-        UserError: it is no language model, `transformers` has no such network, or the target holds something.
+        UserError: `transformers` has no such network, it has a head of labels, or the target holds something.
     """
     from safetensors.torch import save_file
 
     from lexmill.models import family, pretrained
 
     config = model_folder.read_config(model)
-    if not family(config["family"]).model_types or "labels" in config:
-        what = f"a {config['kind'].replace('_', ' ')} of family '{config['family']}'"
-        raise UserError(f"'{name}' is {what}; it cannot be exported yet")
+    what = config["kind"].replace("_", " ")
+    if not family(config["family"]).model_types:
+        of = f"of family '{config['family']}', which has no counterpart in transformers"
+        raise UserError(f"'{name}' is a {what} {of}")
+    if "labels" in config:
+        raise UserError(f"'{name}' is a {what}; its head of labels cannot be exported yet")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError("there is something here already; name a new folder", target)
     shape, tokenizer = config["shape"], tokenizers.load(model / model_folder.TOKENIZER)

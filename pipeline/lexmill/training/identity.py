@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 
 from lexmill.base.code import Code
+from lexmill.models.declaration import family
 
 
 def code(kind: str, family: str) -> str:
@@ -15,6 +16,6 @@ def code(kind: str, family: str) -> str:
     return Code().stage("train", kind, family).digest
 
 
-def libraries() -> dict[str, str]:
-    """The versions of the libraries whose arithmetic or random numbers the weights are a function of."""
-    return {name: version(name) for name in ("torch", "lightning", "numpy")}
+def libraries(name: str) -> dict[str, str]:
+    """The versions of the libraries whose arithmetic, random numbers or ids a family's weights are a function of."""
+    return {library: version(library) for library in ("torch", "lightning", "numpy", *family(name).libraries)}

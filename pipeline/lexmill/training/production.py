@@ -138,7 +138,7 @@ def produce(training: Training, choices: Params) -> None:
         "recipe": _beyond(model.recipe, settings),
         "data_seed": choices.data_seed,
         "code": identity.code(model.kind, model.family),
-        "libraries": identity.libraries(),
+        "libraries": identity.libraries(model.family),
     }
     watch = Watch(
         run,

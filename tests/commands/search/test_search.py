@@ -34,7 +34,7 @@ class Parabola:
         self._losses: list[float] = []
 
     def begin(self, number: int, params: Mapping[str, Any]) -> None:
-        self.ran.append((number, params["language_models"]["gpt"]["optimizer"]["lr"]))
+        self.ran.append((number, params["models"]["gpt"]["recipe"]["optimizer"]["lr"]))
         self.points.unlink(missing_ok=True)
 
     def run(self, stop: Stop, listener: Listener) -> Outcome:
@@ -76,7 +76,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def begun(folder: Path, count: int = 8, pruner: Any = "median", after: Any = lambda _: None) -> Loop:
     lr = space.LogUniform("log_uniform", 0.001, 0.1)
-    search = space.Search("gpt", count, 7, pruner, 3, {"optimizer.lr": lr})
+    search = space.Search("gpt", count, 7, pruner, 3, {"recipe.optimizer.lr": lr})
     about = space.target(search, params.load(ROOT / "params.yaml"), ROOT)
     return Loop(Place("mine", "0" * 64, folder), search, about, ROOT, after)
 
@@ -133,8 +133,8 @@ def test_other_ways_to_end_trials(tmp_path: Path, pruner: str) -> None:
 def test_values_are_short_and_within_their_bounds(tmp_path: Path) -> None:
     begun(tmp_path, 4).run()
     for _, _, values, *_ in told(tmp_path):
-        assert 0.001 <= values["optimizer.lr"] <= 0.1
-        assert values["optimizer.lr"] == float(f"{values['optimizer.lr']:.4g}")
+        assert 0.001 <= values["recipe.optimizer.lr"] <= 0.1
+        assert values["recipe.optimizer.lr"] == float(f"{values['recipe.optimizer.lr']:.4g}")
 
 
 def test_a_trial_that_fails_is_kept_and_the_search_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

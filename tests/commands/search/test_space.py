@@ -17,7 +17,14 @@ LR = {"kind": "log_uniform", "low": 0.001, "high": 0.1}
 
 
 def written(tmp_path: Path, **changes: Any) -> Path:
-    search = {"model": "gpt", "trials": 3, "seed": 0, "pruner": "none", "startup": 2, "space": {"optimizer.lr": LR}}
+    search = {
+        "model": "gpt",
+        "trials": 3,
+        "seed": 0,
+        "pruner": "none",
+        "startup": 2,
+        "space": {"recipe.optimizer.lr": LR},
+    }
     (tmp_path / "conf" / "search").mkdir(parents=True, exist_ok=True)
     (tmp_path / "conf" / "search" / "mine.yaml").write_text(yaml.safe_dump({**search, **changes}))
     return tmp_path
@@ -50,17 +57,23 @@ def test_every_search_of_conf_fits_the_default_params_and_spells_out_each_field(
         ({"trials": 0}, "trials: 0 is too small; at least 1"),
         ({"pruner": "medium"}, "pruner: 'medium' is none of: median, hyperband, none, did you mean 'median'?"),
         ({"space": {}}, "space: it is empty"),
-        ({"space": {"optimizer.lr": {**LR, "kind": "log"}}}, "space.optimizer.lr.kind: 'log' is unknown"),
-        ({"space": {"optimizer.lr": {**LR, "high": 0.001}}}, "high: 0.001 must be above low, 0.001"),
-        ({"space": {"optimizer.lr": {**LR, "low": 0}}}, "low: 0.0 is too small; it must be above 0"),
-        ({"space": {"optimizer.rl": LR}}, "language_models.gpt has no such key, did you mean 'optimizer.lr'?"),
-        ({"space": {"language_models.gpt.optimizer.lr": LR}}, "write optimizer.lr"),
-        ({"space": {"tokenizer": {"kind": "choice", "values": ["a", "b"]}}}, "what the figure is measured on"),
-        ({"space": {"clip_norm": {"kind": "uniform", "low": -1, "high": 1}}}, "clip_norm=-1.0: language_models.gpt"),
-        ({"space": {"keep": {"kind": "choice", "values": ["best", "bets"]}}}, "keep=bets: language_models.gpt.keep"),
-        ({"space": {"keep": {"kind": "choice", "values": ["best"]}}}, "values: give two or more"),
-        ({"space": {"keep": {"kind": "choice", "values": ["best", "best"]}}}, "'best' is given twice"),
-        ({"space": {"keep": {"kind": "choice", "values": ["best", ["last"]]}}}, "['last'] is no single value"),
+        ({"space": {"recipe.optimizer.lr": {**LR, "kind": "log"}}}, "space.recipe.optimizer.lr.kind: 'log' is unknown"),
+        ({"space": {"recipe.optimizer.lr": {**LR, "high": 0.001}}}, "high: 0.001 must be above low, 0.001"),
+        ({"space": {"recipe.optimizer.lr": {**LR, "low": 0}}}, "low: 0.0 is too small; it must be above 0"),
+        ({"space": {"recipe.optimizer.rl": LR}}, "models.gpt has no such key, did you mean 'recipe.optimizer.lr'?"),
+        ({"space": {"models.gpt.recipe.optimizer.lr": LR}}, "write recipe.optimizer.lr"),
+        ({"space": {"data.tokenizer": {"kind": "choice", "values": ["a", "b"]}}}, "what the figure is measured on"),
+        (
+            {"space": {"recipe.clip_norm": {"kind": "uniform", "low": -1, "high": 1}}},
+            "recipe.clip_norm=-1.0: models.gpt",
+        ),
+        (
+            {"space": {"recipe.keep": {"kind": "choice", "values": ["best", "bets"]}}},
+            "recipe.keep=bets: models.gpt.recipe.keep",
+        ),
+        ({"space": {"recipe.keep": {"kind": "choice", "values": ["best"]}}}, "values: give two or more"),
+        ({"space": {"recipe.keep": {"kind": "choice", "values": ["best", "best"]}}}, "'best' is given twice"),
+        ({"space": {"recipe.keep": {"kind": "choice", "values": ["best", ["last"]]}}}, "['last'] is no single value"),
         ({"space": {"shape.n_layer": {"kind": "integer", "low": 1, "high": 4, "step": 2}}}, "does not lead from low"),
     ],
 )
@@ -84,7 +97,7 @@ def test_a_search_that_is_not_there(tmp_path: Path) -> None:
 def test_values_go_into_a_copy_of_params() -> None:
     search = space.load("gpt", ROOT)
     about = space.target(search, params.load(ROOT / "params.yaml"), ROOT)
-    made = about.with_values({"optimizer.lr": 0.5, "length": "9 steps"})
-    assert made["language_models"]["gpt"]["optimizer"]["lr"] == 0.5
-    assert about.entry["optimizer"]["lr"] != 0.5
+    made = about.with_values({"recipe.optimizer.lr": 0.5, "recipe.length": "9 steps"})
+    assert made["models"]["gpt"]["recipe"]["optimizer"]["lr"] == 0.5
+    assert about.entry["recipe"]["optimizer"]["lr"] != 0.5
     assert about.stage == "train@gpt"

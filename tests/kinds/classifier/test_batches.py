@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AutoTokenizer
 
 from lexmill.base.errors import UserError
-from lexmill.kinds.classifier.batches import ClassificationBatches
+from lexmill.kinds.classifier.batches import ClassificationBatches, encode
+from lexmill.tokenizers import load
+from lexmill.tokenizers.imported import import_tokenizer
+from tests.support.tiny_bert import make_tiny_bert
 
 
 def made(count=103, batch_size=8, seed=0):
@@ -84,3 +88,35 @@ def test_evaluation_has_every_text_once():
 def test_what_makes_no_batch_is_refused(ids, labels, message):
     with pytest.raises(UserError, match=message):
         ClassificationBatches(ids, labels, 4, 0, 0)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """An encoder whose tokenizer.json pads and cuts by itself."""
+    folder = tmp_path_factory.mktemp("encoder") / "checkpoint"
+    make_tiny_bert(folder, ["a", "good", "bad", "film", "sep", "[", "]", "##s"])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizer(checkpoint):
+    folder = checkpoint.parent / "tokenizer"
+    folder.mkdir()
+    return import_tokenizer(checkpoint, folder)
+
+
+def test_texts_stand_between_the_marks_are_cut_and_not_padded(tokenizer, checkpoint):
+    texts = ["A good film", "", "good " * 40]
+    assert encode(tokenizer, texts, 6) == [[2, 5, 6, 8, 3], [2, 3], [2, 6, 6, 6, 6, 3]]
+    theirs = AutoTokenizer.from_pretrained(checkpoint)
+    assert encode(tokenizer, texts[:1], 6)[0] == theirs(texts[0])["input_ids"]
+
+
+def test_a_special_token_in_a_text_stays_text(tokenizer, checkpoint):
+    for each in (tokenizer, load(checkpoint.parent / "tokenizer")):
+        assert encode(each, ["a [SEP] film"], 20) == [[2, 5, 10, 9, 11, 8, 3]]
+
+
+def test_a_text_that_is_not_unicode_is_told(tokenizer):
+    with pytest.raises(UserError, match="text 1 is not Unicode"):
+        encode(tokenizer, ["a", "\ud800"], 6)

@@ -6,6 +6,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch.nn import functional
 
+from lexmill.kinds.classifier import LinearProbe
 from lexmill.kinds.classifier.convex import Iteration, fit_logistic
 
 
@@ -20,7 +21,7 @@ def data(texts: int, width: int, classes: int, seed: int = 0) -> tuple[torch.Ten
 
 def fit(features: torch.Tensor, labels: torch.Tensor, classes: int, **settings: float) -> tuple[Iteration, list[float]]:
     losses: list[float] = []
-    chosen = LBFGS("lbfgs", **settings)  # type: ignore[arg-type]
+    chosen = LinearProbe("linear_probe", **settings)  # type: ignore[arg-type]
     found = fit_logistic(features, labels, classes, chosen, lambda at: losses.append(at.loss))
     return found, losses
 

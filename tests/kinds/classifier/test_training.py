@@ -13,21 +13,22 @@ import torch
 import yaml
 from sklearn.linear_model import LogisticRegression
 
+from lexmill import tokenizers
 from lexmill.base import layout
-from lexmill.base.errors import UserError
+from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.storage import canonical_json, sha256_folder
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.evaluation.rows import read_rows
-from lexmill.kinds.classifier.batches import ClassificationBatches
+from lexmill.kinds.classifier.batches import ClassificationBatches, encode
 from lexmill.kinds.classifier.predict import classify_texts
 from lexmill.kinds.classifier.task import ClassificationTask
 from lexmill.models import folder as model_folder
-from lexmill.models import pretrained
-from lexmill.models.bert import tokenizer as bert_tokenizer
 from lexmill.models.common.heads import PooledClassifier
-from lexmill.stages import evaluate_classifier, finetune
-from lexmill.training import production
+from lexmill.models.pretrained import read
+from lexmill.stages import evaluate, import_tokenizer, train
+from lexmill.training import engine
 from tests.support.prepared import write_prepared
+from tests.support.small_project import whole
 from tests.support.tiny_bert import make_tiny_bert
 
 FILLER = ["film", "plot", "actor", "scene", "music", "long", "short", "the", "a", "and"]
@@ -46,16 +47,35 @@ def records(count: int, seed: int) -> list[dict[str, str]]:
     return made
 
 
-def write_params(**classifier: Any) -> None:
-    chosen = {
-        "checkpoint": "tiny",
-        "corpus": "reviews",
-        "optimizer": {"name": "adamw", "lr": 0.005},
-        "epochs": 8,
-        "batch_size": 8,
-        "max_tokens": 20,
-        "evaluations_per_epoch": 1,
-        "patience": 10,
+SHAPE = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 24,
+    "initializer_range": 0.2,
+}
+FINE_TUNING: dict[str, Any] = {
+    "method": "gradient",
+    "optimizer": {"name": "adamw", "lr": 0.005},
+    "schedule": {"name": "linear", "warmup": "10 %"},
+    "length": "8 epochs",
+    "batch": 8,
+    "validate_every": "1 epochs",
+    "patience": 10,
+}
+
+
+def write_params(recipe: dict[str, Any] | None = None, **data: Any) -> None:
+    """The fine-tuning, or another recipe; what is named in both is that of `recipe`."""
+    model = {
+        "kind": "classifier",
+        "family": "bert",
+        "shape": SHAPE,
+        "data": {"corpus": "reviews", "tokenizer": "tiny", "max_tokens": 20} | data,
+        "start": "artifacts/checkpoints/tiny",
+        "recipe": recipe or FINE_TUNING,
+        "evaluate": {},
     }
     corpus = {
         "kind": "labelled",
@@ -68,10 +88,18 @@ def write_params(**classifier: Any) -> None:
         "training_seed": 1,
         "corpora": {"reviews": corpus},
         "checkpoints": {"tiny": {"source": {"kind": "file", "paths": ["x"]}}},
-        "classifiers": {"sentiment": chosen | classifier},
+        "models": {"sentiment": model},
         "evaluation": {"bootstrap_samples": 100},
     }
-    Path("params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+    Path("params.yaml").write_text(yaml.safe_dump(whole(params)), encoding="utf-8")
+
+
+def make_checkpoint(words: list[str]) -> None:
+    """The pretrained encoder, and its tokenizer as the stage takes it."""
+    for folder in (layout.checkpoint("tiny"), layout.tokenizer("tiny")):
+        shutil.rmtree(folder, ignore_errors=True)
+    make_tiny_bert(layout.checkpoint("tiny"), words)
+    import_tokenizer.main("tiny")
 
 
 @pytest.fixture
@@ -82,11 +110,11 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_params()
     splits = {"train": records(120, 0), "valid": records(30, 1), "test": records(33, 2)}
     write_prepared(layout.corpus("reviews"), "labelled", splits)
-    make_tiny_bert(layout.checkpoint("tiny"), [*FILLER, *MARKS])
+    make_checkpoint([*FILLER, *MARKS])
     return tmp_path
 
 
-def read(path: Path) -> Any:
+def read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -95,7 +123,7 @@ def test_the_planted_word_is_learned_and_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("LEXMILL_PROGRESS", "records")
-    finetune.main("sentiment")
+    train.main("sentiment")
     # What it counts are texts, on the bar as in the points.
     bar = [line for line in capsys.readouterr().err.split("\n") if "train-sentiment" in line and "valid" in line]
     assert "texts/s" in bar[-1]
@@ -103,32 +131,32 @@ def test_the_planted_word_is_learned_and_measured(
     points = Path(".lexmill/metrics/train-sentiment.jsonl").read_text(encoding="utf-8")
     assert '"texts_per_second"' in points
     assert "tokens_per_second" not in points
-    trained = read(layout.metrics("train", "sentiment"))
+    trained = read_json(layout.metrics("train", "sentiment"))
     assert trained["valid_accuracy"] > 0.95
     assert trained["steps"] == 120
     assert trained["train_texts"] == 120
     assert layout.curve("sentiment").read_text(encoding="utf-8").startswith("step,tokens,epoch,train_loss")
-    config = read(layout.model("sentiment") / "config.json")
+    config = read_json(layout.model("sentiment") / "config.json")
     assert (config["kind"], config["labels"]) == ("classifier", ["negative", "positive", "so-so"])
     assert not list(Path(".lexmill/checkpoints").rglob("*.safetensors")), "what a resume needs goes when it is done"
 
-    evaluate_classifier.main("sentiment")
-    found = read(layout.metrics("evaluate", "sentiment"))
+    evaluate.main("sentiment")
+    found = read_json(layout.metrics("evaluate", "sentiment"))
     rows = read_rows(layout.predictions("sentiment") / "rows.jsonl")
     assert found["test"]["accuracy"] == np.mean([row["label"] == row["predicted"] for row in rows]) > 0.9
     losses = [-math.log(row["probabilities"][row["label"]]) for row in rows]
     assert found["test"]["loss"] == pytest.approx(np.mean(losses))
     assert sum(found["confusion"].values()) == 33
-    samples = read(layout.samples("sentiment"))
+    samples = read_json(layout.samples("sentiment"))
     assert samples["worst"][0]["loss"] == pytest.approx(max(losses))
-    pictures = layout.plots("evaluate", "sentiment")
+    pictures = layout.plots("sentiment")
     assert sorted(path.name for path in pictures.iterdir()) == ["confusion.png", "curve.png"]
 
 
 @pytest.mark.usefixtures("workspace")
 def test_a_stopped_fine_tuning_ends_like_a_straight_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    write_params(epochs=1, dropout=0.3)
-    finetune.main("sentiment")
+    write_params(FINE_TUNING | {"length": "1 epochs", "head_dropout": 0.3})
+    train.main("sentiment")
     straight = sha256_folder(layout.model("sentiment")), layout.curve("sentiment").read_bytes()
 
     Path("execution.yaml").write_text("threads: 1\ncheckpoint_seconds: 0\n", encoding="utf-8")
@@ -142,122 +170,137 @@ def test_a_stopped_fine_tuning_ends_like_a_straight_one(monkeypatch: pytest.Monk
     with monkeypatch.context() as patch:
         patch.setattr(ClassificationTask, "batch", stop)
         with pytest.raises(RuntimeError, match="pulled plug"):
-            finetune.main("sentiment")
-    finetune.main("sentiment")
+            train.main("sentiment")
+    train.main("sentiment")
     assert (sha256_folder(layout.model("sentiment")), layout.curve("sentiment").read_bytes()) == straight
+
+
+class NotTrained(Exception):
+    """Raised in place of a training."""
+
+
+def caught(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What trainings are known by, one after the other; none is made."""
+    seen: list[str] = []
+
+    def fit(*_: Any, identity: dict[str, Any], **__: Any) -> None:
+        seen.append(canonical_json(identity))
+        raise NotTrained
+
+    monkeypatch.setattr(engine, "fit", fit)
+    return seen
 
 
 @pytest.mark.usefixtures("workspace")
 def test_a_checkpoint_belongs_to_whatever_was_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
-    monkeypatch.setattr(production, "produce", lambda *_, trajectory, **__: seen.append(canonical_json(trajectory)))
+    seen = caught(monkeypatch)
 
     def other_texts() -> None:
         shutil.rmtree(layout.corpus("reviews"))
         splits = {"train": records(120, 5), "valid": records(30, 1), "test": records(33, 2)}
         write_prepared(layout.corpus("reviews"), "labelled", splits)
 
-    def other_checkpoint() -> None:
-        shutil.rmtree(layout.checkpoint("tiny"))
-        make_tiny_bert(layout.checkpoint("tiny"), [*MARKS, *FILLER])
-
     changes: list[Callable[[], Any]] = [
         lambda: None,
         other_texts,
-        other_checkpoint,
+        lambda: make_checkpoint([*MARKS, *FILLER]),
         lambda: write_params(max_train=100),
-        lambda: write_params(batch_size=5),
+        lambda: write_params(FINE_TUNING | {"batch": 5}),
         lambda: write_params(max_tokens=16),
+        lambda: write_params(FINE_TUNING | {"head_dropout": 0.2}),
     ]
     for change in changes:
         change()
-        finetune.main("sentiment")
+        with pytest.raises(NotTrained):
+            train.main("sentiment")
     assert len(set(seen)) == len(changes)
 
 
 @pytest.mark.usefixtures("workspace")
-def test_lbfgs_finds_the_optimum_of_the_head_and_leaves_the_encoder(capsys: pytest.CaptureFixture[str]) -> None:
-    write_params(optimizer={"name": "lbfgs", "l2": 0.5, "tolerance": 1e-7}, max_tokens=20)
-    finetune.main("sentiment")
-    told = capsys.readouterr().err
-    assert "epochs, batch_size, warmup_fraction, dropout, patience" in told
-    assert "mean nothing" in told
+def test_a_linear_probe_is_the_optimum_of_the_head_and_leaves_the_encoder() -> None:
+    write_params({"method": "linear_probe", "l2": 0.5, "tolerance": 1e-7})
+    train.main("sentiment")
 
     config, module = model_folder.load(layout.model("sentiment"))
     assert isinstance(module, PooledClassifier)
     corpus = PreparedCorpus(layout.corpus("reviews"))
-    fresh, _ = pretrained.classifier(layout.checkpoint("tiny"), corpus.labels, 0.1)
-    for name, value in fresh.encoder.state_dict().items():
+    for name, value in read(layout.checkpoint("tiny")).state.items():
         assert torch.equal(value, module.encoder.state_dict()[name]), name
 
-    tokenizer = bert_tokenizer.load(layout.checkpoint("tiny"))
-    train = list(corpus.records("train"))
+    tokenizer = tokenizers.load(layout.tokenizer("tiny"))
+    texts = list(corpus.records("train"))
     features = []
     with torch.inference_mode():
-        for ids in tokenizer.encode_batch([record["text"] for record in train], 20):
+        for ids in encode(tokenizer, [record["text"] for record in texts], 20):
             tokens = torch.tensor([ids])
             features.append(module.features(tokens, torch.ones_like(tokens, dtype=torch.bool))[0].double().numpy())
     oracle = LogisticRegression(C=1 / 0.5, tol=1e-10, max_iter=100_000)
-    oracle.fit(np.stack(features), [config["labels"].index(record["label"]) for record in train])
+    oracle.fit(np.stack(features), [config["labels"].index(record["label"]) for record in texts])
     np.testing.assert_allclose(module.head.weight.detach(), oracle.coef_, atol=1e-4)
     logits = np.stack(features) @ module.head.weight.detach().double().numpy().T + module.head.bias.detach().numpy()
     np.testing.assert_allclose(torch.from_numpy(logits).softmax(1), oracle.predict_proba(np.stack(features)), atol=1e-4)
 
-    found = read(layout.metrics("train", "sentiment"))
+    found = read_json(layout.metrics("train", "sentiment"))
     curve = layout.curve("sentiment").read_text(encoding="utf-8").strip().split("\n")
     assert len(curve) - 1 == found["steps"]
     assert found["largest_gradient"] <= 1e-7
     assert (found["train_texts"], found["valid_texts"]) == (120, 30)
-    evaluate_classifier.main("sentiment")
-    assert read(layout.metrics("evaluate", "sentiment"))["test"]["loss"] < 1.2
+    evaluate.main("sentiment")
+    assert read_json(layout.metrics("evaluate", "sentiment"))["test"]["loss"] < 1.2
 
 
 @pytest.mark.usefixtures("workspace")
-def test_the_optimum_depends_on_nothing_that_lbfgs_has_no_use_for() -> None:
-    chosen = {"optimizer": {"name": "lbfgs"}, "dropout": 0.3}
-    write_params(**chosen)
-    finetune.main("sentiment")
+def test_a_linear_probe_is_the_same_to_the_bit_each_time() -> None:
+    write_params({"method": "linear_probe"})
+    train.main("sentiment")
     first = sha256_folder(layout.model("sentiment")), layout.curve("sentiment").read_bytes()
-    write_params(**chosen, epochs=1, batch_size=5, patience=1, warmup_fraction=0.5, clip_norm=0.001)
-    finetune.main("sentiment")
+    train.main("sentiment")
     assert (sha256_folder(layout.model("sentiment")), layout.curve("sentiment").read_bytes()) == first
 
 
 @pytest.mark.usefixtures("workspace")
+@pytest.mark.parametrize("key", ["length", "batch", "schedule", "patience", "clip_norm", "head_dropout"])
+def test_a_linear_probe_takes_nothing_that_it_has_no_use_for(key: str) -> None:
+    write_params({"method": "linear_probe", key: {"schedule": FINE_TUNING["schedule"]}.get(key, 1)})
+    with pytest.raises(UserErrors, match=rf"models\.sentiment\.recipe\.{key}: "):
+        train.main("sentiment")
+
+
+@pytest.mark.usefixtures("workspace")
 def test_fewer_texts_are_the_same_ones_each_time() -> None:
-    write_params(max_train=16, epochs=1)
-    finetune.main("sentiment")
-    assert read(layout.metrics("train", "sentiment"))["train_texts"] == 16
+    write_params(FINE_TUNING | {"length": "1 epochs"}, max_train=16)
+    train.main("sentiment")
+    assert read_json(layout.metrics("train", "sentiment"))["train_texts"] == 16
     first = sha256_folder(layout.model("sentiment"))
-    finetune.main("sentiment")
+    train.main("sentiment")
     assert sha256_folder(layout.model("sentiment")) == first
 
 
 @pytest.mark.usefixtures("workspace")
 def test_faults_are_told_before_training() -> None:
     write_params(max_tokens=25)
-    with pytest.raises(UserError, match="max_tokens is 25, but the checkpoint 'tiny' has 24 positions"):
-        finetune.main("sentiment")
+    with pytest.raises(UserError, match=r"models\.sentiment\.data\.max_tokens is 25, but the network has 24 positions"):
+        train.main("sentiment")
     with pytest.raises(UserError, match="did you mean 'sentiment'"):
-        finetune.main("sentimant")
+        train.main("sentimant")
     write_params()
     manifest = layout.corpus("reviews") / "manifest.json"
-    corpus = read(manifest)
+    corpus = read_json(manifest)
     manifest.write_text(json.dumps({**corpus, "labels": ["positive"]}), encoding="utf-8")
     with pytest.raises(UserError, match=r"1 label\(s\)"):
-        finetune.main("sentiment")
+        train.main("sentiment")
     corpus["splits"]["valid"] = {"records": 0, "shards": []}
     manifest.write_text(json.dumps(corpus), encoding="utf-8")
     with pytest.raises(UserError, match="the valid split is empty"):
-        finetune.main("sentiment")
+        train.main("sentiment")
 
 
 @pytest.mark.usefixtures("workspace")
 def test_answers_do_not_depend_on_the_other_texts() -> None:
-    write_params(max_train=8, epochs=1)
-    finetune.main("sentiment")
+    write_params(FINE_TUNING | {"length": "1 epochs"}, max_train=8)
+    train.main("sentiment")
     config, module = model_folder.load(layout.model("sentiment"))
-    tokenizer = bert_tokenizer.load(layout.model("sentiment") / model_folder.TOKENIZER)
+    tokenizer = tokenizers.load(layout.model("sentiment") / model_folder.TOKENIZER)
     texts = ["a fine film", "", "dull " * 50, "so [SEP] so", "a fine film"]
     together = classify_texts(module, tokenizer, texts, config["max_tokens"], 4096)
     assert together.shape == (5, 3)

@@ -17,6 +17,7 @@ from lexmill.decoding.settings import BeamSearch
 from lexmill.kinds.translator.batches import ParallelBatches
 from lexmill.kinds.translator.predict import translate_lines
 from lexmill.kinds.translator.task import TranslationTask
+from lexmill.models.common.init import Xavier, initialize
 from lexmill.models.transformer.model import Transformer
 from lexmill.models.transformer.shape import Shape as TransformerShape
 from lexmill.params import AdamW, LinearSchedule
@@ -55,7 +56,9 @@ def batches(folder: Path, split: str, tokens: int = 512, positions: int = 32) ->
 
 def network(vocab_size: int, layers: int = 1, width: int = 48, dropout: float = 0.0) -> Transformer:
     torch.manual_seed(0)
-    return Transformer(TransformerShape(layers, layers, 4, width, 2 * width, dropout, "pre", 32), vocab_size)
+    module = Transformer(TransformerShape(layers, layers, 4, width, 2 * width, dropout, "pre", 32), vocab_size)
+    initialize(module, Xavier(embedding_std=0))
+    return module
 
 
 @pytest.fixture
@@ -134,7 +137,7 @@ def test_it_learns(rule: Callable[[str], str], most_perplexity: float, least_rig
         warmup_steps=40,
         steps=400,
         seed=0,
-        evaluate_every=200,
+        validate_every=200,
     )
     execution = Execution(threads=1, checkpoint_root=str(tmp_path / "checkpoints"))
     result = fit(task, settings, execution, name="digits", identity={})

@@ -14,14 +14,24 @@ from lexmill.base import layout, storage
 from lexmill.base.errors import UserError
 from lexmill.data.encoding import encode_corpus
 from lexmill.models import folder as model_folder
-from lexmill.stages import train_translator
+from lexmill.stages import train
 from lexmill.tokenizers import kinds, load, saving
-from lexmill.training import production
+from lexmill.training import engine
+from tests.support.small_project import whole
 
-TRANSLATOR = {
+RECIPE: dict[str, Any] = {
+    "method": "gradient",
+    "optimizer": {"name": "adamw", "lr": 0.003},
+    "schedule": {"name": "inverse_square_root", "warmup": "2 steps"},
+    "length": "6 steps",
+    "batch": 64,
+    "validate_every": "2 steps",
+    "keep": "average",
+    "average_last": 2,
+}
+MODEL: dict[str, Any] = {
+    "kind": "translator",
     "family": "transformer",
-    "corpus": "pairs",
-    "tokenizer": "letters",
     "shape": {
         "encoder_layers": 1,
         "decoder_layers": 1,
@@ -31,13 +41,10 @@ TRANSLATOR = {
         "dropout": 0.1,
         "max_positions": 12,
     },
-    "optimizer": {"name": "adamw", "lr": 0.003},
-    "schedule": {"name": "inverse_square_root", "warmup": "2 steps"},
-    "length": "6 steps",
-    "batch_tokens": 64,
-    "evaluate_every": 2,
-    "keep": "average",
-    "average_last": 2,
+    "data": {"corpus": "pairs", "tokenizer": "letters"},
+    "start": "xavier.yaml",
+    "recipe": RECIPE,
+    "evaluate": {},
 }
 PARAMS = {
     "experiment": "test",
@@ -52,9 +59,12 @@ PARAMS = {
         }
     },
     "tokenizers": {"letters": {"corpus": "pairs", "kind": "character"}},
-    "encodings": {"pairs-letters": {"corpus": "pairs", "tokenizer": "letters"}},
-    "translators": {"toy": TRANSLATOR},
+    "models": {"toy": MODEL},
 }
+
+
+def write_params(**changes: Any) -> None:
+    Path("params.yaml").write_text(yaml.safe_dump(whole({**PARAMS, **changes})))
 
 
 def make_tokenizer(letters: str) -> Path:
@@ -69,7 +79,8 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LEXMILL_EXECUTION", "execution.yaml")
     Path("execution.yaml").write_text("threads: 1\n")
-    Path("params.yaml").write_text(yaml.safe_dump(PARAMS))
+    Path("xavier.yaml").write_text("name: xavier\nembedding_std: 0\n")
+    write_params()
     make_tokenizer("abcd")
     encode()
     return tmp_path
@@ -94,7 +105,7 @@ def outputs() -> dict[str, str]:
 
 
 def test_it_writes_a_model_that_loads_and_the_same_bytes_again(workspace: Path) -> None:
-    train_translator.main("toy")
+    train.main("toy")
     config, module = model_folder.load(layout.model("toy"))
     assert config["kind"] == "translator"
     assert config["family"] == "transformer"
@@ -113,43 +124,56 @@ def test_it_writes_a_model_that_loads_and_the_same_bytes_again(workspace: Path) 
     assert len(first) == 7
     # Its schedule does not hang on the length, so a longer training may go on from here.
     assert [path.name for path in (workspace / ".lexmill" / "checkpoints").glob("*/step-*")] == ["step-00000006"]
-    train_translator.main("toy")
+    train.main("toy")
     assert outputs() == first
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_known(workspace: Path) -> None:
     with pytest.raises(UserError, match="did you mean 'toy'"):
-        train_translator.main("toi")
+        train.main("toi")
+
+
+class NotTrained(Exception):
+    """Raised in place of a training."""
+
+
+def caught(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What trainings are known by, one after the other; none is made."""
+    seen: list[str] = []
+
+    def fit(*_: Any, identity: dict[str, Any], **__: Any) -> None:
+        seen.append(storage.canonical_json(identity))
+        raise NotTrained
+
+    monkeypatch.setattr(engine, "fit", fit)
+    return seen
 
 
 def test_a_checkpoint_belongs_to_whatever_was_learned_from(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
-    monkeypatch.setattr(
-        production, "produce", lambda *_, trajectory, **__: seen.append(storage.canonical_json(trajectory))
-    )
+    seen = caught(monkeypatch)
     changes: list[Callable[[], Any]] = [
         lambda: None,
         lambda: encode(turned=True),
         lambda: (make_tokenizer("dcba"), encode(turned=True)),
-        lambda: Path("params.yaml").write_text(
-            yaml.safe_dump({**PARAMS, "translators": {"toy": {**TRANSLATOR, "label_smoothing": 0.3}}})
-        ),
-        lambda: Path("params.yaml").write_text(yaml.safe_dump({**PARAMS, "data_seed": 5})),
+        lambda: Path("xavier.yaml").write_text("name: xavier\nembedding_std: 0.02\n"),
+        lambda: write_params(models={"toy": MODEL | {"recipe": RECIPE | {"label_smoothing": 0.3}}}),
+        lambda: write_params(data_seed=5),
     ]
     for change in changes:
         change()
-        train_translator.main("toy")
+        with pytest.raises(NotTrained):
+            train.main("toy")
     assert len(set(seen)) == len(changes)
 
 
 def test_shards_of_another_tokenizer_are_refused(workspace: Path) -> None:
     make_tokenizer("abcde")
     with pytest.raises(UserError, match="another tokenizer"):
-        train_translator.main("toy")
+        train.main("toy")
     assert not layout.model("toy").exists()
 
 
 def test_shards_that_are_missing_are_named(workspace: Path) -> None:
     (layout.tokens("pairs", "letters") / "manifest.json").unlink()
     with pytest.raises(UserError, match="run the encode stage"):
-        train_translator.main("toy")
+        train.main("toy")

@@ -46,9 +46,12 @@ def plan(
         UserError: a model or device that is not known, or a vocabulary that is not known yet.
     """
     choices = params.load()
+    planned = _planned(choices)
     for name in models:
-        pick(_planned(choices), name, "models")
-    names = list(models) or list(_planned(choices))
+        model = pick(choices.models, name, "models")
+        if name not in planned:
+            raise UserError(f"models.{name}: only causal models are planned; the family {model.family} is not")
+    names = list(models) or list(planned)
     if not names:
         raise UserError("params.yaml has no causal model to plan")
     execution = load_execution()

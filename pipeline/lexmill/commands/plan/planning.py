@@ -137,7 +137,7 @@ class Machine:
 
 
 def plan(params: Params, name: str, machine: Machine, vocab_size: int = 0) -> Plan:
-    """Work out what `models.<name>` takes.
+    """Work out what the model `name`, of a causal family, takes.
 
     Args:
         vocab_size: in place of the tokenizer's; 0: the tokenizer's.

@@ -14,6 +14,7 @@ from lexmill.base.storage import write_text
 from lexmill.commands.search.space import Target, Value
 from lexmill.config.compose import compose, flat
 from lexmill.config.undoing import keeping, written
+from lexmill.params import read_yaml
 
 
 def command(about: Target, values: Mapping[str, Value], root: Path) -> str:
@@ -43,7 +44,9 @@ def adopt(name: str, about: Target, values: Mapping[str, Value], root: Path) -> 
     choice = f"{name}_found"
     path = root / "conf" / "model" / f"{choice}.yaml"
     head = f"# Found by `lexmill search {name}`.\n"
-    write_text(path, head + yaml.safe_dump(entry, sort_keys=False, allow_unicode=True))
+    needed = _checkpoints(about, entry, root)
+    defaults = {"defaults": [*needed, "_self_"]} if needed else {}
+    write_text(path, head + yaml.safe_dump({**defaults, **entry}, sort_keys=False, allow_unicode=True))
     take = f"model@{about.path}={choice}"
     kept = keeping(root)
     if kept is None:
@@ -55,6 +58,24 @@ def adopt(name: str, about: Target, values: Mapping[str, Value], root: Path) -> 
         take, found = f"+{take}", entry
     again = _differing(entry, found)
     return path, _line([*kept, take, *(f"{about.path}.{key}={written(value)}" for key, value in again.items())])
+
+
+def _checkpoints(about: Target, entry: Mapping[str, Any], root: Path) -> list[str]:
+    """The lines of a defaults list that bring the checkpoints which the entry names, each written where conf/ lacks it.
+
+    They came with the choice that the new one replaces.
+    """
+    folder, found = root / "conf" / "checkpoint", []
+    names = {entry["data"]["tokenizer"], entry["start"].removeprefix("artifacts/checkpoints/")}
+    for name, checkpoint in about.data.get("checkpoints", {}).items():
+        if name not in names:
+            continue
+        choice = next((one.stem for one in sorted(folder.glob("*.yaml")) if read_yaml(one) == checkpoint), None)
+        if choice is None:
+            choice = f"{name}_found"
+            write_text(folder / f"{choice}.yaml", yaml.safe_dump(checkpoint, sort_keys=False, allow_unicode=True))
+        found.append(f"/checkpoint/{choice}@_global_.checkpoints.{name}")
+    return found
 
 
 def _differing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,10 @@ from torch.nn import functional
 
 from lexmill.kinds.classifier import LinearProbe
 
+# Torch's L-BFGS learns no curvature from a step along which the gradient changes by less than 1e-10, which near the
+# optimum of a mean is most steps. A power of two moves that bound and rounds nothing.
+_SCALE = 2.0**20
+
 
 @dataclass(frozen=True)
 class Iteration:
@@ -78,20 +82,20 @@ def fit_logistic(
         search.zero_grad()
         loss = functional.cross_entropy(functional.linear(features, weight, bias), labels)
         objective = loss + settings.l2 / (2 * texts) * weight.square().sum()
-        objective.backward()
+        (_SCALE * objective).backward()
         return loss, objective
 
     def now(number: int) -> Iteration:
         loss, _ = evaluate()
         assert weight.grad is not None
         assert bias.grad is not None
-        largest = max(float(weight.grad.abs().max()), float(bias.grad.abs().max()))
+        largest = max(float(weight.grad.abs().max()), float(bias.grad.abs().max())) / _SCALE
         return Iteration(number, passes, float(loss.detach()), largest, weight.detach().clone(), bias.detach().clone())
 
     newest = now(0)
     while newest.largest_gradient > settings.tolerance and newest.number < settings.max_iterations:
         before = newest
-        search.step(lambda: float(evaluate()[1].detach()))
+        search.step(lambda: _SCALE * float(evaluate()[1].detach()))
         newest = now(before.number + 1)
         each(newest)
         if torch.equal(newest.weight, before.weight) and torch.equal(newest.bias, before.bias):

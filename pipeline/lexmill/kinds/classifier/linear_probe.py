@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -17,11 +16,10 @@ from torch.nn import functional
 
 from lexmill.base import layout, progress
 from lexmill.base.storage import write_json
-from lexmill.compute.execution import Execution, load_execution
+from lexmill.compute.execution import load_execution
 from lexmill.kinds.classifier import LinearProbe
 from lexmill.kinds.classifier.batches import ClassificationBatches
 from lexmill.kinds.classifier.convex import Iteration, fit_logistic
-from lexmill.kinds.classifier.task import ClassificationTask
 from lexmill.training.curve import write_csv
 from lexmill.training.engine import set_threads
 from lexmill.training.production import STAGE, Training, write_model
@@ -30,66 +28,27 @@ if TYPE_CHECKING:
     from lexmill.models.common.heads import PooledClassifier
 
 
-@dataclass(frozen=True)
-class HeadFit:
-    """What the search gave; the module then holds the head.
+def fit(
+    training: Training,
+    train: ClassificationBatches,
+    valid: ClassificationBatches,
+    recipe: LinearProbe,
+    sizes: Mapping[str, int],
+) -> None:
+    """Give the head of the training's network its optimum on train, and write what a training writes.
 
-    Attributes:
-        step: iterations made.
-        passes: evaluations of loss and gradient, each over the whole of train.
-        train_loss: mean nats a text at the end, without the penalty.
-        largest_gradient: what is left of it at the end.
-        metrics: valid_loss, valid_accuracy, valid_texts of the head.
-        rows: the curve, a row an iteration; `grad_norm` is the largest gradient, tokens are texts.
-        seconds: wall time, the features included.
-    """
-
-    step: int
-    passes: int
-    train_loss: float
-    largest_gradient: float
-    metrics: dict[str, float]
-    rows: list[dict[str, float]]
-    seconds: float
-
-
-def fit(training: Training, recipe: LinearProbe, sizes: Mapping[str, int]) -> None:
-    """Find the optimum of the head, and write what a training writes.
+    The encoder, in eval mode and float32, runs on the execution settings' device. The curve has a row an iteration;
+    its `grad_norm` is the largest gradient, its tokens are texts.
 
     Args:
         sizes: counts for the metrics.
     """
-    task, run = cast(ClassificationTask, training.task), f"{STAGE}-{training.name}"
-    found = fit_head(run, task, recipe, load_execution())
-    write_model(training)
-    write_csv(layout.curve(training.name), found.rows)
-    measured = {
-        "train_loss": found.train_loss,
-        **found.metrics,
-        "best_step": found.step,
-        "steps": found.step,
-        "epochs": found.passes,
-        "stopped_early": 0,
-        "largest_gradient": found.largest_gradient,
-        **sizes,
-    }
-    write_json(layout.metrics(STAGE, training.name), measured)
-    write_json(Path(".lexmill") / "metrics" / f"{run}.json", {"seconds": found.seconds, "steps": found.step})
-    accuracy, loss = 100 * found.metrics["valid_accuracy"], found.metrics["valid_loss"]
-    progress.say(f"{STAGE} {training.name}: valid accuracy {accuracy:.1f}, loss {loss:.3f}, {found.step} iterations")
-
-
-def fit_head(name: str, task: ClassificationTask, settings: LinearProbe, execution: Execution) -> HeadFit:
-    """Give the head of the task's classifier its optimum on train.
-
-    The encoder, in eval mode and float32, runs on the execution settings' device.
-    """
-    begun = time.monotonic()
+    begun, run, execution = time.monotonic(), f"{STAGE}-{training.name}", load_execution()
     set_threads(execution)
-    module = cast("PooledClassifier", task.module)
+    module = cast("PooledClassifier", training.task.module)
     module.eval().to(torch.device(execution.accelerator))
-    texts, labels = _features(f"{name}: features of train", module, task.train)
-    valid_texts, valid_labels = _features(f"{name}: features of valid", module, task.valid)
+    texts, labels = _features(f"{run}: features of train", module, train)
+    valid_texts, valid_labels = _features(f"{run}: features of valid", module, valid)
     module.cpu()
     rows: list[dict[str, float]] = []
 
@@ -101,7 +60,7 @@ def fit_head(name: str, task: ClassificationTask, settings: LinearProbe, executi
             "valid_texts": len(valid_labels),
         }
 
-    with progress.bar(name, settings.max_iterations) as bar:
+    with progress.bar(run, recipe.max_iterations) as bar:
 
         def note(at: Iteration) -> None:
             row = {"step": at.number, "tokens": at.passes * len(labels), "epoch": float(at.passes)}
@@ -109,24 +68,33 @@ def fit_head(name: str, task: ClassificationTask, settings: LinearProbe, executi
             rows.append({**row, "valid_loss": measure(at)["valid_loss"]})
             bar.update(1, loss=at.loss, gradient=at.largest_gradient)
 
-        found = fit_logistic(texts, labels, module.head.out_features, settings, note)
+        found = fit_logistic(texts, labels, module.head.out_features, recipe, note)
     with torch.no_grad():
         module.head.weight.copy_(found.weight)
         module.head.bias.copy_(found.bias)
-    if found.largest_gradient > settings.tolerance:
+    if found.largest_gradient > recipe.tolerance:
         progress.say(
-            f"{name}: after {found.number} iterations the largest gradient is {found.largest_gradient:.1e}, above"
-            f" recipe.tolerance ({settings.tolerance:g}); raise recipe.max_iterations or recipe.l2"
+            f"{run}: after {found.number} iterations the largest gradient is {found.largest_gradient:.1e}, above"
+            f" recipe.tolerance ({recipe.tolerance:g}); raise recipe.max_iterations or recipe.l2"
         )
-    return HeadFit(
-        step=found.number,
-        passes=found.passes,
-        train_loss=found.loss,
-        largest_gradient=found.largest_gradient,
-        metrics=measure(found),
-        rows=rows,
-        seconds=time.monotonic() - begun,
-    )
+    write_model(training)
+    write_csv(layout.curve(training.name), rows)
+    measured = measure(found)
+    metrics = {
+        "train_loss": found.loss,
+        **measured,
+        "best_step": found.number,
+        "steps": found.number,
+        "epochs": found.passes,
+        "stopped_early": 0,
+        "largest_gradient": found.largest_gradient,
+        **sizes,
+    }
+    write_json(layout.metrics(STAGE, training.name), metrics)
+    took = {"seconds": time.monotonic() - begun, "steps": found.number}
+    write_json(Path(".lexmill") / "metrics" / f"{run}.json", took)
+    accuracy, loss = 100 * measured["valid_accuracy"], measured["valid_loss"]
+    progress.say(f"{STAGE} {training.name}: valid accuracy {accuracy:.1f}, loss {loss:.3f}, {found.number} iterations")
 
 
 @torch.no_grad()

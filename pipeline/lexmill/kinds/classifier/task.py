@@ -18,7 +18,7 @@ from lexmill.base import layout
 from lexmill.base.errors import UserError
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.permutation import fold, permute
-from lexmill.kinds.classifier import Classifier, FineTuning, LinearProbe
+from lexmill.kinds.classifier import Classifier, FineTuning, LinearProbe, linear_probe
 from lexmill.kinds.classifier.batches import Batch, ClassificationBatches, encode
 from lexmill.params import Params
 from lexmill.tokenizers import Tokenizer
@@ -67,9 +67,7 @@ def train(name: str, choices: Params) -> None:
         speed=speed,
     )
     if isinstance(model.recipe, LinearProbe):
-        from lexmill.kinds.classifier.linear_probe import fit
-
-        fit(training, model.recipe, sizes(task, model.data.max_tokens))
+        linear_probe.fit(training, task.train, task.valid, model.recipe, sizes(task, model.data.max_tokens))
     else:
         produce(training, choices)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from lexmill.base import layout
@@ -62,7 +62,8 @@ def _inputs(entry: Mapping[str, Any]) -> Inputs:
 
 def _baseline(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     evaluate = entry["evaluate"]
-    return {**evaluate["ngrams"], "samples": evaluate["prompts"]}
+    ngrams = {**asdict(NGrams()), **evaluate.get("ngrams", {})}
+    return {**ngrams, "samples": list(evaluate.get("prompts", Evaluate.prompts))}
 
 
 def _facts(entry: LanguageModel) -> list[tuple[str, str]]:

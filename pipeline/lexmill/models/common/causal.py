@@ -94,6 +94,7 @@ class CausalModel(nn.Module):
         return Cache(self.new_states(batch))
 
     def new_states(self, batch: int) -> list[State]:
+        """The layers' states of an empty cache."""
         if batch < 1:
             raise ValueError(f"a cache needs at least one sequence, not {batch}")
         return [mixer.new_state(min(64, self.context)) for mixer in self.mixers]

@@ -53,7 +53,7 @@ def step(model: CausalModel, tokens: Tensor, cache: StepCache) -> Tensor:
     assert model.positions is not None
     matrix = model.embedding.weight
     hidden = embedding(tokens, matrix) + model.positions.weight[cache.length]  # (B, D)
-    for weights, layer in zip(cache.weights, cast(list[KeyValueCache], cache.layers), strict=True):
+    for weights, layer in zip(cache.weights, cast("list[KeyValueCache]", cache.layers), strict=True):
         hidden = _block(weights, hidden, layer)
     if isinstance(model.norm, nn.LayerNorm):
         hidden = torch.layer_norm(hidden, *_norm(model.norm))

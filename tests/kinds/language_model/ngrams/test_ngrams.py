@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lexmill.evaluation.baselines import kneser_ney
 from nltk.lm import Lidstone
 from nltk.lm import StupidBackoff as NltkBackoff
 from nltk.lm.models import InterpolatedLanguageModel
@@ -16,6 +15,7 @@ from nltk.lm.preprocessing import pad_sequence
 from nltk.lm.smoothing import KneserNey as NltkSmoothing
 from nltk.util import everygrams
 
+from lexmill.kinds.language_model.ngrams import kneser_ney
 from lexmill.kinds.language_model.ngrams.additive import AddK
 from lexmill.kinds.language_model.ngrams.kneser_ney import KneserNey
 from lexmill.kinds.language_model.ngrams.ngram import NGram
