@@ -263,8 +263,8 @@ def test_prefect_yaml_deploys_and_a_worker_runs_the_night(workspace: Workspace) 
     wait_for(lambda: states_of(workspace, run) == {"train": "Cancelled"})
     recorded = (workspace.root / "dvc.lock").read_text()
     assert "fetch:" in recorded
-    assert "pretrain:" not in recorded
-    assert not (workspace.root / "pretrain.out").exists()
+    assert "train:" not in recorded
+    assert not (workspace.root / "train.out").exists()
     for one in made.values():  # its schedule would go on
         workspace.post(f"deployments/{one['id']}/pause_deployment")
 

@@ -55,7 +55,8 @@ def _tokenizer_corpora(data: Mapping[str, Any]) -> Iterator[str]:
 def _model_faults(data: Mapping[str, Any]) -> Iterator[str]:
     """A model's corpus, tokenizer and what it is trained on."""
     corpora, mixtures = entries(data, "corpora"), entries(data, "mixtures")
-    tokenizers = {**entries(data, "tokenizers"), **entries(data, "checkpoints")}
+    trained = entries(data, "tokenizers")
+    tokenizers = {**trained, **entries(data, "checkpoints")}
     for name, entry in entries(data, "models").items():
         where, kind = f"models.{name}.data", kind_of(entry)
         corpus, tokenizer, train = (named(entry, key) for key in ("corpus", "tokenizer", "train"))
@@ -64,6 +65,11 @@ def _model_faults(data: Mapping[str, Any]) -> Iterator[str]:
         if tokenizer is not None and tokenizer not in tokenizers:
             known = nearest(tokenizer, tokenizers)
             yield f"{where}.tokenizer: there is no tokenizer or checkpoint '{tokenizer}'{known}"
+        elif tokenizer is not None and tokenizer not in trained and kind is not None and kind.trained_tokenizer:
+            yield (
+                f"{where}.tokenizer: '{tokenizer}' is a checkpoint's; a {kind.words} needs one of `tokenizers`, with all"
+                " special tokens"
+            )
         if train is None:
             continue
         if train in mixtures:
