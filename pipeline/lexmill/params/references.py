@@ -67,8 +67,8 @@ def _model_faults(data: Mapping[str, Any]) -> Iterator[str]:
             yield f"{where}.tokenizer: there is no tokenizer or checkpoint '{tokenizer}'{known}"
         elif tokenizer is not None and tokenizer not in trained and kind is not None and kind.trained_tokenizer:
             yield (
-                f"{where}.tokenizer: '{tokenizer}' is a checkpoint's; a {kind.words} needs one of `tokenizers`, with all"
-                " special tokens"
+                f"{where}.tokenizer: '{tokenizer}' is a checkpoint's; a {kind.words} needs one of `tokenizers`, with"
+                " all special tokens"
             )
         if train is None:
             continue
