@@ -16,6 +16,7 @@ import yaml
 
 from lexmill.base.errors import UserError
 from lexmill.commands.schedule import Timetable, seconds_of
+from tests.support.small_project import whole
 from tests.support.waiting import wait_for
 
 from .conftest import PROJECT, Workspace
@@ -138,7 +139,7 @@ def last_message(workspace: Workspace, branch: str) -> str:
 def test_an_event_starts_a_run_that_the_page_can_cancel(workspace: Workspace) -> None:
     workspace.stage("train", "echo $$ > pid; sleep 600")
     choices = {"experiment": "x", "data_seed": 1, "training_seed": 1, "corpora": {"plays": PLAYS}}
-    (workspace.root / "params.yaml").write_text(yaml.safe_dump(choices))
+    (workspace.root / "params.yaml").write_text(yaml.safe_dump(whole(choices)))
     (workspace.root / "plays.txt").write_text("To be\n")
     with serve(workspace, "--cron", "0 2 * * *", "--timezone", "Europe/Berlin") as process:
         wait_for(lambda: deployment(workspace), "nothing is served")
