@@ -145,7 +145,7 @@ def _baseline_faults(data: Mapping[str, Any]) -> Iterator[str]:
             continue
         try:
             settings = {key: value for key, value in kind.baseline(entry).items() if key != "samples"}
-        except (KeyError, TypeError):
+        except (AttributeError, KeyError, TypeError):
             continue
         key = (kind.name, named(entry, "corpus"), named(entry, "tokenizer") if kind.baseline_tokenizer else None)
         other, theirs = first.setdefault(key, (name, settings))
