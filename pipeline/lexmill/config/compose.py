@@ -160,7 +160,8 @@ def _with_parts(text: str, whole: Mapping[str, Any]) -> str:
     for part in PARTS:
         block = OmegaConf.to_yaml(OmegaConf.create({part: whole[part]}))
         own = re.compile(rf"^{part}:.*\n(?:\n*[ \t].*\n)*", re.MULTILINE)
-        changed = own.sub(lambda _, block=block: block, changed, count=1) if own.search(changed) else changed + block
+        found = own.search(changed)
+        changed = changed[: found.start()] + block + changed[found.end() :] if found else changed + block
     try:
         kept = yaml.safe_load(changed) == whole
     except yaml.YAMLError:
