@@ -56,7 +56,13 @@ class Workspace:
         (root / "params.yaml").write_text(yaml.safe_dump(params))
 
     def stage(self, name: str, command: str, needs: tuple[str, ...] = ()) -> None:
-        self.stages[name] = {"cmd": command, "deps": [f"{need}.out" for need in needs], "outs": [f"{name}.out"]}
+        """One more stage; of `train@gpt` and `train@lstm` the later's command counts for both."""
+        group, _, item = name.partition("@")
+        body = {"cmd": command, "deps": [f"{need}.out" for need in needs], "outs": [f"{name}.out"]}
+        if item:
+            items = [*self.stages.get(group, {}).get("foreach", ()), item]
+            body = {"foreach": items, "do": body | {"outs": [f"{group}@${{item}}.out"]}}
+        self.stages[group] = body
         (self.root / "dvc.yaml").write_text(yaml.safe_dump({"stages": self.stages}))
 
     def start(self, *command: str, server: bool = True) -> Started:
