@@ -1,7 +1,7 @@
-"""Unicode normalisation: the one form in which texts are filtered, compared and stored.
+"""Unicode normalisation: the form in which texts are filtered, compared and stored.
 
-NFC and NFKC of Unicode Standard Annex #15, as Python's `unicodedata` has them. Running text keeps its white space;
-a labelled text and each side of a pair lose it at both ends.
+NFC and NFKC of Unicode Standard Annex #15, by Python's `unicodedata`. Running text keeps its white space; labelled
+texts and both sides of a pair are stripped.
 """
 
 from __future__ import annotations

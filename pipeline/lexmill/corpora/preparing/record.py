@@ -12,11 +12,10 @@ class Record:
     """A text, a labelled text or a sentence pair.
 
     Attributes:
-        id: names it within the corpus, `<file>` or `<file>:<line>` or `<component>:<key>`.
-        group: what must stay in one split; None: the text itself.
-        text: the text, or the source side of a pair.
-        target: the target side of a pair.
-        label: the label of a labelled text; None for a rating between the thresholds.
+        id: unique in the corpus, `<file>` or `<file>:<line>` or `<component>:<key>`.
+        group: records of one group share a split; None: the text itself.
+        text, target: the text, or the two sides of a pair.
+        label: of a labelled text; None for a rating between the thresholds.
     """
 
     id: str
@@ -31,17 +30,17 @@ class Record:
 
     @property
     def shown(self) -> str:
-        """For people: the text, or `source ||| target`."""
+        """For display: the text, or `source ||| target`."""
         return shown(self.sides)
 
 
 def shown(sides: Sequence[str]) -> str:
-    """The sides of a record for people."""
+    """The sides of a record for display."""
     return " ||| ".join(sides)
 
 
 def text_key(*texts: str) -> bytes:
-    """A hash of 16 bytes that stands for the texts (the chance that two of 10^9 share one is 10^-21)."""
+    """A 16-byte hash of the texts (the chance of a collision among 10^9 is 10^-21)."""
     digest = hashlib.sha256()
     for text in texts:
         data = text.encode("utf-8")
