@@ -1,7 +1,7 @@
-"""The largest scores of each row, where equal ones come in the order of their index.
+"""The largest scores of each row, equal ones in the order of their index.
 
-`torch.topk` picks any of equal values, and not always the same ones: a search built on it may change its answer from
-run to run. Shape letters: B rows, N candidates, K kept.
+`torch.topk` picks any of equal values, so that a search may change its answer from run to run.
+Shape letters: B rows, N candidates, K kept.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor
 def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest of each row of (B, N) and their indices, (B, K) each with K = min(count, N).
 
-    In falling order; of equal values the one with the lower index comes first, and is the one that is kept.
+    In descending order; of equal values the one with the lower index is kept and comes first.
     """
     size = values.size(1)
     count = min(count, size)
@@ -21,14 +21,14 @@ def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
         return values.gather(1, best), best
     found, index = values.topk(min(count + 1, size), dim=1)
     if size > count:
-        # Where the first that was left out equals the last that was kept, topk chose freely among equals.
+        # Where the first dropped value equals the last kept one, topk chose arbitrarily.
         tied = (found[:, count - 1] == found[:, count]).nonzero().flatten()
         found, index = found[:, :count], index[:, :count]
         if len(tied):
             found, index = found.clone(), index.clone()
             exact = values[tied].sort(dim=1, descending=True, stable=True)
             found[tied], index[tied] = exact.values[:, :count], exact.indices[:, :count]
-    # Equal ones among the kept: first by index, then stably by value.
+    # Order equal values by index: sort by index, then stably by value.
     index, order = index.sort(dim=1)
     found, order = found.gather(1, order).sort(dim=1, descending=True, stable=True)
     return found, index.gather(1, order)

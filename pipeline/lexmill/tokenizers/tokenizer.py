@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import tokenizers
 
 PAD, UNK, BOS, EOS, MASK = range(5)
+NEVER_WRITTEN = (PAD, UNK, BOS, MASK)
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")  # by id, in every kind
 SPACE_MARK = "\u2581"  # SentencePiece's lower one eighth block
 SPECIAL = "special_tokens.json"  # next to the tokenizer.json of an imported tokenizer
@@ -70,8 +71,8 @@ class Tokenizer:
             self.cuts_at_space, self.keeps_text = special["cuts_at_space"], special["keeps_text"]
             if special["space_mark"]:
                 self._normalizer = _without_space_marks(backend)
-        reserved = {PAD, UNK, BOS, MASK} if special is None else {self.pad_id, self.unk_id, self.bos_id, self.mask_id}
-        self.never_written = tuple(sorted(i for i in reserved if i is not None and i != self.eos_id))
+        reserved = NEVER_WRITTEN if special is None else (self.pad_id, self.unk_id, self.bos_id, self.mask_id)
+        self.never_written = tuple(sorted({i for i in reserved if i is not None and i != self.eos_id}))
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text; raise `UserError` for text that is not Unicode (a lone surrogate)."""
