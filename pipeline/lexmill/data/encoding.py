@@ -128,12 +128,7 @@ def write_shards(
         "corpus_fingerprint": corpus_fingerprint,
         "tokenizer_fingerprint": tokenizer.fingerprint,
         "vocab_size": tokenizer.vocab_size,
-        "special": {
-            "pad": tokenizer.pad_id,
-            "unk": tokenizer.unk_id,
-            "bos": tokenizer.bos_id,
-            "eos": tokenizer.eos_id,
-        },
+        "special": {"pad": tokenizer.pad_id, "unk": tokenizer.unk_id, "bos": tokenizer.bos_id, "eos": tokenizer.eos_id},
         "splits": {},
     }
     writer = partial(

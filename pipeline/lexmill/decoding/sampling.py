@@ -143,7 +143,7 @@ def _repeats(prompts: Sequence[Sequence[int]]) -> list[int]:
 
 
 class _Numbers:
-    """Random numbers in [0, 1), a stream for each prompt by the seed and by how often it came before; none if greedy."""
+    """Random numbers in [0, 1): a stream for each prompt, by the seed and how often it came before; none if greedy."""
 
     def __init__(self, repeats: Sequence[int], sampling: Sampling, device: torch.device) -> None:
         self.greedy, self.device = sampling.temperature == 0, device

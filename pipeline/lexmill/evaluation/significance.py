@@ -137,7 +137,7 @@ def compare(
         challenger, champion: rows, or files of them; aligned on `id`, in any order.
         how: the number of swaps and bootstrap samples, the interval's level, the seed.
         metric: None for the test's default.
-        level: the two-sided level of the decision: sampling continues until it is clear. None: only `how.samples` swaps.
+        level: the two-sided level of the decision: sampling continues until it is clear; None: `how.samples` swaps.
 
     Raises:
         UserError: the rows are not of the same test items, or cannot be compared.

@@ -102,10 +102,7 @@ def _bpe(stream: Texts, vocab_size: int, min_frequency: int) -> models.Model:
 
 def _words(stream: Texts, vocab_size: int, min_frequency: int) -> models.Model:
     trainer = trainers.WordLevelTrainer(
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        special_tokens=list(SPECIAL_TOKENS),
-        show_progress=False,
+        vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=list(SPECIAL_TOKENS), show_progress=False
     )
     model = models.WordLevel(unk_token=SPECIAL_TOKENS[UNK])
     return kinds.word_model(ordinary_tokens(trained(stream, model, trainer, "word")))

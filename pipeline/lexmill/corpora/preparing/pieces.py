@@ -39,11 +39,7 @@ _ROWS_AT_ONCE = 1024
 
 def common(corpus: Corpus, source: Path, scratch: Path) -> Plain:
     """What all pieces of a corpus share."""
-    return {
-        "corpus": dataclasses.asdict(corpus),
-        "source": str(source.absolute()),
-        "scratch": str(scratch.absolute()),
-    }
+    return {"corpus": dataclasses.asdict(corpus), "source": str(source.absolute()), "scratch": str(scratch.absolute())}
 
 
 def cut(
