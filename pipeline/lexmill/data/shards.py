@@ -231,15 +231,12 @@ class TokenShards:
         self.bytes: int = entry["bytes"]
         self.unknown: int = entry["unknown"]
         dtype = token_dtype(self.vocab_size)
-        self._files = [(self.folder / shard["path"], shard["sha256"]) for shard in entry["shards"]]
+        items = [*entry["shards"], entry["offsets"]]
+        self._files = [(self.folder / one["path"], one["sha256"]) for one in items]
         fingerprints = (self.tokenizer_fingerprint, self.corpus_fingerprint)
-        parts = [
-            _open_items(path, shard, dtype, *fingerprints)
-            for (path, _), shard in zip(self._files, entry["shards"], strict=True)
-        ]
+        parts = [_open_items(self.folder / one["path"], one, dtype, *fingerprints) for one in entry["shards"]]
         self.tokens = TokenArray(parts, dtype)
         path = self.folder / entry["offsets"]["path"]
-        self._files.append((path, entry["offsets"]["sha256"]))
         self.offsets: npt.NDArray[np.int64] = _open_items(path, entry["offsets"], np.dtype("<i8"), *fingerprints)
         if len(self.offsets) != entry["documents"] + 1 or self.offsets[-1] != len(self.tokens):
             raise UserError(f"offsets and tokens do not fit together; {_AGAIN}", path)

@@ -23,7 +23,6 @@ import torch
 from torch import Tensor
 
 from lexmill.base.errors import UserError
-from lexmill.decoding.ranking import largest
 from lexmill.decoding.settings import BeamSearch
 from lexmill.tokenizers.tokenizer import BOS, EOS, NEVER_WRITTEN
 
@@ -183,3 +182,29 @@ def _choose(logits: Tensor, scores: Tensor, at_end: Tensor, places: Tensor) -> t
     total, order = total[:, :beams], order[:, :beams]
     beyond = torch.arange(beams, device=scores.device) >= places[:, None]
     return total.masked_fill(beyond, -torch.inf), order // best.size(1), token.view(n, -1).gather(1, order)
+
+
+def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest of each row of (B, N) and their indices, (B, K) each with K = min(count, N).
+
+    In descending order; of equal values the one with the lower index is kept and comes first, while `torch.topk` picks
+    any of them, which may change a search's answer from run to run. Shapes: B rows, N candidates, K kept.
+    """
+    size = values.size(1)
+    count = min(count, size)
+    if count == 1:
+        best = values.argmax(dim=1, keepdim=True)  # the first of equal ones
+        return values.gather(1, best), best
+    found, index = values.topk(min(count + 1, size), dim=1)
+    if size > count:
+        # Where the first dropped value equals the last kept one, topk chose arbitrarily.
+        tied = (found[:, count - 1] == found[:, count]).nonzero().flatten()
+        found, index = found[:, :count], index[:, :count]
+        if len(tied):
+            found, index = found.clone(), index.clone()
+            exact = values[tied].sort(dim=1, descending=True, stable=True)
+            found[tied], index[tied] = exact.values[:, :count], exact.indices[:, :count]
+    # Order equal values by index: sort by index, then stably by value.
+    index, order = index.sort(dim=1)
+    found, order = found.gather(1, order).sort(dim=1, descending=True, stable=True)
+    return found, index.gather(1, order)

@@ -225,7 +225,8 @@ def _texts(
 ) -> list[str]:
     """One batch of `generate`."""
     ended: set[int] = set()
-    steps = _tokens(module, tokenizer, starts, sampling, ended, repeats)
+    model, eos, never = cast(LanguageModel, module), tokenizer.eos_id, tokenizer.never_written
+    steps = draw(model, starts, sampling, eos=eos, never_written=never, ended=ended, repeats=repeats)
     if sampling.stop:
         growing = [GrowingText(tokenizer, start, sampling.stop) for start in starts]
         pieces: list[list[str]] = [[] for _ in starts]
@@ -249,7 +250,8 @@ def stream(module: nn.Module, tokenizer: Tokenizer, prompt: str, sampling: Sampl
 def _streamed(module: nn.Module, tokenizer: Tokenizer, start: list[int], sampling: Sampling) -> Iterator[str]:
     text = GrowingText(tokenizer, start, sampling.stop)
     ended: set[int] = set()
-    for step in _tokens(module, tokenizer, [start], sampling, ended, [0]):
+    model, eos, never = cast(LanguageModel, module), tokenizer.eos_id, tokenizer.never_written
+    for step in draw(model, [start], sampling, eos=eos, never_written=never, ended=ended):
         for place, token in step:
             if piece := text.add(token):
                 yield piece
@@ -261,15 +263,3 @@ def _streamed(module: nn.Module, tokenizer: Tokenizer, start: list[int], samplin
 
 def _starts(tokenizer: Tokenizer, prompts: Sequence[str]) -> list[list[int]]:
     return [[tokenizer.eos_id, *ids] for ids in tokenizer.encode_batch(prompts)] if prompts else []
-
-
-def _tokens(  # noqa: PLR0917
-    module: nn.Module,
-    tokenizer: Tokenizer,
-    starts: list[list[int]],
-    sampling: Sampling,
-    ended: set[int],
-    repeats: list[int],
-) -> Iterator[list[tuple[int, int]]]:
-    model, never = cast(LanguageModel, module), tokenizer.never_written
-    return draw(model, starts, sampling, eos=tokenizer.eos_id, never_written=never, ended=ended, repeats=repeats)

@@ -40,7 +40,8 @@ class GrowingText:
         if self._stop and (cut := first_of(self._stop, text)) is not None:
             self.stopped, self._waiting, self._held = True, [], ""
             return text[:cut]
-        if not new or new.endswith(UNFINISHED) or self._is_byte(token):
+        is_byte = _BYTE.fullmatch(self._tokenizer.backend.id_to_token(token) or "")
+        if not new or new.endswith(UNFINISHED) or is_byte:
             return ""
         # The next tokens are decoded after these only: a token's text may depend on the one before it.
         self._context, self._waiting = self._waiting, []
@@ -62,9 +63,6 @@ class GrowingText:
         whole = self._tokenizer.decode([*self._context, *self._waiting])
         # Waiting bytes can make the bytes right before them undecodable for now.
         return whole[len(self._before) :] if whole.startswith(self._before) else ""
-
-    def _is_byte(self, token: int) -> bool:
-        return _BYTE.fullmatch(self._tokenizer.backend.id_to_token(token) or "") is not None
 
 
 def text_behind(tokenizer: Tokenizer, before: Sequence[int], tokens: Sequence[int]) -> str:

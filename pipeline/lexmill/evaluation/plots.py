@@ -19,13 +19,13 @@ _SIZE = (6.4, 4.0)  # inches
 _DPI = 110
 
 
-def _figure(width: float = _SIZE[0], height: float = _SIZE[1]) -> Any:
+def _axes(width: float = _SIZE[0], height: float = _SIZE[1]) -> tuple[Any, Any]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
-    return figure
+    return figure, figure.add_subplot()
 
 
 def _save(figure: Any, path: Path) -> None:
@@ -53,8 +53,7 @@ def read_curve(path: str | Path) -> dict[str, list[tuple[float, float]]]:
 def plot_curve(curve: str | Path, path: Path, title: str) -> None:
     """Plot training and validation loss by step, from reports/curves/<name>.csv."""
     points = read_curve(curve)
-    figure = _figure()
-    axes = figure.add_subplot()
+    figure, axes = _axes()
     if "train_loss" in points:
         steps, values = (np.array(column) for column in zip(*points["train_loss"], strict=True))
         window = max(1, len(values) // 40)
@@ -75,8 +74,7 @@ def plot_curve(curve: str | Path, path: Path, title: str) -> None:
 
 def plot_loss_by_position(nats: NDArray[np.float64], path: Path, title: str) -> None:
     """Plot the mean loss at each position of the scoring window, (context,), with gaps at NaN."""
-    figure = _figure()
-    axes = figure.add_subplot()
+    figure, axes = _axes()
     axes.plot(np.arange(1, len(nats) + 1), nats, color="#c2410c", linewidth=1.2)
     axes.set(xlabel="position in the window (tokens)", ylabel="loss (nats a token)", title=title)
     axes.grid(alpha=0.3)
@@ -86,8 +84,7 @@ def plot_loss_by_position(nats: NDArray[np.float64], path: Path, title: str) -> 
 def plot_confusion(counts: NDArray[np.int64], labels: Sequence[str], path: Path, title: str) -> None:
     """Plot a confusion matrix (labels, labels): rows are right labels, columns predicted ones; shaded by row."""
     side = min(max(3.6, 0.7 * len(labels) + 2.0), 14.0)
-    figure = _figure(side + 0.8, side)
-    axes = figure.add_subplot()
+    figure, axes = _axes(side + 0.8, side)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     image = axes.imshow(shares, vmin=0, vmax=1, cmap="Blues")
     figure.colorbar(image, ax=axes, label="share of the right label", shrink=0.8)

@@ -142,7 +142,7 @@ def compare(
     Raises:
         UserError: the rows are not of the same test items, or cannot be compared.
     """
-    first, second = (_rows(rows) for rows in (challenger, champion))
+    first, second = (read_rows(rows) if isinstance(rows, str | Path) else list(rows) for rows in (challenger, champion))
     second = _align(test, first, second)
     metric = metric or test.default(first, second)
     if metric not in test.metrics:
@@ -168,10 +168,6 @@ def compare(
         unit=units.name,
         higher_is_better=test.metrics[metric],
     )
-
-
-def _rows(rows: str | Path | Sequence[Row]) -> list[Row]:
-    return read_rows(rows) if isinstance(rows, str | Path) else list(rows)
 
 
 def _align(test: PairedTest, challenger: list[Row], champion: list[Row]) -> list[Row]:

@@ -159,7 +159,9 @@ class _SeenChunks:
         lengths = np.zeros(len(new), dtype=np.int64)
         rows: list[Ids] = [self._ids]
         groups = [common[start : start + _JOINED] for start in range(0, len(common), _JOINED)]
-        for group, row in zip(groups, self._joined([[new[i] for i in group] for group in groups]), strict=True):
+        # A mark before each chunk of a group: three times as fast as chunk by chunk.
+        joined = self.tokenizer.encode_batch(["".join(_MARK + new[i] for i in group) for group in groups])
+        for group, row in zip(groups, (np.array(ids, dtype=self.dtype) for ids in joined), strict=True):
             is_mark = row == self._mark
             marks = np.flatnonzero(is_mark)
             assert len(marks) == len(group), "a mark between chunks was lost"
@@ -174,11 +176,6 @@ class _SeenChunks:
         self._ids = np.concatenate(rows)
         self._lengths = np.concatenate([self._lengths, lengths])
         self._starts = np.concatenate([self._starts, starts])
-
-    def _joined(self, groups: list[list[str]]) -> Iterator[Ids]:
-        """The ids of each group of chunks, with a mark before each chunk: three times as fast as chunk by chunk."""
-        for ids in self.tokenizer.encode_batch([_MARK + _MARK.join(group) for group in groups]):
-            yield np.array(ids, dtype=self.dtype)
 
 
 def _table(tokenizer: Tokenizer) -> Ids | None:

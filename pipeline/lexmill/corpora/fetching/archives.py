@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from lexmill.base.errors import UserError
-from lexmill.corpora.fetching.source_folder import Budget, ReadableBytes, SourceFolder, copy_bounded, safe_name
+from lexmill.corpora.fetching.source_folder import Budget, SourceFolder, copy_bounded, safe_name
 
 _NAMES_KEPT = 20_000
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
@@ -124,18 +124,17 @@ def _tar_members(stream: IO[bytes], magic: bytes) -> Iterator[_Member]:
 
 
 def _decompressed(stream: IO[bytes], magic: bytes) -> Any:
-    opened: Any = stream
     if magic.startswith(b"\x1f\x8b"):
-        opened = gzip.GzipFile(fileobj=stream)
-    elif magic.startswith(b"BZh"):
-        opened = bz2.BZ2File(stream)
-    elif magic.startswith(b"\xfd7zXZ\0"):
-        opened = lzma.LZMAFile(stream)  # noqa: SIM115
-    elif magic.startswith(b"\x28\xb5\x2f\xfd"):
+        return gzip.GzipFile(fileobj=stream)
+    if magic.startswith(b"BZh"):
+        return bz2.BZ2File(stream)
+    if magic.startswith(b"\xfd7zXZ\0"):
+        return lzma.LZMAFile(stream)
+    if magic.startswith(b"\x28\xb5\x2f\xfd"):
         import zstandard
 
-        opened = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
-    return opened
+        return zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
+    return stream
 
 
 def _deb_data(stream: IO[bytes]) -> _Section:
@@ -215,9 +214,6 @@ class _Extraction:
     def __init__(self, target: SourceFolder, prefix: str, budget: Budget) -> None:
         self.target, self.prefix, self.budget = target, prefix, budget
 
-    def add(self, name: str, contents: ReadableBytes) -> None:
-        self.target.add(self.prefix + name, contents, self.budget)
-
     def run(self, stream: IO[bytes], prefix: str, globs: Sequence[str], strip_top: bool) -> None:
         wanted = _Wanted(globs)
         for member in _members(stream):
@@ -236,7 +232,7 @@ class _Extraction:
                 self._inner(member, prefix + name, plain, inside)
             else:
                 with member.open() as contents:
-                    self.add(prefix + name, contents)
+                    self.target.add(self.prefix + prefix + name, contents, self.budget)
         if missing := wanted.missing():
             raise UserError(_missing_text(prefix, missing, wanted.names))
 
@@ -246,7 +242,7 @@ class _Extraction:
                 copy_bounded(stream, spool, self.budget)
             if plain:
                 spool.seek(0)
-                self.add(name, spool)
+                self.target.add(self.prefix + name, spool, self.budget)
                 name += "!"  # of the folder, since the archive itself has the plain name
             spool.seek(0)
             self.run(spool, f"{name}/", inside, strip_top=False)

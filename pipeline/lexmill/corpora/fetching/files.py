@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import glob
 import os
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -75,7 +76,8 @@ def _one(pattern: str, workspace: Path) -> list[tuple[str, Path]]:
         paths, fixed = [plain], plain.parent
     else:
         paths = [Path(path) for path in glob.glob(str(workspace / pattern), recursive=True) if os.path.isfile(path)]
-        fixed = _fixed_folder(plain)
+        before = takewhile(lambda part: not glob.has_magic(part), plain.parts[1:-1])
+        fixed = Path(plain.parts[0], *before)  # the folder before the first wildcard
     if not paths:
         raise UserError(_nothing_text(pattern, plain))
     for path in paths:
@@ -89,16 +91,6 @@ def _one(pattern: str, workspace: Path) -> list[tuple[str, Path]]:
         if not os.access(path, os.R_OK):
             raise UserError(f"{path} cannot be read; check its permissions")
     return [(Path(os.path.relpath(path, fixed)).as_posix(), path) for path in sorted(paths)]
-
-
-def _fixed_folder(pattern: Path) -> Path:
-    """The folder before the first wildcard."""
-    fixed = Path(pattern.parts[0])
-    for part in pattern.parts[1:-1]:
-        if glob.has_magic(part):
-            break
-        fixed /= part
-    return fixed
 
 
 def _nothing_text(pattern: str, plain: Path) -> str:

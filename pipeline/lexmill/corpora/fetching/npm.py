@@ -112,12 +112,9 @@ def npm_config(workspace: Path) -> dict[str, str]:
         for line in text.splitlines():
             key, sign, value = line.partition("=")
             if sign and not key.lstrip().startswith(("#", ";")):
-                values[key.strip()] = _expanded(value.strip().strip("\"'"))
+                plain = value.strip().strip("\"'")
+                values[key.strip()] = re.sub(r"\$\{([^}]+)\}", lambda found: os.environ.get(found[1], found[0]), plain)
     return values | given
-
-
-def _expanded(value: str) -> str:
-    return re.sub(r"\$\{([^}]+)\}", lambda found: os.environ.get(found[1], found[0]), value)
 
 
 def _registry(name: str, config: dict[str, str], workspace: Path) -> str:

@@ -24,8 +24,7 @@ from lexmill.compute.workers.files import await_file, cut_off, own_name
 from lexmill.corpora.preparing import filters, readers
 from lexmill.corpora.preparing.deduplicate import Signatures
 from lexmill.corpora.preparing.faults import Faults
-from lexmill.corpora.preparing.normalize import normalize, normalize_record
-from lexmill.corpora.preparing.record import text_key
+from lexmill.corpora.preparing.record import normalize, normalize_record, text_key
 from lexmill.corpora.preparing.removals import Removals
 from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit
 from lexmill.corpora.preparing.splits import split_of

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+Form = Literal["NFC", "NFKC", "none"]
 
 
 @dataclass(slots=True)
@@ -47,3 +51,21 @@ def text_key(*texts: str) -> bytes:
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.digest()[:16]
+
+
+def normalize(text: str, form: Form) -> str:
+    """The text in a normal form of Unicode Standard Annex #15, by Python's `unicodedata`."""
+    return text if form == "none" or text.isascii() else unicodedata.normalize(form, text)
+
+
+def normalize_record(record: Record, kind: str, form: Form) -> None:
+    """Normalise the sides, the label and the group of a record in place; strip labelled texts and sides of a pair."""
+    record.text = normalize(record.text, form)
+    if record.target is not None:
+        record.target = normalize(record.target, form).strip()
+    if kind != "text":
+        record.text = record.text.strip()
+    if record.label is not None:
+        record.label = normalize(record.label, form)
+    if record.group is not None:
+        record.group = normalize(record.group, form)

@@ -37,10 +37,8 @@ def check_pinned(splits: Splits, known: set[str], some: Sequence[str], where: st
     """Raise `UserErrors` for pinned groups that the corpus does not have.
 
     Args:
-        splits: with the pinned groups.
-        known: the pinned groups found in the corpus.
-        some: some of the corpus's groups, to suggest the nearest name.
-        where: the corpus, for the message.
+        splits, known: the pinned groups, and those found in the corpus.
+        some, where: some of the corpus's groups, to suggest the nearest name, and the corpus, for the message.
     """
     absent = [group for group in splits.pinned if group not in known]
     if absent:
@@ -51,8 +49,7 @@ def check_filled(splits: Splits, groups: dict[str, int], unit: str, where: str) 
     """Raise `UserError` when a split with a share is empty.
 
     Args:
-        splits: with the shares.
-        groups: the number of groups in each split.
+        splits, groups: the shares, and the number of groups in each split.
         unit, where: the meaning of a group and the corpus, for the message.
     """
     shares = {"train": 1.0, "valid": splits.valid, "test": splits.test}

@@ -145,11 +145,6 @@ def open_bytes(path: Path, advance: Advance = no_advance, offset: int = 0) -> It
             yield raw
 
 
-def _damaged(error: Exception) -> bool:
-    known = isinstance(error, EOFError | zlib.error | gzip.BadGzipFile)
-    return known or type(error).__module__.startswith("zstandard")
-
-
 def raw_lines(
     path: Path, advance: Advance = no_advance, *, place: Place = START, stop: int = NO_STOP
 ) -> Iterator[tuple[int, bytes]]:
@@ -173,7 +168,8 @@ def raw_lines(
             except Exception as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise UserError(f"cannot be read ({error.strerror})", path, number + 1) from None
-                if not _damaged(error):
+                damaged = isinstance(error, EOFError | zlib.error | gzip.BadGzipFile)
+                if not damaged and not type(error).__module__.startswith("zstandard"):
                     raise
                 message = f"the compressed file is cut off or damaged ({error}); fetch or compress it again"
                 raise UserError(message, path, number + 1) from None
