@@ -70,7 +70,7 @@ def compose(
     *,
     keep: Annotated[
         bool,
-        typer.Option("--keep", help="Leave params.yaml; write its mixtures' stages and complete the sources' pins."),
+        typer.Option("--keep", help="Leave the choices of params.yaml; write what follows from them."),
     ] = False,
 ) -> None:
     """Write params.yaml from conf/ and the choices given, and the stages of its mixtures into dvc.yaml."""
