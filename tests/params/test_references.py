@@ -101,7 +101,7 @@ def test_check_names_recipes_and_checkpoint_files_that_are_not_there(
     (recipes / "gpt2.yaml").write_text("name: gpt2\nstd: 0.02\n")
     faults = check.gather(check._file_checks())
     assert len(faults) == 2
-    assert faults[0].startswith("params.yaml: checkpoints.tiny.source: gpt2/* finds no file")
+    assert faults[0].startswith("params.yaml: checkpoints.tiny.source: gpt2/* matches no file")
     assert faults[1] == (
         "params.yaml: models.m.start: there is no file 'conf/initialization/gpt3.yaml', did you mean"
         " 'conf/initialization/gpt2.yaml'?"
