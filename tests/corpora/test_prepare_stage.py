@@ -17,6 +17,10 @@ PARAMS = """
 experiment: made
 data_seed: 1
 training_seed: 1
+encodings: {}
+imported_tokenizers: {}
+baselines: {}
+inputs: {}
 corpora:
   tickets:
     kind: labelled
