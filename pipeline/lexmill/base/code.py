@@ -57,6 +57,7 @@ EXEMPT: Mapping[str, str] = {
     "lexmill/params/corpora.py": "reads values, which are tracked key by key",
     "lexmill/params/derived.py": "reads values, which are tracked key by key",
     "lexmill/params/models.py": "reads values, which are tracked key by key",
+    "lexmill/params/optimizers.py": "reads values, which are tracked key by key",
     "lexmill/params/plain.py": "reads values, which are tracked key by key",
     "lexmill/params/recipe.py": "reads values, which are tracked key by key",
     "lexmill/params/references.py": "checks values",

@@ -18,9 +18,9 @@ from typing import Literal
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.strict import build, nearest, spec
 from lexmill.base.workspace import main_root
+from lexmill.base.yaml_file import read_yaml
 from lexmill.compute.settings import Duration, Kubernetes, Slurm, StageSettings, faults_of
 from lexmill.compute.workers.settings import DataWorkers
-from lexmill.params import read_yaml
 
 
 @dataclass(frozen=True)

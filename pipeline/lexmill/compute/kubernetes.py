@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from lexmill.base.errors import LexmillError, RetryableError, UserError
+from lexmill.base.yaml_file import read_yaml
 from lexmill.compute.client import ask
 from lexmill.compute.job import VARIABLE, JobFolder
 from lexmill.compute.launcher import Look
 from lexmill.compute.place import Place
 from lexmill.compute.settings import Kubernetes
-from lexmill.params import read_yaml
 
 _SILENT = re.compile(
     r"refused|timed? ?out|no route|unreachable|EOF|TooManyRequests|Service ?Unavailable", re.IGNORECASE

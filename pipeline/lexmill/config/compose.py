@@ -17,9 +17,10 @@ from typing import Any
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.storage import write_text
 from lexmill.base.strict import flatten, nearest
+from lexmill.base.yaml_file import read_yaml
 from lexmill.config.mixtures import write_mixtures
 from lexmill.corpora.fetching import pins
-from lexmill.params import load, parse, read_yaml
+from lexmill.params import load, parse
 from lexmill.params.derived import PARTS, derive
 
 flat = flatten  # the name that commands/search imports
@@ -159,8 +160,8 @@ def _with_parts(text: str, whole: Mapping[str, Any]) -> str:
     changed = text if text.endswith("\n") else f"{text}\n"
     for part in PARTS:
         block = OmegaConf.to_yaml(OmegaConf.create({part: whole[part]}))
-        own = re.compile(rf"^{part}:.*\n(?:\n*[ \t].*\n)*", re.MULTILINE)
-        changed = own.sub(lambda _, block=block: block, changed, count=1) if own.search(changed) else changed + block
+        own = re.search(rf"^{part}:.*\n(?:\n*[ \t].*\n)*", changed, re.MULTILINE)
+        changed = changed[: own.start()] + block + changed[own.end() :] if own else changed + block
     try:
         kept = yaml.safe_load(changed) == whole
     except yaml.YAMLError:

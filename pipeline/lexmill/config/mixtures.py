@@ -12,7 +12,7 @@ from typing import Any
 
 from lexmill.base.errors import UserError
 from lexmill.base.storage import write_text
-from lexmill.params import read_yaml
+from lexmill.base.yaml_file import read_yaml
 
 MARK = "  # The mixtures of params.yaml, written by `lexmill compose`: all below this line is written anew.\n"
 

@@ -21,10 +21,11 @@ from lexmill.base.errors import LexmillError, UserError, UserErrors
 from lexmill.base.storage import sha256_bytes, write_text
 from lexmill.base.strict import flatten
 from lexmill.base.workspace import HOME
+from lexmill.base.yaml_file import read_yaml
 from lexmill.config.compose import compose
 from lexmill.config.mixtures import with_mixtures
 from lexmill.corpora.fetching import pins
-from lexmill.params import parse, read_yaml
+from lexmill.params import parse
 from lexmill.params.derived import PARTS
 
 _MOST_TOLD = 8

@@ -20,7 +20,7 @@ from lexmill.base.storage import sha256_file
 from lexmill.corpora.fetching.connection import Client, heard, pip_settings
 from lexmill.corpora.fetching.downloads import DownloadCache, look
 from lexmill.nightly.debian_versions import compare
-from lexmill.params import FileSource, HubSource, PackageSource, RegisteredSource, Source, UrlSource
+from lexmill.params.corpora import FileSource, HubSource, PackageSource, RegisteredSource, Source, UrlSource
 
 if TYPE_CHECKING:
     from unearth import Link

@@ -19,7 +19,8 @@ from lexmill.base.workspace import HOME, run_lock
 from lexmill.corpora.fetching import pins
 from lexmill.corpora.fetching.fetch import describe, told_of
 from lexmill.nightly.looking import Found, find
-from lexmill.params import FileSource, HubSource, Params, RegisteredSource, Source
+from lexmill.params import Params
+from lexmill.params.corpora import FileSource, HubSource, RegisteredSource, Source
 
 SEEN = HOME / "seen.json"
 

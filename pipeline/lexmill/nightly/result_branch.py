@@ -21,8 +21,8 @@ from pathlib import Path
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.base.strict import nearest
 from lexmill.base.workspace import HOME
+from lexmill.base.yaml_file import read_yaml
 from lexmill.corpora.fetching import pins
-from lexmill.params import read_yaml
 
 TRAILER = "Lexmill-Night"
 _ALWAYS = ("params.yaml", pins.FILE, "dvc.lock")

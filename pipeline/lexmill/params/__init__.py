@@ -16,99 +16,10 @@ from typing import Any
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.strict import build, spec
 from lexmill.base.yaml_file import read_yaml
-from lexmill.params.corpora import (
-    Corpus,
-    Deduplicate,
-    Encoding,
-    FileSource,
-    Filters,
-    HubSource,
-    ImportedTokenizer,
-    Mixture,
-    PackageSource,
-    ParallelTextReader,
-    Reader,
-    RecordsReader,
-    RegisteredSource,
-    Source,
-    Splits,
-    TextReader,
-    Tokenizer,
-    TranslationTreeReader,
-    UrlSource,
-)
+from lexmill.params.corpora import Corpus, Encoding, ImportedTokenizer, Mixture, Tokenizer
 from lexmill.params.derived import PARTS, derive
-from lexmill.params.length import Length
 from lexmill.params.models import Checkpoint, Model
-from lexmill.params.optimizers import (
-    SGD,
-    AdaDelta,
-    AdaGrad,
-    Adam,
-    AdamW,
-    ConstantSchedule,
-    CosineSchedule,
-    InverseSquareRootSchedule,
-    LinearSchedule,
-    Muon,
-    Optimizer,
-    RMSprop,
-    Schedule,
-    WarmupStableDecaySchedule,
-)
-from lexmill.params.recipe import Keep, Precision, Recipe
 from lexmill.params.references import reference_faults
-
-__all__ = [
-    "SGD",
-    "AdaDelta",
-    "AdaGrad",
-    "Adam",
-    "AdamW",
-    "Baseline",
-    "Checkpoint",
-    "ConstantSchedule",
-    "Corpus",
-    "CosineSchedule",
-    "Deduplicate",
-    "Encoding",
-    "Evaluation",
-    "FileSource",
-    "Filters",
-    "Guards",
-    "HubSource",
-    "ImportedTokenizer",
-    "Inputs",
-    "InverseSquareRootSchedule",
-    "Keep",
-    "Length",
-    "LinearSchedule",
-    "Mixture",
-    "Model",
-    "Muon",
-    "Optimizer",
-    "PackageSource",
-    "ParallelTextReader",
-    "Params",
-    "Precision",
-    "Promotion",
-    "RMSprop",
-    "Reader",
-    "Recipe",
-    "RecordsReader",
-    "RegisteredSource",
-    "Schedule",
-    "Source",
-    "Splits",
-    "TextReader",
-    "Tokenizer",
-    "TranslationTreeReader",
-    "UrlSource",
-    "WarmupStableDecaySchedule",
-    "load",
-    "parse",
-    "read_yaml",
-]
 
 
 @dataclass(frozen=True)

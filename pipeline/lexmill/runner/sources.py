@@ -13,7 +13,8 @@ from pathlib import Path
 from lexmill.base import layout, storage
 from lexmill.base.errors import UserError
 from lexmill.corpora.fetching import pins
-from lexmill.params import FileSource, Params
+from lexmill.params import Params
+from lexmill.params.corpora import FileSource
 
 
 def changed_files(params: Params, root: Path) -> dict[str, str]:

@@ -23,7 +23,7 @@ from lexmill.base import progress
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.corpora.fetching.connection import heard, passing
 from lexmill.corpora.fetching.source_folder import SourceFolder
-from lexmill.params import HubSource
+from lexmill.params.corpora import HubSource
 
 if TYPE_CHECKING:
     from datasets import Dataset

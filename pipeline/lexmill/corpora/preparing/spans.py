@@ -37,7 +37,7 @@ from lexmill.corpora.preparing.text_files import (
     no_advance,
     open_bytes,
 )
-from lexmill.params import Corpus, TranslationTreeReader
+from lexmill.params.corpora import Corpus, TranslationTreeReader
 
 _BLOCK = 1 << 20
 _LATER = 2  # any line but the first, which alone can have a byte order mark
