@@ -217,11 +217,7 @@ def _dask(count: int, address: str) -> Iterator[Any]:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dask-"))
             stack.enter_context(dask.config.set({"temporary-directory": folder}))
             cluster = distributed.LocalCluster(
-                n_workers=count,
-                threads_per_worker=1,
-                host="127.0.0.1",
-                dashboard_address=None,
-                silence_logs="CRITICAL",
+                n_workers=count, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, silence_logs="CRITICAL"
             )
             address = stack.enter_context(cluster).scheduler_address
         client = stack.enter_context(distributed.Client(address, set_as_default=False))

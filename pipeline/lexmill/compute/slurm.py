@@ -54,10 +54,7 @@ class SlurmLauncher:
             options.append(f"--partition={self._settings.partition}")
         if self._settings.account:
             options.append(f"--account={self._settings.account}")
-        environment = environment | {
-            "LEXMILL_PYTHON": sys.executable,
-            "LEXMILL_REQUEUES": str(self._settings.requeues),
-        }
+        environment = environment | {"LEXMILL_PYTHON": sys.executable, "LEXMILL_REQUEUES": str(self._settings.requeues)}
         words = [*options, *self._settings.options, self._settings.script, str(place.processes), *command]
         return _call("sbatch", *words, environment=environment).strip().partition(";")[0]
 

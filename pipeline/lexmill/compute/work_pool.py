@@ -41,12 +41,7 @@ class WorkPoolLauncher:
         }
         many = place.processes > 1
         start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={place.processes}"] if many else []
-        given = {
-            "stage": place.stage,
-            "root": str(Path.cwd()),
-            "command": [*start, *command],
-            "environment": ours,
-        }
+        given = {"stage": place.stage, "root": str(Path.cwd()), "command": [*start, *command], "environment": ours}
         process = self._process = subprocess.Popen(
             [sys.executable, "-m", "flows.stage", self._pool],
             stdin=subprocess.PIPE,

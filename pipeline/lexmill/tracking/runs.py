@@ -162,10 +162,7 @@ def _parent_tags(record: Record) -> dict[str, str]:
 def _git_tags(record: Record) -> dict[str, str]:
     if not record.get("commit"):
         return {}
-    return {
-        "mlflow.source.git.commit": record["commit"],
-        "lexmill.git_dirty": "true" if record["dirty"] else "false",
-    }
+    return {"mlflow.source.git.commit": record["commit"], "lexmill.git_dirty": "true" if record["dirty"] else "false"}
 
 
 class RunDelivery:
@@ -179,11 +176,7 @@ class RunDelivery:
     """
 
     def __init__(
-        self,
-        client: MlflowClient,
-        experiment_id: str,
-        path: Path,
-        run_of: Callable[[str], str | None] = lambda _: None,
+        self, client: MlflowClient, experiment_id: str, path: Path, run_of: Callable[[str], str | None] = lambda _: None
     ) -> None:
         record = read(path)
         assert record is not None

@@ -24,8 +24,8 @@ from typing import Any, Literal
 from lexmill import params
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.strict import build, nearest, spec
+from lexmill.base.strict import flatten as flat
 from lexmill.base.yaml_file import read_yaml
-from lexmill.config.compose import flat
 from lexmill.params import Params
 
 FOLDER = Path("conf") / "search"
