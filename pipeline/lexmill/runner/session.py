@@ -153,9 +153,7 @@ def open_session(
         display = display or Display()
         for killed in unfinished(root):
             killed.end(None)
-            display.note(
-                f"'{killed.what}' of {killed.started} was killed; its record is closed, and this run continues it"
-            )
+            display.note(f"'{killed.what}' of {killed.started} was killed; its record is closed; this run continues it")
         plan = graph.read(root, targets, also)
         session = Session(root, plan, lock, Slots(jobs, settings), display, door=door, experiment=experiment)
         session.stop.attach(lambda _code: session.slots.close())

@@ -111,7 +111,7 @@ class Listener:
 
 
 def environment(token: str) -> dict[str, str]:
-    """Return the environment of a supervised stage: this Python first on the path, the run's token, progress records."""
+    """Return the environment of a supervised stage: this Python first on PATH, the run's token, progress records."""
     quieten()
     here = str(Path(sys.executable).parent)
     return os.environ | {
