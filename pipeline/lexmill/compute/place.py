@@ -66,6 +66,6 @@ def check_others_started(place: Place) -> None:
     """
     if place.nodes > 1 and not place.elsewhere and "MASTER_ADDR" not in os.environ:
         raise UserError(
-            f"nodes: {place.nodes}, but the training was started on this machine alone; start infra/torchrun/stage.sh on each"
-            " (docs/launchers.md), choose the launcher slurm, or set nodes to 1"
+            f"nodes: {place.nodes}, but the training was started on this machine alone; start"
+            " infra/torchrun/stage.sh on each (docs/launchers.md), choose the launcher slurm, or set nodes to 1"
         )

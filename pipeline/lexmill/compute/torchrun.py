@@ -20,9 +20,7 @@ from lexmill.compute.place import Place
 
 _MODULE = "lexmill.compute.group"
 _CAUSES = {
-    EXIT_RETRY: RetryableError(
-        "a process of the training was lost; run the same command to continue from the checkpoint"
-    ),
+    EXIT_RETRY: RetryableError("a process of the training was lost; run it again to continue from the checkpoint"),
     EXIT_USER: UserError("a process of the training found an error; its message is above"),
     EXIT_BUG: LexmillError("a process of the training failed; its output is above"),
 }

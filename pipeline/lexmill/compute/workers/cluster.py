@@ -133,6 +133,6 @@ def _knock(data: DataWorkers) -> None:
         socket.create_connection((data.host, data.port), _ANSWER_SECONDS).close()
     except OSError as error:
         raise RetryableError(
-            f"the {data.workers} cluster at {data.address} does not answer ({error}); start it, or correct data.address of"
-            " the execution settings"
+            f"the {data.workers} cluster at {data.address} does not answer ({error}); start it, or correct data.address"
+            " of the execution settings"
         ) from None
