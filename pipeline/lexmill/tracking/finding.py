@@ -1,7 +1,7 @@
 """Find runs by their tags or make them, each once, though answers of the server may get lost.
 
-MLflow makes a new run at every call, and its client repeats a call whose answer was lost: so runs are searched first and
-made without repeats. A duplicate that a slow server made late is deleted at the next search.
+MLflow makes a new run at every call, and its client repeats a call whose answer was lost: so runs are searched first
+and made without repeats. A duplicate that a slow server made late is deleted at the next search.
 """
 
 from __future__ import annotations
