@@ -3,9 +3,9 @@
     python -m flows.shards prefect|dask|ray COUNT ADDRESS NAME FOLDER
 
 A stage starts it (`lexmill.compute.workers.cluster`). Pieces come by standard input and outcomes go to standard output,
-a line of JSON each. Pieces are mapped a few at a time, so neither the flow nor the cluster holds a whole corpus; Prefect
-retries one that ends with "try again" (75). Without an address the cluster is this process's own and ends with it. If
-the input closes without an end message, the stage is gone and all work ends at once.
+a line of JSON each. Pieces are mapped a few at a time, so neither the flow nor the cluster holds a whole corpus;
+Prefect retries one that ends with "try again" (75). Without an address the cluster is this process's own and ends with
+it. If the input closes without an end message, the stage is gone and all work ends at once.
 Cost: a few seconds to start (15 more where no Prefect server runs), a tenth of a second per piece.
 """
 

@@ -4,8 +4,8 @@
     .lexmill/runs/<run>.sent.json   how much of it was sent
 
 The parent has the tag `lexmill.run`, a stage's run `lexmill.stage`. Training, evaluation and registration of a model are
-logged to the model's own run, a child of the pipeline run that trained it. An unchanged or restored stage is linked
-to the run that made its result, by the tag `lexmill.stage_fingerprint`.
+logged to the model's own run, a child of the pipeline run that trained it. An unchanged or restored stage is linked to
+the run that made its result, by the tag `lexmill.stage_fingerprint`.
 
 The process that sends a training's points may make the parent first, so a file lock guards it.
 Cost: some four calls per stage that ran.
