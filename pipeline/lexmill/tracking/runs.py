@@ -3,7 +3,7 @@
     .lexmill/runs/<run>.json        the record of a run (by `runner.record`)
     .lexmill/runs/<run>.sent.json   how much of it was sent
 
-The parent has the tag `lexmill.run`, a stage's run `lexmill.stage`. Training, evaluation and registration of a model are
+The parent has the tag `lexmill.run`, a stage's run `lexmill.stage`. A model's training, evaluation and registration are
 logged to the model's own run, a child of the pipeline run that trained it. An unchanged or restored stage is linked to
 the run that made its result, by the tag `lexmill.stage_fingerprint`.
 
