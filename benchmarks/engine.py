@@ -117,7 +117,7 @@ def _write_tokens(size: Size, folder: Path) -> None:
 
 def _run_engine(task: Any, size: Size, folder: Path) -> float:
     from lexmill.compute.execution import Execution
-    from lexmill.params import AdamW, ConstantSchedule
+    from lexmill.params.optimizers import AdamW, ConstantSchedule
     from lexmill.training.engine import fit
     from lexmill.training.settings import TrainingSettings
 

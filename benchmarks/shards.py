@@ -91,7 +91,7 @@ def main(which: str, folder: Path) -> dict[str, Any]:
     from lexmill.corpora.preparing.prepare import prepare
     from lexmill.data.encoding import encode_corpus
     from lexmill.data.encoding_pieces import encode_pieces
-    from lexmill.params import Corpus
+    from lexmill.params.corpora import Corpus
     from lexmill.tokenizers import load
 
     settings = folder / f"{which}.yaml"

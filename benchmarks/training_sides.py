@@ -79,7 +79,7 @@ def model(work: Work) -> Any:
 def engine(work: Work) -> Trained:
     """`lexmill.training.engine.fit`, in micro-batches."""
     from lexmill.compute.execution import Execution, MicroBatch
-    from lexmill.params import AdamW, ConstantSchedule
+    from lexmill.params.optimizers import AdamW, ConstantSchedule
     from lexmill.training.engine import fit
     from lexmill.training.settings import TrainingSettings
     from lexmill.training.task import Task

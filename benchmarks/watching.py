@@ -143,7 +143,7 @@ def _watch(task: Any, folder: Path) -> Any:
 def main(side: str, size: Size, block: int) -> dict[str, Any]:
     """One training: processor time of a step in each block, its last loss, the number of parameters."""
     from lexmill.compute.execution import Execution
-    from lexmill.params import AdamW, ConstantSchedule
+    from lexmill.params.optimizers import AdamW, ConstantSchedule
     from lexmill.training.engine import fit
     from lexmill.training.settings import TrainingSettings
 

@@ -36,7 +36,7 @@ _Number = TypeVar("_Number", int, float)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Parse the command line, do it, exit with its code."""
+    """Parse the command line, run it, exit with its code."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.work is not _changed and not options.nightly and (options.push or options.branch != BRANCH):
@@ -67,12 +67,12 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument(
             "--approval-hours", type=_above(0, float), default=12.0, help="how long to wait for it (default 12)"
         )
-        command.add_argument("--nightly", action="store_true", help="look at the sources before, commit after")
+        command.add_argument("--nightly", action="store_true", help="check the sources before, commit after")
         command.add_argument("--branch", default=BRANCH, help=f"where a nightly run commits (default {BRANCH})")
         command.add_argument(
             "--push", metavar="REMOTE", help="the git remote that the branch is pushed to, after its outputs"
         )
-    changed = commands.add_parser("changed", help="tell the scheduled flows that a corpus has changed")
+    changed = commands.add_parser("changed", help="report to the scheduled flows that a corpus has changed")
     changed.set_defaults(work=_changed)
     changed.add_argument("corpus", help="its name in params.yaml")
     return parser
@@ -90,7 +90,6 @@ def _above(low: float, kind: type[_Number]) -> Callable[[str], _Number]:
 
 
 def _parameters(options: argparse.Namespace) -> dict[str, Any]:
-    """The flow's parameters."""
     return {
         "targets": options.targets or None,
         "jobs": options.jobs,
@@ -104,7 +103,7 @@ def _parameters(options: argparse.Namespace) -> dict[str, Any]:
 
 def _run(options: argparse.Namespace) -> None:
     preflight()
-    # With approval asked for, a version that waits to be published needs the page; a nightly run looks further.
+    # Approval of a version to publish needs the page, and a nightly run does more.
     if not (options.approve or options.nightly) and run_nothing(options.targets, options.jobs):
         return
     # The terminal shows the runner's progress; Prefect's own lines go to its pages.
@@ -132,7 +131,7 @@ def _serve(options: argparse.Namespace) -> None:
 
 
 def _tell_page() -> None:
-    """Where the run can be watched and cancelled; a server's API lies under its page."""
+    """Print the address of the page, where the run can be watched and cancelled."""
     api = servers.configured_prefect()
     if api is not None:
         say(f"the Prefect page: {base_url(api).removesuffix('/api')}")
@@ -149,7 +148,7 @@ def _changed(options: argparse.Namespace) -> None:
         from flows.serving import tell_changed
 
         tell_changed(options.corpus)
-    say(f"told that corpus '{options.corpus}' changed")
+    say(f"reported that corpus '{options.corpus}' changed")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A person's word before a new version becomes champion: the run pauses, shows the figures, and asks on the page.
+"""Approval before a new version becomes champion: the run pauses, shows the figures, and asks on the page.
 
-Prefect's own `pause_flow_run` fails the run when nobody answers and does not hear of a cancel; here silence is a no,
-the run goes on, and a cancel ends the question. The run stays alive and holds the workspace while it waits.
+Prefect's own `pause_flow_run` fails the run without an answer and ignores a cancel; here silence is a no, the run
+continues, and a cancel ends the question. The run stays alive and holds the workspace while it waits.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
     from lexmill.registry.publish import Proposal
 
 LOOK_SECONDS = 2.0
-_SPARE_SECONDS = 600  # the server's own time-out, which would fail the run, lies behind ours
+_SPARE_SECONDS = 600  # the server's time-out, which fails the run, must be later than ours
 
 
 class Answer(RunInput):
-    """What the form of a paused run asks."""
+    """The form of a paused run."""
 
     approve: bool = Field(default=False, description="On: the new version becomes champion. Off: it stays beside it.")
 
 
 class Asking:
-    """Asks about each proposal in turn, for at most `seconds` each."""
+    """Ask about each proposal in turn, for at most `seconds` each."""
 
     def __init__(self, session: Session, seconds: float) -> None:
         self._session, self._seconds = session, seconds
         self._asked = 0
 
     def __call__(self, proposal: Proposal) -> bool:
-        """Whether a person said yes in time.
+        """Return whether a person approved in time.
 
         Raises:
             Terminated: the run was cancelled meanwhile.
@@ -74,7 +74,7 @@ class Asking:
         return bool(answer)
 
     def _wait(self, flow_run: UUID, key: str) -> bool | None:
-        """The answer; None when the time is over."""
+        """Return the answer; None when the time is up."""
         deadline = time.monotonic() + self._seconds
         with get_client(sync_client=True) as client:
             while (left := deadline - time.monotonic()) > 0:
@@ -83,11 +83,11 @@ class Asking:
                 try:
                     state = client.read_flow_run(flow_run).state
                 except HTTPError:
-                    continue  # the server is away; whoever answers needs it too
+                    continue  # the server is away, so nobody can answer either
                 if state is not None and state.is_running():
                     return _answer(flow_run, key)
             client.resume_flow_run(flow_run, run_input={"approve": False})
-            # Somebody may have answered in the last moment; what the server holds counts.
+            # An answer may have come in the last moment; the server's counts.
             return _answer(flow_run, key) or None
 
 
@@ -100,7 +100,7 @@ def _keyset(key: str) -> Keyset:
 
 
 def _pause(flow_run: UUID, key: str, proposal: Proposal, seconds: float) -> None:
-    """Put the run into the state in which the page shows the form."""
+    """Pause the run, so that the page shows the form."""
     state: State[None] = Paused(timeout_seconds=round(seconds), pause_key=key)
     state.state_details.run_input_keyset = {str(name): value for name, value in _keyset(key).items()}
     with get_client(sync_client=True) as client:

@@ -1,9 +1,8 @@
-"""A cancel from the page, seen by the run itself.
+"""Let a run see its own cancellation on the page.
 
-Prefect's own runner and workers end a run that they started; nobody does that for `python -m flows run`, and
-a lost connection delays the others. So each run looks at its own state, ends its stages in order, kills after a
-few seconds what has not ended, then dvc too if that does not end by itself, and at last interrupts whatever else
-keeps the run (an upload, a question). `BOUND_SECONDS` is the sum of what these steps wait.
+Prefect's runner and workers end only the runs that they started, not `python -m flows run`, and late after a lost
+connection. So each run polls its own state, ends its stages in order, kills the rest after a few seconds, then dvc if
+need be, and at last interrupts the main thread (an upload, a question). `BOUND_SECONDS` is the sum of these waits.
 Cost: one small request every two seconds.
 """
 
@@ -12,7 +11,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from types import TracebackType
 from uuid import UUID
 
 from httpx import HTTPError
@@ -26,16 +24,16 @@ from lexmill.runner.session import Session
 LOOK_SECONDS = 2.0
 ORDERLY_SECONDS = 4.0  # a training writes a checkpoint in this time, or resumes from its last one
 _KILL_SECONDS = 0.2
-_TIDY_SECONDS = 2.0  # dvc puts its lock files in order when its stage has been killed
+_TIDY_SECONDS = 2.0  # dvc writes its lock files after its stage was killed
 _STRIKE_SECONDS = 0.5
-# From the cancel until nothing is waited for any more; ten seconds are promised, the rest is for the work itself.
+# From the cancel to the end of all waits; ten seconds are promised, the rest is for the work itself.
 BOUND_SECONDS = LOOK_SECONDS + ORDERLY_SECONDS + _TIDY_SECONDS + _STRIKE_SECONDS
 
 
 class CancelWatch:
-    """For the length of a flow's block: a cancel stops the session.
+    """Stops the session of a flow when the run is cancelled.
 
-    `seen` tells that the run is being cancelled; `struck` that its main thread had to be interrupted, by a SIGTERM.
+    `seen`: the run is being cancelled; `struck`: its main thread was interrupted by SIGTERM.
     """
 
     def __init__(self, flow_run: UUID) -> None:
@@ -51,27 +49,25 @@ class CancelWatch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._ended.set()
 
     def over(self, session: Session) -> None:
-        """What a cancel stops; at once, when it has been seen already."""
+        """Set the session that a cancel stops; stop it at once if the cancel was seen already."""
         with self._lock:
             self._session = session
         if self.seen:
             self._ask()
 
     def look(self) -> bool:
-        """Ask the server now; whether the run is being cancelled."""
+        """Ask the server now; return whether the run is being cancelled."""
         with get_client(sync_client=True) as client:
             state = client.read_flow_run(self._flow_run).state
         self.seen = self.seen or _cancels(state)
         return self.seen
 
     def cancelled(self) -> bool:
-        """Whether the run is being cancelled, by a last look; a server that is away has cancelled nothing."""
+        """Check once more whether the run is being cancelled; False where the server is away."""
         try:
             return self.seen or self.look()
         except HTTPError:
@@ -84,7 +80,7 @@ class CancelWatch:
                     self._stop()
                     return
             except HTTPError:
-                continue  # the server is away; the run goes on, and is looked for again
+                continue  # the server is away; ask again later
 
     def _stop(self) -> None:
         self._ask()
@@ -104,7 +100,7 @@ class CancelWatch:
         with self._lock:
             session = self._session
         if session is not None and session.stop.code is None:
-            session.display.note("cancelled from the Prefect page: what runs is asked to end")
+            session.display.note("cancelled from the Prefect page: waiting for what runs to end")
             session.stop.request(EXIT_TERMINATED)
 
 

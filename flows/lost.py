@@ -1,6 +1,6 @@
-"""A flow run whose process died (kill -9, a power cut) stays "Running" on Prefect's page: the next one closes it.
+"""Close a flow run whose process died (kill -9, a power cut): Prefect's page would show it as "Running".
 
-.lexmill/flow_run.json      the flow run that is at work in this workspace; there only while it is, or after its death
+.lexmill/flow_run.json      the flow run of this workspace; exists while it runs, and after its death
 """
 
 from __future__ import annotations
@@ -18,15 +18,12 @@ from prefect.states import Crashed
 from lexmill.base import storage
 from lexmill.base.workspace import HOME
 
-MESSAGE = "its process died; told by the next run of the workspace"
+MESSAGE = "its process died; closed by the next run of the workspace"
 
 
 @contextmanager
 def noted(root: Path, flow_run: UUID) -> Iterator[None]:
-    """Close the flow run that died here, if one did, and note this one for the length of the block.
-
-    The workspace must be held: then whatever is noted is dead.
-    """
+    """Close a dead flow run of this workspace, and note this one during the block; the workspace must be held."""
     path = root / HOME / "flow_run.json"
     _close(path)
     storage.write_json(path, {"flow_run": str(flow_run)})
@@ -44,6 +41,6 @@ def _close(path: Path) -> None:
             if state is not None and not state.is_final():
                 client.set_flow_run_state(dead, Crashed(message=MESSAGE), force=True)
     except (OSError, ValueError, KeyError, TypeError):
-        return  # none, or half written by what died
+        return  # none, or half-written
     except (HTTPError, ObjectNotFound):
-        return  # another server by now, or one that is away: its page is no part of the run
+        return  # another server by now, or it is away

@@ -1,6 +1,6 @@
-"""What a run leaves on its Prefect page: its stages, the graph, progress, results, decisions, links to MLflow.
+"""Artifacts of a run on its Prefect page: stages, graph, progress, results, decisions, links to MLflow.
 
-The keys stay the same from run to run, so that the page of an artifact shows the last one and its history.
+Keys are the same in every run, so an artifact's page shows the latest and its history.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from uuid import UUID
 
@@ -30,7 +29,7 @@ PROGRESS_SECONDS = 3.0
 
 
 def show_stages(session: Session) -> None:
-    """What ran, why, how it ended and how long it took; and the graph it is part of."""
+    """Show what ran, why, how it ended and how long it took; and the graph."""
     counts = stage_counts(session.plan, session.outcomes)
     create_table_artifact(stage_rows(session.plan, session.outcomes), key="stages", description=f"Stages: {counts}")
     create_markdown_artifact(
@@ -39,24 +38,24 @@ def show_stages(session: Session) -> None:
 
 
 def show_skipped(text: str) -> None:
-    """That nothing was to be done."""
+    """Show that there was nothing to do."""
     create_markdown_artifact(text, key="skipped", description="Nothing changed")
 
 
 def show_night(said: Sequence[str]) -> None:
-    """What a nightly run found at the sources and what it committed."""
+    """Show what a nightly run found at the sources and committed."""
     if said:
         text = "\n".join(f"* {line}" for line in said)
         create_markdown_artifact(text, key="nightly", description="The sources, and the commit")
 
 
 def show_results(text: str) -> None:
-    """The test figures, as they are shown at the end of every run."""
+    """Show the test figures, as at the end of every run."""
     create_markdown_artifact(text, key="results", description="Test figures beside their baselines")
 
 
 def show_decisions(root: Path) -> None:
-    """Which versions became champion and why, the newest first."""
+    """Show which versions became champion and why, the newest first."""
     if rows := decisions.rows(root):
         create_table_artifact(
             decision_rows(rows), key="decisions", description="Which versions became champion, and why"
@@ -64,7 +63,7 @@ def show_decisions(root: Path) -> None:
 
 
 def show_links(root: Path) -> None:
-    """The pages of MLflow: the experiment, the comparison, each model's run."""
+    """Link MLflow's pages: the experiment, the comparison, each model's run."""
     try:
         links = mlflow_links(root)
     except LexmillError as error:
@@ -76,7 +75,7 @@ def show_links(root: Path) -> None:
 
 @dataclass
 class _Progress:
-    """The progress of one stage: what is known, what the server knows of it."""
+    """The progress of a stage; `told` is what was last sent."""
 
     task_run: UUID
     flow_run: UUID
@@ -87,10 +86,7 @@ class _Progress:
 
 
 class ProgressBoard:
-    """A progress artifact for each stage that tells how far it is, brought up to date every few seconds.
-
-    In a thread of its own: a slow server must not hold up a stage's output.
-    """
+    """A progress artifact per stage, updated every few seconds by a thread: a slow server must not block a stage."""
 
     def __init__(self, client: Callable[[], SyncPrefectClient] | None = None) -> None:
         self._stages: dict[str, _Progress] = {}
@@ -103,14 +99,12 @@ class ProgressBoard:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._ended.set()
         self._thread.join(timeout=PROGRESS_SECONDS)
 
     def record(self, stage: str, data: dict[str, Any], *, task_run: UUID, flow_run: UUID, seconds: float) -> None:
-        """How far a stage is; work of unknown length has no place on the board."""
+        """Update a stage's progress; work of unknown length is not shown."""
         if not data["total"]:
             return
         percent = min(100.0 * data["done"] / data["total"], 100.0)
@@ -123,7 +117,7 @@ class ProgressBoard:
                 known.percent, known.text = percent, text
 
     def end(self, outcome: Outcome) -> None:
-        """A stage has ended; a bar that the server has seen says how."""
+        """End a stage; a bar that the server has seen shows how it ended."""
         with self._lock:
             known = self._stages.get(outcome.stage)
             if known is None or known.artifact is None:
@@ -143,7 +137,7 @@ class ProgressBoard:
                     try:
                         self._tell(client, name, one)
                     except HTTPError:
-                        break  # the server is away: the next round tells what counts then
+                        break  # the server is away: the next round sends the latest
 
     def _tell(self, client: SyncPrefectClient, stage: str, one: _Progress) -> None:
         percent, text = one.percent, one.text

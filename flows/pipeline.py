@@ -1,8 +1,8 @@
-"""The pipeline as a Prefect flow: one task a stage of DVC's graph, the same runner as `lexmill run` beneath.
+"""The pipeline as a Prefect flow: one task per stage of DVC's graph, with the same runner as `lexmill run`.
 
-DVC is the cache: only the stages that changed and those that follow them become tasks, and no result is cached or kept
-by Prefect. A stage that ends with "try again" (75: no network, a busy server) is retried with growing pauses.
-Identity: none here; the flow, `lexmill run` and `dvc repro` give the same results and go on from each other.
+DVC is the cache: only changed stages and their dependents become tasks, and Prefect keeps no results. A stage that ends
+with "try again" (75: no network, a busy server) is retried with growing pauses. The flow, `lexmill run` and `dvc repro`
+give the same results and continue each other's work.
 Cost: one server start (about 15 s) where none is configured; a no-op needs no server.
 """
 
@@ -39,11 +39,11 @@ from lexmill.runner.supervised import Outcome
 RETRY_PAUSES = (10.0, 60.0, 300.0)  # seconds
 _PROGRESS_SECONDS = 10.0
 _DRAIN_SECONDS = 10
-# What DVC advises after each stage, which the run does by itself or the nightly run commits.
+# DVC's advice after each stage, which the run follows by itself.
 _ADVICE = re.compile(
     r"\s*(git add |dvc config core.autostage|To track the changes|To enable auto staging|Use `dvc push`|$)"
 )
-CANCELLED = "cancelled; the next run goes on from there"
+CANCELLED = "cancelled; the next run continues"
 STOPPED_BEFORE = "the run was stopped before its turn came"
 STOPPED_BETWEEN = "stopped while it waited for its next try"
 WAITS = "waits for its turn: others hold the cores, the GPUs or the places of light stages"
@@ -58,7 +58,7 @@ class StageFailed(LexmillError):
 
 
 class RunFailed(LexmillError):
-    """The flow's own end after a failed stage: Prefect would end it as pending. Carries the run's exit code."""
+    """Ends the flow after a failed stage, which Prefect would leave pending; carries the run's exit code."""
 
     def __init__(self, session: Session) -> None:
         failed = [outcome.stage for outcome in session.outcomes.values() if outcome.code != EXIT_DONE]
@@ -75,7 +75,7 @@ def _should_retry(_task: Any, _run: Any, state: Any) -> bool:
 
 
 def _run_name() -> str:
-    """What the run is about, on the page; the time stands beside it there."""
+    """Return the run's name on the page, which shows the time beside it."""
     parameters = runtime.flow_run.parameters
     what = ", ".join(parameters.get("targets") or ["all stages"])
     return f"nightly: {what}" if parameters.get("nightly") else what
@@ -97,14 +97,14 @@ def pipeline(
     branch: str = night.BRANCH,
     push: str | None = None,
 ) -> State[None] | None:
-    """Run what changed, publish the models, show the results; nightly: look at the sources before, commit after.
+    """Run what changed, publish the models, show the results; nightly: check the sources before, commit after.
 
     Args:
         targets: stages or groups of stages; they and what they need. None: all.
         jobs: light stages side by side; trainings run alone.
         approve: pause for a person's word before a new version replaces a champion.
         approval_hours: how long to wait for it; then the champion stays.
-        nightly: look at the sources that move before the run, and commit its results after it.
+        nightly: check the moving sources before the run, and commit its results after it.
         branch: where a nightly run commits.
         push: the git remote that it pushes the branch to; None: none.
     """
@@ -115,7 +115,7 @@ def pipeline(
     with CancelWatch(flow_run.id) as watch:
 
         def stages() -> State[None] | None:
-            # Signals stay Prefect's: a run that its runner cancels gets an exception here, which ends the tree below.
+            # Signals stay Prefect's: when its runner cancels, an exception here ends the tree below.
             with open_run(targets or (), jobs, door="flow", handle_signals=False) as session:
                 watch.over(session)
                 with noted(session.root, flow_run.id):
@@ -134,7 +134,7 @@ def pipeline(
 
 
 def _night(stages: Callable[[], State[None] | None], branch: str, push: str | None) -> State[None] | None:
-    """`lexmill nightly` with this flow as the door of its run; what it says goes to the page."""
+    """Run `lexmill nightly` with this flow as its run, and show its messages on the page."""
     ended: list[State[None] | None] = []
     said: list[str] = []
 
@@ -155,7 +155,7 @@ def _night(stages: Callable[[], State[None] | None], branch: str, push: str | No
 
 
 def _run(session: Session, asking: Asking | None) -> State[None] | None:
-    """The session's stages as tasks, then the end that every door has, then the pages."""
+    """Run the session's stages as tasks, then publish, then show the pages."""
     logger = get_run_logger()
     logger.info("%d stages to run, %d unchanged", len(session.plan.todo), session.plan.unchanged)
     if session.plan.todo:
@@ -179,10 +179,7 @@ def _run(session: Session, asking: Asking | None) -> State[None] | None:
 
 
 def run_now(parameters: dict[str, Any]) -> None:
-    """Run the flow here and see that its logs have reached the server, which may end next.
-
-    Args:
-        parameters: of `pipeline`.
+    """Run the flow with these parameters of `pipeline`, and send its logs before the server may end.
 
     Raises:
         RunFailed: a stage failed; carries the exit code.
@@ -198,7 +195,7 @@ def run_now(parameters: dict[str, Any]) -> None:
 
 
 def _submit(session: Session, board: pages.ProgressBoard) -> dict[str, PrefectFuture[None]]:
-    """A task for each stage to run, after those it needs: the run graph of the page is the DVC graph."""
+    """Submit a task for each stage to run, after those it needs, so that the page shows DVC's graph."""
     futures: dict[str, PrefectFuture[None]] = {}
     reasons = session.plan.reasons()
     for stage in session.plan.todo:
@@ -218,7 +215,7 @@ def _submit(session: Session, board: pages.ProgressBoard) -> dict[str, PrefectFu
 
 
 def _stage_work(session: Session, board: pages.ProgressBoard, stage: str, why: str) -> Any:
-    """The body of a stage's task: its output goes to the task's log, its progress to the board."""
+    """Return the body of a stage's task: output goes to the task's log, progress to the board."""
     pauses = iter(RETRY_PAUSES)
 
     def work() -> State[None] | None:
@@ -262,7 +259,7 @@ def _stage_work(session: Session, board: pages.ProgressBoard, stage: str, why: s
             never = STOPPED_BEFORE if task_run.run_count == 1 else STOPPED_BETWEEN
             return Cancelled(message="stopped" if outcome.seconds else never)
         if outcome.code == EXIT_RETRY and (pause := next(pauses, None)) is not None:
-            # The pause is ours, not Prefect's, which cannot be interrupted.
+            # Prefect's own pause cannot be interrupted.
             again = f"trying again in {pause:.0f} s"
             session.display.note(f"{stage}: {again}")
             turns.wait(again)

@@ -1,4 +1,4 @@
-"""The Prefect server that a flow talks to: the configured one, the one that runs here, or one of our own."""
+"""Find or start the Prefect server of a flow."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lexmill.commands import servers
 
 @contextmanager
 def prefect_server(root: Path) -> Iterator[Callable[[], None]]:
-    """PREFECT_API_URL for the block: the configured server, the one that runs here, or one of our own.
+    """Set PREFECT_API_URL for the block: the configured server, the one running here, or a new one.
 
-    Prefect must not be imported before: it reads its settings once. Yields what waits until the server answers.
+    Yield a function that waits until it answers. Import Prefect only afterwards: it reads its settings once.
     """
     configured = servers.configured_prefect()
     if configured is not None:

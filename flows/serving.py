@@ -1,4 +1,4 @@
-"""The flow served by this process: a deployment with a schedule and an event, its runs as child processes."""
+"""Serve the flow: a deployment with a schedule and an event, with runs as child processes."""
 
 from __future__ import annotations
 
@@ -28,17 +28,13 @@ ONE_AT_A_TIME = ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLi
 
 
 def deployment_name(root: Path) -> str:
-    """The served deployment of a workspace: on a shared server two workspaces must not start each other's runs."""
+    """Return a workspace's deployment name, distinct so that workspaces on a shared server do not mix."""
     place = hashlib.sha256(f"{socket.gethostname()}:{root}".encode()).hexdigest()[:6]
     return f"{re.sub(r'[^A-Za-z0-9._-]+', '-', root.name)}-{place}"
 
 
 def when(timetable: Timetable) -> Schedule:
-    """The timetable as Prefect takes it.
-
-    Raises:
-        UserError: a cron expression that is none.
-    """
+    """Return the timetable as a Prefect schedule; raise `UserError` for a bad cron expression."""
     if timetable.cron is None:
         assert timetable.interval is not None
         return Interval(timedelta(seconds=timetable.interval))
@@ -52,7 +48,7 @@ def serve(schedule: Schedule, parameters: dict[str, Any], root: Path) -> None:
     """Start the flow on its schedule, and at each `lexmill.corpus.changed`, until a signal.
 
     Raises:
-        Terminated: SIGTERM; what ran has been ended in good order.
+        Terminated: SIGTERM; what ran was ended in order.
         KeyboardInterrupt: Ctrl-C, as before.
     """
     runner = Runner(name="lexmill")
@@ -70,7 +66,7 @@ def serve(schedule: Schedule, parameters: dict[str, Any], root: Path) -> None:
 
 
 def tell_changed(corpus: str) -> None:
-    """Send the event that starts the deployments which wait for it."""
+    """Send the event that starts the scheduled deployments."""
     asyncio.run(_send(Event(event=CHANGED, resource=Resource({"prefect.resource.id": f"lexmill.corpus.{corpus}"}))))
 
 

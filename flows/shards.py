@@ -1,13 +1,12 @@
-"""Pieces of a data stage as mapped tasks of a Prefect flow: in processes here, on a Dask or on a Ray cluster.
+"""Map the pieces of a data stage as tasks of a Prefect flow: in local processes, on Dask or on Ray.
 
     python -m flows.shards prefect|dask|ray COUNT ADDRESS NAME FOLDER
 
-A stage starts it (`lexmill.compute.workers.cluster`). Pieces come in by standard input and outcomes go out by standard
-output, JSON, a line each. A piece is a task, mapped a few at a time, so that neither the flow nor the cluster holds a
-whole corpus of them; one that ends with "try again" (75) is tried again by Prefect. Where no address is given the
-cluster is this process's own, and ends with it. When the input closes before its end was told, the stage is gone:
-what is under way is of no use and ends at once.
-Identity: none here. Cost: a few seconds to start (15 more where no Prefect server runs), a tenth of a second a piece.
+A stage starts it (`lexmill.compute.workers.cluster`). Pieces come by standard input and outcomes go to standard output,
+a line of JSON each. Pieces are mapped a few at a time, so neither the flow nor the cluster holds a whole corpus;
+Prefect retries one that ends with "try again" (75). Without an address the cluster is this process's own and ends with
+it. If the input closes without an end message, the stage is gone and all work ends at once.
+Cost: a few seconds to start (15 more where no Prefect server runs), a tenth of a second per piece.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _WORKERS_SECONDS = 60
 _GRACE_SECONDS = 10.0
 _DRAIN_SECONDS = 10
 _TRIES = 3
-_OBJECT_STORE_BYTES = 100 << 20  # what goes through it is small
+_OBJECT_STORE_BYTES = 100 << 20  # only small objects
 _LOST = (
     "KilledWorker",
     "WorkerCrashedError",
@@ -59,11 +58,11 @@ _body: list[Callable[[], None]] = []  # of the one flow run of this process
 
 
 class SomeFailed(Exception):
-    """The flow's own end after pieces that failed; the stage has been told of each."""
+    """Ends the flow after failed pieces, all reported to the stage."""
 
 
 class Input:
-    """What the stage asks, line by line; ends this process when the stage is gone before it has told the end."""
+    """The requests of the stage; end this process when the stage is gone without an end message."""
 
     def __init__(self, stream: TextIO) -> None:
         self._lines: queue.Queue[Plain] = queue.Queue()
@@ -80,7 +79,7 @@ class Input:
         _end_at_once()
 
     def requests(self) -> Iterator[Plain]:
-        """Each thing to do, with its pieces; an empty one is the end."""
+        """Yield each request with its pieces; an empty one is the end."""
         while request := self._lines.get():
             yield request
 
@@ -96,7 +95,7 @@ def _end_at_once() -> None:
 def main() -> None:
     """Read the command line and serve one stage."""
     kind, count, address, name, folder = sys.argv[1:]
-    # Only outcomes go to the stage: what libraries print goes where errors go.
+    # Only outcomes go to the stage: libraries print to stderr.
     sink = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     quieten()
@@ -122,7 +121,6 @@ def main() -> None:
 def _serve(kind: str, count: int, address: str, name: str, *, given: Input, tell: Callable[[Plain], None]) -> None:
     from flows.server import prefect_server
 
-    # What Prefect has to say is on its pages.
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -149,7 +147,7 @@ def _serve(kind: str, count: int, address: str, name: str, *, given: Input, tell
 
         @flow(name="shards", flow_run_name=name, task_runner=runner, persist_result=False)
         def shards() -> None:
-            # The flow is sent to the workers with every task: it must hold nothing that stays here.
+            # The flow is sent to the workers with every task, so it must not hold local objects.
             from flows.shards import _body
 
             _body[0]()
@@ -159,16 +157,16 @@ def _serve(kind: str, count: int, address: str, name: str, *, given: Input, tell
             with tags(*([f"lexmill.run:{token}"] if token else [])), suppress(SomeFailed):
                 shards()
         finally:
-            # The server may end next; what is sent to one that is gone is tried for half a minute.
+            # The server may end next, and sending to a dead one takes half a minute.
             APILogWorker.drain_all(timeout=_DRAIN_SECONDS)
             EventsWorker.drain_all(timeout=_DRAIN_SECONDS)
 
 
 def _check_server(address: str) -> None:
-    """Raises where the server does not answer, or the workers of a cluster elsewhere cannot reach it."""
+    """Raise where the server does not answer, or the workers of a cluster elsewhere cannot reach it."""
     url = os.environ.get("PREFECT_API_URL", "")
     if url and not answers(f"{url}/health"):
-        raise RetryableError(f"the Prefect server at {url} does not answer; start it, or mend PREFECT_API_URL")
+        raise RetryableError(f"the Prefect server at {url} does not answer; start it, or correct PREFECT_API_URL")
     cluster, server = urlsplit(address if "//" in address else f"//{address}").hostname, urlsplit(url).hostname
     if cluster and _is_here(server) and not _is_here(cluster):
         raise UserError(
@@ -183,11 +181,11 @@ def _is_here(host: str | None) -> bool:
 
 @contextmanager
 def _runner(kind: str, count: int, address: str) -> Iterator[tuple[Any, Callable[[], int], Processes | None]]:
-    """The task runner, what tells how many pieces its workers can take at once, and the processes of `prefect`."""
+    """Yield the task runner, a function for how many pieces its workers take at once, and local processes."""
     if kind == "prefect":
         from prefect.task_runners import ThreadPoolTaskRunner
 
-        # A thread of Prefect's waits for a process of ours, which has an interpreter for itself.
+        # A thread of Prefect's waits for a process of ours.
         with Processes(count) as pool:
             yield ThreadPoolTaskRunner(max_workers=2 * count), lambda: count, pool
     elif kind == "dask":
@@ -208,7 +206,7 @@ def _runner(kind: str, count: int, address: str) -> Iterator[tuple[Any, Callable
 
 @contextmanager
 def _dask(count: int, address: str) -> Iterator[Any]:
-    """A client of the cluster at an address, or of one on this machine for the length of the block."""
+    """Yield a client of the cluster at an address, or of a local one for the block."""
     import dask
     import distributed
 
@@ -217,11 +215,7 @@ def _dask(count: int, address: str) -> Iterator[Any]:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dask-"))
             stack.enter_context(dask.config.set({"temporary-directory": folder}))
             cluster = distributed.LocalCluster(
-                n_workers=count,
-                threads_per_worker=1,
-                host="127.0.0.1",
-                dashboard_address=None,
-                silence_logs="CRITICAL",
+                n_workers=count, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, silence_logs="CRITICAL"
             )
             address = stack.enter_context(cluster).scheduler_address
         client = stack.enter_context(distributed.Client(address, set_as_default=False))
@@ -234,9 +228,9 @@ def _dask(count: int, address: str) -> Iterator[Any]:
 
 @contextmanager
 def _ray(count: int, address: str) -> Iterator[Callable[[], int]]:
-    """The cluster at an address, or one on this machine for the length of the block; gives what counts its cores."""
+    """Connect to the cluster at an address, or to a local one for the block; yield a count of its cores."""
     if not address:
-        # Ray would write a token into the user's home; this one is for this cluster alone.
+        # A token for this cluster alone, not in the user's home.
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     import ray
 
@@ -260,7 +254,7 @@ def _ray(count: int, address: str) -> Iterator[Callable[[], int]]:
 
 
 def _let_in(options: dict[str, Any]) -> None:
-    """Connect to Ray. A head starts a process for each who comes, and gives up when that process does not come up."""
+    """Connect to Ray, in several tries: its head may fail to start a process for the client."""
     import ray
 
     for _ in range(_TRIES - 1):
@@ -271,7 +265,7 @@ def _let_in(options: dict[str, Any]) -> None:
 
 
 def _task(here: Processes | None) -> Any:
-    """The task of a piece. What goes to another machine is defined in here: it is then sent whole, not by its name."""
+    """Return the task of a piece; functions for other machines are local, so they are sent by value."""
     from prefect import task
     from prefect.cache_policies import NO_CACHE
 
@@ -300,7 +294,7 @@ def _task(here: Processes | None) -> Any:
 
 
 def _mapped(task: Any, request: Plain, size: Callable[[], int]) -> Iterator[Plain]:
-    """The outcomes of the pieces in their order; twice as many as there are workers are under way at once."""
+    """Yield the outcomes of the pieces in order; at most two per worker are in progress."""
     from prefect import unmapped
 
     fixed = {key: unmapped(request[key]) for key in ("work", "common", "wanted")}
@@ -318,7 +312,7 @@ def _mapped(task: Any, request: Plain, size: Callable[[], int]) -> Iterator[Plai
 def _outcome(future: Any) -> Plain:
     try:
         found = future.result(raise_on_failure=False)
-    except Exception as error:  # the runner's own: the task has no state to tell it
+    except Exception as error:  # the runner's own: the task has no state
         found = error
     if isinstance(found, dict):
         return found
@@ -334,6 +328,6 @@ def _outcome(future: Any) -> Plain:
 
 
 if __name__ == "__main__":
-    from flows.shards import main as imported  # what is sent to workers must not be of `__main__`
+    from flows.shards import main as imported  # objects sent to workers must not belong to `__main__`
 
     imported()

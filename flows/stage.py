@@ -1,11 +1,11 @@
 """One stage as a flow run of a Prefect work pool, for a worker on another machine that sees the same workspace.
 
-    python -m flows.stage POOL                submit what standard input says, tell its states until it has ended
+    python -m flows.stage POOL                submit the stage on standard input, report its states until its end
     python -m flows.stage POOL --look ID      the state of a run
     python -m flows.stage POOL --cancel ID    cancel a run
 
-The launcher `prefect` (lexmill.compute.work_pool) starts this, so that only flows know Prefect. It speaks in lines of
-JSON: {"id": ...}, {"state": ..., "told": ...}, {"code": ..., "fault": ...}. When its standard input ends, it ends.
+The launcher `prefect` (lexmill.compute.work_pool) starts this, so only flows/ imports Prefect. It prints lines of JSON:
+`{"id": ...}`, `{"state": ..., "told": ...}`, `{"code": ..., "fault": ...}`. It ends with its standard input.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _GRACE_SECONDS = 60.0
 
 
 class StageEnded(LexmillError):
-    """The stage ended badly; its own sentence stands in its log and in its job's folder."""
+    """The stage failed; its message is in its log and its job's folder."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"the stage ended with exit code {code}")
@@ -54,7 +54,7 @@ def run_stage(root: str, command: list[str], environment: dict[str, str]) -> Non
     Args:
         root: the workspace, at the same path on both machines.
         command: of Python.
-        environment: what is the job's own; the rest is the worker's.
+        environment: the job's variables; the rest is the worker's.
     """
     with open(Path(environment[VARIABLE]) / "log", "ab") as log:
         process = subprocess.Popen(
@@ -81,7 +81,7 @@ def run_stage(root: str, command: list[str], environment: dict[str, str]) -> Non
 
 
 def main() -> None:
-    """The command line."""
+    """Parse the command line and run it."""
     parser = argparse.ArgumentParser(prog="python -m flows.stage", description="A stage in a Prefect work pool.")
     parser.add_argument("pool")
     parser.add_argument("--look", type=UUID, metavar="ID")
@@ -105,7 +105,7 @@ def main() -> None:
 
 
 class _told:
-    """Prefect's faults as sentences."""
+    """Turns Prefect's errors into sentences."""
 
     def __init__(self, pool: str) -> None:
         self._pool = pool
@@ -128,7 +128,7 @@ class _told:
 
 
 def _submit(client: SyncPrefectClient, pool: str, given: dict[str, Any]) -> UUID:
-    """Start a run in the pool; a deployment of that name is made or brought up to date first."""
+    """Start a run in the pool, after making or updating its deployment."""
     client.read_work_pool(pool)
     here = Path(__file__).resolve().parent.parent
     source: Any = run_stage.from_source(source=str(here), entrypoint="flows/stage.py:run_stage")
@@ -145,7 +145,7 @@ def _submit(client: SyncPrefectClient, pool: str, given: dict[str, Any]) -> UUID
 
 
 def _follow(client: SyncPrefectClient, run: UUID) -> None:
-    """Tell each new state until the last, while somebody listens; a line on standard input asks for a cancel."""
+    """Report each new state until the last; a line on standard input asks for a cancel, its end for ours."""
     cancel, gone = threading.Event(), threading.Event()
 
     def listen() -> None:
@@ -169,7 +169,7 @@ def _follow(client: SyncPrefectClient, run: UUID) -> None:
 
 
 def _patiently(ask: Callable[[], Any]) -> Any:
-    """A server that does not answer just now is asked again later."""
+    """Ask the server; return None where it does not answer now."""
     try:
         return ask()
     except (HTTPError, OSError):
@@ -191,7 +191,7 @@ def _state(client: SyncPrefectClient, run: UUID) -> dict[str, str]:
 
 
 def _cancel(client: SyncPrefectClient, run: UUID) -> None:
-    """Ask the worker to end it; where none has taken it yet, it is over at once."""
+    """Ask the worker to end it, or end it at once if none has taken it."""
     state = client.read_flow_run(run).state
     if state is None or state.type.value not in _FINAL:
         started = state is not None and state.type.value in ("RUNNING", "CANCELLING")

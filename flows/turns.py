@@ -1,8 +1,7 @@
-"""A stage that has no place yet is shown as "Waiting" on Prefect's page, not as one that runs.
+"""Show a stage without a free place as "Waiting" on Prefect's page, not as running.
 
-To Prefect a task runs from the moment at which those before it have ended: a training that waits for another one's
-cores would be a long bar, and its seconds not its own. What a task's state is, a run tells the server by events; here
-are two more of them, "Waiting" and the "Running" after it, from which the bar then begins.
+For Prefect a task runs once those before it have ended, so waiting for cores would count as running time. Runs report
+task states to the server by events; here two more are sent, "Waiting" and then "Running", from which the bar begins.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ WAITING = "Waiting"
 
 
 class Turns:
-    """Tells the page whether a task waits or runs; Prefect's engine goes on from the state that is told last."""
+    """Report to the page whether a task waits or runs; Prefect's engine continues from the last state."""
 
     def __init__(self, task_run: TaskRun) -> None:
         self._task_run = task_run
 
     def wait(self, why: str) -> None:
-        """It cannot go on for now."""
+        """Report that the task waits."""
         self._tell(State(type=StateType.PENDING, name=WAITING, message=why))
 
     def begin(self) -> None:
-        """It goes on; one that did not have to wait is shown so already."""
+        """Report that the task runs, if it had to wait."""
         if self._task_run.state is None or self._task_run.state.name != WAITING:
             return
         state: State[None] = Running()

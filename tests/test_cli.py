@@ -21,6 +21,7 @@ from lexmill.commands import check, describe, use
 from lexmill.commands.init import initialize
 from lexmill.compute.execution import Execution
 from lexmill.kinds.verbs import one_line
+from lexmill.params.corpora import FileSource, ParallelTextReader, RecordsReader, TextReader
 
 PROJECT = Path(__file__).resolve().parents[1]
 COMMANDS = {
@@ -274,7 +275,7 @@ def test_init_translate_takes_two_text_files_and_their_languages(project: Path) 
     )
     corpus = params.load(project / "params.yaml").corpora["news"]
     assert corpus.languages == ("fr", "nl")
-    assert isinstance(corpus.reader, params.ParallelTextReader)
+    assert isinstance(corpus.reader, ParallelTextReader)
     assert (corpus.reader.source, corpus.reader.target) == (("news.fr",), ("news.nl",))
 
 
@@ -282,7 +283,7 @@ def test_init_lm_splits_a_text_without_blank_lines_by_lines(project: Path) -> No
     (project / "log.txt").write_text("".join(f"line {i}\n" for i in range(100)))
     initialize.initialize("text", [project / "log.txt"], {"text": None}, root=project)
     reader = params.load(project / "params.yaml").corpora["log"].reader
-    assert isinstance(reader, params.TextReader)
+    assert isinstance(reader, TextReader)
     assert reader.document == "line"
 
 
@@ -293,9 +294,9 @@ def test_init_lm_keeps_a_glob_and_takes_many_files_as_documents(project: Path, m
         (project / "notes" / f"{i}.txt").write_text(f"note {i}\n\nmore\n")
     initialize.initialize("text", [Path("notes/*.txt")], {"text": None}, name="notes")
     corpus = params.load().corpora["notes"]
-    assert isinstance(corpus.source, params.FileSource)
+    assert isinstance(corpus.source, FileSource)
     assert corpus.source.paths == ("notes/*.txt",)
-    assert isinstance(corpus.reader, params.TextReader)
+    assert isinstance(corpus.reader, TextReader)
     assert corpus.reader.document == "file"
 
 
@@ -357,7 +358,7 @@ def test_init_reads_files_in_the_encoding_and_quoting_given(project: Path) -> No
     done = lexmill("init", "classify", "t.csv", "--encoding", "latin-1", "--no-quoting", cwd=project)
     assert done.returncode == 0, done.stderr
     reader = params.load(project / "params.yaml").corpora["t"].reader
-    assert isinstance(reader, params.RecordsReader)
+    assert isinstance(reader, RecordsReader)
     assert (reader.encoding, reader.quoting) == ("latin-1", False)
 
 

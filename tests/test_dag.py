@@ -17,7 +17,8 @@ from lexmill import kinds
 from lexmill.base import layout
 from lexmill.base.code import EXEMPT, Code
 from lexmill.config.mixtures import with_mixtures
-from lexmill.params import Inputs, Model, Params
+from lexmill.params import Inputs, Params
+from lexmill.params.models import Model
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "pipeline"

@@ -13,6 +13,8 @@ import yaml
 from lexmill import cli, params
 from lexmill.base.strict import build
 from lexmill.compute.execution import Execution
+from lexmill.params.corpora import Corpus, Mixture
+from lexmill.params.models import Checkpoint, Model
 
 ROOT = Path(__file__).parent.parent
 PAGES = {
@@ -20,10 +22,10 @@ PAGES = {
     for path in [ROOT / "README.md", ROOT / "infra/README.md", *sorted((ROOT / "docs").glob("*.md"))]
 }
 EXAMPLES = {
-    "corpora": params.Corpus,
-    "models": params.Model,
-    "mixtures": params.Mixture,
-    "checkpoints": params.Checkpoint,
+    "corpora": Corpus,
+    "models": Model,
+    "mixtures": Mixture,
+    "checkpoints": Checkpoint,
 }
 ADDED = {  # what docs/extending.md builds, and where the project has it for tests/extending
     "pipeline/lexmill/models/elman": "tests/models/elman",

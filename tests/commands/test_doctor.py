@@ -195,9 +195,9 @@ def test_checkpoints_are_listed_and_removed_only_when_that_is_asked_for(
         assert told[0].startswith("1 half-saved checkpoint of dead trainings (0.0 MB) under ")
         assert told[1].startswith("checkpoints (0.0 MB):")
         assert [line.split(" (")[1].split(")")[0] for line in told[2:]] == [
-            "a longer training can go on from it and kept on purpose, `--fix --checkpoints` removes the fork",
-            "to go on from, `--fix --checkpoints` removes it",
-            "to go on from",
+            "a longer training can continue from it and kept on purpose, `--fix --checkpoints` removes the fork",
+            "to resume from, `--fix --checkpoints` removes it",
+            "to resume from",
             "in use",
         ]
         heard(capsys, 0, fix=True)

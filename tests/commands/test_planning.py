@@ -23,21 +23,10 @@ from lexmill.models import build
 from lexmill.models.gpt.shape import Shape as GPTShape
 from lexmill.models.llama.shape import Shape as LlamaShape
 from lexmill.models.lstm.shape import Shape as LSTMShape
-from lexmill.params import (
-    SGD,
-    AdaDelta,
-    AdaGrad,
-    Adam,
-    AdamW,
-    CosineSchedule,
-    Length,
-    Muon,
-    Optimizer,
-    Params,
-    Recipe,
-    RMSprop,
-    parse,
-)
+from lexmill.params import Params, parse
+from lexmill.params.length import Length
+from lexmill.params.optimizers import SGD, AdaDelta, AdaGrad, Adam, AdamW, CosineSchedule, Muon, Optimizer, RMSprop
+from lexmill.params.recipe import Recipe
 from lexmill.training import optimizers
 
 ROOT = Path(__file__).parents[2]

@@ -83,7 +83,7 @@ def test_the_stage_code_runs_where_dvc_does() -> None:
 def test_several_machines_are_started_by_slurm_or_told_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MASTER_ADDR", raising=False)
     here = Execution(nodes=2, strategy="ddp")
-    with pytest.raises(UserError, match="nodes: 2, but this machine alone was told to train"):
+    with pytest.raises(UserError, match="nodes: 2, but the training was started on this machine alone"):
         check_others_started(place_of("train@gpt", here))
     check_others_started(place_of("prepare@books", here))
     check_others_started(place_of("train@gpt", Execution()))

@@ -135,7 +135,9 @@ def test_two_machines_without_a_cluster_learn_what_one_process_learns(project: S
     shutil.rmtree(first.root / "artifacts" / "models")
     first.write_execution(nodes=2, strategy="ddp", checkpoint_root=str(tmp_path / "checkpoints"))
     said = first.run(*STAGE, code=2)
-    assert said.startswith("nodes: 2, but this machine alone was told to train; start infra/torchrun/stage.sh on each")
+    assert said.startswith(
+        "nodes: 2, but the training was started on this machine alone; start infra/torchrun/stage.sh on each"
+    )
     second = first.copy(tmp_path / "second")
     before = files(second.root)
     first_listens = f"127.0.0.1:{free_port()}"

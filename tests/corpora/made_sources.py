@@ -11,7 +11,7 @@ from lexmill.corpora.preparing import readers
 from lexmill.corpora.preparing.faults import Faults
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import SourceFiles
-from lexmill.params import Corpus
+from lexmill.params.corpora import Corpus
 
 
 def make_source(folder: Path, files: dict[str, bytes | str]) -> Path:

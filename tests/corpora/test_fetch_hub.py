@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lexmill.base.errors import RetryableError, UserError
-from lexmill.params import HubSource
+from lexmill.params.corpora import HubSource
 from tests.support.fetching import bring, nothing_left
 
 

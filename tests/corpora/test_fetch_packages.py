@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lexmill.base.errors import RetryableError, UserError
-from lexmill.params import PackageSource
+from lexmill.params.corpora import PackageSource
 from tests.support.fetching import WRONG, bring, nothing_left, registries
 from tests.support.package_index import Fault, Made, PackageIndex, make_deb, make_npm, make_sdist, make_wheel
 

@@ -15,7 +15,7 @@ from lexmill.base.errors import RetryableError, UserError
 from lexmill.corpora.fetching import connection
 from lexmill.corpora.fetching.connection import Client, PipSettings, pip_settings, redact
 from lexmill.corpora.fetching.npm import npm_config
-from lexmill.params import PackageSource
+from lexmill.params.corpora import PackageSource
 from tests.support.fetching import bring, registries
 from tests.support.package_index import PackageIndex, make_npm, make_sdist
 

@@ -15,7 +15,7 @@ import pytest
 
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.corpora.fetching import connection, downloads
-from lexmill.params import UrlSource
+from lexmill.params.corpora import UrlSource
 from tests.support.fetching import WRONG, bring, nothing_left, registries
 from tests.support.package_index import Fault, PackageIndex, zip_bytes
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.corpora.preparing.splits import check_filled, check_pinned, point, split_of
-from lexmill.params import Splits
+from lexmill.params.corpora import Splits
 
 GROUPS = [f"group {i}" for i in range(4000)]
 

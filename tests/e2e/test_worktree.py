@@ -62,8 +62,8 @@ def test_beside_a_run_that_holds_the_workspace(project: SmallProject) -> None:
 
     # The second time it goes on in the same place and has nothing to do.
     said = project.run(*RUN, "--worktree", "aside")
-    assert "worktree aside goes on from" in said
-    assert "not in the worktree, for they are not committed: params.yaml; --params takes params.yaml along" in said
+    assert "worktree aside continues from" in said
+    assert "not in the worktree, since they are not committed: params.yaml; --params takes params.yaml along" in said
     assert "5 stages unchanged, nothing to run" in said
 
     # The way back that it names.

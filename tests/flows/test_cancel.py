@@ -85,7 +85,7 @@ def test_a_run_that_nobody_supervises_sees_its_own_cancel(workspace: Any) -> Non
         output, _ = process.communicate(timeout=120)
     assert process.returncode == 143, output
     assert f"the Prefect page: {workspace.url}\n" in output
-    assert "cancelled from the Prefect page: what runs is asked to end" in output
+    assert "cancelled from the Prefect page: waiting for what runs to end" in output
     assert "Traceback" not in output
     assert workspace.state(run) == "Cancelled"
     rows = {row["stage"]: row for row in table_of(workspace, run)}

@@ -160,7 +160,7 @@ def test_an_event_starts_a_run_that_the_page_can_cancel(workspace: Workspace) ->
         code, output = workspace.run(*tell, server=False)
         assert (code, "no schedule listens" in output) == (2, True), output
         code, output = workspace.run(*tell)
-        assert (code, "told that corpus 'plays' changed" in output) == (0, True), output
+        assert (code, "reported that corpus 'plays' changed" in output) == (0, True), output
         stage = started(workspace)
         run = workspace.runs("RUNNING")[0]["id"]
         mine = deployment(workspace)

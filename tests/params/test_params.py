@@ -12,11 +12,13 @@ import pytest
 import yaml
 
 from lexmill.base.errors import UserError, UserErrors
+from lexmill.base.yaml_file import read_yaml
 from lexmill.compute.execution import load_execution
 from lexmill.config.compose import compose, write_params
 from lexmill.config.undoing import undone
-from lexmill.params import Length, load, parse, read_yaml
+from lexmill.params import load, parse
 from lexmill.params.derived import PARTS
+from lexmill.params.length import Length
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml"))

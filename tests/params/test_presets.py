@@ -18,7 +18,8 @@ from torch import nn
 from lexmill import kinds
 from lexmill.config.compose import compose
 from lexmill.models import build, families
-from lexmill.params import Model, Params, parse
+from lexmill.params import Params, parse
+from lexmill.params.models import Model
 from lexmill.tokenizers import SPECIAL_TOKENS
 
 ROOT = Path(__file__).parents[2]

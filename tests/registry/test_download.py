@@ -12,7 +12,8 @@ from lexmill.base import layout
 from lexmill.base.errors import UserError
 from lexmill.base.storage import read_json, sha256_file
 from lexmill.models import pretrained
-from lexmill.params import RegisteredSource, parse
+from lexmill.params import parse
+from lexmill.params.corpora import RegisteredSource
 from lexmill.registry import package
 from lexmill.registry.download import registered_model
 from lexmill.stages import checkpoint

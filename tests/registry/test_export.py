@@ -19,7 +19,8 @@ from lexmill.commands.export import export_model
 from lexmill.corpora.fetching.checkpoint_folder import fetch_checkpoint
 from lexmill.models import build, folder, pretrained
 from lexmill.models.common.state import weights
-from lexmill.params import FileSource, parse
+from lexmill.params import parse
+from lexmill.params.corpora import FileSource
 from lexmill.registry.hugging_face import export
 from lexmill.tokenizers.imported import import_tokenizer, origin, origin_of
 from lexmill.tokenizers.kinds import assemble, byte_model

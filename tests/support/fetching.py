@@ -11,7 +11,7 @@ import pytest
 from lexmill.base.storage import read_json, sha256_file
 from lexmill.corpora.fetching import connection
 from lexmill.corpora.fetching.fetch import fetch
-from lexmill.params import Source
+from lexmill.params.corpora import Source
 from tests.support.package_index import PackageIndex
 
 WRONG = "0" * 64

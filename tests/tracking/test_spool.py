@@ -316,7 +316,7 @@ def test_a_training_that_goes_on_is_left_to_its_own_process(root: Path) -> None:
     with store.locked(points.lock_of(file_of(root))):
         waits = spool.waiting(root)
         assert not waits
-        assert waits.running == ["train-gpt: its training sends it"]
+        assert waits.running == ["train-gpt: its training is sending it"]
 
 
 def test_a_file_that_is_damaged_is_left_and_said_and_holds_nothing_else_up(

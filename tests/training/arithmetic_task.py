@@ -27,7 +27,7 @@ from lexmill.models import build
 from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.models.gpt.model import GPT
 from lexmill.models.gpt.shape import Shape as GPTShape
-from lexmill.params import AdamW, CosineSchedule, Muon
+from lexmill.params.optimizers import AdamW, CosineSchedule, Muon
 from lexmill.training.engine import FitResult, fit
 from lexmill.training.settings import TrainingSettings
 from lexmill.training.task import Arrays, Task

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from lexmill.base.errors import Terminated
 from lexmill.models.common.state import load_weights, snapshot
-from lexmill.params import (
+from lexmill.params.length import Length
+from lexmill.params.optimizers import (
     SGD,
     AdaDelta,
     AdaGrad,
@@ -19,7 +20,6 @@ from lexmill.params import (
     AdamW,
     ConstantSchedule,
     CosineSchedule,
-    Length,
     LinearSchedule,
     Muon,
     Optimizer,

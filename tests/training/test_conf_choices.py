@@ -11,7 +11,8 @@ import yaml
 from lexmill.base.errors import UserErrors
 from lexmill.base.strict import build
 from lexmill.config.compose import compose
-from lexmill.params import Optimizer, Schedule, parse
+from lexmill.params import parse
+from lexmill.params.optimizers import Optimizer, Schedule
 
 PAGE = Path("docs/optimizers.md").read_text(encoding="utf-8")
 

@@ -9,7 +9,7 @@ import torch
 
 from lexmill.base.errors import Terminated
 from lexmill.models.common.state import snapshot
-from lexmill.params import (
+from lexmill.params.optimizers import (
     ConstantSchedule,
     CosineSchedule,
     InverseSquareRootSchedule,

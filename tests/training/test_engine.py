@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lexmill.base.errors import RetryableError, Terminated, UserError
 from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.models.common.state import snapshot
-from lexmill.params import AdamW, CosineSchedule
+from lexmill.params.optimizers import AdamW, CosineSchedule
 from lexmill.training import schedules
 from lexmill.training.engine import checkpoint_folder
 from lexmill.training.task import Arrays, micro_batches

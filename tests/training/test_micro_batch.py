@@ -15,7 +15,7 @@ from torch import nn
 
 from lexmill.base.errors import UserError
 from lexmill.models.common.state import snapshot
-from lexmill.params import AdamW
+from lexmill.params.optimizers import AdamW
 from lexmill.training import micro_batch, random_states
 from lexmill.training.engine import fit
 from lexmill.training.micro_batch import choose, find, free_memory, memory_told

@@ -15,7 +15,7 @@ from lexmill.models.gpt.model import GPT
 from lexmill.models.gpt.shape import Shape as GPTShape
 from lexmill.models.transformer.model import Transformer
 from lexmill.models.transformer.shape import Shape as TransformerShape
-from lexmill.params import SGD, AdaDelta, AdaGrad, Adam, AdamW, Muon, Optimizer, RMSprop
+from lexmill.params.optimizers import SGD, AdaDelta, AdaGrad, Adam, AdamW, Muon, Optimizer, RMSprop
 from lexmill.training import optimizers
 from lexmill.training.muon import MuonOptimizer, orthogonalize
 

@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexmill.base.errors import UserError
-from lexmill.params import (
+from lexmill.params.length import Length
+from lexmill.params.optimizers import (
     AdamW,
     ConstantSchedule,
     CosineSchedule,
     InverseSquareRootSchedule,
-    Length,
     LinearSchedule,
-    Recipe,
     Schedule,
     WarmupStableDecaySchedule,
 )
+from lexmill.params.recipe import Recipe
 from lexmill.training.production import settings_of
 from lexmill.training.schedules import factor
 

@@ -13,7 +13,8 @@ from torch.distributed.tensor import DTensor
 from torch.multiprocessing.spawn import spawn
 
 from lexmill.models.common.state import weights
-from lexmill.params import AdamW, Keep, Muon, Optimizer
+from lexmill.params.optimizers import AdamW, Muon, Optimizer
+from lexmill.params.recipe import Keep
 from lexmill.training import optimizers
 from lexmill.training.keeping import Keeper
 from tests.training.test_optimizers import Blocks, copied, train

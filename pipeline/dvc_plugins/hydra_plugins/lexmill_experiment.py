@@ -1,9 +1,8 @@
 """Called by Hydra when `dvc exp run` composes params.yaml, before DVC writes it (.dvc/config: hydra.plugins_path).
 
-DVC has no hook before an experiment, but it loads Hydra's plugins, and Hydra asks each for more places to search.
-This one adds none: it lets lexmill say what the run undoes. DVC passes its `-S` choices to Hydra alone, so they are
-read from the command line again. Of a sweep DVC composes one combination after the other; before the first, all are
-looked at.
+DVC has no hook before an experiment, but it loads Hydra's plugins. This one adds no search path: it lets lexmill report
+what the run undoes. DVC passes its `-S` choices to Hydra alone, so they are parsed from the command line again. All
+combinations of a sweep are checked before the first is composed.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 
 
 class LexmillExperiment(SearchPathPlugin):
-    """Says once in a process what an experiment's composition of params.yaml undoes."""
+    """Report, once in a process, what an experiment's composition of params.yaml undoes."""
 
     told = False
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Add nothing; raise DVC's own error where the choices have a fault, so that nothing runs."""
+        """Add nothing; raise DVC's own error where the choices are wrong, so that nothing runs."""
         from lexmill.config.compose import register
 
         register()  # DVC resolves what conf/ derives from the models
@@ -42,7 +41,7 @@ class LexmillExperiment(SearchPathPlugin):
 
 
 def choices(command: list[str]) -> Iterator[str]:
-    """The overrides of params.yaml among the words of a `dvc exp run` command line."""
+    """Yield the overrides of params.yaml in a `dvc exp run` command line."""
     words = iter(command[1:])
     for word in words:
         if word in ("-S", "--set-param"):
@@ -56,13 +55,13 @@ def choices(command: list[str]) -> Iterator[str]:
         file, mark, rest = value.partition(":")
         if mark and "=" not in file:
             if Path(file).name != "params.yaml":
-                continue  # of another file, which is not composed
+                continue  # another file, which is not composed
             value = rest
         yield value
 
 
 def combinations(overrides: Iterator[str]) -> list[list[str]]:
-    """The overrides of each experiment; of sweeps (`a.b=1,2`) every combination, in DVC's order."""
+    """Return the overrides of each experiment; for a sweep (`a.b=1,2`) every combination, in DVC's order."""
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
@@ -72,4 +71,4 @@ def combinations(overrides: Iterator[str]) -> list[list[str]]:
         parsed = OverridesParser.create().parse_overrides(given)
         return [list(one) for one in BasicSweeper.split_arguments(parsed, None)[0]]
     except HydraException:
-        return [given]  # no override at all: composing tells it
+        return [given]  # no override at all: composing reports it

@@ -1,1 +1,1 @@
-"""What every room stands on: errors, storage, paths, progress, the workspace, strict reading."""
+"""What all other packages build on: errors, storage, paths, progress, the workspace, strict reading."""

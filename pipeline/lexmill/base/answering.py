@@ -1,4 +1,4 @@
-"""Whether a server is there: asked by those who start it, and by those who look for what was left running."""
+"""Whether a server answers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import urllib.request
 
 
 def answers(address: str) -> bool:
-    """Whether a GET gives 200 within a second."""
+    """Return whether a GET of the address gives 200 within a second."""
     try:
         with urllib.request.urlopen(address, timeout=1) as reply:
             return bool(reply.status == 200)

@@ -1,4 +1,4 @@
-"""What a run is made from: the commit, whether the work tree differs from it, and what dvc.lock records."""
+"""The state of a checkout: its commit, whether the work tree differs from it, and what dvc.lock records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class State:
 
 
 def state(root: Path) -> State | None:
-    """The state of the checkout that holds `root`; None where there is no git, no repository or no commit yet."""
+    """Return the state of the checkout of `root`; None without git, a repository or a commit."""
     commit = git(root, "rev-parse", "HEAD")
     if commit is None:
         return None
@@ -31,7 +31,7 @@ def state(root: Path) -> State | None:
 
 
 def git(root: Path, *arguments: str) -> str | None:
-    """What a git command prints about the checkout that holds `root`; None where it fails or there is no git."""
+    """Return the output of a git command in the checkout of `root`; None where it fails or git is missing."""
     try:
         done = subprocess.run(
             ["git", "-C", str(root), *arguments],
@@ -47,7 +47,7 @@ def git(root: Path, *arguments: str) -> str | None:
 
 
 def dvc_lock_digest(root: Path) -> str | None:
-    """Return the sha256 of dvc.lock's canonical JSON; None where the file is missing or a kill left it unreadable.
+    """Return the sha256 of dvc.lock's canonical JSON; None where the file is missing or unreadable.
 
     DVC writes the stages in the order in which they finished, so files of equal states differ in their bytes; here the
     keys are sorted. Cost: one parse, some 10 ms for fifty stages.

@@ -1,18 +1,17 @@
-"""The code of the package as an input of what it makes: the modules that a stage can reach, and a digest of them.
+"""Digests of the code that each stage can reach, so that DVC re-runs a stage when its code changes.
 
-A stage's code is its import closure: late imports included, and the modules that are loaded by name. A module that
-loads others by name says which in a constant, `LOADS = ("lexmill.models.{family}",)`; a stage that reaches it has one
+A stage's code is its import closure, including late imports and modules loaded by name. A module that loads others by
+name lists them in a constant, `LOADS = ("lexmill.models.{family}",)`; a stage that reaches it has one
 digest for each family. `{kind}` works alike for the folders of `lexmill/kinds`. So `code.json`, which the stage
 `code` writes, is
 
     {"prepare": "3f..", "train": {"<kind>": {"gpt": "9a..", "lstm": "07.."}}}
 
 nested by kind first where a stage depends on both. A file that is not Python (a template) counts where a module of its
-folder names it, or where `LOADS` does by its path. No list of stages, kinds or families is written here: they are the
-files and folders of the package. Modules that cannot shape a result are in `EXEMPT`, each with its reason; the closure
-does not go through them.
+folder, or `LOADS`, names it. Stages, kinds and families are found as files and folders of the package. Modules that
+cannot shape a result are in `EXEMPT`, each with its reason; the closure stops at them.
 
-Cost: about a second for the whole package, a tenth of that for one stage; no other module is imported.
+Cost: about a second for the whole package, a tenth of that for one stage; no module is imported.
 """
 
 from __future__ import annotations
@@ -57,14 +56,14 @@ EXEMPT: Mapping[str, str] = {
     "lexmill/params/corpora.py": "reads values, which are tracked key by key",
     "lexmill/params/derived.py": "reads values, which are tracked key by key",
     "lexmill/params/models.py": "reads values, which are tracked key by key",
-    "lexmill/params/plain.py": "reads values, which are tracked key by key",
+    "lexmill/params/optimizers.py": "reads values, which are tracked key by key",
     "lexmill/params/recipe.py": "reads values, which are tracked key by key",
     "lexmill/params/references.py": "checks values",
     "lexmill/stages/entry.py": "how a stage starts and ends",
     "lexmill/tracking/live.py": "sends what a training has written down; it gives nothing back",
 }
 
-# What a name in braces may be: the folders of this package, but for what they share.
+# Placeholders of `LOADS`, and the packages whose folders they range over.
 _CHOICES = {"kind": "lexmill.kinds", "family": "lexmill.models"}
 _SHARED = "common"
 _NOT_STAGES = ("__init__", "entry", "code")  # the last one writes the digests of the others
@@ -77,8 +76,8 @@ class Closure:
     """The files that some modules can reach.
 
     Attributes:
-        files: what each says, by its path from the folder of the package (`lexmill/data/shards.py`), sorted.
-        choices: the placeholders of the modules that are loaded by name, in the order of `code.json`.
+        files: parsed files by path (`lexmill/data/shards.py`), sorted.
+        choices: the placeholders of the modules loaded by name, in the order of `code.json`.
     """
 
     files: dict[str, syntax.Source]
@@ -86,21 +85,17 @@ class Closure:
 
     @property
     def digest(self) -> str:
-        """The sha256 over each path and the digest of its tree."""
+        """Return the sha256 over each path and the digest of its tree."""
         lines = (f"{path}\0{source.digest}\n" for path, source in self.files.items())
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
     def parts(self) -> dict[str, dict[str, str]]:
-        """By file: a short digest of the whole (under "") and of each top-level definition."""
+        """Return, by file, a short digest of the whole (under "") and of each top-level definition."""
         return {path: {"": source.digest, **source.part_digests()} for path, source in self.files.items()}
 
 
 class Code:
-    """The code of a package as it is when it is first asked.
-
-    Args:
-        package: its folder; the one that runs where none is given.
-    """
+    """The code in the folder `package` (default: the running package), read at the first call."""
 
     def __init__(self, package: str | Path = _PACKAGE) -> None:
         self._package = Path(package)
@@ -108,7 +103,7 @@ class Code:
 
     @cached_property
     def _modules(self) -> dict[str, Path]:
-        """The file of each module of the package."""
+        """Return the file of each module of the package."""
         found = {}
         for path in self._package.rglob("*.py"):
             parts = path.relative_to(self._package.parent).with_suffix("").parts
@@ -117,12 +112,12 @@ class Code:
 
     @property
     def stages(self) -> list[str]:
-        """The stages that `code.json` has: the modules of `lexmill.stages`."""
+        """Return the stages of `code.json`: the modules of `lexmill.stages`."""
         names = (path.stem for path in (self._package / "stages").glob("*.py"))
         return sorted(name for name in names if name not in _NOT_STAGES)
 
     def options(self, choice: str) -> list[str]:
-        """The kinds (`kind`) or families (`family`) that there are: folders with an `__init__.py`."""
+        """Return the kinds (`kind`) or families (`family`): folders with an `__init__.py`."""
         above = _CHOICES[choice]
         folder = self._package.joinpath(*above.split(".")[1:])
         return sorted(path.parent.name for path in folder.glob("*/__init__.py") if path.parent.name != _SHARED)
@@ -130,12 +125,12 @@ class Code:
     def closure(
         self, *modules: str, exempt: Collection[str] = EXEMPT.keys(), kind: str = "", family: str = ""
     ) -> Closure:
-        """The files of the package that these modules can reach.
+        """Return the files of the package that these modules can reach.
 
         Args:
             modules: dotted names, `lexmill.stages.train`.
-            exempt: files that do not count, and that the closure does not go through.
-            kind, family: of the modules loaded by name; all of them where none is given.
+            exempt: files at which the closure stops.
+            kind, family: of the modules loaded by name; default all.
 
         Raises:
             ValueError: there is no such module, kind or family.
@@ -157,8 +152,7 @@ class Code:
             if name in seen:
                 continue
             seen.add(name)
-            path = self._modules.get(name)
-            if path is None:
+            if (path := self._modules.get(name)) is None:
                 continue  # a name within a module, which is waiting too
             place = path.relative_to(self._package.parent).as_posix()
             if place in exempt:
@@ -178,15 +172,15 @@ class Code:
         return Closure(dict(sorted(found.items())), tuple(name for name in _CHOICES if name in choices))
 
     def digest(self, *modules: str, kind: str = "", family: str = "") -> str:
-        """The digest of the closure of these modules."""
+        """Return the digest of the closure of these modules."""
         return self.closure(*modules, kind=kind, family=family).digest
 
     def stage(self, name: str, kind: str = "", family: str = "") -> Closure:
-        """The closure of a stage; its digest is that of `code.json`."""
+        """Return the closure of a stage; its digest is that of `code.json`."""
         return self.closure(f"lexmill.stages.{name}", kind=kind, family=family)
 
     def closures(self) -> dict[tuple[str, ...], Closure]:
-        """The closure of each stage, by its key in `code.json`: (stage, kind, family) as far as it depends on them."""
+        """Return all closures by key in `code.json`: (stage, kind, family), as far as the stage depends on them."""
         found = {}
         for name in self.stages:
             choices = self.stage(name).choices
@@ -206,7 +200,7 @@ class Code:
 
     @cached_property
     def _data(self) -> dict[Path, list[Path]]:
-        """The files of each folder that are not Python."""
+        """Return the files of each folder that are not Python."""
         found: dict[Path, list[Path]] = {}
         for path in sorted(self._package.rglob("*.*")):
             if path.suffix not in (".py", ".pyc") and path.is_file():
@@ -214,7 +208,7 @@ class Code:
         return found
 
     def _beside(self, module: Path, source: syntax.Source) -> dict[str, syntax.Source]:
-        """The files of the module's folder, not Python, that it names."""
+        """Return the non-Python files of the module's folder that it names."""
         named = (path for path in self._data.get(module.parent, []) if ascii(path.name) in source.text)
         return self._files(path.relative_to(self._package.parent).as_posix() for path in named)
 
@@ -223,20 +217,20 @@ class Code:
         return {place: syntax.data(path.read_bytes()) for place, path in paths.items() if path.is_file()}
 
     def _filled(self, pattern: str, chosen: Mapping[str, str]) -> list[str]:
-        """What a pattern of `LOADS` stands for; a folder need not have it (`hugging_face.py`)."""
+        """Fill in the placeholders of a pattern of `LOADS`; the result need not exist (`hugging_face.py`)."""
         names = _PLACEHOLDER.findall(pattern)
         options = ([chosen[name]] if chosen.get(name) else self.options(name) for name in names)
         return [pattern.format(**dict(zip(names, values, strict=True))) for values in product(*options)]
 
 
 def _parents(module: str) -> list[str]:
-    """The packages that importing a module imports first."""
+    """Return the parent packages of a module."""
     parts = module.split(".")
     return [".".join(parts[:end]) for end in range(1, len(parts))] if parts[0] == "lexmill" else []
 
 
 def digests(closures: Mapping[tuple[str, ...], Closure]) -> Digests:
-    """What `code.json` holds: the digest of each closure, in nested mappings."""
+    """Return the contents of `code.json`: the digest of each closure, in nested mappings."""
     found: Digests = {}
     for key, closure in closures.items():
         here = found

@@ -1,11 +1,9 @@
-"""What the code was before, in parts, so that people see what changed: `models/lstm/model.py: LSTM.forward`.
+"""Digests of earlier code, by definition, to explain what changed: `models/lstm/model.py: LSTM.forward`.
 
     .lexmill/code/<hash of the digests>.json      {"files": {path: {part: digest}}, "closures": {digest: [path]}}
 
-`code.json` and dvc.lock hold digests alone. The parts behind them are kept here each time the graph is read or the
-stage `code` runs, for the last `KEPT` states. Nothing depends on them: without them only the explanation is missing.
-
-Cost: about 100 kB a state.
+`code.json` and dvc.lock hold digests of whole closures. The parts are kept here whenever the graph is read or the stage
+`code` runs, for the last `KEPT` states; without them only the explanation is missing. Cost: about 100 kB a state.
 """
 
 from __future__ import annotations
@@ -26,11 +24,11 @@ Parts = dict[str, dict[str, str]]
 
 
 def remember(closures: dict[tuple[str, ...], Closure], root: Path = Path()) -> None:
-    """Keep the parts of these closures, and drop those of the oldest states."""
+    """Keep the parts of these closures and drop those of the oldest states."""
     by_digest = {closure.digest: list(closure.files) for closure in closures.values()}
     place = _place(by_digest.keys(), root)
     if place.is_file():
-        place.touch()  # the newest again
+        place.touch()  # newest again
         return
     parts = {path: found for closure in closures.values() for path, found in closure.parts().items()}
     storage.write_text(place, json.dumps({"files": parts, "closures": by_digest}, separators=(",", ":")))
@@ -47,13 +45,7 @@ def remembers(root: Path = Path()) -> bool:
 
 
 def difference(digest: str, now: Closure, root: Path = Path()) -> str:
-    """What differs between a closure of before and its present state; empty where the former is not known.
-
-    Args:
-        digest: of the closure then.
-        now: its present state.
-        root: the workspace.
-    """
+    """Say what differs between the closure of that earlier digest and `now`; empty where the digest is not known."""
     before = _recall(digest, root)
     if before is None:
         return ""

@@ -1,6 +1,6 @@
-"""Faults that a person can mend, and the exit codes that tell them apart.
+"""Errors for users, and the exit codes that distinguish them.
 
-A `UserError` is the user's to mend and is shown as sentences, never as a traceback; any other exception is
+A `UserError` is the user's to fix and is shown as sentences, never as a traceback; any other exception is
 our bug and keeps its traceback. Exit codes: 0 done; 1 a bug; 2 the input or the params are wrong; 75 worth
 trying again (EX_TEMPFAIL of sysexits.h); 130 interrupted (128 + SIGINT); 143 terminated (128 + SIGTERM).
 """
@@ -20,7 +20,7 @@ EXIT_TERMINATED = 143
 
 
 class LexmillError(Exception):
-    """A failure with an exit code of its own, told in one sentence."""
+    """A failure with its own exit code, reported in one sentence."""
 
     exit_code = EXIT_BUG
 
@@ -30,7 +30,7 @@ class UserError(LexmillError):
 
     Args:
         message: what is wrong and what to do next, one sentence or two.
-        file: the file at fault, if one is.
+        file: the wrong file, if there is one.
         line: its line, counted from 1.
     """
 
@@ -43,7 +43,7 @@ class UserError(LexmillError):
 
 
 class UserErrors(UserError):
-    """Several faults, reported together so that they can be mended together."""
+    """Several errors, reported together so that they can be fixed together."""
 
     def __init__(self, faults: Sequence[str | UserError]) -> None:
         self.faults = [str(fault) for fault in faults]
@@ -51,17 +51,13 @@ class UserErrors(UserError):
 
 
 class RetryableError(LexmillError):
-    """A fault outside of us that may pass: no network, a busy server, a lock held by another run."""
+    """An outside error that may pass: no network, a busy server, a lock held by another run."""
 
     exit_code = EXIT_RETRY
 
 
 def machine_fault(error: OSError) -> LexmillError | None:
-    """The fault of the user's machine that an `OSError` tells of: a full or silent disk, a file that is out of reach.
-
-    Returns:
-        None where it may well be our bug.
-    """
+    """Return the machine error behind an `OSError` (disk full, no access ...); None where it may be our bug."""
     file = error.filename2 or error.filename
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return RetryableError(f"the disk is full{f' (writing {file})' if file else ''}; make room and run again")
@@ -95,6 +91,6 @@ class Terminated(LexmillError):
 
 
 class SignalledToEnd(BaseException):
-    """SIGTERM, raised in the main thread wherever it is: no `except` for faults of the work may take it for one."""
+    """SIGTERM, raised in the main thread; a BaseException, so that no `except Exception` catches it."""
 
     exit_code = EXIT_TERMINATED

@@ -1,4 +1,4 @@
-"""Where each stage's results lie, relative to the workspace: the same paths that dvc.yaml declares.
+"""The paths of each stage's results, relative to the workspace, as dvc.yaml declares them.
 
 artifacts/ is cached by DVC; metrics/ and reports/ are small and live in git.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 ARTIFACTS = Path("artifacts")
 METRICS = Path("metrics")
 REPORTS = Path("reports")
-CODE = Path("code.json")  # what the code of each stage says (code)
+CODE = Path("code.json")  # digests of each stage's code (code)
 
 
 def source(corpus: str) -> Path:

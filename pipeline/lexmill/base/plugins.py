@@ -1,4 +1,4 @@
-"""What is found by the name of its folder: kinds of model and families of networks. No list of them is written."""
+"""Plugins found by the name of their folder: kinds of models and families of networks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PACKAGE = Path(__file__).parent.parent
 
 @cache
 def names(room: str) -> tuple[str, ...]:
-    """The folders of a room that are packages, sorted; `common` is what they share."""
+    """Return the packages in the folder `room`, sorted, without `common`, which they share."""
     found = sorted(path.parent.name for path in (_PACKAGE / room).glob("*/__init__.py"))
     return tuple(name for name in found if name != "common")
 

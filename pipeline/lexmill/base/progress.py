@@ -1,7 +1,7 @@
-"""What a person sees while something runs, on stderr: a bar on a terminal, else a line every ten seconds.
+"""Progress on stderr: a bar on a terminal, else a line every ten seconds.
 
-Under the runner (`LEXMILL_PROGRESS=records`) bars and sayings become records, one JSON object a line after a mark, of a
-bar at most four a second; the runner draws them. Other ranks than the first of a distributed training stay silent.
+Under the runner (`LEXMILL_PROGRESS=records`) bars and messages become records, one JSON object a line after a mark, at
+most four a second; the runner draws them. In a distributed training only rank 0 prints.
 Cost: a call that shows nothing takes about a microsecond.
 """
 
@@ -21,7 +21,7 @@ _LINE_SECONDS = 10.0
 
 
 def seconds_text(seconds: float) -> str:
-    """12.3 s, 4:05 or 1:02:03."""
+    """Format as 12.3 s, 4:05 or 1:02:03."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(int(seconds), 60)
@@ -30,7 +30,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def shown_text(shown: dict[str, Any]) -> str:
-    """`loss 3.21, lr 0.0003`."""
+    """Format as `loss 3.21, lr 0.0003`."""
     return ", ".join(
         (f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}").lstrip()
         for key, value in shown.items()
@@ -38,14 +38,14 @@ def shown_text(shown: dict[str, Any]) -> str:
 
 
 def speak_utf8() -> None:
-    """Write UTF-8 to standard output and error, whatever the locale: figures and texts hold more than ASCII."""
+    """Write UTF-8 to standard output and error, whatever the locale."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="replace")
 
 
 def fill_standard_streams() -> None:
-    """Give each closed standard stream the null device: else the next file opened would take its place."""
+    """Open the null device for each closed standard stream, else the next opened file takes its number."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
             os.fstat(number)
@@ -60,12 +60,11 @@ def _write(text: str) -> None:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
     except BrokenPipeError:
-        # Whoever read our output is gone; the work itself goes on or is ended by its supervisor.
-        return
+        return  # the reader is gone; the supervisor decides about the work
 
 
 class Bar:
-    """A piece of work of known (or unknown) length. This one shows nothing; the others say how they show it."""
+    """Progress of work of known or unknown length; this class shows nothing."""
 
     def __init__(self, description: str, total: float | None) -> None:
         self.description, self.total = description, total
@@ -73,17 +72,17 @@ class Bar:
         self.shown: dict[str, Any] = {}
 
     def update(self, n: float = 1, **shown: Any) -> None:
-        """`n` more are done; `shown` replaces the values shown beside the bar (`loss=3.2`)."""
+        """Add `n` done; `shown` replaces the values shown beside the bar (`loss=3.2`)."""
         self.done += n
         if shown:
             self.shown = shown
         self._show()
 
     def _show(self) -> None:
-        return
+        """Show the present state."""
 
     def close(self) -> None:
-        """The work has ended, well or not."""
+        """End the bar, after success or failure."""
 
 
 class _RecordBar(Bar):
@@ -115,13 +114,13 @@ class _RecordBar(Bar):
 
 
 class _LineBar(Bar):
-    """Plain lines, the first after ten seconds; work that is shorter says nothing."""
+    """Plain lines, the first after ten seconds; shorter work prints nothing."""
 
     def __init__(self, description: str, total: float | None) -> None:
         super().__init__(description, total)
         self._start = time.monotonic()
         self._next = self._start + _LINE_SECONDS
-        self._last: tuple[float, str] | None = None  # what the last line said
+        self._last: tuple[float, str] | None = None  # shown by the last line
 
     def _line(self, now: float) -> None:
         self._last = (self.done, shown_text(self.shown))
@@ -134,13 +133,12 @@ class _LineBar(Bar):
             self._line(now)
 
     def close(self) -> None:
-        # The end is said once: the last update may have been a line already.
         if self._last not in (None, (self.done, shown_text(self.shown))):
             self._line(time.monotonic())
 
 
 def line_text(description: str, done: float, total: float | None, shown: str, seconds: float) -> str:
-    """`pretrain gpt: 300/1000 (30%), loss 3.21, 41.0 s, 1:36 left`."""
+    """Format as `pretrain gpt: 300/1000 (30%), loss 3.21, 41.0 s, 1:36 left`."""
     parts = [f"{done:,.0f}"]
     if total:
         parts = [f"{done:,.0f}/{total:,.0f} ({100 * done / total:.0f}%)"]
@@ -153,7 +151,7 @@ def line_text(description: str, done: float, total: float | None, shown: str, se
 
 
 class _Terminal:
-    """The one live area of the terminal, shared by all bars that are open at once."""
+    """The live area of the terminal, shared by all open bars."""
 
     def __init__(self) -> None:
         self._live: Any = None
@@ -213,7 +211,7 @@ class _TerminalBar(Bar):
 
 
 def _silent() -> bool:
-    """Whether another process of this training speaks."""
+    """Return whether another process of this training prints."""
     return any(int(os.environ.get(name) or 0) > 0 for name in ("LOCAL_RANK", "NODE_RANK", "RANK"))
 
 
@@ -233,15 +231,7 @@ def _kind() -> type[Bar]:
 
 @contextmanager
 def bar(description: str, total: float | None = None) -> Iterator[Bar]:
-    """Show the progress of a block of work.
-
-    Args:
-        description: what is done, `pretrain gpt`.
-        total: how many steps, records, bytes ... there are; None when that is unknown.
-
-    Yields:
-        A `Bar`; `update(n, **shown)` says that n more are done.
-    """
+    """Show the progress of a block of work, `pretrain gpt`; `total` in steps, records, bytes ..., None if unknown."""
     shown = _kind()(description, total)
     try:
         yield shown
@@ -250,7 +240,7 @@ def bar(description: str, total: float | None = None) -> Iterator[Bar]:
 
 
 def say(text: str) -> None:
-    """One line for people, on stderr, above an open bar."""
+    """Print a line on stderr, above open bars."""
     if _silent():
         return
     if os.environ.get("LEXMILL_PROGRESS") == "records":

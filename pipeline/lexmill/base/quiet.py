@@ -1,6 +1,6 @@
-"""The environment that keeps the parts we stand on quiet: no telemetry, no update checks, no bars of their own.
+"""Environment variables that silence our libraries: no telemetry, update checks or progress bars.
 
-Values the user has set stay. It must be called before those parts are imported.
+Values set by the user stay. Call `quieten` before those libraries are imported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _QUIET = {
 
 
 def quieten(*, offline: bool = False) -> None:
-    """Set what is unset; `offline` also forbids the Hugging Face libraries to look for newer files."""
+    """Set what is unset; `offline` also keeps the Hugging Face libraries from checking for newer files."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     if offline:

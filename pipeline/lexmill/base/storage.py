@@ -1,11 +1,12 @@
-"""Writing results so that a kill at any moment leaves the old state or the new one, never half of one.
+"""Atomic writes: a kill at any moment leaves the old state or the new one.
 
-Everything is written beside its place, flushed to disk and renamed. JSON is canonical (sorted keys, one
-newline at the end), so that equal contents are equal bytes.
+Files and folders are written beside their place, flushed to disk and renamed. JSON is canonical (sorted keys, one
+newline at the end), so equal contents are equal bytes.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 _CHUNK = 1 << 20
 
@@ -25,7 +26,7 @@ def sha256_bytes(data: bytes) -> str:
 
 
 def sha256_file(path: str | Path) -> str:
-    """The sha256 of a file's bytes, read in chunks (memory O(1))."""
+    """Return the sha256 of a file's bytes, read in chunks (memory O(1))."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         while chunk := stream.read(_CHUNK):
@@ -34,7 +35,7 @@ def sha256_file(path: str | Path) -> str:
 
 
 def sha256_folder(folder: str | Path) -> str:
-    """A hash of a folder's contents: relative paths and file hashes, in sorted order."""
+    """Hash a folder's contents: relative paths and file hashes, in sorted order."""
     folder = Path(folder)
     digest = hashlib.sha256()
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
@@ -43,12 +44,12 @@ def sha256_folder(folder: str | Path) -> str:
 
 
 def canonical_json(value: Any) -> str:
-    """The one JSON text of a value: sorted keys, UTF-8 as it is, NaN refused."""
+    """Return the canonical JSON of a value: sorted keys, UTF-8 unescaped, NaN refused."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
 
 
 def fingerprint(value: Any) -> str:
-    """The sha256 of a value's canonical JSON: the identity of a configuration."""
+    """Return the sha256 of a value's canonical JSON, the identity of a configuration."""
     return sha256_bytes(canonical_json(value).encode())
 
 
@@ -62,7 +63,7 @@ def flush_folder(folder: Path) -> None:
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:
-    """Write a file whole or not at all. What a killed writer left beside it is removed."""
+    """Write a file atomically; remove what killed writers left beside it."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     for stale, writer in _beside(path):
@@ -94,9 +95,9 @@ def read_json(path: str | Path) -> Any:
 
 @contextmanager
 def new_folder(target: str | Path) -> Iterator[Path]:
-    """A new folder to fill, moved to `target` when the block ends well; on an error nothing is left.
+    """Yield a new folder that replaces `target` when the block succeeds; on an error nothing is left.
 
-    An old `target` is replaced. What a killed run left beside it is removed first.
+    What a killed run left beside it is removed first.
     """
     target = Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -107,7 +108,7 @@ def new_folder(target: str | Path) -> Iterator[Path]:
     beside.mkdir()
     try:
         yield beside
-        # Many at once: a disk flushes 32 files together about as fast as one.
+        # A disk flushes 32 files together about as fast as one.
         with ThreadPoolExecutor(32) as pool:
             list(pool.map(_flush_file, (path for path in beside.rglob("*") if path.is_file())))
         if target.exists():
@@ -122,7 +123,7 @@ def new_folder(target: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def scratch_folder(target: str | Path) -> Iterator[Path]:
-    """A folder beside `target` that is gone after the block; `new_folder` removes what a killed run left of one."""
+    """Yield a folder beside `target`, removed after the block; `new_folder` removes what a killed run left."""
     target = Path(target)
     scratch = target.with_name(f".{target.name}.{os.getpid()}.scratch.tmp")
     scratch.mkdir()
@@ -133,7 +134,7 @@ def scratch_folder(target: str | Path) -> Iterator[Path]:
 
 
 def _beside(target: Path) -> Iterator[tuple[Path, int]]:
-    """What writers of `target` have beside it, each with the writer's process id."""
+    """Yield what writers of `target` left beside it, each with the writer's process id."""
     name = re.compile(rf"\.{re.escape(target.name)}\.(\d+)(\.[a-z]+)?\.tmp")
     for path in list(target.parent.iterdir()):
         if found := name.fullmatch(path.name):
@@ -146,7 +147,16 @@ def _lives(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
+    return True
+
+
+def try_lock(file: int | IO[Any], how: int = fcntl.LOCK_EX) -> bool:
+    """Take flock's lock of an open file without waiting; return False where another process holds it."""
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
     return True
 
 

@@ -1,13 +1,14 @@
-"""Plain data (YAML) into frozen dataclasses, strictly: every fault is reported, all at once.
+"""Build frozen dataclasses from plain data (YAML), strictly, and report all errors at once.
 
-A field is declared with `spec(...)`, which gives its one-line meaning, its unit and its bounds. An unknown key,
-a missing key, a wrong type or a value out of bounds is a fault with the key's full path, and for a misspelt key
-the nearest known one. `1e-5`, which YAML reads as text, is accepted as a number. A class with `parse(value)` reads its
-own notation, one with `convert(data, path, faults)` chooses the dataclass that its data need.
+`spec(...)` declares a field: its one-line meaning, unit and bounds. An unknown or missing key, a wrong type or a value
+out of bounds is an error with the key's full path, and the nearest known key. `1e-5`, which YAML reads as text, is
+accepted as a number. A class with `parse(value)` reads its own notation, one with `convert(data, path, faults)` chooses
+the dataclass for its data.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import difflib
@@ -36,7 +37,7 @@ def spec(
     below: float | None = None,
     factory: Any = MISSING,
 ) -> Any:
-    """A dataclass field with its documentation and bounds.
+    """Declare a dataclass field with its documentation and bounds.
 
     Args:
         meaning: one line, shown by `lexmill params`.
@@ -55,7 +56,7 @@ def spec(
 
 
 def nearest(name: str, known: typing.Iterable[str]) -> str:
-    """`, did you mean 'x'?` for the nearest of the known names, else a list of them."""
+    """Return `, did you mean 'x'?` for the nearest known name, else a list of the known ones."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if close:
@@ -74,18 +75,14 @@ def flatten(data: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def pick(entries: Mapping[str, T], name: str, group: str) -> T:
-    """The entry of that name; a `UserError` with the nearest known one where params.yaml has none."""
+    """Return the entry of that name; raise `UserError` with the nearest known one where there is none."""
     if name not in entries:
         raise UserError(f"{group}.{name} is not in params.yaml{nearest(name, entries)}")
     return entries[name]
 
 
 def build(cls: type[T], data: Any, faults: list[str], path: str = "") -> T | None:
-    """Build `cls` from plain data; what is wrong is appended to `faults`.
-
-    Returns:
-        The instance, or None when it could not be built.
-    """
+    """Build `cls` from plain data, or return None and append what is wrong to `faults`."""
     value = _convert(cls, data, path, faults)
     return None if value is _INVALID else value
 
@@ -127,7 +124,7 @@ def _convert(kind: Any, data: Any, path: str, faults: list[str]) -> Any:
         return _convert_mapping(get_args(kind)[1], data, path, faults)
     if kind is Any:
         return data
-    if "convert" in getattr(kind, "__dict__", {}):  # its own only: what it chooses may be a subclass
+    if "convert" in getattr(kind, "__dict__", {}):  # not inherited: it may choose a subclass
         found = kind.convert(data, path, faults)
         return _INVALID if found is None else found
     if hasattr(kind, "parse"):
@@ -143,7 +140,7 @@ def _convert_union(options: tuple[Any, ...], data: Any, path: str, faults: list[
     options = tuple(option for option in options if option is not type(None))
     if len(options) == 1:
         return _convert(options[0], data, path, faults)
-    # A union of dataclasses is told apart by the first field, a Literal (`kind`, `format`).
+    # The first field, a Literal (`kind`, `format`), distinguishes the dataclasses of a union.
     tag = dataclasses.fields(options[0])[0].name
     if not isinstance(data, Mapping):
         faults.append(f"{path}: expected a mapping with '{tag}', got {_show(data)}")
@@ -225,7 +222,7 @@ def _check_bounds(field: dataclasses.Field[Any], value: Any, path: str, faults: 
 
 
 def _convert_parsed(kind: Any, data: Any, path: str, faults: list[str]) -> Any:
-    """A type that reads its own notation: `parse(value)`, which raises ValueError."""
+    """Convert by the type's own `parse(value)`, which raises ValueError."""
     try:
         return kind.parse(data)
     except ValueError as error:
@@ -236,17 +233,14 @@ def _convert_parsed(kind: Any, data: Any, path: str, faults: list[str]) -> Any:
 def _convert_scalar(kind: Any, data: Any, path: str, faults: list[str]) -> Any:
     value: Any = data
     if kind is float and isinstance(data, str):
-        try:
+        with contextlib.suppress(ValueError):
             value = float(data)  # YAML 1.1 reads 1e-5 as text
-        except ValueError:
-            value = data
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if kind is float and isinstance(value, float) and not math.isfinite(value):
         faults.append(f"{path}: expected a finite number, got {_show(data)}")
         return _INVALID
-    right = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
-    if not right:
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         faults.append(f"{path}: expected {_type_name(kind)}, got {_show(data)}")
         return _INVALID
     return value

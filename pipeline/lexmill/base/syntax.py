@@ -1,10 +1,9 @@
-"""One Python file by what it says: its syntax tree without words for readers, in parts, and the modules it imports.
+"""The canonical text of a Python file's syntax tree, in parts, and the modules it imports.
 
-Comments, docstrings, layout, and what only type checkers read leave no trace, and the text of the tree is the same on
-every version of Python from 3.11 on: fields that are empty are left out, so a field that a later version adds changes
-nothing while it is not used.
+Comments, docstrings, layout and type-checking blocks are left out. The text is the same on every Python from 3.11 on:
+empty fields are left out, so a field added by a later version changes nothing while it is unused.
 
-Cost: about 4 ms for a file of 100 lines; each text is read once in a process.
+Cost: about 4 ms for a file of 100 lines, once in a process.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from typing import Any
 
 _LOADS = "LOADS"
 _REST = "imports and statements"
-# No part of what a program does: read or write, the `u` of a string, comments with types.
+# Without effect on the program: load or store, the `u` of a string, type comments.
 _LEFT_OUT = frozenset({"ctx", "kind", "type_comment"})
 _TYPE_CHECKING = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a file says.
+    """A parsed file.
 
     Attributes:
         text: of the tree.
-        parts: the text of each top-level definition, of a class also by method (`LSTM.forward`), in the file's order.
-        imports: the names that it may import, at the top or late: modules, and members of modules that may be modules.
-        loads: the modules and files that it loads by name, as its constant `LOADS` lists them.
+        parts: the text of each top-level definition and method (`LSTM.forward`), in the file's order.
+        imports: dotted names it may import anywhere: modules, and members that may be modules.
+        loads: the modules and files in its constant `LOADS`.
     """
 
     text: str
@@ -40,25 +39,22 @@ class Source:
 
     @cached_property
     def digest(self) -> str:
-        """The sha256 of the tree."""
+        """Return the sha256 of the tree."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def part_digests(self) -> dict[str, str]:
-        """A short digest of each part."""
+        """Return a short digest of each part."""
         return {name: hashlib.sha256(text.encode()).hexdigest()[:12] for name, text in self.parts.items()}
 
 
 @cache
 def read(text: str, module: str, is_package: bool = False) -> Source:
-    """Read the text of a module.
+    """Parse a module; raise `SyntaxError` where it is not Python.
 
     Args:
         text: of the file.
         module: its dotted name, from which relative imports start.
         is_package: whether the file is an `__init__.py`.
-
-    Raises:
-        SyntaxError: it is not Python.
     """
     body = _saying(ast.parse(text).body)
     parts: dict[str, str] = {}
@@ -81,7 +77,7 @@ def read(text: str, module: str, is_package: bool = False) -> Source:
 
 
 def data(content: bytes) -> Source:
-    """A file that is not Python, a template say: what it says is its bytes."""
+    """Return the source of a file that is not Python, such as a template: its text is the hash of its bytes."""
     return Source(hashlib.sha256(content).hexdigest(), {}, frozenset(), ())
 
 
@@ -90,7 +86,7 @@ def _member(node: ast.stmt) -> str:
 
 
 def _name(node: ast.stmt) -> str:
-    """What people call a top-level statement: the function's name, the constant's, or the rest."""
+    """Return the name of a top-level function or constant, else `_REST`."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return node.name
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
@@ -98,7 +94,7 @@ def _name(node: ast.stmt) -> str:
 
 
 def _saying(body: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements without those that do nothing: strings by themselves, `pass`, blocks for type checkers alone."""
+    """Drop statements without effect: docstrings, `pass`, type-checking blocks."""
     found: list[ast.stmt] = []
     for node in body:
         if isinstance(node, ast.Pass):
@@ -113,7 +109,7 @@ def _saying(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def _text(value: Any) -> str:
-    """A node, a list or a plain value as text; two of them have the same text only if they say the same."""
+    """Return the text of a node, a list or a plain value; equal texts mean equal code."""
     if isinstance(value, ast.AST):
         return _fields(value)
     if isinstance(value, list):
@@ -142,7 +138,7 @@ def _fields(node: ast.AST, without: str = "") -> str:
 
 
 def _joined(values: list[ast.expr]) -> list[ast.expr]:
-    """The pieces of an f-string, those of plain text put together: versions of Python cut it differently."""
+    """Merge adjacent plain pieces of an f-string: versions of Python cut it differently."""
     found: list[ast.expr] = []
     for value in values:
         if isinstance(value, ast.Constant) and isinstance(value.value, str):

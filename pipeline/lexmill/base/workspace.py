@@ -1,13 +1,13 @@
-"""The workspace's own small files: who runs in it, how each stage ended, what each stage said.
+"""The workspace's own small files: locks, and the status and log of each stage.
 
     .lexmill/run.lock          one run at a time (flock); holds who and since when
     .lexmill/locks/<stage>     one process a stage at a time
-    .lexmill/status/<stage>.json   how the stage ended: its exit code and its message
-    .lexmill/logs/<stage>.log  what it printed
-    .lexmill/worktree.json     in a worktree that a run was started in: its name and the workspace it came from
+    .lexmill/status/<stage>.json   the stage's exit code and message
+    .lexmill/logs/<stage>.log  its output
+    .lexmill/worktree.json     in a worktree: its name and the workspace it came from
 
-A run (`lexmill run`, the flow) holds run.lock alone and gives its token to the stages it starts; a stage that plain
-`dvc repro` starts holds it together with other such stages. flock's locks end with their processes, however those end.
+A run (`lexmill run`, the flow) holds run.lock exclusively and passes its token to its stages; stages started by plain
+`dvc repro` share it. flock's locks end with their processes, however those end.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _POLL_SECONDS = 0.1
 
 
 def mark_worktree(folder: Path, name: str, main: Path) -> None:
-    """Note that a workspace is a worktree of another one."""
+    """Record that a workspace is a worktree of another one."""
     storage.write_json(folder / HOME / "worktree.json", {"name": name, "main": str(main)})
 
 
 def main_root(root: Path = Path()) -> Path | None:
-    """The workspace that this worktree was made from; None for a workspace that is no worktree of ours."""
+    """Return the workspace that this worktree was made from; None where it is no worktree of ours."""
     try:
         return Path(storage.read_json(root / HOME / "worktree.json")["main"])
     except (FileNotFoundError, ValueError, KeyError, TypeError):
@@ -46,10 +46,9 @@ def main_root(root: Path = Path()) -> Path | None:
 
 
 def run_own_code() -> None:
-    """Start this command once more where it runs another workspace's code than the present folder's.
+    """Restart this command where it runs another workspace's code than the present folder's.
 
-    A worktree or a second clone may share one Python, in which the first one's code is installed: DVC would hash the
-    files here, and run those there.
+    Worktrees and clones may share a Python in which one of them is installed: DVC would hash these files but run those.
     """
     own, running = Path("pipeline", "lexmill"), Path(__file__).parent.parent
     if not (own / "base" / "workspace.py").is_file() or own.resolve() == running.resolve():
@@ -64,11 +63,7 @@ def run_own_code() -> None:
 
 @contextmanager
 def publishing(root: Path = Path(), wait_seconds: float = 600.0) -> Iterator[None]:
-    """Hold the registry for one publication of a workspace and its worktrees at a time.
-
-    Raises:
-        RetryableError: another one goes on for longer than `wait_seconds`.
-    """
+    """Hold the registry of a workspace and its worktrees; raise `RetryableError` after `wait_seconds`."""
     with _open((main_root(root) or root) / HOME / "locks" / "publish") as stream:
         if not _take(stream, fcntl.LOCK_EX, wait_seconds):
             raise RetryableError(f"the registry is in use by {_describe(_read_holder(stream))}; try again")
@@ -77,7 +72,7 @@ def publishing(root: Path = Path(), wait_seconds: float = 600.0) -> Iterator[Non
 
 
 def file_name(stage: str) -> str:
-    """A stage's address (`train@gpt`, `sub/dvc.yaml:x`) as a file name."""
+    """Turn a stage's address (`train@gpt`, `sub/dvc.yaml:x`) into a file name."""
     return "".join(c if c.isalnum() or c in "@._-" else "+" for c in stage)
 
 
@@ -94,7 +89,7 @@ def write_status(stage: str, code: int, message: str, root: Path = Path()) -> No
 
 
 def read_status(stage: str, root: Path = Path()) -> tuple[int, str] | None:
-    """The exit code and message the stage left, or None when it left none."""
+    """Return the exit code and message the stage left; None where it left none."""
     try:
         status = storage.read_json(status_path(stage, root))
         return int(status["code"]), str(status["message"])
@@ -143,20 +138,17 @@ def _open(path: Path) -> IO[str]:
 def _take(stream: IO[str], how: int, wait_seconds: float) -> bool:
     deadline = time.monotonic() + wait_seconds
     while True:
-        try:
-            fcntl.flock(stream, how | fcntl.LOCK_NB)
+        if storage.try_lock(stream, how):
             return True
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(_POLL_SECONDS)
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
 
 
 class RunLock:
-    """A held workspace: `token` for the environment of its stages, `descriptor` for a supervisor, `what` for people.
+    """A held workspace: `token` for its stages' environment, `descriptor` for a supervisor, `what` for messages.
 
-    The lock lasts until every process that has the descriptor is gone, so a new run starts only when the tree of a
-    killed one has ended.
+    It lasts until all processes with the descriptor are gone, so a new run waits for the tree of a killed one.
     """
 
     def __init__(self, stream: IO[str], token: str, what: str) -> None:
@@ -172,8 +164,7 @@ def run_lock(what: str | None = None, root: Path = Path(), wait_seconds: float =
     """Hold the workspace for a run.
 
     Args:
-        what: who holds it, for people; default the command line.
-        root: the workspace.
+        what: who holds it, for messages; default the command line.
         wait_seconds: how long to wait for a run that is just ending.
 
     Raises:
@@ -191,14 +182,14 @@ def run_lock(what: str | None = None, root: Path = Path(), wait_seconds: float =
 
 
 def _command_line() -> str:
-    """What was typed, as people know it: `python -m` shows the path of a file instead."""
+    """Return the command as it was typed; with `python -m`, sys.argv has a file's path instead."""
     program = Path(sys.argv[0])
     known = {"lexmill/cli.py": "lexmill", "flows/__main__.py": "python -m flows"}
     return " ".join([known.get("/".join(program.parts[-2:]), program.name), *sys.argv[1:]])
 
 
 def held_by(root: Path = Path()) -> str | None:
-    """The token of the run that holds the workspace; None when no run holds it."""
+    """Return the token of the run that holds the workspace; None where none does."""
     path = root / HOME / "run.lock"
     if not path.exists():
         return None
@@ -208,13 +199,10 @@ def held_by(root: Path = Path()) -> str | None:
 
 @contextmanager
 def stage_guard(stage: str, root: Path = Path(), wait_seconds: float = 30.0) -> Iterator[None]:
-    """Hold a stage: no second process runs it, and no other run owns the workspace.
-
-    A stage whose run holds the workspace (by the token in the environment) needs only the first.
+    """Hold a stage, and the workspace unless the stage's own run holds it (by the token in the environment).
 
     Raises:
-        RetryableError: another process runs this stage (after waiting for one that is being ended), or another run
-            holds the workspace.
+        RetryableError: after `wait_seconds` another process still runs this stage, or another run holds the workspace.
     """
     with _open(root / HOME / "locks" / file_name(stage)) as own, _open(root / HOME / "run.lock") as shared:
         token = os.environ.get(TOKEN_VARIABLE)
@@ -236,11 +224,7 @@ def stage_guard(stage: str, root: Path = Path(), wait_seconds: float = 30.0) -> 
 
 @contextmanager
 def only_one(name: str, root: Path = Path()) -> Iterator[None]:
-    """Hold a lock of this workspace for something that may run once, beside the stages (`ui`).
-
-    Raises:
-        RetryableError: another process holds it; says which and since when.
-    """
+    """Hold a lock for something that may run once (`ui`); raise `RetryableError` with the holder where it runs."""
     with _open(root / HOME / "locks" / name) as stream:
         if not _take(stream, fcntl.LOCK_EX, 0):
             raise RetryableError(f"it is already running: {_describe(_read_holder(stream))}")

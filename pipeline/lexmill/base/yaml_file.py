@@ -1,4 +1,4 @@
-"""YAML files read strictly: a syntax error or a repeated key is an error with file and line."""
+"""Strict YAML: a syntax error or a repeated key is an error with file and line."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def read_yaml(path: str | Path) -> Any:
     """Read a YAML file.
 
     Raises:
-        UserError: it cannot be read, or a syntax fault, with file and line.
-        UserErrors: keys that are given twice, all of them, each with its line.
+        UserError: it cannot be read or has a syntax error, with file and line.
+        UserErrors: all repeated keys, each with its line.
     """
     import yaml  # here, so that `lexmill --help` need not wait for it
 
@@ -44,7 +44,7 @@ def read_yaml(path: str | Path) -> Any:
 
 
 def _repeated(root: yaml.Node | None) -> list[tuple[str, int]]:
-    """Keys that a mapping has more than once (YAML silently takes the last): each with its line, from 1."""
+    """Return the repeated keys of mappings (YAML silently takes the last), each with its line, from 1."""
     import yaml
 
     found: list[tuple[str, int]] = []

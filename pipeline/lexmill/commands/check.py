@@ -19,7 +19,8 @@ from lexmill.compute.execution import Execution, load_execution
 from lexmill.compute.place import place_of
 from lexmill.compute.settings import EVALUATION, TRAINING, group_of
 from lexmill.corpora.fetching import pins
-from lexmill.params import FileSource, Params, Source
+from lexmill.params import Params
+from lexmill.params.corpora import FileSource, Source
 
 LEAST_FREE = 2 << 30  # bytes
 # The groups of stages that compute on the devices of `accelerator`.

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lexmill.base.errors import UserError
-from lexmill.params import Params, Recipe
+from lexmill.params import Params
+from lexmill.params.recipe import Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,7 +18,8 @@ from lexmill.base.errors import UserError
 from lexmill.base.storage import read_json
 from lexmill.corpora.fetching import pins
 from lexmill.corpora.fetching.files import locate
-from lexmill.params import FileSource, HubSource, Params, RegisteredSource
+from lexmill.params import Params
+from lexmill.params.corpora import FileSource, HubSource, RegisteredSource
 
 
 def check_start(choices: Params, name: str, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A cluster asked through its own command (kubectl, sbatch ...), and its errors as ours."""
+"""Call a cluster's own command (kubectl, sbatch ...) and turn its errors into ours."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def ask(
     given: str = "",
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """What a command prints.
+    """Return the output of a command.
 
     Args:
         cluster: its name in messages.
-        silence: what the command says where the cluster does not answer it.
-        absent: what to do where there is no such command, after "there is no sbatch here; ".
+        silence: matches the command's output where the cluster does not answer.
+        absent: what to do without the command, after "there is no sbatch here; ".
         given: its standard input.
         environment: its whole environment; None: ours.
 
     Raises:
-        UserError: the cluster refuses, in its own words, or the command is not installed.
+        UserError: the cluster refuses, or the command is not installed.
         RetryableError: the cluster does not answer.
     """
     try:

@@ -1,7 +1,7 @@
-"""The longest that a stage may run: over it, it is ended in order, and what does not end then is killed with its tree.
+"""The time limit of a stage: it is ended in order, then killed with its tree.
 
-A stage that ran out of time ends as worth another try (75): a training goes on from its checkpoint, and what hung may
-not hang again. A process of its own keeps the time, for a stage that hangs in a library cannot do it itself:
+A stage out of time exits with 75 (try again): a training resumes from its checkpoint, and a hang may not recur. A
+separate process keeps the time, since a stage that hangs in a library cannot:
 
     python -m lexmill.compute.deadline PID SECONDS STAGE        (in the workspace)
 """
@@ -25,16 +25,16 @@ _POLL_SECONDS = 0.2
 
 
 def sentence(seconds: float) -> str:
-    """What is told of a stage that ran out of time."""
+    """Return the message for a stage that ran out of time."""
     return (
-        f"it ran longer than its time ({Duration(seconds)}) and was ended; run again and it goes on, or raise `time`"
+        f"it ran longer than its time ({Duration(seconds)}) and was ended; run again to continue, or raise `time`"
         " of this stage in conf/execution/"
     )
 
 
 @contextmanager
 def deadline(seconds: float, stage: str) -> Iterator[None]:
-    """Let the block take `seconds` at most (0: without an end).
+    """Limit the block to `seconds` (0: no limit).
 
     Raises:
         RetryableError: the time was up and the block ended in order.
@@ -62,10 +62,7 @@ def deadline(seconds: float, stage: str) -> Iterator[None]:
 
 
 def keep(pid: int, seconds: float, stage: str, grace: float = GRACE_SECONDS) -> None:
-    """Wait; then ask the process to end, and after `grace` seconds kill it with all below it.
-
-    Returns as soon as the process is gone.
-    """
+    """Wait `seconds`, then end the process, and after `grace` seconds kill its tree; return once it is gone."""
     import psutil
 
     try:
@@ -87,7 +84,7 @@ def keep(pid: int, seconds: float, stage: str, grace: float = GRACE_SECONDS) -> 
 
 
 def _gone_after(process: object, seconds: float) -> bool:
-    """Wait so long, or until the process has ended; whether it has."""
+    """Wait until the process has ended, at most so long; return whether it has."""
     import psutil
 
     assert isinstance(process, psutil.Process)

@@ -1,7 +1,7 @@
-"""The submitting side of a stage that runs elsewhere: submit, stream its log, wait, cancel, hand on its exit code.
+"""The submitting side of a stage that runs elsewhere: submit, poll, stream its log, cancel, return its exit code.
 
-It runs inside the stage's own command, so that `dvc repro`, `lexmill run` and the flow all get it: DVC sees a command
-that takes as long as the job and ends as the job ended.
+It runs inside the stage's own command, so it serves `dvc repro`, `lexmill run` and the flow: for DVC the command takes
+as long as the job and ends as the job ended.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from lexmill.compute.place import Place
 
 _STREAM_SECONDS = 0.2
 _PATIENCE_HERE = 15.0
-_CANCEL_SECONDS = 25.0  # whoever ends us waits for thirty
+_CANCEL_SECONDS = 25.0  # the supervisor kills us after thirty
 _ORPHAN_SECONDS = 120.0
-_QUIET_LOOKS = 20  # looks without an answer before it is told
+_QUIET_LOOKS = 20  # polls without an answer before it is reported
 
 
 class JobEnded(LexmillError):
-    """The stage's own end, elsewhere; its message already stands in its log."""
+    """The stage itself failed elsewhere; its message is already in its log."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class JobEnded(LexmillError):
 
 
 def launcher_of(name: str, execution: Execution) -> Launcher:
-    """The launcher of that name under these settings."""
+    """Return the launcher of that name with these settings."""
     if name == "slurm":
         from lexmill.compute.slurm import SlurmLauncher
 
@@ -53,17 +53,12 @@ def launcher_of(name: str, execution: Execution) -> Launcher:
 
 
 def run_elsewhere(place: Place, command: Sequence[str], execution: Execution) -> None:
-    """Run a stage's command by its launcher, to its end.
-
-    Args:
-        place: where it runs.
-        command: the stage's module and its arguments, without Python.
-        execution: the settings in force.
+    """Run a stage's command (its module and arguments, without Python) by its launcher, to its end.
 
     Raises:
-        JobEnded: the stage failed; carries its exit code and its message.
+        JobEnded: the stage failed; carries its exit code and message.
         RetryableError: the job was ended from outside (preempted, out of time) and may be run again.
-        LexmillError: what the cluster says of a job that left no word.
+        LexmillError: the cluster's reason for a job that left no status.
     """
     launcher = launcher_of(place.launcher, execution)
     for forgotten in JobFolder.all_of(place.stage):
@@ -75,7 +70,7 @@ def run_elsewhere(place: Place, command: Sequence[str], execution: Execution) ->
         try:
             job = launcher.submit(place, command, folder, environment)
         except BaseException:
-            folder.cancelled.touch()  # it may be in the queue for all we know
+            folder.cancelled.touch()  # it may be in the queue
             raise
         folder.describe(launcher.name, job)
         if place.elsewhere:
@@ -99,19 +94,19 @@ def _conclude(place: Place, launcher: Launcher, job: str, last: Look, folder: Jo
     status = folder.read_status()
     named = f"{launcher.name} job {job}" if place.elsewhere else launcher.name
     if status is None:
-        raise last.cause or last.failure or RetryableError(f"{named} ended without a word of its stage ({last.told})")
+        raise last.cause or last.failure or RetryableError(f"{named} ended without a status of its stage ({last.told})")
     code, message = status
     if code == EXIT_DONE:
         return
     if last.cause is not None and code not in (EXIT_USER, last.cause.exit_code):
         raise last.cause
     if code == EXIT_TERMINATED:
-        raise RetryableError(f"{named} was ended from outside ({last.told}); the same command goes on from there")
+        raise RetryableError(f"{named} was ended from outside ({last.told}); run the same command to continue")
     raise JobEnded(code, message)
 
 
 def _environment(folder: JobFolder, patience: float) -> dict[str, str]:
-    """What the job is to see: this process's environment without what names devices or jobs of this machine."""
+    """Return the job's environment: this process's, without the names of devices or jobs of this machine."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -121,7 +116,7 @@ def _environment(folder: JobFolder, patience: float) -> dict[str, str]:
 
 
 class _Stream:
-    """The job's log, handed on as it grows."""
+    """Copies the job's log to stderr as it grows."""
 
     def __init__(self, folder: JobFolder) -> None:
         self._folder, self._read = folder, 0
@@ -134,12 +129,12 @@ class _Stream:
                     self._read += len(block)
                     sys.stderr.buffer.write(block)
         except FileNotFoundError:
-            return  # a file system that both sides share may be slow to show it
+            return  # a shared file system may be slow to show it
         sys.stderr.flush()
 
 
 def _follow(launcher: Launcher, job: str, stream: _Stream, poll_seconds: float, until: float | None = None) -> Look:
-    """Hand on the log until the job has ended (or the time is `until`); the last look at it."""
+    """Stream the log and poll until the job has ended (or the time is `until`); return the last state."""
     silent, told, next_look = 0, "", 0.0
     look = Look("waiting", "submitted")
     while until is None or time.monotonic() < until:
@@ -163,7 +158,7 @@ def _follow(launcher: Launcher, job: str, stream: _Stream, poll_seconds: float, 
 
 
 def _end_forgotten(folder: JobFolder, execution: Execution, say: Callable[[str], None] = progress.say) -> None:
-    """End a job of this stage whose submitting side was killed: two would write the same outputs."""
+    """Cancel a job of this stage whose submitting side was killed: two would write the same outputs."""
     found = folder.described()
     if found is None:
         return

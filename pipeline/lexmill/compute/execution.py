@@ -1,7 +1,7 @@
 """How and where a stage runs: the part of the configuration that is not identity.
 
-`LEXMILL_EXECUTION` names a file of conf/execution/ (default `local`) or a path to one; it is read when a stage
-starts and is never a DVC dependency. Two machines with other devices, micro-batches or trackers make the same
+`LEXMILL_EXECUTION` names a file of conf/execution/ (default `local`) or a path; it is read when a stage starts and is
+never a DVC dependency. Two machines with other devices, micro-batches or trackers make the same
 model (to the bit on the same machine kind and thread count, see docs/design.md).
 """
 
@@ -18,9 +18,9 @@ from typing import Literal
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.strict import build, nearest, spec
 from lexmill.base.workspace import main_root
+from lexmill.base.yaml_file import read_yaml
 from lexmill.compute.settings import Duration, Kubernetes, Slurm, StageSettings, faults_of
 from lexmill.compute.workers.settings import DataWorkers
-from lexmill.params import read_yaml
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,7 @@ class MicroBatch:
 
     @classmethod
     def parse(cls, value: object) -> MicroBatch:
-        """Read `auto`, `whole`, `8192` or `8192 tokens`.
-
-        Raises:
-            ValueError: anything else.
-        """
+        """Read `auto`, `whole`, `8192` or `8192 tokens`; else raise `ValueError`."""
         text = str(value).strip()
         if isinstance(value, str) and text in ("auto", "whole"):
             return cls(auto=text == "auto")
@@ -102,12 +98,12 @@ class Execution:
 
     @property
     def world(self) -> int:
-        """The devices of all machines."""
+        """Return the number of devices of all machines."""
         return self.devices * self.nodes
 
     @property
     def sharded(self) -> bool:
-        """Whether a device holds only a part of the model."""
+        """Return whether a device holds only a part of the model."""
         return self.strategy == "fsdp" or self.tensor_parallel > 1
 
     def faults(self) -> list[str]:
@@ -127,7 +123,7 @@ class Execution:
             found.append("accelerator: mps is one device; choose devices 1, strategy single, tensor_parallel 1")
         if self.micro_batch.auto and self.sharded:
             found.append(
-                "micro_batch: 'auto' cannot be found where devices share a model, for one without memory stops all;"
+                "micro_batch: 'auto' cannot be found where devices share a model, since one out of memory stops all;"
                 " give a number of tokens"
             )
         if self.compile:
@@ -155,7 +151,7 @@ class Execution:
 
 
 def settings_file(workspace: str | Path = ".") -> Path:
-    """The file of the execution settings in force; raises `UserError` where there is none."""
+    """Return the file of the active execution settings; raise `UserError` where there is none."""
     name = os.environ.get("LEXMILL_EXECUTION", "local")
     home = _home(Path(workspace))
     folder = (home or Path(workspace)) / "conf" / "execution"
@@ -169,33 +165,28 @@ def settings_file(workspace: str | Path = ".") -> Path:
 
 
 def load_execution(workspace: str | Path = ".") -> Execution:
-    """The execution settings in force; raises `UserErrors` with all faults of the file."""
+    """Return the active execution settings; raise `UserErrors` with all errors of the file."""
     path, home = settings_file(workspace), _home(Path(workspace))
     faults: list[str] = []
     execution = build(Execution, read_yaml(path) or {}, faults)
     if faults or execution is None:
         raise UserErrors([f"{path}: {fault}" for fault in faults])
-    if home is not None:
-        return _at_home(execution, home)
+    if home is not None:  # checkpoints and a local store stay in the workspace, since DVC removes the copy
+        root = str(home / execution.checkpoint_root)
+        return dataclasses.replace(execution, checkpoint_root=root, tracking_uri=_store_at(execution, home))
     main = main_root(Path(workspace))
     return execution if main is None else dataclasses.replace(execution, tracking_uri=_store_at(execution, main))
 
 
 def _home(workspace: Path) -> Path | None:
-    """The workspace whose experiment runs in `workspace`, a copy that DVC made; None where it is no copy."""
+    """Return the workspace whose experiment runs in DVC's copy `workspace`; None where it is no copy."""
     root = os.environ.get("DVC_ROOT")
     if root is None or "DVC_EXP_NAME" not in os.environ or Path(root).resolve() == workspace.resolve():
         return None
     return Path(root).resolve()
 
 
-def _at_home(execution: Execution, home: Path) -> Execution:
-    """Checkpoints and a local store stay in the workspace that an experiment came from; its copy is soon gone."""
-    root = str(home / execution.checkpoint_root)
-    return dataclasses.replace(execution, checkpoint_root=root, tracking_uri=_store_at(execution, home))
-
-
 def _store_at(execution: Execution, home: Path) -> str:
-    """The store as another workspace sees it: runs of a worktree stand on the same page as those beside it."""
+    """Return the address of `home`'s store, so that a worktree's runs are in the same store."""
     uri, sqlite = execution.tracking_uri, "sqlite:///"
     return f"{sqlite}{home / uri.removeprefix(sqlite)}" if uri.startswith(sqlite) else uri

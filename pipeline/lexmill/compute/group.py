@@ -1,10 +1,10 @@
-"""torchrun, ending with a code that says why the group of processes ended: its own is 1 for everything.
+"""torchrun with an exit code that says why the group of processes ended: its own is always 1.
 
     python -m lexmill.compute.group --standalone --nproc-per-node=2 -m lexmill.stages.train gpt
 
-0: all are done. 75: one was killed from outside (SIGKILL: by hand, or where the machine had no memory left), which may
-well not happen again; or one ended so by itself. 2: one found a fault of the user's. 143, 130: the group was told to
-end. 1: one met a bug, or crashed, whatever the others then say.
+0: all are done. 75: one was killed from outside (SIGKILL, by hand or out of memory), or itself asked for another try.
+2: one found a user's error. 143, 130: the group was asked to end. 1: one met a bug or crashed, whatever the others
+report.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from torch.distributed.run import parse_args, run
 
 from lexmill.base.errors import EXIT_BUG, EXIT_DONE, EXIT_INTERRUPTED, EXIT_RETRY, EXIT_TERMINATED, EXIT_USER
 
-# torchrun asks the others to end when one has failed, and kills half a minute later those that have not: those were
-# not lost. The others' ends are noted then.
+# When one fails, torchrun kills the others half a minute later: those were not lost.
 _NOT_BY_TORCHRUN = 15
-# How those end that lost another one, or were asked to end for it.
+# Exit codes of processes that lost another one, or were asked to end for it.
 _CONSEQUENCES = (EXIT_RETRY, EXIT_TERMINATED, EXIT_INTERRUPTED, -signal.SIGTERM, -signal.SIGKILL)
 
 
 def code_of(failures: Sequence[ProcessFailure]) -> int:
-    """The exit code of a group whose processes failed so, in the order in which torchrun noted them."""
+    """Return the exit code of a group from its processes' failures, in torchrun's order."""
     begun = min(one.timestamp for one in failures)
     if any(one.exitcode == -signal.SIGKILL and one.timestamp - begun < _NOT_BY_TORCHRUN for one in failures):
         return EXIT_RETRY
@@ -39,7 +38,7 @@ def code_of(failures: Sequence[ProcessFailure]) -> int:
 
 
 def main(words: Sequence[str]) -> int:
-    """Start the processes, wait for them, give the exit code."""
+    """Start the processes, wait for them, return the exit code."""
     try:
         run(parse_args(list(words)))
     except ChildFailedError as error:

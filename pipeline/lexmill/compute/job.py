@@ -1,16 +1,15 @@
-"""A stage's job elsewhere, as both sides see it: one folder in the workspace, which they share.
+"""The folder of a stage's job elsewhere, shared by the submitting side and the job.
 
     .lexmill/jobs/<stage>/<submission>/
         job.json     which launcher, and the job's name there
         log          what the stage prints
-        alive        a number that the submitting side changes; when it stands still, the job ends itself
-        cancelled    there when the job shall end and not come back
-        status.json  how the stage ended: its exit code and its message
+        alive        a counter of the submitting side; when it stops changing, the job ends itself
+        cancelled    exists when the job must end and not come back
+        status.json  the stage's exit code and message
 
-The job's own process runs the same `python -m lexmill.stages.NAME KEY` with LEXMILL_JOB naming the folder: it does not
-submit again, holds no lock of the workspace (the submitting side does), and leaves its end in the folder. Each
-submission has a folder of its own: a job whose submitting side was killed sees no sign of life there, whatever comes
-after it.
+The job runs the same `python -m lexmill.stages.NAME KEY` with LEXMILL_JOB naming the folder: it does not submit again,
+holds no lock of the workspace (the submitting side does), and leaves its status in the folder. Each submission has its
+own folder, so a job whose submitting side was killed sees no sign of life.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from lexmill.base.errors import EXIT_TERMINATED
 
 VARIABLE = "LEXMILL_JOB"
 PATIENCE_VARIABLE = "LEXMILL_JOB_PATIENCE"
-_LOOKS = 10  # how often the sign of life is given, and looked for, within the patience for it
+_LOOKS = 10  # signs of life, and checks for them, within the patience
 _GRACE_SECONDS = 60.0
 
 
@@ -43,13 +42,13 @@ class JobFolder:
 
     @classmethod
     def all_of(cls, stage: str, root: Path = Path()) -> list[JobFolder]:
-        """The folders of a stage's submissions that are left."""
+        """Return the remaining folders of a stage's submissions."""
         place = _place(stage, root)
         return [cls(path) for path in sorted(place.iterdir())] if place.is_dir() else []
 
     @classmethod
     def new(cls, stage: str, root: Path = Path()) -> JobFolder:
-        """A folder for another submission; those whose end is known are removed."""
+        """Make a folder for another submission; remove those whose end is known."""
         for one in cls.all_of(stage, root):
             if one.described() is None and (one.status.exists() or one.cancelled.exists()):
                 shutil.rmtree(one.path, ignore_errors=True)
@@ -60,7 +59,7 @@ class JobFolder:
 
     @classmethod
     def here(cls) -> JobFolder | None:
-        """The folder of the job that this process is; None where it is none."""
+        """Return the folder of the job that this process is; None where it is none."""
         found = os.environ.get(VARIABLE)
         return cls(Path(found)) if found else None
 
@@ -85,11 +84,11 @@ class JobFolder:
         return self.path / "job.json"
 
     def describe(self, launcher: str, job: str) -> None:
-        """Note which job it is, for whoever comes after a kill."""
+        """Record which job it is, for recovery after a kill."""
         storage.write_json(self._job, {"launcher": launcher, "job": job})
 
     def described(self) -> tuple[str, str] | None:
-        """(launcher, job) of a job whose end nobody has seen."""
+        """Return (launcher, job) of a job whose end was not seen yet."""
         try:
             found = storage.read_json(self._job)
             return str(found["launcher"]), str(found["job"])
@@ -97,14 +96,14 @@ class JobFolder:
             return None
 
     def close(self) -> None:
-        """Its end was seen."""
+        """Record that its end was seen."""
         self._job.unlink(missing_ok=True)
 
     def write_status(self, code: int, message: str) -> None:
         storage.write_json(self.status, {"code": code, "message": message})
 
     def read_status(self) -> tuple[int, str] | None:
-        """The exit code and message that the stage left, None where it left none."""
+        """Return the exit code and message that the stage left; None where it left none."""
         try:
             found = storage.read_json(self.status)
             return int(found["code"]), str(found["message"])
@@ -118,7 +117,7 @@ def _place(stage: str, root: Path) -> Path:
 
 @contextmanager
 def signs_of_life(folder: JobFolder, patience: float) -> Iterator[None]:
-    """Give the job a sign of life, often enough for its patience in seconds, from a thread."""
+    """Give the job signs of life from a thread, often enough for its patience in seconds."""
     done = threading.Event()
 
     def beat() -> None:
@@ -139,10 +138,10 @@ def signs_of_life(folder: JobFolder, patience: float) -> Iterator[None]:
 
 
 def watch_submitter(folder: JobFolder) -> None:
-    """End this job by SIGTERM when it was cancelled, or when the submitting side has given no sign of life for long.
+    """End this job by SIGTERM when it was cancelled or the submitting side gives no sign of life.
 
-    A job that nobody waits for would train for nobody, or beside the next one of the same stage. One without the file
-    `alive` was submitted by hand: nobody watches it.
+    An abandoned job would train in vain, or beside the stage's next job. Without the file `alive` the job was submitted
+    by hand and is not watched.
     """
     if folder.alive.exists():
         patience = float(os.environ.get(PATIENCE_VARIABLE) or 120)

@@ -1,7 +1,7 @@
-"""Jobs of Kubernetes, through kubectl, from the manifest that the project keeps as a template.
+"""Jobs of Kubernetes, through kubectl, from the project's manifest template.
 
-The template says what a cluster decides: the image, the volume with the workspace, tolerations, secrets. Added to it
-are the job's name, the stage's command, and what the stage asks for.
+The template has what depends on the cluster: the image, the volume with the workspace, tolerations, secrets. The job's
+name, the stage's command and its resources are added.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from lexmill.base.errors import LexmillError, RetryableError, UserError
+from lexmill.base.yaml_file import read_yaml
 from lexmill.compute.client import ask
 from lexmill.compute.job import VARIABLE, JobFolder
 from lexmill.compute.launcher import Look
 from lexmill.compute.place import Place
 from lexmill.compute.settings import Kubernetes
-from lexmill.params import read_yaml
 
 _SILENT = re.compile(
     r"refused|timed? ?out|no route|unreachable|EOF|TooManyRequests|Service ?Unavailable", re.IGNORECASE
 )
-# Python is exec'd, so that it is the process that gets SIGTERM and whose exit code is the container's.
+# exec: Python gets SIGTERM, and its exit code is the container's.
 _SHELL = 'exec "$@" > >(tee -a "$LEXMILL_JOB/log") 2>&1'
 
 
 class KubernetesLauncher:
-    """Makes a Job; its name is the job's."""
+    """Make a Job; its name is the job's."""
 
     name = "kubernetes"
 
@@ -38,13 +38,13 @@ class KubernetesLauncher:
         self._settings = settings
 
     def submit(self, place: Place, command: Sequence[str], folder: JobFolder, environment: dict[str, str]) -> str:
-        """Create the Job; gives its name."""
+        """Create the Job; return its name."""
         made = manifest(place, command, folder, environment, Path(self._settings.template))
         self._call("create", "-f", "-", given=json.dumps(made))
         return str(made["metadata"]["name"])
 
     def look(self, job: str) -> Look:
-        """What the Job and its pods say."""
+        """Return the state of the Job and its pods."""
         found = self._get("job", job)
         pods = self._get("pods", f"--selector=job-name={job}").get("items", [])
         states = [state for pod in pods for state in _container_states(pod)]
@@ -68,7 +68,7 @@ class KubernetesLauncher:
         return Look("waiting", ", ".join(filter(None, reasons)) or "pending")
 
     def cancel(self, job: str) -> None:
-        """SIGTERM to its pod; SIGKILL after the template's terminationGracePeriodSeconds."""
+        """Send SIGTERM to its pod; SIGKILL follows after the template's terminationGracePeriodSeconds."""
         self._call("delete", "job", job, "--ignore-not-found", "--wait=false")
 
     def _get(self, *words: str) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class KubernetesLauncher:
         return found
 
     def _call(self, *words: str, given: str = "") -> str:
-        """What kubectl prints; raises as `ask`."""
+        """Return the output of kubectl; raise as `ask`."""
         where = [f"--context={self._settings.context}"] if self._settings.context else []
         where += [f"--namespace={self._settings.namespace}"] if self._settings.namespace else []
         return ask("Kubernetes", ["kubectl", *where, *words], _SILENT, "install it", given=given)
@@ -86,17 +86,17 @@ class KubernetesLauncher:
 def manifest(
     place: Place, command: Sequence[str], folder: JobFolder, environment: dict[str, str], template: Path
 ) -> dict[str, Any]:
-    """The Job of a stage.
+    """Return the Job of a stage.
 
     Args:
-        place: what it asks for.
+        place: its resources.
         command: the stage's module and its arguments, without Python.
         folder: the job's folder in the workspace of this machine.
-        environment: what is ours in it goes along; all else is the container's own.
+        environment: only our own variables are passed on; the rest is the container's.
         template: a Job whose first container is the stage's.
 
     Raises:
-        UserError: the template is none of a Job, or does not say where the workspace lies in the container.
+        UserError: the template is no Job, or its container has no workingDir.
     """
     if not template.is_file():
         raise UserError("kubernetes.template: the file is not there", template)
@@ -142,7 +142,7 @@ def _container_states(pod: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _failure(job: str, told: str, states: list[dict[str, Any]]) -> LexmillError:
-    """How a job ended whose stage left no word."""
+    """Return why a job ended whose stage left no status."""
     if any(state.get("terminated", {}).get("reason") == "OOMKilled" for state in states):
         return UserError(f"kubernetes job {job} needed more memory than it had; raise `memory` of this stage")
     if told in ("DeadlineExceeded", "BackoffLimitExceeded"):

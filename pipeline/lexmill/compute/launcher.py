@@ -1,4 +1,4 @@
-"""What a launcher is: it submits a stage elsewhere, looks how it stands, and cancels it."""
+"""The protocol of launchers: submit a stage elsewhere, poll it, cancel it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from lexmill.compute.place import Place
 
 @dataclass(frozen=True)
 class Look:
-    """What a launcher says of a job.
+    """A launcher's report on a job.
 
     Attributes:
         state: whether it waits for its turn, runs, or has ended for good.
         told: the cluster's own words for it.
-        failure: how it ended where the stage itself left no word; None where nothing is known.
-        cause: why a group of processes ended, where it is known better than by the stage's first one, which may have
-            seen only that another was gone, or have been asked to end for it.
+        failure: how it ended where the stage left no status; None where unknown.
+        cause: why a group of processes ended, if known better than from the stage's first process, which may only have
+            lost another one.
     """
 
     state: Literal["waiting", "running", "ended"]
@@ -30,12 +30,12 @@ class Look:
 
 
 class Launcher(Protocol):
-    """What starts a stage elsewhere. A job's name is the launcher's own."""
+    """Starts a stage elsewhere; the launcher defines the job's name."""
 
     name: str
 
     def submit(self, place: Place, command: Sequence[str], folder: JobFolder, environment: dict[str, str]) -> str:
-        """Start the stage's command; gives the job's name there.
+        """Start the stage's command; return the job's name.
 
         Raises:
             UserError: the cluster refuses it.
@@ -43,11 +43,7 @@ class Launcher(Protocol):
         """
 
     def look(self, job: str) -> Look:
-        """How the job stands.
-
-        Raises:
-            RetryableError: the cluster does not answer.
-        """
+        """Return the job's state; raise `RetryableError` where the cluster does not answer."""
 
     def cancel(self, job: str) -> None:
-        """End it in order; nothing where it has ended."""
+        """End it in order; do nothing where it has ended."""

@@ -1,14 +1,12 @@
-"""The GPUs and cores of this machine, leased one by one: a lock file for each, held by the process that uses it.
+"""Leases of this machine's GPUs and cores: a lock file for each, held by the process that uses it.
 
-flock's locks end with their processes, however those end, so a killed training gives its GPU back. All workspaces of a
-machine share the folder (`lease_root`), so that runs beside each other do not meet on one device.
-
-Whoever waits holds the queue's lock while it collects, so that a stage that needs several gets them in its turn.
+flock's locks end with their processes, so a killed training gives its GPU back. All workspaces of a machine share the
+folder (`lease_root`), so concurrent runs never share a device. A waiting process holds the queue's lock while it
+collects, so a stage that needs several devices gets them in its turn.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import time
@@ -18,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from lexmill.base import storage
 from lexmill.base.errors import UserError
 from lexmill.compute.place import Place
 
@@ -28,7 +27,7 @@ Kind = Literal["gpu", "core"]
 
 
 def gpu_names() -> list[str]:
-    """The ids of the GPUs that this process may use: those of CUDA_VISIBLE_DEVICES, else all."""
+    """Return the ids of the GPUs that this process may use: those of CUDA_VISIBLE_DEVICES, else all."""
     by_index = dict(_installed_gpus())
     visible = os.environ.get(VISIBLE)
     if visible is None:
@@ -37,7 +36,7 @@ def gpu_names() -> list[str]:
 
 
 def _installed_gpus() -> Iterator[tuple[str, str]]:
-    """(index, id) of each GPU that the driver names."""
+    """Yield (index, id) of each GPU of the driver."""
     try:
         told = subprocess.run(
             ["nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader"],
@@ -55,7 +54,7 @@ def _installed_gpus() -> Iterator[tuple[str, str]]:
 
 
 def _torchs_gpus() -> list[str]:
-    """The GPUs that torch sees, where there is no nvidia-smi to name them."""
+    """Return the GPUs that torch sees, for machines without nvidia-smi."""
     if find_spec("torch") is None:
         return []
     import torch
@@ -64,7 +63,7 @@ def _torchs_gpus() -> list[str]:
 
 
 def core_names() -> list[str]:
-    """The cores that this process may use; none where the system does not say so."""
+    """Return the cores that this process may use; none where the system cannot tell."""
     if not hasattr(os, "sched_getaffinity"):
         return []
     return [str(core) for core in sorted(os.sched_getaffinity(0))]
@@ -75,10 +74,10 @@ def leased(place: Place, folder: str | Path, note: Callable[[str], None], *, gpu
     """Hold a stage's GPUs and cores; while they are held this process sees no others.
 
     Args:
-        place: what the stage is to get.
-        folder: where the lock files of this machine lie.
-        note: told when it has to wait.
-        gpus: whether GPUs are leased too; a cluster's job has got its own.
+        place: the stage's devices.
+        folder: of this machine's lock files.
+        note: called when it has to wait.
+        gpus: whether to lease GPUs too; a cluster's job has its own.
 
     Raises:
         UserError: the machine has fewer.
@@ -134,7 +133,7 @@ def _seeing(gpus: Sequence[str]) -> Iterator[None]:
 def _several(
     kind: Kind, names: Sequence[str], count: int, folder: Path, note: Callable[[str], None]
 ) -> Iterator[list[str]]:
-    """Hold `count` of the devices, after waiting for them."""
+    """Wait for `count` of the devices and hold them."""
     _make(folder)
     held: dict[str, int] = {}
     try:
@@ -158,7 +157,7 @@ def _several(
 
 
 def _make(folder: Path) -> None:
-    """Make the folder; everyone of this machine may lease there."""
+    """Make the folder, writable for all users of this machine."""
     try:
         folder.mkdir(parents=True)
         folder.chmod(0o1777)
@@ -170,7 +169,7 @@ def _make(folder: Path) -> None:
 def _queue(path: Path) -> Iterator[None]:
     descriptor = _open(path)
     try:
-        while not _lock(descriptor):
+        while not storage.try_lock(descriptor):
             time.sleep(_POLL_SECONDS)
         yield
     finally:
@@ -179,23 +178,15 @@ def _queue(path: Path) -> Iterator[None]:
 
 def _try(folder: Path, kind: Kind, name: str) -> dict[str, int]:
     descriptor = _open(folder / f"{kind}-{''.join(c if c.isalnum() else '-' for c in name)}")
-    if _lock(descriptor):
+    if storage.try_lock(descriptor):
         return {name: descriptor}
     os.close(descriptor)
     return {}
 
 
 def _open(path: Path) -> int:
-    """Open for locking alone: another user's file too, and never through a link that somebody laid there."""
+    """Open only for locking: also another user's file, never through a symbolic link."""
     try:
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CREAT, 0o644)
-
-
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

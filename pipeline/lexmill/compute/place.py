@@ -1,4 +1,4 @@
-"""Where one stage runs, as the execution settings say it: its launcher, devices, memory and time."""
+"""Where a stage runs by the execution settings: its launcher, devices, memory and time."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Place:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether a cluster runs it, and not this machine."""
+        """Return whether a cluster runs it, not this machine."""
         return self.launcher in ELSEWHERE
 
 
 def place_of(stage: str, execution: Execution) -> Place:
-    """The place of a stage under these settings; torchrun starts trainings alone."""
+    """Return the place of a stage; torchrun starts only trainings."""
     entry, group = entry_of(execution.stages, stage), group_of(stage)
     trains = group == TRAINING
     gpus = entry.gpus
@@ -59,13 +59,13 @@ def place_of(stage: str, execution: Execution) -> Place:
 
 
 def check_others_started(place: Place) -> None:
-    """See to it that a training over several machines was started on the others too: it would wait for them for hours.
+    """Check that a training over several machines was started on the others too, else it would wait for hours.
 
     Raises:
-        UserError: nobody has told this process of them.
+        UserError: MASTER_ADDR is not set.
     """
     if place.nodes > 1 and not place.elsewhere and "MASTER_ADDR" not in os.environ:
         raise UserError(
-            f"nodes: {place.nodes}, but this machine alone was told to train; start infra/torchrun/stage.sh on each"
-            " (docs/launchers.md), choose the launcher slurm, or set nodes to 1"
+            f"nodes: {place.nodes}, but the training was started on this machine alone; start"
+            " infra/torchrun/stage.sh on each (docs/launchers.md), choose the launcher slurm, or set nodes to 1"
         )

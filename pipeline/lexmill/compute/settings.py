@@ -1,11 +1,11 @@
-"""The part of the execution settings that says, stage by stage, where it runs and with what.
+"""The execution settings of each stage: where it runs and with what.
 
     stages:
       default: {launcher: local}
       train: {launcher: slurm, gpus: 1, cpus: 8, memory: 32 GB, time: 8 hours}
       train@gpt: {launcher: local, gpus: 1}
 
-The entry of a stage is the most specific one that there is: its own, its group's, `default`, or nothing special.
+A stage takes its own entry, else its group's, else `default`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lexmill.base.strict import nearest, spec
 
 LauncherName = Literal["local", "torchrun", "slurm", "kubernetes", "prefect"]
 TRAINING, EVALUATION = "train", "evaluate"  # what computes on a GPU
-HERE = ("code",)  # quick, and the others wait for it: it runs where DVC does
+HERE = ("code",)  # quick, and needed by the others: it runs where DVC does
 ELSEWHERE = ("slurm", "kubernetes", "prefect")
 LIMITING_MEMORY = ("slurm", "kubernetes")
 
@@ -39,11 +39,7 @@ class Duration:
 
     @classmethod
     def parse(cls, value: object) -> Duration:
-        """Read a number with its unit, or 0.
-
-        Raises:
-            ValueError: anything else.
-        """
+        """Read a number with its unit, or 0; else raise `ValueError`."""
         found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(second|minute|hour|day)s?", str(value).strip())
         if isinstance(value, int) and not isinstance(value, bool) and value == 0:
             return cls()
@@ -71,11 +67,7 @@ class Memory:
 
     @classmethod
     def parse(cls, value: object) -> Memory:
-        """Read a number with its unit, or 0.
-
-        Raises:
-            ValueError: anything else.
-        """
+        """Read a number with its unit, or 0; else raise `ValueError`."""
         found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([MGT]i?B)", str(value).strip())
         if isinstance(value, int) and not isinstance(value, bool) and value == 0:
             return cls()
@@ -85,7 +77,7 @@ class Memory:
 
     @property
     def mebibytes(self) -> int:
-        """Rounded up."""
+        """Return mebibytes, rounded up."""
         return -(-self.bytes // 2**20)
 
     def __str__(self) -> str:
@@ -131,12 +123,12 @@ class Kubernetes:
 
 
 def group_of(stage: str) -> str:
-    """The group of a stage's address: `train` of `train@gpt`."""
+    """Return the group of a stage's address: `train` of `train@gpt`."""
     return stage.rpartition(":")[2].partition("@")[0]
 
 
 def entry_of(stages: dict[str, StageSettings], stage: str) -> StageSettings:
-    """The settings of a stage."""
+    """Return the settings of a stage."""
     name = stage.rpartition(":")[2]
     if name in HERE:
         return StageSettings(gpus=0)

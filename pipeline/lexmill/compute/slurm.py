@@ -25,7 +25,7 @@ _SILENT = re.compile(r"unable to contact|timed out|connection (refused|reset)|no
 
 
 class SlurmLauncher:
-    """Submits the stage by the project's batch script."""
+    """Submit the stage with the project's batch script."""
 
     name = "slurm"
 
@@ -33,7 +33,7 @@ class SlurmLauncher:
         self._settings = settings
 
     def submit(self, place: Place, command: Sequence[str], folder: JobFolder, environment: dict[str, str]) -> str:
-        """Put the stage into the queue; the job's number."""
+        """Queue the stage; return the job's number."""
         if not Path(self._settings.script).is_file():
             raise UserError("slurm.script: the batch script is not there", self._settings.script)
         options = [
@@ -54,15 +54,12 @@ class SlurmLauncher:
             options.append(f"--partition={self._settings.partition}")
         if self._settings.account:
             options.append(f"--account={self._settings.account}")
-        environment = environment | {
-            "LEXMILL_PYTHON": sys.executable,
-            "LEXMILL_REQUEUES": str(self._settings.requeues),
-        }
+        environment = environment | {"LEXMILL_PYTHON": sys.executable, "LEXMILL_REQUEUES": str(self._settings.requeues)}
         words = [*options, *self._settings.options, self._settings.script, str(place.processes), *command]
         return _call("sbatch", *words, environment=environment).strip().partition(";")[0]
 
     def look(self, job: str) -> Look:
-        """What scontrol says of it."""
+        """Return the state that scontrol reports."""
         try:
             text = _call("scontrol", "show", "job", "--oneliner", job)
         except UserError as error:
@@ -78,7 +75,7 @@ class SlurmLauncher:
 
     @staticmethod
     def _failure(job: str, state: str, told: str) -> LexmillError:
-        """How a job ended whose stage left no word."""
+        """Return why a job ended whose stage left no status."""
         if state == "OUT_OF_MEMORY":
             return UserError(f"slurm job {job} needed more memory than it had; raise `memory` of this stage")
         if state in _AGAIN:
@@ -88,7 +85,7 @@ class SlurmLauncher:
         return LexmillError(f"slurm job {job} ended before its stage began, or was killed ({told}); see its log above")
 
     def cancel(self, job: str) -> None:
-        """SIGTERM to all its processes; SIGKILL after the cluster's KillWait."""
+        """Send SIGTERM to all its processes; Slurm sends SIGKILL after KillWait."""
         try:
             _call("scancel", job)
         except UserError as error:
@@ -97,11 +94,11 @@ class SlurmLauncher:
 
 
 def _pattern(path: Path) -> str:
-    """A path as sbatch takes it: `%` begins a placeholder."""
+    """Escape a path for sbatch: `%` begins a placeholder."""
     return str(path).replace("%", "%%")
 
 
 def _call(program: str, *words: str, environment: dict[str, str] | None = None) -> str:
-    """What one of Slurm's commands prints; raises as `ask`."""
+    """Return the output of a Slurm command; raise as `ask`."""
     absent = "submit from a machine of the cluster"
     return ask("Slurm", [program, *words], _SILENT, absent, environment=environment)

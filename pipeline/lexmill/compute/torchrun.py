@@ -1,7 +1,7 @@
-"""Several processes of one training on this machine, started by torchrun.
+"""Start several processes of one training on this machine with torchrun.
 
-Lightning starts its processes itself where nothing else does; under torchrun they are told of each other by the same
-means as on several machines, and the whole group ends when one of them does.
+Under torchrun, not Lightning's own launcher, processes find each other by the same variables as on several machines,
+and the whole group ends when one of them does.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from lexmill.compute.place import Place
 
 _MODULE = "lexmill.compute.group"
 _CAUSES = {
-    EXIT_RETRY: RetryableError("a process of the training was lost; the same command goes on from the checkpoint"),
-    EXIT_USER: UserError("a process of the training found a fault; its sentence stands above"),
-    EXIT_BUG: LexmillError("a process of the training failed; its words stand above"),
+    EXIT_RETRY: RetryableError("a process of the training was lost; run it again to continue from the checkpoint"),
+    EXIT_USER: UserError("a process of the training found an error; its message is above"),
+    EXIT_BUG: LexmillError("a process of the training failed; its output is above"),
 }
 
 
 class TorchrunLauncher:
-    """Starts torchrun for this machine alone; the job's name is its process id."""
+    """Start torchrun for this machine alone; the job's name is its process id."""
 
     name = "torchrun"
 
@@ -35,7 +35,7 @@ class TorchrunLauncher:
         self._process: subprocess.Popen[bytes] | None = None
 
     def submit(self, place: Place, command: Sequence[str], folder: JobFolder, environment: dict[str, str]) -> str:
-        """Start one process a device."""
+        """Start one process per device."""
         if "CUDA_VISIBLE_DEVICES" in os.environ:  # what was leased here
             environment = environment | {"CUDA_VISIBLE_DEVICES": os.environ["CUDA_VISIBLE_DEVICES"]}
         run = ["-m", _MODULE, "--standalone", f"--nproc-per-node={place.processes}"]
@@ -46,22 +46,22 @@ class TorchrunLauncher:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C reaches the submitting side, which passes it on in good order
+                start_new_session=True,  # Ctrl-C reaches the submitting side, which passes it on
             )
         return str(self._process.pid)
 
     def look(self, job: str) -> Look:
-        """How torchrun stands, also one whose submitting side was killed."""
+        """Return the state of torchrun, also of one whose submitting side was killed."""
         if self._process is None:
             return Look("running", "running") if _torchrun(job) else Look("ended", "gone")
         code = self._process.poll()
         if code is None:
             return Look("running", "running")
-        failure = LexmillError(f"torchrun ended with {code}; its words stand above")
+        failure = LexmillError(f"torchrun ended with {code}; its output is above")
         return Look("ended", f"exit code {code}", failure, _CAUSES.get(code))
 
     def cancel(self, job: str) -> None:
-        """SIGTERM to torchrun, which asks its processes to end, and kills them half a minute later."""
+        """Send SIGTERM to torchrun, which passes it on and kills its processes half a minute later."""
         if self._process is None:
             if (process := _torchrun(job)) is not None:
                 process.terminate()
@@ -70,7 +70,7 @@ class TorchrunLauncher:
 
 
 def _torchrun(job: str) -> Any:
-    """The process of that id, where it is (still) a torchrun."""
+    """Return the process of that id if it is (still) a torchrun."""
     import psutil
 
     try:

@@ -1,7 +1,7 @@
-"""Stages as flow runs of a Prefect work pool: a worker anywhere takes them, where it sees the same workspace.
+"""Stages as flow runs of a Prefect work pool, for any worker that sees the same workspace.
 
-Prefect is flows' own: a process of `python -m flows.stage` submits the run, follows it, and tells its states.
-Cost: that process, about 150 MB, for as long as the stage runs.
+Only flows/ imports Prefect: a process, `python -m flows.stage`, submits the run and reports its states.
+Cost: that process, about 150 MB, while the stage runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SECONDS = 120
 
 
 class WorkPoolLauncher:
-    """Submits to one pool; a job's name is the flow run's id."""
+    """Submit to one pool; a job's name is the flow run's id."""
 
     name = "prefect"
 
@@ -33,7 +33,7 @@ class WorkPoolLauncher:
         self._last = Look("waiting", "scheduled")
 
     def submit(self, place: Place, command: Sequence[str], folder: JobFolder, environment: dict[str, str]) -> str:
-        """Start the flow run. Of the environment only what is ours goes along: a server keeps it in its database."""
+        """Start the flow run. Pass only our own environment variables: the server stores them in its database."""
         ours = {
             name: value
             for name, value in environment.items()
@@ -41,12 +41,7 @@ class WorkPoolLauncher:
         }
         many = place.processes > 1
         start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={place.processes}"] if many else []
-        given = {
-            "stage": place.stage,
-            "root": str(Path.cwd()),
-            "command": [*start, *command],
-            "environment": ours,
-        }
+        given = {"stage": place.stage, "root": str(Path.cwd()), "command": [*start, *command], "environment": ours}
         process = self._process = subprocess.Popen(
             [sys.executable, "-m", "flows.stage", self._pool],
             stdin=subprocess.PIPE,
@@ -54,7 +49,7 @@ class WorkPoolLauncher:
             stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",
-            start_new_session=True,  # Ctrl-C is ours to pass on
+            start_new_session=True,  # we pass Ctrl-C on
         )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -68,18 +63,16 @@ class WorkPoolLauncher:
         return str(first["id"])
 
     def look(self, job: str) -> Look:
-        """What was last told; a run of a submitting side that was killed is asked for."""
+        """Return the last reported state; ask for a run whose submitting side was killed."""
         if self._process is None:
             told = self._ask("--look", job)
             return Look(told["state"], told["told"])
         if self._process.poll() is not None and self._last.state != "ended":
-            return Look(
-                "ended", "nobody follows it any more", RetryableError(f"prefect run {job} was lost; run it again")
-            )
+            return Look("ended", "its submitter has ended", RetryableError(f"prefect run {job} was lost; run it again"))
         return self._last
 
     def cancel(self, job: str) -> None:
-        """Cancel the run; its worker ends the stage, which has seen by its job's folder that it shall end."""
+        """Cancel the run; its worker ends the stage, which sees the cancellation in its job's folder."""
         if self._process is None:
             self._ask("--cancel", job)
             return
@@ -123,7 +116,7 @@ class WorkPoolLauncher:
 
 
 def _spoken(lines: Any) -> Iterator[dict[str, Any]]:
-    """The lines of JSON among whatever else is printed."""
+    """Yield the lines of JSON in the output."""
     for line in lines:
         if line.startswith("{"):
             yield dict(json.loads(line))

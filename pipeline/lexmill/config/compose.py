@@ -1,10 +1,10 @@
-"""conf/ composed into params.yaml, by Hydra: the same bytes that `dvc exp run` writes; and its mixtures into dvc.yaml.
+"""Compose conf/ into params.yaml with Hydra, to the same bytes as `dvc exp run`, and its mixtures into dvc.yaml.
 
-`${derived:PART}` in conf/ stands for what follows from the models (`lexmill.params.derived`): `register` teaches it to
-OmegaConf, here and, by a plugin, in `dvc exp run`.
+`${derived:PART}` in conf/ is resolved to what follows from the models (`lexmill.params.derived`); `register` adds the
+resolver to OmegaConf, here and, by a plugin, in `dvc exp run`.
 
-`dvc repro` reads params.yaml as it stands and never composes; `dvc exp run` composes the defaults and its `-S`
-choices again before it runs, and so undoes what was edited by hand. `lexmill.config.undoing` tells what it would undo.
+`dvc repro` reads the present params.yaml and never composes; `dvc exp run` first composes the defaults and its `-S`
+choices again, which undoes edits by hand. `lexmill.config.undoing` reports what it would undo.
 """
 
 from __future__ import annotations
@@ -17,25 +17,23 @@ from typing import Any
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.storage import write_text
 from lexmill.base.strict import flatten, nearest
+from lexmill.base.yaml_file import read_yaml
 from lexmill.config.mixtures import write_mixtures
 from lexmill.corpora.fetching import pins
-from lexmill.params import load, parse, read_yaml
+from lexmill.params import load, parse
 from lexmill.params.derived import PARTS, derive
-
-flat = flatten  # the name that commands/search imports
 
 
 def compose(overrides: Sequence[str] = (), workspace: str | Path = ".") -> str:
     """Compose conf/config.yaml with Hydra overrides and return it as the YAML text of params.yaml.
 
     Args:
-        overrides: Hydra's grammar, `experiment=full`, `model@models.gpt=gpt_small`,
-            `models.gpt.recipe.length='2000 steps'`.
+        overrides: in Hydra's grammar, such as `experiment=full` or `models.gpt.recipe.length='2000 steps'`.
         workspace: the folder that holds conf/.
 
     Raises:
-        UserError: an override that Hydra cannot apply, with the nearest that it can.
-        UserErrors: files of conf/ that are no YAML, or faults of the composed params.
+        UserError: Hydra cannot apply an override; names the nearest that it can.
+        UserErrors: files of conf/ are not YAML, or the composed params are wrong.
     """
     import yaml
     from hydra import compose as hydra_compose
@@ -69,7 +67,7 @@ def compose(overrides: Sequence[str] = (), workspace: str | Path = ".") -> str:
 
 
 def register() -> None:
-    """Let `${derived:PART}` in conf/ give what follows from the models."""
+    """Let OmegaConf resolve `${derived:PART}` to what follows from the models."""
     from omegaconf import DictConfig, OmegaConf
 
     def derived(part: str, *, _root_: DictConfig) -> DictConfig:
@@ -91,7 +89,7 @@ def _file_faults(folder: Path) -> Iterator[UserError]:
 
 
 def _hint(cause: str, overrides: Sequence[str], folder: Path) -> str:
-    """What was probably meant, after Hydra's `Could not find 'group/choice'` or `Could not override 'a.b.c'`."""
+    """Suggest what was meant, for Hydra's `Could not find 'group/choice'` or `Could not override 'a.b.c'`."""
     bare = [override for override in overrides if "=" not in override and not override.startswith("~")]
     if bare:
         return f"; give it as {bare[0]}=VALUE"
@@ -109,7 +107,7 @@ def _hint(cause: str, overrides: Sequence[str], folder: Path) -> str:
 
 
 def _packaged(name: str, overrides: Sequence[str], folder: Path) -> list[str]:
-    """What a choice may mean that was given without its package: by its group, or by the entry it is for."""
+    """Return what a choice without its package may mean: by its group, or by its entry."""
     choice = next((value for key, _, value in (one.partition("=") for one in overrides) if key == name), "")
     defaults = [key for one in read_yaml(folder / "config.yaml")["defaults"] if isinstance(one, dict) for key in one]
     keys = [key for key in defaults if "@" in key and name in (key.partition("@")[0], key.rpartition(".")[2])]
@@ -117,10 +115,7 @@ def _packaged(name: str, overrides: Sequence[str], folder: Path) -> list[str]:
 
 
 def write_params(overrides: Sequence[str] = (), workspace: str | Path = ".") -> Path:
-    """Compose and write params.yaml and what follows from it: the stages of its mixtures, its sources' lock entries.
-
-    Nothing is written when the choices have a fault.
-    """
+    """Compose and write params.yaml, the stages of its mixtures and its sources' lock entries; nothing on an error."""
     path = Path(workspace) / "params.yaml"
     write_text(path, compose(overrides, workspace))
     write_mixtures(workspace)
@@ -129,13 +124,13 @@ def write_params(overrides: Sequence[str] = (), workspace: str | Path = ".") -> 
 
 
 def write_stages(overrides: Sequence[str] = (), workspace: str | Path = ".") -> Path:
-    """Write what follows from params.yaml as it stands: its derived parts, stages of mixtures, entries of sources.
+    """Write what follows from the present params.yaml: its derived parts, stages of mixtures, entries of sources.
 
-    All else in the file stays as it is written, comments included.
+    The rest of the file stays as it is, comments included.
 
     Raises:
-        UserError: overrides were given, which could change nothing.
-        UserErrors: params.yaml has faults.
+        UserError: overrides were given, which would change nothing.
+        UserErrors: params.yaml has errors.
     """
     if overrides:
         raise UserError(f"--keep leaves params.yaml as it is, so {' '.join(overrides)} would change nothing")
@@ -152,16 +147,15 @@ def write_stages(overrides: Sequence[str] = (), workspace: str | Path = ".") -> 
 
 
 def _with_parts(text: str, whole: Mapping[str, Any]) -> str:
-    """The text of params.yaml with the derived parts of `whole` in place of its own; anew where it cannot be cut."""
+    """Return the text of params.yaml with the derived parts of `whole`; rewrite all of it where that fails."""
     import yaml
     from omegaconf import OmegaConf
 
     changed = text if text.endswith("\n") else f"{text}\n"
     for part in PARTS:
         block = OmegaConf.to_yaml(OmegaConf.create({part: whole[part]}))
-        own = re.compile(rf"^{part}:.*\n(?:\n*[ \t].*\n)*", re.MULTILINE)
-        found = own.search(changed)
-        changed = changed[: found.start()] + block + changed[found.end() :] if found else changed + block
+        own = re.search(rf"^{part}:.*\n(?:\n*[ \t].*\n)*", changed, re.MULTILINE)
+        changed = changed[: own.start()] + block + changed[own.end() :] if own else changed + block
     try:
         kept = yaml.safe_load(changed) == whole
     except yaml.YAMLError:

@@ -1,7 +1,7 @@
-"""The stages of mixtures in dvc.yaml: a list of dependencies cannot be templated there, so they are written out.
+"""Write the stages of mixtures into dvc.yaml, where a list of dependencies cannot be templated.
 
-They stand at the end of dvc.yaml, below a line that marks them. `lexmill compose` writes them; before a run, and in
-`lexmill check`, they are compared with params.yaml.
+They are at the end of dvc.yaml, below a marker. `lexmill compose` writes them; a run and `lexmill check` compare them
+with params.yaml.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from lexmill.base.errors import UserError
 from lexmill.base.storage import write_text
-from lexmill.params import read_yaml
+from lexmill.base.yaml_file import read_yaml
 
 MARK = "  # The mixtures of params.yaml, written by `lexmill compose`: all below this line is written anew.\n"
 
@@ -32,7 +32,7 @@ _STAGE = """\
 
 
 def with_mixtures(dag: str, mixtures: Mapping[str, Mapping[str, Any]]) -> str:
-    """The text of dvc.yaml with the stages of these mixtures (as in params.yaml) in the place of those it has."""
+    """Return the text of dvc.yaml with its mixture stages replaced by those of `mixtures` (as in params.yaml)."""
     stages = []
     for name, mixture in mixtures.items():
         tokenizer = mixture["tokenizer"]
@@ -43,7 +43,7 @@ def with_mixtures(dag: str, mixtures: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def write_mixtures(workspace: str | Path = ".") -> bool:
-    """Bring dvc.yaml into agreement with a params.yaml that has no fault; whether it had to be changed."""
+    """Update dvc.yaml from a valid params.yaml; return whether it changed."""
     path = Path(workspace) / "dvc.yaml"
     mixtures = _mixtures(workspace)
     if not mixtures and not path.is_file():
@@ -59,7 +59,7 @@ def write_mixtures(workspace: str | Path = ".") -> bool:
 
 
 def check_mixtures(workspace: str | Path = ".") -> None:
-    """Raises `UserError` where dvc.yaml has other mixtures than params.yaml; says nothing where one is missing."""
+    """Raise `UserError` where dvc.yaml has other mixtures than params.yaml; do nothing where a file is missing."""
     path = Path(workspace) / "dvc.yaml"
     if not path.is_file() or not (Path(workspace) / "params.yaml").is_file():
         return

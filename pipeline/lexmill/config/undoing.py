@@ -1,11 +1,10 @@
-"""What `dvc exp run` would undo of a params.yaml, said before it does, and how to keep it.
+"""Report what `dvc exp run` would undo in params.yaml, and how to keep it.
 
-`dvc exp run` composes params.yaml anew from the defaults of conf/ and its `-S` choices. What stands there for another
-reason (an edit by hand, an earlier `lexmill compose experiment=full`) is gone then, and nothing of DVC's tells.
-`lexmill check` tells it beforehand. `dvc exp run` itself is told by a Hydra plugin that .dvc/config names
-(pipeline/dvc_plugins): Hydra calls it before DVC writes, so it can say what goes, keep a copy, bring the mixtures'
-stages and the sources' lock entries into agreement, and refuse choices with a fault before anything runs. Of a sweep
-it looks at every combination.
+`dvc exp run` composes params.yaml anew from the defaults of conf/ and its `-S` choices. Other changes (an edit by hand,
+an earlier `lexmill compose experiment=full`) are lost, silently on DVC's side. `lexmill check` reports them beforehand.
+In `dvc exp run` a Hydra plugin named by .dvc/config (pipeline/dvc_plugins), called before DVC writes, reports them,
+keeps a copy, updates the mixtures' stages and the sources' lock entries, and refuses wrong choices before anything
+runs; in a sweep it checks every combination.
 Cost: up to three compositions, a third of a second each, and one for each further combination.
 """
 
@@ -21,10 +20,11 @@ from lexmill.base.errors import LexmillError, UserError, UserErrors
 from lexmill.base.storage import sha256_bytes, write_text
 from lexmill.base.strict import flatten
 from lexmill.base.workspace import HOME
+from lexmill.base.yaml_file import read_yaml
 from lexmill.config.compose import compose
 from lexmill.config.mixtures import with_mixtures
 from lexmill.corpora.fetching import pins
-from lexmill.params import parse, read_yaml
+from lexmill.params import parse
 from lexmill.params.derived import PARTS
 
 _MOST_TOLD = 8
@@ -33,10 +33,9 @@ _ABSENT = "(absent)"
 
 
 def undone(overrides: Sequence[str] = (), workspace: str | Path = ".") -> list[str]:
-    """What a composition with these overrides undoes: `key: value in params.yaml -> value composed`, sorted.
+    """Return what a composition with these overrides undoes: `key: value in params.yaml -> value composed`, sorted.
 
-    What the overrides themselves ask for is not undone. That is each key that one names, and under another
-    `experiment` all that only stands there because of the present one.
+    Keys named by the overrides do not count; nor, under another `experiment`, keys set only by the present one.
 
     Raises:
         UserError: params.yaml or conf/ cannot be read or composed.
@@ -45,12 +44,11 @@ def undone(overrides: Sequence[str] = (), workspace: str | Path = ".") -> list[s
 
 
 def _undone_by_any(combinations: Sequence[Sequence[str]], composed: Sequence[str], workspace: str | Path) -> list[str]:
-    """What one or another combination of a sweep undoes (see `undone`): `key: value -> value or other value`.
+    """Return what the combinations of a sweep undo (see `undone`): `key: value -> value or other value`.
 
     Args:
         combinations: the overrides of each.
         composed: what each composes to.
-        workspace: the folder of params.yaml and conf/.
     """
     here = _here(workspace)
     base: dict[str, Any] | None = None
@@ -71,17 +69,14 @@ def _undone_by_any(combinations: Sequence[Sequence[str]], composed: Sequence[str
 
 
 def _line(key: str, before: Any, after: Mapping[str, int], combinations: int) -> str:
-    """A key, its value, and what becomes of it in how many combinations."""
+    """Format a key, its value, and its new values with how many combinations set them."""
     shown = list(after)[:_MOST_VALUES] + ["..."] * (len(after) > _MOST_VALUES)
     some = f" (in {sum(after.values())} of {combinations} combinations)" if sum(after.values()) < combinations else ""
     return f"{key}: {before} -> {' or '.join(shown)}{some}"
 
 
 def keeping(workspace: str | Path = ".") -> list[str] | None:
-    """The overrides with which the defaults compose to params.yaml as it stands: `experiment=full`, `a.b=3`.
-
-    None where a handful does not do: such choices belong into a file of conf/.
-    """
+    """Return the overrides that compose to the present params.yaml, `experiment=full`, `a.b=3`; None where too many."""
     here = _here(workspace)
     experiment = _experiment(here, workspace)
     base = _composed(experiment, workspace)
@@ -97,11 +92,11 @@ def keeping(workspace: str | Path = ".") -> list[str] | None:
     try:
         return found if _composed(found, workspace) == here else None
     except LexmillError:
-        return None  # a value that Hydra's grammar cannot say
+        return None  # a value that Hydra's grammar cannot express
 
 
 def told(workspace: str | Path = ".") -> list[str]:
-    """For `lexmill check`: what a bare `dvc exp run` would undo and how to keep it; nothing where nothing differs."""
+    """Report what a bare `dvc exp run` would undo and how to keep it; empty where nothing differs."""
     lines = undone((), workspace)
     if not lines:
         return []
@@ -114,19 +109,17 @@ def told(workspace: str | Path = ".") -> list[str]:
 
 
 def before_experiment(combinations: Sequence[Sequence[str]], workspace: Path, say: Callable[[str], None]) -> None:
-    """What is due before `dvc exp run` composes params.yaml with these overrides.
+    """Prepare the workspace before `dvc exp run` composes params.yaml with these overrides.
 
-    Says what that undoes and keeps the file as .lexmill/params/<hash>.yaml; writes what follows from the choices, the
-    stages of mixtures in dvc.yaml and the entries of sources.lock.yaml, which the experiment then holds.
+    Report what is undone and keep the file as .lexmill/params/<hash>.yaml; write the stages of mixtures in dvc.yaml and
+    the entries of sources.lock.yaml for the first combination, since DVC calls only once.
 
     Args:
-        combinations: the overrides; of a sweep, those of each of its experiments. What follows from the choices is
-            written for the first, since DVC asks but once.
-        workspace: the project's folder.
-        say: is told each line for people.
+        combinations: the overrides of each experiment of a sweep, or of the one experiment.
+        say: called with each line of the report.
 
     Raises:
-        UserError, UserErrors: choices that cannot be composed, or have faults; those of all combinations together.
+        UserError, UserErrors: choices of any combination that are wrong or cannot be composed.
     """
     path = workspace / "params.yaml"
     composed = _composed_all(combinations, workspace)
@@ -159,7 +152,7 @@ def _composed_all(combinations: Sequence[Sequence[str]], workspace: Path) -> lis
 
 
 def _write_what_follows(composed: str, workspace: Path, say: Callable[[str], None]) -> None:
-    """As `lexmill compose` does beside params.yaml."""
+    """Write what `lexmill compose` writes besides params.yaml."""
     import yaml
 
     if pins.complete(parse(yaml.safe_load(composed)), workspace):
@@ -173,7 +166,7 @@ def _write_what_follows(composed: str, workspace: Path, say: Callable[[str], Non
 
 
 def _how_to_keep(workspace: str | Path, mark: str = "") -> str:
-    """The overrides that keep params.yaml, as typed in a shell."""
+    """Say how to keep params.yaml, with overrides as typed in a shell."""
     found = keeping(workspace)
     if found is None:
         return "to keep it, write it into a file of conf/ (conf/experiment/, conf/model/, ...)"
@@ -182,7 +175,7 @@ def _how_to_keep(workspace: str | Path, mark: str = "") -> str:
 
 
 def _experiment(here: Mapping[str, Any], workspace: str | Path) -> list[str]:
-    """The choice of the experiment that params.yaml names, where conf/ has it and it is not the default."""
+    """Return the override of the experiment that params.yaml names, if conf/ has it and it is not the default."""
     name = here.get("experiment")
     there = isinstance(name, str) and (Path(workspace) / "conf" / "experiment" / f"{name}.yaml").is_file()
     return [f"experiment={name}"] if there and _composed((), workspace).get("experiment") != name else []
@@ -203,25 +196,24 @@ def _values_of(composed: str) -> dict[str, Any]:
 
 
 def _values(data: Any) -> dict[str, Any]:
-    """By dotted keys, without what follows from the models; an empty mapping is no value: another entry does not undo
-    that there was none."""
+    """Flatten to dotted keys, without derived parts and empty mappings."""
     plain = {key: value for key, value in data.items() if key not in PARTS} if isinstance(data, dict) else data
     return {key: value for key, value in flatten(plain).items() if value != {}}
 
 
 def _target(override: str) -> str:
-    """The key that an override sets: `a.b` of `+a.b=3`, `tokenizers.x` of `tokenizer@tokenizers.x=bpe_2k`."""
+    """Return the key that an override sets: `a.b` of `+a.b=3`, `tokenizers.x` of `tokenizer@tokenizers.x=bpe_2k`."""
     key = override.lstrip("+~").partition("=")[0]
     return key.rpartition("@")[2] if "@" in key else "" if key == "experiment" else key
 
 
 def written(value: Any) -> str:
-    """A value as Hydra's overrides write it."""
+    """Format a value for Hydra's overrides."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, list):
         return f"[{','.join(map(written, value))}]"
     if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][\w./-]*", value):
-        # Double quotes look best within a shell's single ones. A backslash stands for itself, but before a quote.
+        # Double quotes fit within a shell's single ones. A backslash is literal except before a quote.
         return '"' + re.sub(r'(\\*)("|$)', lambda found: found[1] * 2 + ('\\"' if found[2] else ""), value) + '"'
     return str(value)

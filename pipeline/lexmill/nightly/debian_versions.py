@@ -1,7 +1,4 @@
-"""The order of Debian's version numbers, epoch:upstream-revision, with '~' before everything, even the end.
-
-deb-version(7) describes it; `dpkg --compare-versions` is not on every machine.
-"""
+"""The order of Debian's version numbers, epoch:upstream-revision (deb-version(7)), without dpkg."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from itertools import zip_longest
 
 
 def compare(a: str, b: str) -> int:
-    """Below 0, 0 or above 0 as version `a` is older than, equal to or newer than `b`."""
+    """Return below 0, 0 or above 0 as version `a` is older than, equal to or newer than `b`."""
     for one, other in zip(_parts(a), _parts(b), strict=True):
         if order := _compare_part(one, other):
             return order
@@ -26,7 +23,7 @@ def _parts(version: str) -> tuple[str, str, str]:
 
 
 def _compare_part(a: str, b: str) -> int:
-    """Runs of other characters and runs of digits by turns, from the left."""
+    """Compare alternating runs of non-digits and digits, from the left."""
     for one, other in zip_longest(_runs(a), _runs(b), fillvalue=("", 0)):
         first, second = (_key(one[0]), one[1]), (_key(other[0]), other[1])
         if first != second:
@@ -41,5 +38,5 @@ def _runs(text: str) -> list[tuple[str, int]]:
 
 
 def _key(letters: str) -> list[int]:
-    """Letters sort before other signs, '~' before the end (which is 0)."""
+    """Sort letters before other signs, and '~' before the end (0)."""
     return [-1 if c == "~" else ord(c) if c.isalpha() else ord(c) + 256 for c in letters] + [0]

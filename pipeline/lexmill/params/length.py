@@ -1,4 +1,4 @@
-"""A length of training as people say it: `700 steps`, `1.5e6 tokens`, `3 epochs`, `10 %`."""
+"""A length of training: `700 steps`, `1.5e6 tokens`, `3 epochs`, `10 %`."""
 
 from __future__ import annotations
 
@@ -25,11 +25,7 @@ class Length:
 
     @classmethod
     def parse(cls, value: object) -> Length:
-        """Read `700 steps`, `700` (steps), `1.5e6 tokens`, `3 epochs`, `10 %`.
-
-        Raises:
-            ValueError: anything else.
-        """
+        """Read `700 steps`, `700` (steps), `1.5e6 tokens`, `3 epochs` or `10 %`; else raise `ValueError`."""
         found = _FORM.fullmatch(str(value)) if isinstance(value, str | int) and not isinstance(value, bool) else None
         problem = f"{value!r} is no length; write '700 steps', '1.5e6 tokens', '3 epochs' or '10 %'"
         if found is None:
@@ -44,11 +40,7 @@ class Length:
         return cls(amount, cast(Unit, unit))
 
     def steps(self, batch: int, steps_per_epoch: int, total: int = 0) -> int:
-        """The optimizer steps of it, rounded up; percent of `total` steps rounded down.
-
-        Args:
-            batch: targets in one optimizer step.
-        """
+        """Return optimizer steps of `batch` targets, rounded up; percent of `total` steps are rounded down."""
         if self.unit == "percent":
             return int(self.amount / 100 * total)
         if self.unit == "tokens":

@@ -1,7 +1,7 @@
-"""A model of params.yaml: what it is for, what it is made of, what it reads, how it is trained and evaluated.
+"""An entry of `models`: its kind, family, data, training and evaluation.
 
-The kind's folder (`lexmill.kinds.<kind>`) declares what `data` and `evaluate` hold, the family's
-(`lexmill.models.<family>`) what `shape` holds. Both are found by their names.
+The kind (`lexmill.kinds.<kind>`) declares the types of `data` and `evaluate`, the family (`lexmill.models.<family>`)
+that of `shape`. Both are found by their names.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class Model:
     evaluate: Any = spec("how it is evaluated")
 
     def start_fault(self, name: str, family: str, shape: Mapping[str, Any]) -> str:
-        """Why the entry of that name cannot start from a model of this family and shape; "" where it can."""
+        """Say why this entry cannot start from a model of that family and shape; "" where it can."""
         differing = unlike(self.family, dataclasses.asdict(self.shape), family, shape)
         return f"models.{name}.start: {mismatch(self.start, differing)}" if differing else ""
 
     def cross_faults(self) -> list[str]:
-        """What is wrong between the entry's parts; a subclass adds to it."""
+        """Return errors between the entry's parts; a subclass adds its own."""
         return []
 
     @classmethod
     def convert(cls, data: Any, path: str, faults: list[str]) -> Model | None:
-        """Build the entry that its kind and its family ask for; what is wrong is appended to `faults`."""
+        """Build the entry with the types of its kind and family; append what is wrong to `faults`."""
         if not isinstance(data, Mapping):
             faults.append(f"{path}: expected a mapping, got {data!r:.60}")
             return None

@@ -1,7 +1,6 @@
 """Names in params.yaml that refer to other entries: each must exist, and be of the right kind.
 
-The check works on the plain data, so that it also speaks where another error keeps the dataclasses from being
-built: a user sees all errors at once.
+The check reads plain data, so it also reports where another error keeps the dataclasses from being built.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lexmill.base.strict import nearest
-from lexmill.params.plain import entries, kind_of, named
+from lexmill.params.derived import entries, kind_of, named
 
 _NAMED = ("corpora", "tokenizers", "mixtures", "checkpoints", "models")
 
 
 def reference_faults(data: Any) -> list[str]:
-    """Every error of a name, with its key and the nearest known name."""
+    """Return every wrong name, with its key and the nearest known name."""
     if not isinstance(data, Mapping):
         return []
     return [
@@ -38,7 +37,7 @@ def _bad_names(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shared_names(data: Mapping[str, Any]) -> Iterator[str]:
-    """Corpora share a folder with checkpoints and one with mixtures."""
+    """Check names across groups: corpora share a folder with checkpoints and one with mixtures."""
     for first, second in (("corpora", "checkpoints"), ("corpora", "mixtures")):
         for name in sorted(entries(data, first).keys() & entries(data, second).keys()):
             yield f"{second}.{name}: {first} has an entry of that name; choose another"
@@ -53,7 +52,7 @@ def _tokenizer_corpora(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _model_faults(data: Mapping[str, Any]) -> Iterator[str]:
-    """A model's corpus, tokenizer and what it is trained on."""
+    """Check a model's corpus, tokenizer and training data."""
     corpora, mixtures = entries(data, "corpora"), entries(data, "mixtures")
     trained = entries(data, "tokenizers")
     tokenizers = {**trained, **entries(data, "checkpoints")}
@@ -94,7 +93,7 @@ def _corpus_faults(
 
 
 def _mixture_faults(data: Mapping[str, Any]) -> Iterator[str]:
-    """A mixture's members are corpora of running text; its tokenizer exists."""
+    """Check that a mixture's members are corpora of running text and its tokenizer exists."""
     corpora = entries(data, "corpora")
     tokenizers = {**entries(data, "tokenizers"), **entries(data, "checkpoints")}
     for name, mixture in entries(data, "mixtures").items():
@@ -107,7 +106,7 @@ def _mixture_faults(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _start_faults(data: Mapping[str, Any]) -> Iterator[str]:
-    """`start`: a recipe, or a model or checkpoint of this file, without going round in a circle."""
+    """Check `start`: a recipe, or a model or checkpoint of this file, without a cycle."""
     models = entries(data, "models")
     base: dict[str, str] = {}
     for name, entry in models.items():
@@ -137,7 +136,7 @@ def _start_faults(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _baseline_faults(data: Mapping[str, Any]) -> Iterator[str]:
-    """Models that share their baselines must ask for the same ones, for each is measured once; samples may differ."""
+    """Check that models which share baselines have the same settings for them; samples may differ."""
     first: dict[tuple[Any, ...], tuple[str, Any]] = {}
     for name, entry in entries(data, "models").items():
         kind = kind_of(entry)

@@ -9,7 +9,7 @@ from typing import Any
 
 from lexmill.base import layout, storage
 from lexmill.base.errors import UserError
-from lexmill.params import RegisteredSource
+from lexmill.params.corpora import RegisteredSource
 from lexmill.registry import package
 from lexmill.registry.lookup import Found
 from lexmill.tracking.store import opened

@@ -25,7 +25,9 @@ from lexmill.base import layout, storage
 from lexmill.base.errors import UserError
 from lexmill.base.strict import pick
 from lexmill.corpora.fetching import pins
-from lexmill.params import Length, Model, Params
+from lexmill.params import Params
+from lexmill.params.length import Length
+from lexmill.params.models import Model
 from lexmill.registry.card import card
 
 DESCRIPTION = "package.json"

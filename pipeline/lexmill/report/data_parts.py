@@ -9,7 +9,8 @@ from typing import Any
 
 from lexmill.base import layout
 from lexmill.corpora.fetching import pins
-from lexmill.params import Corpus, FileSource, HubSource, PackageSource, Params, Source
+from lexmill.params import Params
+from lexmill.params.corpora import Corpus, FileSource, HubSource, PackageSource, Source
 from lexmill.report import read
 from lexmill.report.verdicts import plain
 

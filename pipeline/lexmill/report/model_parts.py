@@ -12,7 +12,9 @@ from markupsafe import Markup
 
 from lexmill import kinds
 from lexmill.base import layout
-from lexmill.params import Model, Params, Recipe
+from lexmill.params import Params
+from lexmill.params.models import Model
+from lexmill.params.recipe import Recipe
 from lexmill.report import read, verdicts
 from lexmill.report.charts import LARGE, SMALL, Contender, Size, beside_baselines, learning_curve
 from lexmill.report.confusion import Confusion, confusion

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from lexmill import params
 from lexmill.base.errors import UserError
+from lexmill.base.yaml_file import read_yaml
 from lexmill.report import data_parts, model_parts, results, verdicts
 from lexmill.report.cleaning import clean
 from lexmill.report.graph import stages
@@ -123,7 +124,7 @@ _CODE_STAGE = "code"  # all others depend on it: its arrows would hide theirs
 
 def _dag(root: Path) -> Markup | None:
     try:
-        found = stages(params.read_yaml(root / "dvc.yaml"), params.read_yaml(root / "params.yaml"))
+        found = stages(read_yaml(root / "dvc.yaml"), read_yaml(root / "params.yaml"))
         return draw([stage for stage in found if stage.kind != _CODE_STAGE])
     except UserError:
         if (root / "dvc.yaml").is_file() and (root / "params.yaml").is_file():

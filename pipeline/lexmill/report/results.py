@@ -12,7 +12,8 @@ from typing import Any
 from lexmill import kinds
 from lexmill.base import layout, storage
 from lexmill.base.errors import UserError
-from lexmill.params import Model, Params
+from lexmill.params import Params
+from lexmill.params.models import Model
 
 
 @dataclass(frozen=True)

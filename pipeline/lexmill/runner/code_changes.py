@@ -1,9 +1,7 @@
-"""What changed in the code that the stages of a graph depend on, before `code` writes it down.
+"""Find which stages a code change concerns, before the stage `code` updates code.json.
 
-DVC compares `code.json` as it lies there, which is older than the code until the stage `code` has run. Here it is
-compared as that stage will write it, so that a comment is seen to concern no other stage, and a changed network its own
-models alone.
-
+DVC compares the present `code.json`, which is older than the code until `code` has run. Here stages are compared with
+the digests that it will write, so a comment concerns no other stage, and a changed network only its own models.
 Cost: a third of a second where some code changed, else nothing.
 """
 
@@ -21,21 +19,15 @@ STAGE = "code"
 
 
 class CodeChanges:
-    """Compares the code of stages with that of their last recorded run.
-
-    Args:
-        node: DVC's stage `code`; None where the graph has none.
-        root: the workspace.
-    """
+    """Compares the code of stages with their last recorded run; `node` is DVC's stage `code`, if there is one."""
 
     def __init__(self, node: Any, root: Path) -> None:
         self._root, self._file = root, str(root / layout.CODE)
         self._writes = node is not None and any(out.fs_path == self._file for out in node.outs)
-        # Where `code` has nothing to do, code.json is right.
         self._stale = self._writes and bool(node.status())
 
     def status(self, node: Any) -> tuple[dict[str, list[Any]], tuple[str, ...]]:
-        """DVC's status of a stage without its code, and what changed in its code, a phrase each.
+        """Return DVC's status of a stage without its code, and phrases for what changed in its code.
 
         Raises:
             UserError: a file of the package is not Python.
@@ -50,11 +42,11 @@ class CodeChanges:
         differs = kept != found
         if not (self._stale or differs):
             return kept, ()
-        # The same change may have reached several digests of a stage: the report has one for each kind.
+        # One change may affect several digests of a stage: the report has one for each kind.
         return kept, tuple(dict.fromkeys(phrase for dep in own.values() for phrase in self._phrases(dep)))
 
     def keep(self) -> None:
-        """Keep the parts of the code as it is, by which the next change can be explained."""
+        """Keep the parts of the present code, to explain the next change."""
         if self._writes and not code_history.remembers(self._root):
             code_history.remember(self._closures, self._root)
 
@@ -82,7 +74,7 @@ class CodeChanges:
 
 
 def _without(entry: Any, paths: Collection[str]) -> Any:
-    """An entry of DVC's status without these paths."""
+    """Return an entry of DVC's status without these paths."""
     if not isinstance(entry, dict):
         return entry
     return {
@@ -91,7 +83,7 @@ def _without(entry: Any, paths: Collection[str]) -> Any:
 
 
 def _under(name: tuple[str, ...], key: str) -> bool:
-    """Whether a closure belongs to a key of code.json, which may name a whole mapping there."""
+    """Return whether a closure belongs to a key of code.json, which may name a mapping."""
     parts = tuple(key.split("."))
     return name[: len(parts)] == parts
 

@@ -1,4 +1,4 @@
-"""What a person sees of a run: a bar for each stage that runs, one line for each that ended. Thread-safe."""
+"""The display of a run: a bar for each running stage, a line for each that ended. Thread-safe."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Display:
 
 
 def outcome_text(outcome: Outcome) -> str:
-    """`train@gpt: done in 41.0 s`, or what went wrong, indented."""
+    """Format as `train@gpt: done in 41.0 s`, or what went wrong, indented."""
     took = seconds_text(outcome.seconds)
     signals = {EXIT_INTERRUPTED: "interrupted", EXIT_TERMINATED: "terminated"}
     failed = signals.get(outcome.code, f"failed with exit code {outcome.code}")

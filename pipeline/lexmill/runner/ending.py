@@ -1,4 +1,4 @@
-"""The hard end of a run's stages, for one that must be over soon: what an orderly end left running is killed."""
+"""Kill what an orderly stop of a run left running."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ SUPERVISOR = "lexmill.runner.supervisor"
 
 
 def kill_stages(process: int | None = None, *, commands: bool = False) -> int:
-    """Kill what runs below each supervised command of a process; gives how many processes that were.
+    """Kill what runs below each supervised command of a process (default this one); return the number killed.
 
-    The commands themselves (dvc) stay: dvc sees its stage end, puts its lock files in order and ends by itself. Their
-    supervisors stay in any case, and end when their command has.
-
-    Args:
-        process: whose stages; default this process.
-        commands: kill the commands too.
+    The commands (dvc) stay unless `commands`: dvc sees its stage end, writes its lock files and ends by itself. Their
+    supervisors end with their commands.
     """
     killed = 0
     for command in _supervised(psutil.Process(os.getpid() if process is None else process)):
@@ -31,7 +27,7 @@ def kill_stages(process: int | None = None, *, commands: bool = False) -> int:
 
 
 def _supervised(process: psutil.Process) -> list[psutil.Process]:
-    """The commands under the supervisors that `process` started."""
+    """Return the commands under the supervisors that `process` started."""
     found: list[psutil.Process] = []
     for child in process.children():
         try:

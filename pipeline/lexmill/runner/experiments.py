@@ -1,7 +1,7 @@
-"""The experiments of `dvc exp run` in a workspace, and what each made, taken out of git and DVC's cache.
+"""List the experiments of `dvc exp run` in a workspace, and get their files from git and DVC's cache.
 
 DVC keeps an experiment as a commit under refs/exps/<commit that it started from>/<name>.
-Cost: listing is one call of git; taking one out copies its files from the cache.
+Cost: listing is one call of git; `taken_out` copies files from the cache.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _REFS = "refs/exps/"
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment that has ended: its name, its commit, and the commit that it started from."""
+    """A finished experiment: its name, its commit, and the commit that it started from."""
 
     name: str
     commit: str
@@ -28,7 +28,7 @@ class Experiment:
 
 
 def experiments(root: Path) -> list[Experiment]:
-    """The ended experiments, by name; none where there is no git."""
+    """Return the finished experiments by name; none without git."""
     listed = git(root, "for-each-ref", "--format=%(refname) %(objectname)", _REFS)
     found = []
     for line in (listed or "").splitlines():
@@ -37,13 +37,13 @@ def experiments(root: Path) -> list[Experiment]:
             case [start, rest, of_its_own] if len(start) + len(rest) == len(commit):
                 found.append(Experiment(of_its_own, commit, start + rest))
             case _:
-                continue  # queues and what runs now
+                continue  # queued or running
     return sorted(found, key=lambda one: one.name)
 
 
 @contextmanager
 def taken_out(root: Path, commit: str, paths: Sequence[str]) -> Iterator[Path]:
-    """A folder with these paths of a commit, from git or from DVC's cache; what is not there is left out."""
+    """Yield a folder with these paths of a commit, from git or DVC's cache; missing paths are left out."""
     quieten()
     from dvc.fs.dvc import DVCFileSystem
 

@@ -1,11 +1,10 @@
-"""What DVC's graph holds, read once: the stages in running order, what changed in each, and what follows from that.
+"""Read DVC's graph once: the stages in running order, what changed in each, and what follows from that.
 
-A no-op costs one reading (about a second); only the changed stages and what depends on them are then run. Reading
-goes through DVC's Python API, running through its command line (`lexmill.runner.supervised`): the API in threads can
-run one stage twice.
+A no-op costs one read (about a second); only changed stages and their dependents are run. Reading uses DVC's Python
+API, running its command line (`lexmill.runner.supervised`): the API in threads can run one stage twice.
 
-The stage `code` writes `code.json`, on which all others depend; a stage counts as changed by its code only where
-its own part of that file will differ (`lexmill.runner.code_changes`).
+The stage `code` writes `code.json`, on which all others depend; a stage counts as changed by its code only where its
+own part of that file will differ (`lexmill.runner.code_changes`).
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from lexmill.runner.mending import mend_lock_file, mend_rwlock
 class Stage:
     """One stage of the graph.
 
-    `needs` are the stages it depends on directly; `changed` says what differs from its last recorded run, one short
-    phrase each (empty: nothing). `forced`: DVC does not see the change and must be told to run it.
+    `needs` are its direct dependencies; `changed` has short phrases for what differs from its last recorded run.
+    `forced`: DVC does not see the change and must be forced to run it.
     """
 
     name: str
@@ -42,26 +41,23 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plan:
-    """The stages of interest, each after those it needs."""
+    """The selected stages, each after those it needs."""
 
     stages: tuple[Stage, ...]
 
     @property
     def todo(self) -> tuple[Stage, ...]:
-        """The changed stages and all that follow from them, in running order."""
+        """Return the changed stages and their dependents, in running order."""
         reasons = self.reasons()
         return tuple(stage for stage in self.stages if stage.name in reasons)
 
     @property
     def unchanged(self) -> int:
-        """How many stages need nothing."""
+        """Return how many stages need nothing."""
         return len(self.stages) - len(self.todo)
 
     def reasons(self) -> dict[str, tuple[str, ...]]:
-        """Why each stage of `todo` is in it: its own changes, then the stages it follows.
-
-        A stage is not in it for following `code`: that one's changes are its own, or do not concern it.
-        """
+        """Return why each stage of `todo` must run: its own changes, then the stages it follows, except `code`."""
         found: dict[str, tuple[str, ...]] = {}
         for stage in self.stages:
             follows = tuple(f"follows {name}" for name in stage.needs if name in found and name != CODE_STAGE)
@@ -74,12 +70,11 @@ def read(root: str | Path = ".", targets: Sequence[str] = (), also: Mapping[str,
     """Read the graph and what changed.
 
     Args:
-        root: the workspace, with its dvc.yaml.
-        targets: stages (`train@gpt`) or groups of them (`train`); they and all they need are read. Empty: all.
-        also: stages that changed in a way that DVC does not see, and how.
+        targets: stages (`train@gpt`) or groups (`train`); they and their dependencies are read. Empty: all.
+        also: stages with a change that DVC does not see, and the change.
 
     Raises:
-        UserError: no DVC project here, a fault in dvc.yaml, mixtures that differ from params.yaml, an unknown target.
+        UserError: no DVC project here, an error in dvc.yaml, mixtures that differ from params.yaml, an unknown target.
         RetryableError: another DVC process holds its lock.
     """
     quieten()
@@ -124,7 +119,7 @@ def read(root: str | Path = ".", targets: Sequence[str] = (), also: Mapping[str,
 
 
 def stage_name(stage: Any, root: Path) -> str:
-    """The address of a DVC stage as a command in `root` takes it, whatever the present folder is."""
+    """Return the address of a DVC stage relative to `root`."""
     path = Path(stage.path).resolve()
     name = getattr(stage, "name", None)
     if path == root / "dvc.yaml" and name:
@@ -134,7 +129,7 @@ def stage_name(stage: Any, root: Path) -> str:
 
 
 def _text(error: BaseException) -> str:
-    """An exception's text on one line, with its cause."""
+    """Return an exception's text on one line, with its cause."""
     texts = [str(error)]
     if error.__cause__ is not None and str(error.__cause__) not in texts[0]:
         texts.append(str(error.__cause__))
@@ -175,7 +170,7 @@ def _closure(chosen: Iterable[str], needs: dict[str, tuple[str, ...]]) -> set[st
 
 
 def _order(wanted: set[str], needs: dict[str, tuple[str, ...]]) -> list[str]:
-    """Each stage after those it needs; depth first by name, the same order every time."""
+    """Sort each stage after those it needs: depth first by name, deterministic."""
     order: dict[str, None] = {}
 
     def visit(name: str) -> None:
@@ -190,7 +185,7 @@ def _order(wanted: set[str], needs: dict[str, tuple[str, ...]]) -> list[str]:
 
 
 def _changes(status: dict[str, list[Any]]) -> tuple[str, ...]:
-    """DVC's status of one stage as short phrases: `params models.gpt.recipe modified`."""
+    """Turn DVC's status of a stage into short phrases: `params models.gpt.recipe modified`."""
     phrases: list[str] = []
     for entries in status.values():
         for entry in entries:

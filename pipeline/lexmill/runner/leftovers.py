@@ -1,7 +1,7 @@
-"""Files and entries that dead processes left: half-written folders, held paths, server addresses, worktrees.
+"""Find what dead processes left: half-written folders, held paths, server addresses, worktrees.
 
-A file of a writer is named after it, `.<name>.<process id>.tmp`, so one whose process is gone is nobody's. Cost: a walk
-over the folders of the outputs, not over their contents.
+A writer's file has its process id, `.<name>.<process id>.tmp`, so one whose process is gone is stale. Cost: a walk
+over the folders of the outputs, not their contents.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OF_A_WRITER = re.compile(r"\..+\.(\d+)(\.[a-z]+)?\.tmp")
 _OF_A_NIGHT = ".nightly-"
 _OF_A_LOOK = (".look-", ".apt-")
 _OLD_SECONDS = 24 * 3600.0
-_DEPTH = 3  # artifacts/<kind>/<name>; what lies deeper belongs to a finished output
+_DEPTH = 3  # artifacts/<kind>/<name>; deeper files belong to a finished output
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Finding:
     """An error of the workspace.
 
     Attributes:
-        what: the sentence that says it.
-        todo: what a person does about it.
-        fix: repairs it; None: only a person can. Raises a `LexmillError` where it could not.
+        what: the message.
+        todo: what the user can do.
+        fix: repairs it, or raises a `LexmillError`; None: only the user can.
     """
 
     what: str
@@ -49,12 +49,12 @@ class Finding:
 
 
 def counted(number: int, what: str) -> str:
-    """`1 checkpoint`, `2 checkpoints`."""
+    """Format as `1 checkpoint`, `2 checkpoints`."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def half_written(root: Path) -> Iterator[Finding]:
-    """Files and folders that a killed writer left beside their places."""
+    """Find files and folders that killed writers left beside their targets."""
     places = [root, root / HOME, *(root / folder for folder in (layout.ARTIFACTS, layout.METRICS, layout.REPORTS))]
     found = sorted({path for place in places for path in _stale(place, 0 if place == root else _DEPTH)})
     found += [path for path in _downloads(root) if path not in found]
@@ -89,7 +89,7 @@ def _stale(place: Path, depth: int) -> Iterator[Path]:
 
 
 def _downloads(root: Path) -> Iterator[Path]:
-    """Looks of the download cache that nobody ended; other workspaces share it, so they must be old."""
+    """Yield stale temporary files of the download cache; other workspaces share it, so they must be old."""
     for folder in DownloadCache(root).folders:
         with contextlib.suppress(OSError):
             for path in folder.iterdir():
@@ -111,7 +111,7 @@ def _lives(pid: int) -> bool:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files of a folder."""
+    """Return the bytes of a file, or of all files of a folder."""
     total = 0
     for one in [path, *path.rglob("*")] if path.is_dir() else [path]:
         with contextlib.suppress(OSError):
@@ -133,10 +133,9 @@ def _remove(paths: list[Path]) -> None:
 
 
 def held_paths(root: Path) -> Iterator[Finding]:
-    """Paths that DVC has as held by processes that are gone."""
+    """Find paths that DVC has as held by dead processes."""
     folder = root / ".dvc" / "tmp"
-    dead = stale_holders(folder)
-    if dead:
+    if dead := stale_holders(folder):
         yield Finding(
             f"DVC has paths as held by processes that are gone: {', '.join(dead)}",
             "`lexmill doctor --fix` frees them, and so does the next run",
@@ -145,7 +144,7 @@ def held_paths(root: Path) -> Iterator[Finding]:
 
 
 def servers(root: Path) -> Iterator[Finding]:
-    """Addresses of servers that no longer answer."""
+    """Find addresses of servers that no longer answer."""
     for path in sorted((root / HOME / "servers").glob("*.json")):
         name = path.stem
         try:
@@ -168,7 +167,7 @@ def servers(root: Path) -> Iterator[Finding]:
 
 
 def worktrees(root: Path) -> Iterator[Finding]:
-    """Worktrees that git knows and whose folders are gone."""
+    """Find worktrees that git knows and whose folders are gone."""
     gone, current = [], ""
     for line in (git(root, "worktree", "list", "--porcelain") or "").split("\n"):
         if line.startswith("worktree "):
@@ -176,17 +175,17 @@ def worktrees(root: Path) -> Iterator[Finding]:
         elif line.startswith("prunable"):
             gone.append(current)
     if gone:
-
-        def prune() -> None:
-            git(root, "worktree", "prune")
-
         yield Finding(
             f"git knows worktrees whose folders are gone: {', '.join(gone)}",
             "`lexmill doctor --fix` (or `git worktree prune`) forgets them",
-            prune,
+            partial(_prune, root),
         )
 
 
+def _prune(root: Path) -> None:
+    git(root, "worktree", "prune")
+
+
 def kept_worktrees(root: Path) -> list[Path]:
-    """The worktrees that `lexmill run --worktree` made."""
+    """Return the worktrees that `lexmill run --worktree` made."""
     return sorted(path.parent.parent for path in (root / HOME / "worktrees").glob(f"*/{HOME}/worktree.json"))

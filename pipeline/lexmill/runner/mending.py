@@ -1,6 +1,6 @@
-"""What a killed dvc leaves behind, put right before the next one reads it.
+"""Repair what a killed dvc leaves behind, before the next one reads it.
 
-DVC writes two files in place: `.dvc/tmp/rwlock`, the paths that its processes hold, and `dvc.lock`, what was run.
+DVC writes two files in place: `.dvc/tmp/rwlock`, the paths that its processes hold, and `dvc.lock`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,10 @@ _CONFLICT = re.compile(r"^(<<<<<<<|=======|>>>>>>>)", re.MULTILINE)
 
 
 def mend_rwlock(folder: Path) -> None:
-    """Put DVC's file of held paths right: no half of a file, and nothing held by a process that is gone.
+    """Repair DVC's file of held paths in its folder of temporary files, if half-written or held by dead processes.
 
-    DVC itself looks only whether the process id lives. After a restart of the machine it may be another program's, and
-    dvc would wait for that one. The file is changed under DVC's own guard, so nobody else is writing it just now.
-
-    Args:
-        folder: DVC's folder of temporary files.
+    DVC itself checks only whether the process id lives, which after a restart may be another program's. The file is
+    changed under DVC's own lock.
     """
     from dvc.lock import make_lock
 
@@ -48,7 +45,7 @@ def mend_rwlock(folder: Path) -> None:
 
 
 def stale_holders(folder: Path) -> list[str]:
-    """The paths that `mend_rwlock` would free, each once."""
+    """Return the paths that `mend_rwlock` would free."""
     try:
         found = json.loads((folder / "rwlock").read_text(encoding="utf-8"))
         held = [(path, [one]) for path, one in found.get("write", {}).items()] + list(found.get("read", {}).items())
@@ -60,7 +57,7 @@ def stale_holders(folder: Path) -> list[str]:
 
 
 def _holds(holder: dict[str, Any]) -> bool:
-    """Whether the dvc that wrote this entry still runs: its process lives, and with the command line it wrote."""
+    """Return whether the dvc that wrote this entry still runs: the process lives, with the recorded command line."""
     import psutil
 
     try:
@@ -73,14 +70,13 @@ def _holds(holder: dict[str, Any]) -> bool:
 
 
 def mend_lock_file(path: Path) -> bool:
-    """Cut a half-written dvc.lock back to the stages that are whole in it; whether it was half-written.
+    """Cut a half-written dvc.lock back to its complete stages; return whether it was half-written.
 
-    A stage that is lost so is restored from DVC's run cache by the next run. The caller holds DVC's lock, so nobody
-    is writing the file just now. A file with the marks of a merge conflict is left for people.
+    The next run restores a lost stage from DVC's run cache. The caller holds DVC's lock. A file with merge conflicts is
+    left alone.
     """
     try:
-        # A cut may lie amid the bytes of a character.
-        text = path.read_bytes().decode("utf-8", errors="replace")
+        text = path.read_bytes().decode("utf-8", errors="replace")  # perhaps cut within a character
     except FileNotFoundError:
         return False
     if _CONFLICT.search(text) or (text.endswith("\n") and _is_lock(text)):
@@ -92,7 +88,7 @@ def mend_lock_file(path: Path) -> bool:
     elif _is_lock(kept):
         storage.write_text(path, kept)
     else:
-        return False  # not what a kill leaves: DVC says what is wrong with it
+        return False  # not what a kill leaves: DVC reports what is wrong
     return True
 
 

@@ -1,15 +1,13 @@
-"""The checkpoints under the checkpoint root: what is kept of which training, how large it is, and what may go.
+"""The checkpoints kept under the checkpoint root: whose they are, their size, and which may be removed.
 
-A training that is done leaves only what was asked for: milestones, and the last checkpoint from which a longer training
-can go on (a fork). One that was given up leaves all, for it might go on. Nobody else removes either, so they are listed
-here, and removed only when that is asked for: forks, and what is left of trainings but the newest of each model.
-Milestones stay.
+A finished training leaves milestones and the last checkpoint from which a longer training can continue (a fork). An
+abandoned one leaves all, since it might resume. Nothing else removes them, so they are listed here and removed on
+request: forks, and abandoned trainings except the newest of each model. Milestones stay.
 """
 
 from __future__ import annotations
 
 import fcntl
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -28,12 +26,10 @@ class Kept:
     """The checkpoints of one training.
 
     Attributes:
-        path: their folder.
-        model: whose.
-        steps: of each checkpoint that is complete, with why it stays ("" : to go on from, "fork", "milestone").
+        steps: each complete checkpoint with why it stays ("": to resume from, "fork", "milestone").
         size: bytes.
         in_use: a training holds the folder now.
-        newest: written last among those of the model that were not ended.
+        newest: written last among the model's unfinished trainings.
     """
 
     path: Path
@@ -45,12 +41,12 @@ class Kept:
 
     @property
     def ended(self) -> bool:
-        """Whether the training was done: nothing is left but what was meant to stay."""
+        """Return whether the training was finished: only what was meant to stay is left."""
         return all(self.steps.values()) and bool(self.steps)
 
     @property
     def removable(self) -> list[Path]:
-        """What `--checkpoints` removes."""
+        """Return what `--checkpoints` removes."""
         if self.in_use:
             return []
         if not self.ended:
@@ -59,11 +55,11 @@ class Kept:
         return [self.path] if len(forks) == len(self.steps) else forks
 
     def __str__(self) -> str:
-        what = "in use" if self.in_use else "to go on from" if not self.ended else ""
+        what = "in use" if self.in_use else "to resume from" if not self.ended else ""
         kinds = {stays for stays in self.steps.values() if stays}
         if not what:
             what = " and ".join(
-                {"fork": "a longer training can go on from it", "milestone": "kept on purpose"}[kind]
+                {"fork": "a longer training can continue from it", "milestone": "kept on purpose"}[kind]
                 for kind in sorted(kinds)
             )
         may = ", `--fix --checkpoints` removes " + ("it" if self.removable == [self.path] else "the fork")
@@ -74,7 +70,7 @@ class Kept:
 
 
 def kept(root: Path) -> list[Kept]:
-    """All trainings under a checkpoint root, by model."""
+    """Return all trainings under a checkpoint root, by model."""
     folders = [path for path in sorted(root.glob("*-*")) if path.is_dir() and _FOLDER.fullmatch(path.name)]
     read = [(path, _model(path), _steps(path)) for path in folders]
     newest: dict[str, Path] = {}
@@ -88,12 +84,10 @@ def kept(root: Path) -> list[Kept]:
 
 
 def remove(one: Kept) -> int:
-    """Remove what may go of a training's checkpoints, unless it is in use by now; gives the bytes freed."""
+    """Remove a training's removable checkpoints, unless in use by now; return the bytes freed."""
     before = size_of(one.path)
     with open(one.path / "lock", "a", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not storage.try_lock(lock):
             return 0
         for path in one.removable:
             shutil.rmtree(path)
@@ -101,7 +95,7 @@ def remove(one: Kept) -> int:
 
 
 def half_saved(root: Path) -> Iterator[Path]:
-    """Checkpoints that a killed training was writing."""
+    """Yield checkpoints that a killed training was writing."""
     for folder in sorted(root.glob("*-*")):
         if _FOLDER.fullmatch(folder.name) and not _in_use(folder):
             yield from sorted(folder.glob(".step-*.tmp"))
@@ -113,7 +107,7 @@ def _model(path: Path) -> str:
 
 
 def _steps(path: Path) -> dict[str, str]:
-    """Why each complete checkpoint stays."""
+    """Return why each complete checkpoint stays."""
     steps = {}
     for mark in sorted(path.glob(f"step-*/{_MARK}")):
         try:
@@ -131,11 +125,5 @@ def _in_use(path: Path) -> bool:
     lock = path / "lock"
     if not lock.is_file():
         return False
-    descriptor = os.open(lock, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+    with open(lock, "rb") as stream:
+        return not storage.try_lock(stream, fcntl.LOCK_SH)

@@ -1,12 +1,10 @@
-"""What a run of the workspace did, stage by stage, on disk: whoever looks later needs neither the run nor a server.
+"""Records on disk of what each run of the workspace did, stage by stage.
 
     .lexmill/runs/20260102T030405Z-0123abcd.json     one run: when it started, the first 8 digits of its token
 
-The file is written whole at each change, so a kill at any moment leaves the state before or after. A run that had
-nothing to do leaves none. One that was killed has no end and its process is gone: `unfinished` finds it, `end(None)`
-closes it. Sending records to MLflow is the business of `lexmill.tracking.runs`.
-
-Identity: none, this is no output of a stage. Cost: one flushed write a stage begun and ended, some milliseconds.
+The file is replaced atomically at each change. A run with nothing to do leaves none. The record of a killed run has no
+end and its process is gone: `unfinished` finds it, `end(None)` closes it. `lexmill.tracking.runs` sends records to
+MLflow. Cost: one flushed write, some milliseconds, per start and end of a stage.
 """
 
 from __future__ import annotations
@@ -38,16 +36,13 @@ class StageRecord:
     """A stage of a run.
 
     Attributes:
-        name: its address.
-        why: it was in the plan.
+        why: the reason that it was in the plan.
         state: "running", then how it ended (`Outcome.state`), or "killed".
         code: its exit code; None: it has not ended, or was killed.
-        seconds: how long it took.
         message: what went wrong; empty when nothing did.
         started: in UTC.
-        tries: how often it was started.
-        fingerprint: of its command, inputs and params, as dvc.lock has them; empty where they are not known.
-        inputs: of those, the paths with their size and DVC's md5.
+        fingerprint: of its command, inputs and params in dvc.lock; empty where unknown.
+        inputs: paths with their size and DVC's md5.
         figures: the contents of its metrics file.
     """
 
@@ -71,17 +66,16 @@ class RunRecord:
     Attributes:
         token: in the environment of its stages as LEXMILL_RUN.
         what: the command line.
-        door: how it was started.
         experiment: the MLflow experiment of params.yaml at its start.
         pid, process_start, host: of the process that runs it.
         commit, dirty: of the git checkout at its start; None: no git.
         started, ended: in UTC; `ended` is None while it runs.
-        code: its exit code; None while it runs, and for ever when it was killed.
-        stages: those that were begun, in that order.
-        planned: the addresses of those that it set out to run.
-        unchanged: those that needed nothing, with their fingerprints.
-        dvc_lock: the state that dvc.lock told at its end (`checkout.dvc_lock_digest`).
-        parent_run_id: of its MLflow run, once it was sent.
+        code: its exit code; None while it runs or when it was killed.
+        stages: the stages started, in that order.
+        planned: the addresses of the stages to run.
+        unchanged: the other stages, with their fingerprints.
+        dvc_lock: the digest of dvc.lock at its end (`checkout.dvc_lock_digest`).
+        parent_run_id: of its MLflow run, once sent.
     """
 
     token: str
@@ -113,7 +107,7 @@ class RunRecord:
 
     @classmethod
     def start(cls, root: Path, token: str, what: str, door: Door, plan: Plan, *, experiment: str = "") -> Self:
-        """A run of this process begins."""
+        """Begin the record of a run of this process."""
         import psutil
 
         state = checkout.state(root)
@@ -138,11 +132,7 @@ class RunRecord:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """A record from its file.
-
-        Raises:
-            ValueError: it is none.
-        """
+        """Read a record; raise `ValueError` where the file is none."""
         try:
             found = storage.read_json(path)
             known = {one.name for one in fields(cls)}
@@ -154,14 +144,14 @@ class RunRecord:
         return record
 
     def begin(self, name: str, why: str = "") -> None:
-        """A stage is started, perhaps again."""
+        """Record that a stage starts, perhaps again."""
         with self._lock:
             before = self._find(name)
             tries = 1 if before is None else before.tries + 1
             self._put(StageRecord(name, why, started=_now(), tries=tries))
 
     def stage(self, outcome: Outcome, why: str = "") -> None:
-        """A stage has ended."""
+        """Record the end of a stage."""
         with self._lock:
             begun = self._find(outcome.stage) or StageRecord(outcome.stage, started=_now())
             begun.why = why or begun.why
@@ -175,7 +165,7 @@ class RunRecord:
             self._put(begun)
 
     def end(self, code: int | None) -> None:
-        """The run has ended with this exit code; None: it was killed, and somebody else tells. Again: nothing."""
+        """Record the exit code of the run, once; None: it was killed, and another process records that."""
         with self._lock:
             if self.ended is not None:
                 return
@@ -203,7 +193,7 @@ class RunRecord:
 
 
 def records(root: Path = Path()) -> list[RunRecord]:
-    """All runs of a workspace, the oldest first. A file that is no record is passed over: this is never worth a run."""
+    """Return all runs of a workspace, the oldest first; files that are no records are skipped."""
     found: list[RunRecord] = []
     for path in sorted((root / FOLDER).glob("*Z-*.json")):
         if path.name.count(".") == 1:
@@ -215,7 +205,7 @@ def records(root: Path = Path()) -> list[RunRecord]:
 
 
 def unfinished(root: Path = Path()) -> list[RunRecord]:
-    """The runs without an end whose process is gone. One of another machine counts when nobody holds the workspace."""
+    """Return the runs without an end whose process is gone; of another machine, if the workspace is not held."""
     return [record for record in records(root) if record.ended is None and _gone(record, root)]
 
 
@@ -240,7 +230,7 @@ def _figures(root: Path, stage: str) -> Any:
 
 
 def _last_sign(root: Path, stage: str) -> float:
-    """When a stage last wrote to its log or to its points: the last that is known of one that was killed."""
+    """Return when a killed stage last wrote to its log or its points."""
     points = root / workspace.HOME / "metrics" / f"{stage.replace('@', '-')}.jsonl"
     signs = [path.stat().st_mtime for path in (workspace.log_path(stage, root), points) if path.exists()]
     return max(signs, default=0.0)
@@ -255,7 +245,7 @@ def _text(seconds: float) -> str:
 
 
 def why(plan: Plan) -> dict[str, str]:
-    """The reasons of each stage of a plan, as one text."""
+    """Return the reasons of each stage of a plan, as one text."""
     return {name: "; ".join(_some(reasons)) for name, reasons in plan.reasons().items()}
 
 

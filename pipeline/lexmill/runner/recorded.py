@@ -1,7 +1,7 @@
-"""What dvc.lock says of one stage: its inputs with their digests, and a fingerprint over all that shapes its result.
+"""Read a stage's entry in dvc.lock: its inputs with digests, and a fingerprint of all that shapes its result.
 
-Only the stage's own lines are read: another dvc may be writing the rest, in place, at this moment. The file's layout is
-DVC's own (a stage begins at two spaces).
+Only the stage's own lines are read, since another dvc may be writing the rest in place. The layout is DVC's (a stage is
+indented by two spaces).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Entry:
 
 
 def read(root: Path, stage: str) -> Entry:
-    """The entry of a stage (`train@gpt`, `sub/dvc.yaml:x`); waits up to a second for one that is being written."""
+    """Return the entry of a stage (`train@gpt`, `sub/dvc.yaml:x`); wait up to a second while it is written."""
     file, _, name = stage.rpartition(":")
     lock = root / Path(file or "dvc.yaml").with_suffix(".lock")
     before: str | None = None
@@ -42,7 +42,7 @@ def read(root: Path, stage: str) -> Entry:
         except FileNotFoundError:
             return Entry()
         body = re.search(_BODY.format(re.escape(name)), text, re.MULTILINE)
-        # The last one may be half written; one that another follows is whole.
+        # The last entry may be half-written; one followed by another is complete.
         if (body is not None and _NEXT.match(text, body.end())) or (text == before and text.endswith("\n")):
             return Entry() if body is None else _entry(body[2])
         before = text
@@ -56,6 +56,6 @@ def _entry(text: str) -> Entry:
         deps = [{key: one[key] for key in ("path", "md5", "size") if key in one} for one in found.get("deps", [])]
         shaping = {"cmd": found["cmd"], "deps": deps, "params": found.get("params", {})}
     except (yaml.YAMLError, TypeError, KeyError, AttributeError):
-        return Entry()  # not as DVC writes it: nothing is known
-    # A date among the params is no JSON.
+        return Entry()  # not as DVC writes it
+    # default=str for dates among the params.
     return Entry(storage.fingerprint(json.loads(json.dumps(shaping, default=str))), deps)

@@ -1,4 +1,4 @@
-"""One run of a workspace, shared by `lexmill run` and the Prefect flow: lock, plan, slots, display, orderly end.
+"""A run of a workspace, for `lexmill run` and the Prefect flow: lock, plan, slots, display, orderly end.
 
 with open_session(targets, jobs=2) as session:
     outcomes = run_all(session)          # or: session.run(name) from a task for each stage of session.plan.todo
@@ -59,15 +59,14 @@ class Session:
         """Run one stage when its turn comes.
 
         Args:
-            stage: its address.
-            line: is told each line that the stage prints.
-            record: is told the stage's progress, up to four times a second.
-            turn: is told False where the stage has to wait for its place, True when it begins.
+            line: called with each line that the stage prints.
+            record: called with the stage's progress, up to four times a second.
+            turn: called with False where the stage has to wait for its place, True when it begins.
         """
         with self.slots.take(stage, lambda: turn(False)) as admitted:
             if not admitted:
                 never = Outcome(stage, "stopped", self.stop.code or EXIT_TERMINATED, 0.0)
-                self.outcomes.setdefault(stage, never)  # an earlier try stays: it is what the stage did
+                self.outcomes.setdefault(stage, never)  # keep an earlier try
                 return never
             turn(True)
             self._begin(stage)
@@ -90,7 +89,7 @@ class Session:
         return outcome
 
     def _begin(self, stage: str) -> None:
-        """Record it; the first stage begins the record of the run."""
+        """Record the start of a stage; the first one begins the record of the run."""
         with self._recording:
             if self.record is None:
                 lock, about = self.lock, self.experiment
@@ -99,19 +98,19 @@ class Session:
         self.record.begin(stage, self._why.get(stage, ""))
 
     def end(self) -> None:
-        """The stages are through: close the record. What comes after (publishing) is not part of it. Again: nothing."""
+        """Close the record, once, after the stages and before publishing."""
         if self.record is not None:
             self.record.end(self.code)
 
     @property
     def not_run(self) -> list[str]:
-        """The stages of the plan that never started, for a failure before them or a stop."""
+        """Return the stages of the plan that never started, because of a failure or a stop."""
         started = {name for name, outcome in self.outcomes.items() if outcome.state != "stopped" or outcome.seconds}
         return [stage.name for stage in self.plan.todo if stage.name not in started]
 
     @property
     def code(self) -> int:
-        """The run's exit code: 0, that of the stop, or the gravest of its failures (a bug, wrong input, retry)."""
+        """Return the exit code: 0, that of the stop, or the worst of the failures (a bug, wrong input, retry)."""
         if self.stop.code is not None:
             return self.stop.code
         codes = {outcome.code for outcome in self.outcomes.values()} - {EXIT_DONE}
@@ -134,17 +133,15 @@ def open_session(
     experiment: str = "",
     settings: Execution | None = None,
 ) -> Iterator[Session]:
-    """Hold the workspace, read its plan, and end what runs in good order at Ctrl-C or SIGTERM.
+    """Hold the workspace, read its plan, and end what runs in order at Ctrl-C or SIGTERM.
 
     Args:
         targets: stages or groups of stages; they and what they need. Empty: all.
-        root: the workspace.
         jobs: light stages side by side.
-        display: what shows the run; default the terminal.
-        handle_signals: turn SIGINT and SIGTERM into an orderly end; else an exception in the block does that.
-        also: stages that changed in a way that DVC does not see, and how.
+        handle_signals: turn SIGINT and SIGTERM into an orderly end; else only an exception in the block does.
+        also: stages with a change that DVC does not see, and the change.
         door: how it was started.
-        experiment: where its record belongs in MLflow.
+        experiment: the MLflow experiment of its record.
         settings: where stages run, and with what; None: all of them here.
 
     Raises:
@@ -156,7 +153,7 @@ def open_session(
         display = display or Display()
         for killed in unfinished(root):
             killed.end(None)
-            display.note(f"'{killed.what}' of {killed.started} was killed; its record is closed, and this run goes on")
+            display.note(f"'{killed.what}' of {killed.started} was killed; its record is closed; this run continues it")
         plan = graph.read(root, targets, also)
         session = Session(root, plan, lock, Slots(jobs, settings), display, door=door, experiment=experiment)
         session.stop.attach(lambda _code: session.slots.close())
@@ -173,13 +170,13 @@ def open_session(
 
 @contextmanager
 def stopping(stop: Stop, display: Display) -> Iterator[None]:
-    """SIGINT and SIGTERM become requests to stop, in the main thread (elsewhere nothing changes)."""
+    """Turn SIGINT and SIGTERM into requests to stop, in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
-        # In a thread: the handler may have interrupted a holder of the locks that these take.
+        # In a thread: the handler may have interrupted a holder of the locks taken there.
         code = EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_TERMINATED
         threading.Thread(target=_request, args=(stop, display, code), daemon=True).start()
 
@@ -195,11 +192,11 @@ def _request(stop: Stop, display: Display, code: int) -> None:
     first = stop.code is None
     stop.request(code)
     if first:
-        display.note("stopping: what runs is asked to end; the next run goes on from there")
+        display.note("stopping: waiting for what runs to end; the next run continues")
 
 
 def run_all(session: Session) -> list[Outcome]:
-    """Run the plan: each stage after those it needs; what needs a failed one is not run, the others finish."""
+    """Run the plan: each stage after those it needs; dependents of a failed stage are skipped, the others finish."""
     needs = {stage.name: set(stage.needs) for stage in session.plan.todo}
     waiting = {name: needed & set(needs) for name, needed in needs.items()}
     ended: queue.SimpleQueue[Outcome | BaseException] = queue.SimpleQueue()
@@ -221,7 +218,7 @@ def run_all(session: Session) -> list[Outcome]:
         try:
             outcome = ended.get(timeout=_POLL_SECONDS)
         except queue.Empty:
-            continue  # a wait with an end lets the main thread see signals
+            continue  # wake up, so that the main thread sees signals
         running -= 1
         if isinstance(outcome, BaseException):
             session.stop.request(EXIT_TERMINATED)

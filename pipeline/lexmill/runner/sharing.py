@@ -1,9 +1,9 @@
-"""Outputs that leave this machine: to the DVC remote, so that another clone pulls what a commit names.
+"""Push outputs to the DVC remote, so that other clones can pull what a commit names.
 
-What is pushed is what the commits name, whatever lies in the work tree by then, without what the remote has already. It
-is done in a process of its own, since the clients of remotes (S3, SSH, HTTP ...) keep threads and event loops and fail
-with exceptions of their own: `python -m lexmill.runner.sharing ROOT COMMIT...`.
-Cost: a second to start DVC, a look at the remote, then the upload; nothing is copied here.
+The outputs of the commits are pushed, whatever is in the work tree, except those already there. This runs in its own
+process, `python -m lexmill.runner.sharing ROOT COMMIT...`, since the clients of remotes (S3, SSH, HTTP ...) keep
+threads and event loops and raise their own exceptions.
+Cost: a second to start DVC, a check of the remote, then the upload; no local copies.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _MISSING = "do not exist neither locally nor on remote"  # DVC's words, in a war
 
 
 def default_remote(root: str | Path = ".") -> str | None:
-    """The name of the remote that `dvc push` takes; None: there is no default, or no project of DVC.
+    """Return the name of DVC's default remote; None without a default or a DVC project.
 
     Raises:
-        UserError: DVC's configuration is wrong, or the remote is one to which no commit can be pushed.
+        UserError: DVC's configuration is wrong, or commits cannot be pushed to the remote.
     """
     quieten()
     from dvc.config import ConfigError
@@ -54,13 +54,13 @@ def default_remote(root: str | Path = ".") -> str | None:
 
 
 def push_outputs(root: str | Path, commits: Sequence[str]) -> bool:
-    """Push what dvc.lock of these commits names to the default remote.
+    """Push the outputs in dvc.lock of these commits to the default remote.
 
     Returns:
-        Whether the remote has all of it now; not so where outputs are in no cache of this machine either.
+        Whether the remote has all of them now; False where the local cache lacks some too.
 
     Raises:
-        RetryableError: the remote does not answer or does not take them, or another DVC process is at work.
+        RetryableError: the remote does not answer or accept them, or another DVC process is at work.
     """
     done = subprocess.run(
         [sys.executable, "-m", "lexmill.runner.sharing", str(root), *commits],
@@ -77,7 +77,7 @@ def push_outputs(root: str | Path, commits: Sequence[str]) -> bool:
 
 
 class _Heard(logging.Handler):
-    """What DVC logs instead of raising it: why the first file failed, and that files are missing."""
+    """Collects what DVC logs instead of raising: why the first file failed, and that files are missing."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -96,7 +96,7 @@ def _push(root: str, *commits: str) -> None:
 
     heard = _Heard()
     logging.getLogger().addHandler(heard)
-    # For a commit DVC takes that commit's configuration, and where it has no remote pushes nothing, in silence.
+    # DVC uses the commit's own configuration, and where that has no remote silently pushes nothing.
     with Repo(root) as repo:
         name, remotes = repo.config["core"]["remote"], repo.config["remote"]
     with Repo(root, config={"core": {"remote": name}, "remote": {name: dict(remotes[name])}}) as repo:

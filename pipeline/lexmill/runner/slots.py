@@ -1,8 +1,7 @@
-"""Who may run beside whom: trainings and evaluations alone on all cores, light stages a few side by side.
+"""Admission of stages: trainings and evaluations alone on all cores, a few light stages side by side.
 
-Two trainings on one CPU are not half as fast each but many times slower (their threads wait for each other). Stages
-that have GPUs or cores of their own run beside each other as far as the machine has them: many small models fill a
-node. A stage that runs elsewhere takes nothing here.
+Two trainings that share a CPU are many times slower, since their threads wait for each other. Stages with their own
+GPUs or cores run concurrently as far as the machine has them. A stage that runs elsewhere takes nothing here.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from lexmill.compute.place import place_of
 from lexmill.compute.settings import TRAINING, group_of
 
 _ALONE = (TRAINING, "evaluate", "baseline")
-_ELSEWHERE = 32  # processes that wait for a job each
+_ELSEWHERE = 32  # processes, each waiting for a job
 
 
 def runs_alone(stage: str) -> bool:
-    """Whether a stage takes the whole machine: trainings, evaluations and baselines do."""
+    """Return whether a stage takes the whole machine, as trainings, evaluations and baselines do."""
     return group_of(stage) in _ALONE
 
 
@@ -38,7 +37,7 @@ class Claim:
 
 
 class Slots:
-    """Admits one stage that runs alone; or those with devices of their own that fit, and up to `jobs` light ones."""
+    """Admit one stage that runs alone; or those with their own devices that fit, and up to `jobs` light ones."""
 
     def __init__(self, jobs: int, settings: Execution | None = None) -> None:
         if jobs < 1:
@@ -58,7 +57,7 @@ class Slots:
         return len(leases.core_names())
 
     def claim(self, stage: str) -> Claim:
-        """What the stage will take. More than the machine has is cut: the stage itself then says what is missing."""
+        """Return what the stage will take, at most what the machine has: the stage itself reports what is missing."""
         place = place_of(stage, self._settings)
         if place.elsewhere:
             return Claim("elsewhere")
@@ -70,11 +69,9 @@ class Slots:
 
     @contextmanager
     def take(self, stage: str, waits: Callable[[], None] | None = None) -> Iterator[bool]:
-        """Wait for a place; yields False, at once, when the slots are closed (the stage must not start).
+        """Wait for a place; yield False at once when the slots are closed (the stage must not start).
 
-        Args:
-            stage: whose place.
-            waits: is called, once and quickly done, where the place is not free at once.
+        `waits` is called once, if the place is not free at once; it must be quick.
         """
         claim = self.claim(stage)
         with self._condition:
@@ -93,13 +90,13 @@ class Slots:
                     self._condition.notify_all()
 
     def close(self) -> None:
-        """Nobody is admitted any more."""
+        """Admit no more stages."""
         with self._condition:
             self._closed = True
             self._condition.notify_all()
 
     def wait_empty(self) -> None:
-        """Wait until nobody holds a place."""
+        """Wait until no stage holds a place."""
         with self._condition:
             self._condition.wait_for(lambda: not self._held)
 

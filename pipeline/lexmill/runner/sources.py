@@ -1,8 +1,7 @@
-"""The user's own files beside what was fetched of them: DVC sees params, not files outside its workspace.
+"""Compare the user's own files with their fetched copies: DVC does not see files outside its workspace.
 
-A corpus of kind `file` is fetched again when its files differ from the copy in artifacts/sources/. Where
-`lexmill refresh` pinned it, the pin rules, and a difference is only told. Cost: one reading of those files; a file
-whose size differs is not read.
+A corpus of kind `file` is fetched again when its files differ from the copy in artifacts/sources/, unless
+`lexmill refresh` pinned it: then a difference is only reported. Cost: one read of the files of equal size.
 """
 
 from __future__ import annotations
@@ -13,13 +12,14 @@ from pathlib import Path
 from lexmill.base import layout, storage
 from lexmill.base.errors import UserError
 from lexmill.corpora.fetching import pins
-from lexmill.params import FileSource, Params
+from lexmill.params import Params
+from lexmill.params.corpora import FileSource
 
 
 def changed_files(params: Params, root: Path) -> dict[str, str]:
-    """The fetch stages whose files changed since they were fetched, each with what changed.
+    """Return the fetch stages whose files changed since they were fetched, each with what changed.
 
-    A source that was never fetched, or whose files cannot be found now, is left to its stage.
+    A source never fetched, or whose files are gone, is left to its stage.
     """
     entries, found = pins.read(root)["corpora"], {}
     for name, source in _own_files(params):
@@ -31,14 +31,14 @@ def changed_files(params: Params, root: Path) -> dict[str, str]:
 
 
 def changed_since_pinned(params: Params, root: Path) -> list[str]:
-    """What the user changed in files that are pinned, a sentence a corpus."""
+    """Report changes of pinned files, a sentence per corpus."""
     entries, found = pins.read(root)["corpora"], []
     for name, source in _own_files(params):
         pin = pins.pin_of(source, entries.get(name))
         reason = pin and _difference(source, root, root / layout.source(name) / "manifest.json")
         if not reason:
             continue
-        from lexmill.corpora.fetching.files import present_pin  # a tenth of a second, and seldom needed
+        from lexmill.corpora.fetching.files import present_pin  # slow to import, seldom needed
 
         if present_pin(source, root) != pin:
             found.append(f"corpora.{name}: {reason} since it was pinned; `lexmill refresh {name}` takes it up")

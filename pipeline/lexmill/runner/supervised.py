@@ -1,7 +1,7 @@
-"""One stage run through DVC's command line under the supervisor, with its output, its end and its own exit code.
+"""Run one stage through DVC's command line under the supervisor; pass on its output and its own exit code.
 
-DVC gives 255 for every failure; the stage's own code comes from the status file that `lexmill.stages.entry` leaves, or
-from DVC's text ("exited with N") for a command that is no stage of ours.
+DVC exits with 255 for every failure; the stage's own code comes from the status file of `lexmill.stages.entry`, or from
+DVC's text ("exited with N") for other commands.
 Cost: DVC's start, about 1.4 s a stage, and 0.1 s for the supervisor.
 """
 
@@ -47,8 +47,8 @@ _DVC_ERROR = re.compile(r"^ERROR: ")
 class Outcome:
     """How a stage ended.
 
-    `code` is one of the exit codes of `lexmill.base.errors`; `message` says what went wrong (empty when nothing did);
-    `state` tells a stage that ran from one that DVC restored from its cache or found unchanged.
+    `code` is an exit code of `lexmill.base.errors`; `message` says what went wrong (empty when nothing did); DVC
+    restored a "restored" stage from its cache.
     """
 
     stage: str
@@ -59,7 +59,7 @@ class Outcome:
 
 
 class Stop:
-    """A request to stop, seen by all that run: which exit code it asks for, and who to tell."""
+    """A request to stop, seen by all that runs: its exit code, and the callbacks to run."""
 
     def __init__(self) -> None:
         self.code: int | None = None
@@ -68,9 +68,9 @@ class Stop:
         self._tell: dict[int, Callable[[int], None]] = {}
 
     def request(self, code: int) -> None:
-        """Ask for an end with `EXIT_INTERRUPTED` or `EXIT_TERMINATED`; later requests change nothing.
+        """Ask for an end with `EXIT_INTERRUPTED` or `EXIT_TERMINATED`; later requests keep the first code.
 
-        All that is attached is told: a fault in one is shown, and keeps no other from being asked to end.
+        All callbacks are called; an exception in one is printed and does not stop the others.
         """
         if self.code is None:
             self.code = code
@@ -84,11 +84,11 @@ class Stop:
                 traceback.print_exception(error)
 
     def wait(self, seconds: float) -> bool:
-        """Sleep, but not beyond a request; whether there was one."""
+        """Sleep until a request at most; return whether there was one."""
         return self._event.wait(seconds)
 
     def attach(self, tell: Callable[[int], None]) -> int:
-        """`tell` is called with the code at a request, at once if there was one; gives a key for `detach`."""
+        """Call `tell` with the code at a request, at once if there was one; return a key for `detach`."""
         key = id(tell)
         with self._lock:
             self._tell[key] = tell
@@ -103,7 +103,7 @@ class Stop:
 
 @dataclass
 class Listener:
-    """What is told of a running stage: a line it printed, a progress record, a line meant for people."""
+    """Callbacks for a running stage: for a printed line, a progress record, a message for the user."""
 
     line: Callable[[str], None]
     record: Callable[[dict[str, Any]], None]
@@ -111,7 +111,7 @@ class Listener:
 
 
 def environment(token: str) -> dict[str, str]:
-    """The environment of a supervised stage: this Python first on the path, its run's token, records for progress."""
+    """Return the environment of a supervised stage: this Python first on PATH, the run's token, progress records."""
     quieten()
     here = str(Path(sys.executable).parent)
     return os.environ | {
@@ -128,11 +128,9 @@ def run_stage(
     """Run one stage (`dvc --wait-for-lock repro -s STAGE`) to its end.
 
     Args:
-        stage: its address.
-        root: the workspace.
-        lock: the held workspace; the supervisor keeps it held until the tree has ended.
-        stop: ends the stage in good order when requested.
-        listener: is told what the stage prints; the whole output also goes to .lexmill/logs/<stage>.log.
+        lock: the held workspace; the supervisor holds it until the tree has ended.
+        stop: ends the stage in order when requested.
+        listener: gets what the stage prints; the output also goes to .lexmill/logs/<stage>.log.
         force: run it though DVC sees no change.
     """
     start = time.monotonic()
@@ -148,7 +146,7 @@ def run_stage(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         pass_fds=(lock.descriptor,),
-        start_new_session=True,  # Ctrl-C reaches us alone; we pass it on in good order
+        start_new_session=True,  # Ctrl-C reaches us alone; we pass it on in order
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -190,7 +188,7 @@ def _hear(text: str, log: Callable[[str], Any], tail: list[str], listener: Liste
     try:
         data = json.loads(record)
     except ValueError:
-        return  # two writers at once tore it; the next one comes
+        return  # torn by two writers; the next one comes
     if "say" in data:
         log(data["say"] + "\n")
         listener.line(data["say"])
@@ -219,7 +217,7 @@ def _outcome(
 
 
 def _from_text(dvc_code: int, tail: list[str]) -> tuple[int, str]:
-    """The code and message of a failure that left no status: killed, not a stage of ours, or DVC's own."""
+    """Return the code and message of a failure without a status: killed, another command, or DVC's own."""
     errors = [_DVC_ERROR.sub("", line) for line in tail if _DVC_ERROR.match(line)]
     text = "\n".join(errors) or "\n".join(tail[-5:]) or f"dvc ended with {dvc_code}"
     exited = _EXITED.search(text)

@@ -1,13 +1,13 @@
-"""A small process above dvc: whatever happens to its parent, the tree below it ends.
+"""A small process above dvc that ends the tree below it, whatever happens to its parent.
 
     python -m lexmill.runner.supervisor COMMAND...        (with a pipe as standard input)
 
-The parent holds the other end of that pipe. When it closes, the parent is gone (even by kill -9), and the whole tree
-is ended within about two seconds. The bytes `i` and `t` ask for an orderly end, by SIGINT or SIGTERM to the stage;
-what has not ended after `GRACE_SECONDS` is killed. Exits with the command's code (128 + N after signal N).
+The parent holds the other end of that pipe. When it closes, the parent is gone (even by kill -9), and the tree is ended
+within about two seconds. The bytes `i` and `t` ask for an orderly end, by SIGINT or SIGTERM to the stage; what remains
+after `GRACE_SECONDS` is killed. Exits with the command's code (128 + N after signal N).
 
-Why above dvc: dvc dies of a signal and leaves the stage running; so the stage, the first process below dvc that is no
-shell, is asked to end, and dvc then returns by itself with its locks released.
+A signal would kill dvc and leave the stage running. So the stage, the first process below dvc that is no shell, gets
+the signal, and dvc then returns by itself with its locks released.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ import psutil
 
 GRACE_SECONDS = 30.0
 ORPHAN_SECONDS = 1.0
-TRAIL_SECONDS = 1.0  # for what tidies up after the command has ended
+TRAIL_SECONDS = 1.0  # for clean-up after the command has ended
 _SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "busybox"}
 _POLL_SECONDS = 0.05
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Supervisor:
-    """Runs one command and ends it, with all below it, on request."""
+    """Run one command and end it, with all below it, on request."""
 
     def __init__(self, command: list[str]) -> None:
         self._adopt_orphans()
@@ -42,7 +42,7 @@ class Supervisor:
 
     @staticmethod
     def _adopt_orphans() -> None:
-        # On Linux what is orphaned below becomes a child of this process and stays in sight.
+        # On Linux, orphans below become children of this process.
         if sys.platform == "linux":
             ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -57,13 +57,13 @@ class Supervisor:
             threading.Thread(target=self.stop, args=(how, GRACE_SECONDS), daemon=True).start()
 
     def stop(self, how: signal.Signals, grace: float) -> None:
-        """Ask the stage to end; kill it after `grace` seconds, and dvc too when it does not end then by itself."""
+        """Signal the stage; kill it after `grace` seconds, and dvc too if it does not end then."""
         self._stopping.set()
         deadline = time.monotonic() + grace
         while self.child.poll() is None and time.monotonic() < deadline:
             self._ask(how)
             time.sleep(_POLL_SECONDS)
-        # dvc first puts its lock files in order: they are not written in one piece.
+        # dvc first writes its lock files, which is not atomic.
         deadline = time.monotonic() + TRAIL_SECONDS
         while self.child.poll() is None and time.monotonic() < deadline:
             self._kill_stages()
@@ -71,9 +71,9 @@ class Supervisor:
         self.kill_rest()
 
     def _ask(self, how: signal.Signals) -> None:
-        """Signal the stages below dvc once each; where there is none yet, interrupt dvc itself.
+        """Signal the stages below dvc once each; if there is none yet, interrupt dvc itself.
 
-        Not dvc when its stage has ended: it would leave half of a file, for it is putting its lock files in order.
+        Once its stage has ended, dvc is left alone: it is writing its lock files.
         """
         try:
             dvc = psutil.Process(self.child.pid)
@@ -109,7 +109,7 @@ class Supervisor:
             time.sleep(_POLL_SECONDS)
 
     def run(self) -> int:
-        """Wait for the command; leave nothing of it behind; its exit code."""
+        """Wait for the command, kill what is left of it, and return its exit code."""
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
         threading.Thread(target=self.watch, daemon=True).start()
@@ -126,7 +126,7 @@ class Supervisor:
 
 
 def _stages(process: psutil.Process) -> list[psutil.Process]:
-    """The first processes below that are no shells."""
+    """Return the first processes below that are no shells."""
     found: list[psutil.Process] = []
     for child in process.children():
         try:
@@ -137,7 +137,7 @@ def _stages(process: psutil.Process) -> list[psutil.Process]:
 
 
 def _waited_for_one(process: psutil.Process) -> bool:
-    """Whether a child of this process has ended: its time then counts as the parent's."""
+    """Return whether a child of this process has ended: its time then counts as the parent's."""
     times = process.cpu_times()
     return bool(times.children_user + times.children_system > 0)
 

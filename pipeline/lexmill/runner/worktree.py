@@ -1,11 +1,11 @@
-"""A run beside the present one: a second workspace of the same repository, with locks of its own and a shared cache.
+"""Worktrees for concurrent runs: a second workspace of the repository with its own locks and a shared cache.
 
     .lexmill/worktrees/<name>/          a git worktree on the branch run/<name>, made from HEAD
-        .lexmill/worktree.json          its name, and the workspace that it was made from
+        .lexmill/worktree.json          its name, and the workspace it was made from
         .dvc/config.local               that workspace's, with its cache
 
-The Python, the packages and the execution settings are those of the first workspace; code, params and dvc.lock are the
-worktree's own. Cost: the working tree's files once more, and what DVC links or copies from its cache.
+Python, packages and execution settings are those of the first workspace; code, params and dvc.lock are the worktree's
+own. Cost: a second copy of the work tree, and what DVC links or copies from its cache.
 """
 
 from __future__ import annotations
@@ -30,19 +30,16 @@ _SHOWN = 5
 
 
 def prepare(name: str, root: Path, note: Callable[[str], None], *, take_params: bool) -> Path:
-    """Make the worktree, or take up the one of that name.
+    """Make the worktree of that name, or reuse it; return its folder.
 
     Args:
         name: a short name; the branch is `run/<name>`.
         root: the workspace, the top folder of its repository.
-        note: is told what people should know.
-        take_params: bring the present params.yaml, dvc.yaml's stages of its mixtures, and its sources' pins along.
-
-    Returns:
-        Its folder.
+        note: called with messages for the user.
+        take_params: copy the present params.yaml, dvc.yaml and source pins.
 
     Raises:
-        UserError: no such name, no repository, no commit, or the branch belongs to something else.
+        UserError: a bad name, no repository, no commit, or the branch exists already.
     """
     root = root.resolve()
     if _NAME.fullmatch(name) is None or name.endswith(".lock"):
@@ -54,7 +51,7 @@ def prepare(name: str, root: Path, note: Callable[[str], None], *, take_params: 
     head = _git(root, "rev-parse", "--short", "HEAD").strip()
     if (folder / ".git").exists():
         made_from = _git(folder, "rev-parse", "--short", "HEAD").strip()
-        note(f"worktree {name} goes on from {made_from}" + (f" (HEAD is {head})" if made_from != head else ""))
+        note(f"worktree {name} continues from {made_from}" + (f" (HEAD is {head})" if made_from != head else ""))
     else:
         _git(root, "worktree", "prune")
         if _git(root, "branch", "--list", branch).strip():
@@ -73,7 +70,7 @@ def prepare(name: str, root: Path, note: Callable[[str], None], *, take_params: 
 
 
 def command_in(folder: Path, root: Path, arguments: list[str]) -> tuple[list[str], dict[str, str]]:
-    """The command and environment of `lexmill run` in a worktree: its own code, this Python and these settings."""
+    """Return the command and environment of `lexmill run` in a worktree: its own code, this Python and settings."""
     from lexmill.compute.execution import settings_file
 
     environment = os.environ | code_first(folder) | {"LEXMILL_EXECUTION": str(settings_file(root).resolve())}
@@ -81,13 +78,13 @@ def command_in(folder: Path, root: Path, arguments: list[str]) -> tuple[list[str
 
 
 def code_first(folder: Path) -> dict[str, str]:
-    """The environment in which Python finds a workspace's own code before an installed one."""
+    """Return the environment in which Python finds a workspace's code before an installed one."""
     places = [str(folder / "pipeline"), str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {"PYTHONPATH": os.pathsep.join(places)}
 
 
 def farewell(root: Path) -> str:
-    """What to do with a worktree's results; empty for any other workspace."""
+    """Say what to do with a worktree's results; empty for any other workspace."""
     main = workspace.main_root(root)
     if main is None:
         return ""
@@ -123,14 +120,14 @@ def _share_cache(root: Path, folder: Path) -> None:
 
 
 def _tell_left_out(root: Path, note: Callable[[str], None], take_params: bool) -> None:
-    """Say which uncommitted changes the worktree does not have."""
+    """Report the uncommitted changes that the worktree lacks."""
     lines = _git(root, "status", "--porcelain", "--untracked-files=no").splitlines()
     changed = [line[3:].split(" -> ")[-1].strip('"') for line in lines]
     missing = [path for path in changed if not path.startswith(_RESULTS) and not (take_params and path in _TAKEN)]
     if missing:
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
         hint = "; --params takes params.yaml along" if "params.yaml" in missing else ""
-        note(f"not in the worktree, for they are not committed: {', '.join(missing[:_SHOWN])}{more}{hint}")
+        note(f"not in the worktree, since they are not committed: {', '.join(missing[:_SHOWN])}{more}{hint}")
 
 
 def _git(folder: Path, *words: str) -> str:

@@ -16,6 +16,7 @@ from lexmill.compute.execution import load_execution
 from lexmill.corpora.fetching.checkpoint_folder import fetch_checkpoint
 from lexmill.corpora.fetching.fetch import told_of
 from lexmill.corpora.fetching.pins import pinned
+from lexmill.params.corpora import RegisteredSource
 from lexmill.stages.entry import run_stage
 
 
@@ -25,7 +26,7 @@ def main(name: str) -> None:
         raise UserError(f"checkpoints: there is no checkpoint '{name}'{nearest(name, checkpoints)}")
     source, target = checkpoints[name].source, layout.checkpoint(name)
     with told_of(f"checkpoints.{name}.source"):
-        if isinstance(source, params.RegisteredSource):
+        if isinstance(source, RegisteredSource):
             from lexmill.registry.download import registered_model
 
             manifest = registered_model(source, load_execution().tracking_uri, target)

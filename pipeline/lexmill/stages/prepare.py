@@ -20,6 +20,7 @@ from lexmill.base.strict import nearest
 from lexmill.compute.workers.choosing import executor_for
 from lexmill.corpora.preparing.prepare import prepare
 from lexmill.corpora.preparing.source_files import SourceFiles
+from lexmill.params.corpora import FileSource
 from lexmill.stages.entry import run_stage
 
 
@@ -33,7 +34,7 @@ def main(name: str) -> None:
             report = prepare(name, corpora[name], layout.source(name), layout.corpus(name), executor)
     except UserError as error:
         copies = f"{layout.source(name)}/"
-        if isinstance(corpora[name].source, params.FileSource) and copies in str(error):
+        if isinstance(corpora[name].source, FileSource) and copies in str(error):
             raise UserErrors([str(error), f"{copies} holds copies: mend your own files, then `lexmill run`"]) from None
         raise
     storage.write_json(layout.metrics("prepare", name), report.metrics)

@@ -1,4 +1,4 @@
-"""A process beside this one that talks to MLflow, which takes seconds to import and may hang: told by lines."""
+"""A child process for MLflow, which takes seconds to import and may hang; it reads lines from its input."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
 
 class Child:
-    """A module run as a silent program; its first line is the request, since a command line would show a password."""
+    """A module run silently; its first input line is the request, since a command line would show a password."""
 
     def __init__(self, module: str, request: DataclassInstance, **how: Any) -> None:
-        """Start it; `how` are further arguments of Popen. Raises `OSError` where there is no room for a process."""
+        """Start it with further arguments `how` of Popen; raise `OSError` where no process can start."""
         silent: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "encoding": "utf-8"}
         command = [sys.executable, "-m", module]
         self.process: subprocess.Popen[str] = subprocess.Popen(command, stdin=subprocess.PIPE, **silent, **how)
         self.tell(json.dumps(asdict(request)))
 
     def tell(self, line: str) -> None:
-        """Send a line; one that has ended hears nothing more."""
+        """Send a line; ignore that the process has ended."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(line + "\n")
             self.process.stdin.flush()
 
     def close(self) -> None:
-        """Close its standard input: nobody waits for it any more."""
+        """Close its standard input."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()

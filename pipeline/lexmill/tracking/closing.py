@@ -1,10 +1,8 @@
-"""What a stopped run left open in MLflow, closed at its own end where the store answers promptly.
+"""Close the MLflow runs that a stopped pipeline run left open, where the store answers promptly.
 
-A run that is stopped should end soon, so what it did is sent by the next one, or by `lexmill sync`; so is that of a
-failed one when the sending is stopped. Its parent run, which a training made that sent its points, would be shown as
-running until then; so would the training's own run where it was killed. These are closed here, two calls each, by a
-process of its own: MLflow takes seconds to import, and a server may hang. It gets ready while the stages end, and is
-killed when it takes longer than the wait at the end.
+A stopped run should end soon, so the next one or `lexmill sync` sends its results. Until then its parent run, and the
+run of a killed training, would be shown as running. They are closed here, two calls each, by a separate process: MLflow
+takes seconds to import, and a server may hang. It starts while the stages end, and is killed after a short wait.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ _CLOSE = "close"
 
 @dataclass(frozen=True)
 class Request:
-    """What the closing process is told, in one line on its standard input: an address may hold a password."""
+    """The request to the closing process, on its standard input since an address may hold a password."""
 
     uri: str
     root: str
@@ -45,12 +43,7 @@ class Request:
 
 
 class Closing:
-    """Closes what one stopped run left open.
-
-    Args:
-        uri: the store.
-        root: the workspace.
-    """
+    """Closes what one stopped run of the workspace `root` left open in the store `uri`."""
 
     def __init__(self, uri: str, root: Path) -> None:
         self._uri, self._root = uri, root
@@ -59,10 +52,7 @@ class Closing:
         self._over = False
 
     def start(self, record: Path) -> None:
-        """The run is being stopped: get ready, if the store knows of it. Returns at once; again: nothing.
-
-        A machine that has no room for a process (memory, open files) keeps nobody from stopping: `finish` tells.
-        """
+        """Get ready, once, if the store knows of the run; return at once. `finish` reports a failed start."""
         with self._lock, contextlib.suppress(OSError):
             if self._over or self._child is not None or not _open_runs(record):
                 return
@@ -71,7 +61,7 @@ class Closing:
             self._child = Child("lexmill.tracking.closing", request, start_new_session=True)
 
     def finish(self, record: Path) -> bool:
-        """The run has ended, and its record too: close what is open; whether that was done in the time there is."""
+        """Close what the ended run left open; return whether that was done in time."""
         self.start(record)
         with self._lock:
             child, self._over = self._child, True
@@ -90,7 +80,7 @@ class Closing:
 
 @dataclass(frozen=True)
 class _Open:
-    """A run that is shown as running: its id, the exit code of what it holds, the points if it is a training's."""
+    """A run shown as running: its id, its exit code, and the points of a training."""
 
     run_id: str
     code: int | None
@@ -98,7 +88,7 @@ class _Open:
 
 
 def close(client: MlflowClient, path: Path) -> None:
-    """End the parent run of an ended record, and the runs of its trainings that nobody sends any more."""
+    """End the parent run of an ended record, and its trainings' runs without a sender."""
     record = runs.read(path)
     assert record is not None
     for left in _open_runs(path):
@@ -108,7 +98,7 @@ def close(client: MlflowClient, path: Path) -> None:
 
 
 def _open_runs(path: Path) -> list[_Open]:
-    """What a run may have left open, by the files alone: its parent, then its trainings that did not end well."""
+    """Return what a run may have left open, from files alone: its parent, then failed trainings."""
     record = runs.read(path)
     if record is None:
         return []
@@ -122,7 +112,7 @@ def _open_runs(path: Path) -> list[_Open]:
         try:
             training = training_of(points)
         except (OSError, ValueError, KeyError, TypeError):
-            continue  # a machine that lost its power may leave another kind of file: `lexmill sync` tells of it
+            continue  # corrupted by a power loss: `lexmill sync` reports it
         sent = Cursor.read(points, training) if training else Cursor("")
         if sent.run_id and not sent.closed:
             found.append(_Open(sent.run_id, stage["code"], points))
@@ -130,7 +120,7 @@ def _open_runs(path: Path) -> list[_Open]:
 
 
 def main() -> None:
-    """The closing process: get ready, wait for the word, close; gone when nobody waits any more."""
+    """Get ready, wait for the request to close, and close; exit when the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     request = Request(**json.loads(sys.stdin.readline()))
     word = threading.Event()

@@ -1,8 +1,7 @@
-"""Runs that are found by their tags or made, each once, through a server whose answers get lost.
+"""Find runs by their tags or make them, each once, though answers of the server may get lost.
 
-MLflow makes a new run at every call, and its client repeats a call whose answer was lost: so a run is made without
-repeats, and looked for before. One that a slow server made after we had given up, and a second one was made, is
-deleted at the next look.
+MLflow makes a new run at every call, and its client repeats a call whose answer was lost: so runs are searched first
+and made without repeats. A duplicate that a slow server made late is deleted at the next search.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ _REPEATS, _TIMEOUT, _LONGEST_SECONDS = "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLO
 
 
 def model_tags(name: str) -> dict[str, str]:
-    """Tags of each run that holds a model: by them the experiment's page shows those, and no stages between them."""
+    """Return the tags of a model's run, by which the experiment's page shows models without stages."""
     return {MODEL: name, SOURCE: "lexmill"}
 
 
 def find(client: MlflowClient, experiment_id: str, tags: Mapping[str, str]) -> Run | None:
-    """The oldest run with all of these tags; younger ones in which nothing was logged are deleted."""
+    """Return the oldest run with all of these tags; delete empty younger ones."""
     wanted = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
     known = client.search_runs([experiment_id], wanted, order_by=["attributes.start_time ASC"])
     if not known:
@@ -37,25 +36,18 @@ def find(client: MlflowClient, experiment_id: str, tags: Mapping[str, str]) -> R
     for other in others:
         if not other.data.metrics:
             client.delete_run(other.info.run_id)
-    return client.get_run(first.info.run_id)  # a search leaves out what went in and came out
+    return client.get_run(first.info.run_id)  # a search omits inputs and outputs
 
 
 def make(client: MlflowClient, experiment_id: str, name: str, started: int, tags: Mapping[str, str]) -> Run:
-    """A new run, by one call that is not repeated.
-
-    Args:
-        started: milliseconds since 1970.
-    """
+    """Make a run that `started` in milliseconds since 1970, by one call without repeats."""
     with no_repeats():
         return client.create_run(experiment_id, start_time=started, tags=dict(tags), run_name=name)
 
 
 @contextmanager
 def no_repeats() -> Iterator[None]:
-    """MLflow's client makes each call of the block once, and waits 20 seconds at most.
-
-    (It reads its environment at every call.)
-    """
+    """Let MLflow's client make each call once and wait 20 seconds at most; it reads these variables at each call."""
     before = {name: os.environ.get(name) for name in (_REPEATS, _TIMEOUT)}
     given = before[_TIMEOUT] or ""
     longest = min(int(given), _LONGEST_SECONDS) if given.isdecimal() else _LONGEST_SECONDS

@@ -1,7 +1,7 @@
 """Addresses of MLflow's pages.
 
-The page opens in a view made for chat applications; `workflowType=machine_learning` asks for the one with runs,
-curves and comparisons, and the key of a view (`tracking.view`) for the table with figures.
+`workflowType=machine_learning` selects the view with runs, curves and comparisons instead of the one for chat
+applications; the key of a view (`tracking.view`) selects the table with figures.
 """
 
 from __future__ import annotations
@@ -16,10 +16,7 @@ _TRAINING = "workflowType=machine_learning"
 
 
 def base_url(uri: str) -> str:
-    """Where the pages of a store are: the server itself, or where `make ui` serves a local database.
-
-    A user name or password in the address is left out.
-    """
+    """Return where a store's pages are: the server, without credentials, or where `make ui` serves a local file."""
     if not uri.startswith(("http://", "https://")):
         return LOCAL_PAGES
     parts = urlsplit(uri)
@@ -28,16 +25,16 @@ def base_url(uri: str) -> str:
 
 
 def experiment_url(base: str, experiment_id: str) -> str:
-    """The table of an experiment's runs, with their figures."""
+    """Return the address of an experiment's table of runs and figures."""
     return f"{base}/#/experiments/{experiment_id}/runs?{_TRAINING}&viewStateShareKey={VIEW}"
 
 
 def run_url(base: str, experiment_id: str, run_id: str) -> str:
-    """One run: its curves, params and files."""
+    """Return the address of a run: its curves, params and files."""
     return f"{base}/#/experiments/{experiment_id}/runs/{run_id}?{_TRAINING}"
 
 
 def compare_url(base: str, experiment_id: str, run_ids: Sequence[str]) -> str:
-    """Runs beside each other: parallel coordinates, curves, params."""
+    """Return the address of a comparison of runs: parallel coordinates, curves, params."""
     runs, experiments = (quote(json.dumps(list(ids), separators=(",", ":"))) for ids in (run_ids, [experiment_id]))
     return f"{base}/#/compare-runs?runs={runs}&experiments={experiments}&{_TRAINING}"

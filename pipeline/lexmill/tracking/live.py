@@ -1,8 +1,7 @@
-"""Points of a running training, sent to MLflow by a process of its own.
+"""Send the points of a running training to MLflow from a separate process, which runs only on an idle core.
 
-A process and not a thread, and one that runs only when a core would be idle: MLflow takes seconds of a processor to
-import and tens of milliseconds a call, and torch's threads wait for the slowest of them. The file of points is the
-queue between the two, so whatever happens here (an outage, a refusal, a server that hangs, a kill) costs no step and
+MLflow takes seconds of CPU to import and tens of milliseconds per call, and torch waits for the slowest of its threads.
+The file of points is the queue, so a failure here (an outage, a refusal, a hanging server, a kill) costs no step and
 loses no point: `lexmill sync` sends what is left.
 """
 
@@ -37,14 +36,14 @@ _EVERY_SECONDS = 5.0
 _SHARE = 0.0025
 _TOO_SLOW = 75
 _MOST_SECONDS = 60.0  # between two calls, also while the store fails
-_PATIENCE_SECONDS = 10.0  # for what is under way when the training is over
-# One try that ends soon: the next comes by itself.
+_PATIENCE_SECONDS = 10.0  # for calls in progress when the training ends
+# One short try per call; the next one follows anyway.
 _MANNERS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20", "OMP_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the sending process is told, in one line on its standard input: an address may hold a password."""
+    """The request to the sending process, on its standard input since an address may hold a password."""
 
     uri: str
     experiment: str
@@ -60,14 +59,11 @@ class LiveSender:
     """Starts the sending process when there is something to send, and ends it.
 
     Args:
-        uri: the store.
-        experiment: the name of the experiment.
         name: of the model.
-        root: the workspace.
-        every: seconds between two calls, at least.
-        share: of a core, that calls may take in the long run; where one costs more, the next comes later.
+        every: least seconds between two calls.
+        share: of a core, for calls in the long run; an expensive call delays the next.
         patience: seconds to wait at the end.
-        idle: run only when a core would be idle.
+        idle: run only on an idle core.
     """
 
     def __init__(
@@ -88,7 +84,7 @@ class LiveSender:
         self._child: Child | None = None
 
     def start(self, points: Path) -> None:
-        """Begin to send this file's lines; returns at once."""
+        """Begin to send this file's lines; return at once."""
         self._points = points
         paths = {"points": str(points.absolute()), "root": str(self._root.absolute())}
         how = {"every": self._every, "share": self._share, "patience": self._patience}
@@ -99,14 +95,12 @@ class LiveSender:
             _stand_back(self._child.process.pid)  # while it still imports
 
     def close(self) -> None:
-        """Let it send what is left, for some seconds at most, and say where that was not all."""
+        """Let it send the rest, for some seconds at most, and report an incomplete end."""
         if self._child is None:
             return
         self._child.close()
-        try:  # what it was sending is looked up by whoever sends next
-            code = self._child.process.wait(
-                2 * self._patience + 5
-            )  # it ends by itself, but a busy machine may not let it
+        try:  # it ends by itself, but perhaps late on a busy machine
+            code = self._child.process.wait(2 * self._patience + 5)
         except subprocess.TimeoutExpired:
             self._child.kill()
             code = _TOO_SLOW
@@ -122,24 +116,24 @@ class LiveSender:
 
 
 def sender_of(execution: Execution, experiment: str, name: str) -> LiveSender | None:
-    """Who sends a training's points; None where nothing is to be published, or MLflow is not installed."""
+    """Return the sender of a training's points; None if nothing is published or MLflow is not installed."""
     if not execution.publish or find_spec("mlflow") is None:
         return None
     return LiveSender(execution.tracking_uri, experiment, name)
 
 
 def main() -> None:
-    """The sending process: until its standard input ends, then once more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the training, whose end is ours
+    """Send until standard input ends, then once more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the training
     request = Request(**json.loads(sys.stdin.readline()))
     over = threading.Event()
     threading.Thread(target=_wait_for_end, args=(over, request.patience), daemon=True).start()
-    with locked(lock_of(Path(request.points))):  # one that outlives its killed training may still be at it
+    with locked(lock_of(Path(request.points))):  # the sender of a killed training may still run
         _serve(request, over)
 
 
 def _stand_back(process: int) -> None:
-    """Give it only what no other process wants of the processor."""
+    """Run the process only on otherwise idle cores."""
     with contextlib.suppress(OSError):  # it has ended already
         if hasattr(os, "sched_setscheduler"):
             os.sched_setscheduler(process, os.SCHED_IDLE, os.sched_param(0))
@@ -148,7 +142,7 @@ def _stand_back(process: int) -> None:
 
 
 def _wait_for_end(over: threading.Event, patience: float) -> None:
-    """The training has ended when it holds our standard input no more, also by kill -9; so do we, soon."""
+    """End soon after the training, which closes our standard input even by kill -9."""
     sys.stdin.read()
     over.set()
     time.sleep(patience)
@@ -156,7 +150,7 @@ def _wait_for_end(over: threading.Event, patience: float) -> None:
 
 
 def _serve(request: Request, over: threading.Event) -> None:
-    """Send what comes until it is over; a failure is noted, and tried again with growing pauses."""
+    """Send until the end; note a failure and try again with growing pauses."""
     pause = request.every
     while True:
         ending = over.is_set()
@@ -164,7 +158,7 @@ def _serve(request: Request, over: threading.Event) -> None:
             _deliver(request, over)
             return
         except Exception as error:
-            # Whatever it is (an outage, a refusal, an answer that makes no sense), the training must not feel it.
+            # No failure (outage, refusal, nonsense answer) may disturb the training.
             _note(Path(request.points), error)
         if ending:
             return
@@ -189,12 +183,12 @@ def _deliver(request: Request, over: threading.Event) -> None:
 
 
 def pause_after(spent: float, every: float, share: float) -> float:
-    """Seconds until the next call, after one that took `spent` seconds of a processor; a minute at most."""
+    """Return seconds until the next call, after one of `spent` CPU seconds; a minute at most."""
     return max(every, min(_MOST_SECONDS, spent / share))
 
 
 def _adopt(client: MlflowClient, experiment: str, run_id: str, root: Path) -> None:
-    """Make the run a child of the pipeline run that trains it, where there is one."""
+    """Make the run a child of its pipeline run, if there is one."""
     token = os.environ.get(TOKEN_VARIABLE, "")
     record = runs.file_of(token, root) if token else None
     if record is not None:

@@ -1,15 +1,14 @@
-"""The points of a training, from its local file into its MLflow run: each once, whatever fails in between.
+"""Send the points of a training from its local file to its MLflow run, each exactly once.
 
-    .lexmill/metrics/<run>.jsonl        what a training has seen of itself, line by line (`training.watching` writes it)
-    .lexmill/metrics/<run>.sent.json    how much of it is in the store, and in which run
+    .lexmill/metrics/<run>.jsonl        the points of a training, line by line (by `training.watching`)
+    .lexmill/metrics/<run>.sent.json    how much of it was sent, and to which run
     .lexmill/metrics/<run>.<training>.jsonl    that of an earlier training, until it is sent
 
-A training's run is found by the tag `lexmill.training`; when its weights are made they become a tag too, by which
-publishing finds it and completes it. A row of the curve becomes `curves/*`, a live point `live/*`, the machine's state
-`system/*`, a sample a text file `samples/*`. Before a call the cursor says that it is under way. Where it did not come
-back from one (a kill, an outage in the middle), or the cursor belongs to another run, the store is asked for the points
-that it has.
-Cost: one call a thousand points, and the cursor written twice.
+A training's run has the tag `lexmill.training`, and later its weights as a tag, by which publishing finds and completes
+it. A row of the curve becomes `curves/*`, a live point `live/*`, the machine's state `system/*`, a sample a text file
+`samples/*`. The cursor is marked before each call; after an interrupted call (a kill, an outage), or with another run's
+cursor, the store is asked for its points.
+Cost: one call per thousand points, and the cursor written twice.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ Place = tuple[str, int]  # metric, step
 
 
 def file_of(stage: str, name: str, root: Path = Path()) -> Path:
-    """The points of the training of a model by a stage."""
+    """Return the file of points of a model's training by a stage."""
     return root / ".lexmill" / "metrics" / f"{stage}-{name}.jsonl"
 
 
 def lock_of(points: Path) -> Path:
-    """Held by whoever sends them."""
+    """Return the lock file of the sending process."""
     return points.with_suffix(".sending.lock")
 
 
@@ -53,14 +52,14 @@ class Cursor:
     """How far a file has been sent.
 
     Attributes:
-        training: whose points they are.
-        run_id: the run that has them; empty before the first.
+        training: its id.
+        run_id: its run; empty before the first point.
         sent: the last step sent of each kind of line.
-        under_way: whether a call was made whose end is not known.
-        tagged: the weights that the run is tagged with.
-        failure: why the last try failed; empty where it did not.
-        closed: whether the run has been ended in the store.
-        size: bytes of the file that were sent by then.
+        under_way: whether a call has started whose result is unknown.
+        tagged: the run's tag of weights.
+        failure: why the last try failed, if it did.
+        closed: whether the run is ended in the store.
+        size: bytes of the file sent by then.
     """
 
     training: str
@@ -78,7 +77,7 @@ class Cursor:
 
     @classmethod
     def read(cls, points: Path, training: str) -> Cursor:
-        """The cursor of this training; a new one where there is none, or another training's."""
+        """Return the cursor of this training; a new one where there is none."""
         try:
             found = cls(**storage.read_json(cls.path(points)))
         except (OSError, ValueError, TypeError):
@@ -90,7 +89,7 @@ class Cursor:
 
 
 class Tail:
-    """The whole lines of a file that grows, each once; from its start again when another file took its place."""
+    """Reads complete lines of a growing file, each once; from the start again if the file was replaced."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -98,14 +97,14 @@ class Tail:
 
     @property
     def size(self) -> int:
-        """Bytes read so far."""
+        """Return the bytes read so far."""
         return self._place[1]
 
     def lines(self) -> Iterator[Line]:
-        """What came since the last call; a line that is still being written is left for the next."""
+        """Yield new lines since the last call, without an incomplete last one."""
         try:
             with open(self.path, "rb") as stream:
-                inode = _identity(stream.fileno())
+                inode = os.fstat(stream.fileno()).st_ino
                 start = self._place[1] if inode == self._place[0] else 0
                 stream.seek(start)
                 whole, newline, _ = stream.read().rpartition(b"\n")
@@ -117,29 +116,25 @@ class Tail:
                 yield json.loads(line)
 
 
-def _identity(descriptor: int) -> int:
-    return os.fstat(descriptor).st_ino
-
-
 def training_of(points: Path) -> str | None:
-    """Which training a file of points belongs to; None where there is none."""
+    """Return the training of a file of points; None where it is empty or missing."""
     first = next(Tail(points).lines(), None)
     return None if first is None else str(first["training"])
 
 
 def run_token_of(points: Path) -> str:
-    """The token of the pipeline run that trained it, the last where it went on; empty where there was none."""
+    """Return the token of the last pipeline run that trained it; empty without one."""
     tokens = [str(line["token"]) for line in Tail(points).lines() if line["kind"] == "begin"]
     return tokens[-1] if tokens else ""
 
 
 def weights_of(points: Path) -> str | None:
-    """The hash of the weights that the training gave; None before it has, or without a file."""
+    """Return the hash of the training's final weights; None before its end or without a file."""
     return next((str(line["weights"]) for line in Tail(points).lines() if line["kind"] == "made"), None)
 
 
 def complete(points: Path) -> bool:
-    """Whether all of a finished training's points are sent."""
+    """Return whether all of a finished training's points are sent."""
     training, weights = training_of(points), weights_of(points)
     if training is None or weights is None:
         return False
@@ -147,7 +142,7 @@ def complete(points: Path) -> bool:
 
 
 def all_sent(points: Path) -> bool:
-    """Whether the store has all that the file holds, of a training that was finished or not, and its run is ended."""
+    """Return whether the store has all of the file, of a finished training or not, and its run is ended."""
     training = training_of(points)
     if training is None:
         return True
@@ -170,11 +165,8 @@ class Delivery:
     """Sends what is new in a file of points, again and again.
 
     Args:
-        client: of a store that is ready.
-        experiment_id: where the run is made.
-        points: the file.
-        name: the model's, which a new run is named after.
-        into: the run to use where no run of this training exists; empty: a new one.
+        name: the model's name, for a new run.
+        into: the run to use where this training has none; empty: a new one.
     """
 
     def __init__(self, client: MlflowClient, experiment_id: str, points: Path, name: str, into: str = "") -> None:
@@ -195,14 +187,14 @@ class Delivery:
 
     @property
     def made(self) -> bool:
-        """Whether the training is finished: its run is tagged with its weights."""
+        """Return whether the training is finished: its run is tagged with its weights."""
         return bool(self._cursor.tagged)
 
     def send(self) -> None:
-        """Send all that the file holds now and the run does not have."""
+        """Send all of the file that the run lacks."""
         for line in self._tail.lines():
             if line["kind"] == "training":
-                self._ours = line["training"] == self._cursor.training  # another's file may have taken its place
+                self._ours = line["training"] == self._cursor.training  # the file may have been replaced
             if self._ours:
                 self._waiting.append(line)
         self._send_metrics()
@@ -214,19 +206,17 @@ class Delivery:
             self._cursor.write(self._points)
 
     def begin(self) -> None:
-        """The training goes on: say so in the store."""
+        """Mark the run as running."""
         if self._cursor.closed:
             self._cursor.closed = False
             self._cursor.write(self._points)
         self._client.update_run(self.run_id, status="RUNNING")
 
     def end(self, when: int | None = None) -> None:
-        """The training has ended, well when its weights were made; `when` in milliseconds since 1970, default now."""
+        """End the run, finished if its weights were made; `when` in milliseconds since 1970, default now."""
         self._client.set_terminated(self.run_id, "FINISHED" if self.made else "KILLED", when)
         self._cursor.closed, self._cursor.size = True, self._tail.size
         self._cursor.write(self._points)
-
-    # ---------------------------------------------------------------- the run
 
     def _find(self, into: str) -> Run | None:
         from mlflow.exceptions import MlflowException
@@ -244,8 +234,6 @@ class Delivery:
     def _create(self, head: Line) -> Run:
         tags = {TRAINING: head["training"], **model_tags(self._name)}
         return make(self._client, self._experiment_id, self._name, head["time"], tags)
-
-    # ---------------------------------------------------------------- the lines
 
     def _send_metrics(self) -> None:
         from mlflow.entities import Metric
@@ -291,19 +279,19 @@ class Delivery:
                 self._cursor.write(self._points)
 
     def _new(self, *kinds: str) -> list[Line]:
-        """A resumed training writes the lines after its checkpoint again: those sent already are passed over."""
+        """Return unsent lines: a resumed training repeats the lines after its checkpoint."""
         sent = self._cursor.sent
         return [line for line in self._waiting if line["kind"] in kinds and line["step"] > sent.get(line["kind"], -1)]
 
 
 def _values(line: Line) -> Iterator[tuple[str, float]]:
-    """The metrics of a line; what is no number ("unknown") is none."""
+    """Yield the metrics of a line, without texts ("unknown")."""
     for key, value in line.items():
         if key not in ("kind", "time", "step") and isinstance(value, int | float):
             yield f"{PREFIXES[line['kind']]}/{key}", float(value)
 
 
 def points_of(client: MlflowClient, run: Run) -> set[Place]:
-    """The points of curves that a run has."""
+    """Return the points of curves that a run has."""
     keys = [key for key in run.data.metrics if key.partition("/")[0] in PREFIXES.values()]
     return {(key, point.step) for key in keys for point in client.get_metric_history(run.info.run_id, key)}

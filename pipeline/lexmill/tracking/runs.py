@@ -1,28 +1,26 @@
-"""A run of the pipeline in MLflow: a parent run, below it a run for each stage that ran.
+"""Runs of the pipeline in MLflow: a parent run with a child run for each stage that ran.
 
-    .lexmill/runs/<run>.json        what a run did (`runner.record` writes it)
-    .lexmill/runs/<run>.sent.json   how much of it is in the store
+    .lexmill/runs/<run>.json        the record of a run (by `runner.record`)
+    .lexmill/runs/<run>.sent.json   how much of it was sent
 
-The parent is known by the tag `lexmill.run`, a stage's run by its parent and `lexmill.stage`. A training, and what
-evaluates and registers its model, has no run of its own where the model has one: their figures go there, and that run
-is a child of the parent of the run that trained it. A stage that needed nothing or came from the cache is linked to the
-run that made its result, by the tag `lexmill.stage_fingerprint`; it is not logged again.
+The parent has the tag `lexmill.run`, a stage's run `lexmill.stage`. A model's training, evaluation and registration are
+logged to the model's own run, a child of the pipeline run that trained it. An unchanged or restored stage is linked to
+the run that made its result, by the tag `lexmill.stage_fingerprint`.
 
-The process that sends a training's points makes the parent early, so both may be at it: they take a file's lock.
-Cost: some four calls a stage that ran.
+The process that sends a training's points may make the parent first, so a file lock guards it.
+Cost: some four calls per stage that ran.
 """
 
 from __future__ import annotations
 
 import calendar
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexmill.base import storage
-from lexmill.tracking.figures import metric_name, numbers_in
 from lexmill.tracking.finding import PARENT, find, make
 from lexmill.tracking.links import run_url
 from lexmill.tracking.points import MOST_POINTS
@@ -51,11 +49,11 @@ class RunCursor:
     """How far a run has been sent.
 
     Attributes:
-        token: which run.
+        token: of the run.
         parent: its MLflow run; empty before the first call.
-        stages: the MLflow run of each stage that was sent, or that it is linked to ("": there is none).
-        done: all is there.
-        failure: why the last try failed; empty where it did not.
+        stages: the MLflow run of each sent or linked stage ("": none).
+        done: whether all is sent.
+        failure: why the last try failed, if it did.
     """
 
     token: str
@@ -70,7 +68,7 @@ class RunCursor:
 
     @classmethod
     def read(cls, record: Path, token: str) -> RunCursor:
-        """The cursor of this run; a new one where there is none."""
+        """Return the cursor of this run; a new one where there is none."""
         try:
             found = cls(**storage.read_json(cls.path(record)))
         except (OSError, ValueError, TypeError):
@@ -82,12 +80,12 @@ class RunCursor:
 
 
 def files(root: Path = Path()) -> list[Path]:
-    """The records of the workspace's runs, the oldest first."""
+    """Return the records of the workspace's runs, the oldest first."""
     return [path for path in sorted((root / FOLDER).glob("*Z-*.json")) if path.name.count(".") == 1]
 
 
 def read(path: Path) -> Record | None:
-    """A record; None where the file is none."""
+    """Read a record; return None where the file is none."""
     try:
         found = storage.read_json(path)
     except (OSError, ValueError):
@@ -96,7 +94,7 @@ def read(path: Path) -> Record | None:
 
 
 def file_of(token: str, root: Path = Path()) -> Path | None:
-    """The record of the run with this token."""
+    """Return the record of the run with this token."""
     for path in (root / FOLDER).glob(f"*Z-{token[:8]}.json"):
         record = read(path)
         if record is not None and record["token"] == token:
@@ -105,12 +103,12 @@ def file_of(token: str, root: Path = Path()) -> Path | None:
 
 
 def lock_of(path: Path) -> Path:
-    """Held by whoever looks for the parent run of a record, and makes it."""
+    """Return the lock file for finding or making a record's parent run."""
     return path.with_suffix(".parent.lock")
 
 
 def name_of(record: Record) -> str:
-    """How people know a run: `demo 2026-11-28 02:00`, by this machine's clock."""
+    """Return a run's display name: `demo 2026-11-28 02:00`, in local time."""
     return f"{record['experiment'] or 'pipeline'} {time.strftime('%Y-%m-%d %H:%M', time.localtime(_seconds(record)))}"
 
 
@@ -119,16 +117,12 @@ def _seconds(record: Record, key: str = "started") -> int:
 
 
 def ended(record: Record) -> int:
-    """When a run ended, in milliseconds since 1970."""
+    """Return when a run ended, in milliseconds since 1970."""
     return 1000 * _seconds(record, "ended")
 
 
 def parent(client: MlflowClient, experiment_id: str, path: Path) -> str:
-    """The id of the parent run of a record, made if need be; by one process at a time.
-
-    Raises:
-        ValueError: there is no such record.
-    """
+    """Return the id of a record's parent run, made if need be; raise `ValueError` without such a record."""
     record = read(path)
     if record is None:
         raise ValueError(f"{path}: not the record of a run")
@@ -143,7 +137,7 @@ def parent(client: MlflowClient, experiment_id: str, path: Path) -> str:
 
 
 def _lives(client: MlflowClient, run_id: str) -> bool:
-    """Whether the store has it, and nobody deleted it."""
+    """Return whether the store has the run undeleted."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -162,28 +156,14 @@ def _parent_tags(record: Record) -> dict[str, str]:
 def _git_tags(record: Record) -> dict[str, str]:
     if not record.get("commit"):
         return {}
-    return {
-        "mlflow.source.git.commit": record["commit"],
-        "lexmill.git_dirty": "true" if record["dirty"] else "false",
-    }
+    return {"mlflow.source.git.commit": record["commit"], "lexmill.git_dirty": "true" if record["dirty"] else "false"}
 
 
 class RunDelivery:
-    """Sends one ended run.
-
-    Args:
-        client: of a store that is ready.
-        experiment_id: where the runs are made.
-        path: the record.
-        run_of: the MLflow run that a stage belongs to; None: it has one of its own.
-    """
+    """Sends one finished run; `run_of` returns the MLflow run of a stage's model, None for a run of its own."""
 
     def __init__(
-        self,
-        client: MlflowClient,
-        experiment_id: str,
-        path: Path,
-        run_of: Callable[[str], str | None] = lambda _: None,
+        self, client: MlflowClient, experiment_id: str, path: Path, run_of: Callable[[str], str | None] = lambda _: None
     ) -> None:
         record = read(path)
         assert record is not None
@@ -195,7 +175,7 @@ class RunDelivery:
         self._children: set[str] | None = None
 
     def send(self) -> int:
-        """Send what the store does not have; gives how many stages were logged."""
+        """Send what the store lacks; return how many stages were logged."""
         sent = 0
         for stage in self._record["stages"]:
             if stage["name"] in self._cursor.stages:
@@ -215,17 +195,15 @@ class RunDelivery:
         self._cursor.stages[stage] = run_id
         self._cursor.write(self._path)
 
-    # ---------------------------------------------------------------- a stage
-
     def _stage(self, stage: Record) -> str:
-        """Log a stage that ran; gives its run."""
+        """Log a stage that ran; return its run."""
         run_id = self._run_of(stage["name"])
         run = self._own(stage) if run_id is None else self._client.get_run(run_id)
         self._log(run, stage, own=run_id is None)
         return str(run.info.run_id)
 
     def _own(self, stage: Record) -> Run:
-        """The run of a stage that belongs to no model."""
+        """Return the run of a stage without a model's run."""
         tags = {PARENT: self.parent, STAGE: stage["name"]}
         if self._children is None:
             below = f"tags.`{PARENT}` = '{self.parent}'"
@@ -248,7 +226,7 @@ class RunDelivery:
         trained = not own and is_training(stage)
         if trained:
             tags |= {PARENT: self.parent, STAGE: stage["name"]}
-        if own or trained:  # publishing knows only the checkout of later, with the run's results in it
+        if own or trained:  # publishing sees only the later checkout
             tags |= _git_tags(self._record)
         if own and self._record["dvc_lock"]:
             tags["lexmill.dvc_lock"] = self._record["dvc_lock"]
@@ -276,14 +254,14 @@ class RunDelivery:
             self._client.log_batch(run_id, metrics=metrics[start : start + MOST_POINTS], tags=told)
 
     def _has(self, run: Run, metric: Any) -> bool:
-        """Whether a run has this very point."""
+        """Return whether a run has this very point."""
         if metric.key not in run.data.metrics:
             return False
         history = self._client.get_metric_history(run.info.run_id, metric.key)
         return any((one.step, one.timestamp) == (metric.step, metric.timestamp) for one in history)
 
     def _log_inputs(self, run: Run, stage: Record) -> None:
-        """The data it read, with DVC's digests. (Code is told by the commit, and is part of the fingerprint.)"""
+        """Log its input data with DVC's digests; the commit and the fingerprint cover its code."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         known = {one.dataset.name for one in run.inputs.dataset_inputs} if run.inputs else set()
@@ -299,7 +277,7 @@ class RunDelivery:
             self._client.log_inputs(run.info.run_id, inputs)
 
     def _made_by(self, stage: str, fingerprint: str) -> str:
-        """The run that made a result; empty where no run did that the store knows."""
+        """Return the run that made a result; empty where the store knows none."""
         if not fingerprint:
             return ""
         if self._known is None:
@@ -310,10 +288,8 @@ class RunDelivery:
             self._known[fingerprint] = str(found[0].info.run_id) if found else ""
         return self._known[fingerprint]
 
-    # ---------------------------------------------------------------- the parent
-
     def _end(self) -> None:
-        """Complete the parent and close it; then the cursor says that all is done."""
+        """Complete and close the parent, and mark the cursor as done."""
         from mlflow.entities import Metric
 
         record, at = self._record, ended(self._record)
@@ -340,14 +316,14 @@ class RunDelivery:
             storage.write_json(self._path, {**record, "parent_run_id": self.parent})
 
     def _table(self) -> dict[str, Any]:
-        """Every stage of the run, also those that are only linked: MLflow shows it as a table."""
+        """Return all stages of the run, also linked ones, as MLflow's table."""
         rows = [[s["name"], s["state"], s["code"], s["seconds"], s["why"]] for s in self._record["stages"]]
         rows += [[name, "unchanged", None, 0.0, ""] for name in self._record["unchanged"]]
         rows = [[*row, self._cursor.stages.get(str(row[0]), "")] for row in rows]
         return {"columns": ["stage", "state", "code", "seconds", "why", "run"], "data": rows}
 
     def _note(self) -> str:
-        """The run for people, as Markdown: a line a stage that was begun, with a link to its page."""
+        """Return the run as Markdown: a line for each started stage, with a link to its page."""
         lines = [f"`{self._record['what']}`", "", "| stage | state | seconds | why |", "|---|---|---|---|"]
         for stage in self._record["stages"]:
             run_id = self._cursor.stages.get(stage["name"])
@@ -364,7 +340,7 @@ class RunDelivery:
 
 
 def _known(path: Path) -> dict[str, str]:
-    """The run of each fingerprint that the workspace's other records tell; empty: it was looked for in vain."""
+    """Return the run of each fingerprint in the workspace's other records; empty where none was found."""
     found: dict[str, str] = {}
     for other in files(path.parent.parent.parent):
         record = None if other == path else read(other)
@@ -379,16 +355,37 @@ def _known(path: Path) -> dict[str, str]:
 
 
 def _fingerprint_tag(stage: str) -> str:
-    """One name for each of the stages that share a model's run."""
+    """Return the tag of a stage's fingerprint, distinct for stages that share a model's run."""
     group = stage.rpartition(":")[2].partition("@")[0]
     return f"{STAGE_FINGERPRINT}.{group}" if group in OF_A_MODEL else STAGE_FINGERPRINT
 
 
 def is_training(stage: Record) -> bool:
-    """Whether a stage of a record is a training, whose MLflow run is its model's."""
+    """Return whether a recorded stage is a training, whose MLflow run is its model's."""
     return stage["name"].rpartition(":")[2].partition("@")[0] == TRAINING
 
 
 def status_of(code: int | None) -> str:
-    """MLflow's word for an exit code: interrupted, terminated and killed are KILLED."""
+    """Return MLflow's status for an exit code: interrupted, terminated and killed are KILLED."""
     return "KILLED" if code in (None, 130, 143) else "FAILED" if code else "FINISHED"
+
+
+def metric_name(text: str) -> str:
+    """Turn a text into a valid part of a metric's name."""
+    return "".join(c if c.isalnum() or c in "_-. :/" else "_" for c in text)[:240]
+
+
+def numbers_in(figures: Any) -> Iterator[tuple[str, float]]:
+    """Yield the numbers of a metrics file as metrics: the first level before a slash, deeper ones dotted."""
+
+    def walk(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], float]]:
+        if isinstance(value, Mapping):
+            for key, item in value.items():
+                yield from walk(item, (*path, str(key)))
+        elif isinstance(value, int | float):
+            yield path, float(value)
+
+    for path, number in walk(figures, ()):
+        if path:
+            name = path[0] if len(path) == 1 else f"{path[0]}/{'.'.join(path[1:])}"
+            yield metric_name(name), number

@@ -1,12 +1,12 @@
-"""A search of hyper-parameters in MLflow: one parent run, and one child run a trial with its values and its curve.
+"""A search of hyper-parameters in MLflow: one parent run, and one child run per trial with its values and curve.
 
-What is sent lies on disk (`lexmill.commands.search.trials`), so a store that fails loses nothing: the next call
-sends what is missing. Runs are found by their tags, so each is there once, whatever was killed in between.
+Trials are on disk (`lexmill.commands.search.trials`), so a failing store loses nothing: the next call sends what is
+missing. Runs are found by their tags, so each is made once.
 
     tags.`lexmill.search`         the identity of the search, on the parent and on its trials
     tags.`lexmill.search_trial`   the number of a trial
 
-Cost: MLflow's import once; some five calls a trial.
+Cost: MLflow's import once; some five calls per trial.
 """
 
 from __future__ import annotations
@@ -34,16 +34,7 @@ _STATUS = {"complete": "FINISHED", "pruned": "FINISHED", "failed": "FAILED"}
 
 
 def send(uri: str, folder: Path, root: Path) -> None:
-    """Send the trials of a search that the store does not have yet.
-
-    Args:
-        uri: the store.
-        folder: of the search.
-        root: the workspace.
-
-    Raises:
-        RetryableError, UserError: the store fails or refuses.
-    """
+    """Send new trials of the search in `folder`; raise `RetryableError` or `UserError` where the store fails."""
     mark = folder / "sent.json"
     trials = [storage.read_json(path) for path in sorted((folder / "trials").glob("[0-9]*.json"))]
     with locked(folder / "sending.lock"):
@@ -80,13 +71,13 @@ def _parent(client: MlflowClient, experiment: str, search: dict[str, Any], start
 
 
 def _run(client: MlflowClient, experiment: str, which: str) -> Run | None:
-    """The oldest run of a search."""
+    """Return the oldest run of a search."""
     found = client.search_runs([experiment], which, order_by=["attributes.start_time ASC"], max_results=1)
     return found[0] if found else None
 
 
 def _run_of(client: MlflowClient, experiment: str, parent: str, search: dict[str, Any], trial: dict[str, Any]) -> str:
-    """The run of a trial, made where there is none."""
+    """Return the run of a trial, made if need be."""
     number = trial["number"]
     which = f"tags.`{SEARCH}` = '{search['identity']}' and tags.`{TRIAL}` = '{number}'"
     run = _run(client, experiment, which)
@@ -99,7 +90,7 @@ def _run_of(client: MlflowClient, experiment: str, parent: str, search: dict[str
 
 
 def _fill(client: MlflowClient, run_id: str, trial: dict[str, Any], points: list[Metric]) -> None:
-    """Log a trial; what is there already stays as it is."""
+    """Log a trial; existing values stay."""
     from mlflow.entities import Metric, Param
 
     ended = trial["started"] + int(1000 * trial["seconds"])
@@ -131,7 +122,7 @@ def _points(path: Path) -> list[Metric]:
 
 
 def _tell_best(client: MlflowClient, parent: str, search: dict[str, Any], trials: list[dict[str, Any]]) -> None:
-    """The parent shows the best loss so far, trial by trial, and the best values."""
+    """Log the best loss so far, trial by trial, and the best values to the parent."""
     from mlflow.entities import Metric
 
     best: dict[str, Any] | None = None

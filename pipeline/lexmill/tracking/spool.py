@@ -1,12 +1,11 @@
-"""Everything that waits in the workspace for MLflow: points of trainings and records of runs. Sent once and only once.
+"""Send what waits in the workspace for MLflow, points of trainings and records of runs, exactly once.
 
-`waiting` looks at the files alone, in milliseconds; `send` brings all of it. Whoever is killed or cut off in between is
-followed by the next `send`: each file's cursor says how far it came, and what is not known is asked of the store.
+`waiting` reads only the files, in milliseconds; `send` sends all. After an interruption the next `send` resumes: each
+file's cursor says how far it got, and the store is asked for the rest.
 """
 
 from __future__ import annotations
 
-import fcntl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from lexmill.base import workspace
 from lexmill.base.errors import RetryableError
+from lexmill.base.storage import try_lock
 from lexmill.tracking import runs
 from lexmill.tracking.finding import no_repeats
 from lexmill.tracking.points import Cursor, Delivery, Tail, all_sent, lock_of, run_token_of
@@ -28,7 +28,7 @@ FOLDER = Path(".lexmill") / "metrics"
 _KEPT_RECORDS = 200
 
 RunOfModel = Callable[["MlflowClient", str, str], "str | None"]
-"""The run of a model, by the client, the experiment and the model's name; None where the store has none."""
+"""Returns a model's run, by client, experiment and model name; None where the store has none."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Waiting:
     Attributes:
         points: files of trainings.
         records: of runs that have ended.
-        running: what is left, because it goes on or cannot be read, for people.
+        running: messages about what is still running or cannot be read.
     """
 
     points: list[Path] = field(default_factory=list)
@@ -54,12 +54,9 @@ class Sending:
     """How to send.
 
     Attributes:
-        root: the workspace.
-        uri: the store.
-        experiment: where that of a training belongs which no run of the pipeline started.
-        run_of_model: see `RunOfModel`.
-        say: told one line for each thing that was sent.
-        seconds: after which the rest is left; None: no end.
+        experiment: the experiment of trainings that no pipeline run started.
+        say: called with a line for each thing sent.
+        seconds: time limit, after which the rest is left; None: none.
     """
 
     root: Path
@@ -71,7 +68,7 @@ class Sending:
 
 
 def waiting(root: Path) -> Waiting:
-    """What a workspace has for the store."""
+    """Return what a workspace has for the store."""
     found = Waiting()
     for path in sorted((root / FOLDER).glob("*.jsonl")):
         if _is_done(path):
@@ -79,7 +76,7 @@ def waiting(root: Path) -> Waiting:
         elif not _is_whole(path):
             found.running.append(f"{path}: not the points of a training; move it away")
         elif _is_sending(path):
-            found.running.append(f"{path.stem}: its training sends it")
+            found.running.append(f"{path.stem}: its training is sending it")
         else:
             found.points.append(path)
     for path in runs.files(root):
@@ -94,10 +91,10 @@ def waiting(root: Path) -> Waiting:
 
 
 def send(how: Sending) -> Waiting:
-    """Send what waits; gives what still does (what went on meanwhile).
+    """Send what waits; return what still waits afterwards.
 
     Raises:
-        RetryableError: the store does not answer or failed, or the time is over; what was sent stays.
+        RetryableError: the store does not answer or failed, or the time is up; what was sent stays.
         UserError: the store refuses us.
     """
     with locked(how.root / ".lexmill" / "sync.lock"):
@@ -152,14 +149,14 @@ class _Sender:
             _forget(path)
 
     def _experiment_of(self, points: Path) -> str:
-        """That of the pipeline run that trained it; params.yaml may name another one by now."""
+        """Return the experiment of the pipeline run that trained it; params.yaml may have changed."""
         token = run_token_of(points)
         path = runs.file_of(token, self._how.root) if token else None
         record = runs.read(path) if path else None
         return str(record["experiment"]) if record else ""
 
     def _trained(self) -> dict[tuple[str, str], str]:
-        """The MLflow run of each training that a pipeline run made, by its token and the stage's address."""
+        """Return the MLflow runs of pipeline trainings, by run token and stage address."""
         found: dict[tuple[str, str], str] = {}
         for path in filter(_is_whole, sorted((self._how.root / FOLDER).glob("*.jsonl"))):
             head = next(Tail(path).lines(), None)
@@ -188,15 +185,15 @@ class _Sender:
 
 
 def _is_done(points: Path) -> bool:
-    """Whether all of a file is sent. One look at its size where that is known."""
+    """Return whether all of a file is sent; often one check of its size."""
     try:
         return all_sent(points)
     except (ValueError, KeyError, TypeError):
-        return False  # it is no file of points: `_is_whole` tells
+        return False  # no file of points: `_is_whole` reports it
 
 
 def _is_whole(points: Path) -> bool:
-    """Whether each line of a file is one: a machine that lost its power may leave another kind of file."""
+    """Return whether all lines are valid; a power loss may corrupt the file."""
     try:
         return all(line["kind"] and int(line["time"]) for line in Tail(points).lines())
     except (ValueError, KeyError, TypeError):
@@ -204,7 +201,7 @@ def _is_whole(points: Path) -> bool:
 
 
 def _prune(root: Path) -> None:
-    """Remove the oldest records that are sent, so that years of nights do not pile up."""
+    """Remove the oldest sent records."""
     for path in runs.files(root)[:-_KEPT_RECORDS]:
         record = runs.read(path)
         if record is not None and runs.RunCursor.read(path, record["token"]).done:
@@ -213,7 +210,7 @@ def _prune(root: Path) -> None:
 
 
 def _forget(points: Path) -> None:
-    """Remove the file of an earlier training that is sent; the newest of each model stays."""
+    """Remove the sent file of an earlier training; the newest of each model stays."""
     head = next(Tail(points).lines(), None)
     if head is not None and points.stem != head["run"]:
         Cursor.path(points).unlink(missing_ok=True)
@@ -223,14 +220,9 @@ def _forget(points: Path) -> None:
 
 @contextmanager
 def unless_sending(points: Path) -> Iterator[bool]:
-    """Hold the lock of whoever sends this file; False, at once, where another process has it."""
+    """Hold the lock for sending this file; yield False at once where another process has it."""
     with open(lock_of(points), "ab") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        yield try_lock(stream)
 
 
 def _is_sending(points: Path) -> bool:
@@ -239,13 +231,9 @@ def _is_sending(points: Path) -> bool:
 
 
 def _is_held(stage: str, root: Path) -> bool:
-    """Whether a process is at work on a stage: its training has not ended."""
+    """Return whether a process runs a stage."""
     path = root / workspace.HOME / "locks" / workspace.file_name(stage)
     if not path.exists():
         return False
     with open(path, "ab") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+        return not try_lock(stream)

@@ -1,8 +1,8 @@
-"""An MLflow store (a database file or a server), ready to use, and its faults told as sentences.
+"""Open an MLflow store (a database file or a server) and report its errors as sentences.
 
-Several processes that create MLflow's SQLite file at once ruin it for good, so `prepare` creates and upgrades it
-under a file lock, once for each version of MLflow; afterwards it costs one look at the file (under a millisecond).
-A server is asked whether it answers before MLflow is imported: MLflow alone tries for minutes.
+Processes that create MLflow's SQLite file at once corrupt it, so `prepare` creates and upgrades it under a file lock,
+once per version of MLflow; afterwards it costs one read of the file (under a millisecond). A server must answer before
+MLflow is imported, which alone tries for minutes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LOCKED_SECONDS = 30.0  # how long another process may hold the database file
 _SQLITE = "sqlite:///"
 _STORES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
 _MAGIC = b"SQLite format 3\0"
-# MLflow's own patience is seven tries with growing pauses, four minutes in all; it shows links and bars of its own.
+# By default MLflow tries seven times, over four minutes, and prints links and progress bars.
 _MANNERS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",
@@ -46,20 +46,20 @@ _MANNERS = {
 
 
 def sqlite_path(uri: str, workspace: str | Path = ".") -> Path | None:
-    """The absolute path of a `sqlite:///` store's file; None for any other store."""
+    """Return the absolute path of a `sqlite:///` store's file; None for any other store."""
     if not uri.startswith(_SQLITE):
         return None
     return (Path(workspace) / unquote(uri.removeprefix(_SQLITE))).absolute()
 
 
 def absolute_uri(uri: str, workspace: str | Path = ".") -> str:
-    """The store's address with the path of a database file made absolute, so that it holds in any folder."""
+    """Return the store's address with an absolute path of a database file."""
     path = sqlite_path(uri, workspace)
     return uri if path is None else f"{_SQLITE}{path}"
 
 
 def prepare(uri: str, workspace: str | Path = ".") -> None:
-    """Make a store ready: create or upgrade its SQLite file under a lock, or see that its server answers.
+    """Make a store ready: create or upgrade its SQLite file under a lock, or check that its server answers.
 
     Args:
         uri: `sqlite:///file` (relative to the workspace), `http(s)://server`, or another database's address, which
@@ -79,7 +79,7 @@ def prepare(uri: str, workspace: str | Path = ".") -> None:
 
 
 def outdated(uri: str, workspace: str | Path = ".") -> Path | None:
-    """The SQLite file of a store that another version of MLflow made or upgraded; None where `prepare` has no work."""
+    """Return the SQLite file that `prepare` would upgrade, made by another version of MLflow; else None."""
     path = sqlite_path(uri, workspace)
     return path if path is not None and path.exists() and not _is_current(path) else None
 
@@ -101,7 +101,7 @@ def _ask(uri: str) -> None:
             return
     except urllib.error.HTTPError as error:
         if error.code in (401, 403, 404):
-            return  # something answers; the call itself will tell what is wrong
+            return  # it answers; the call itself will report what is wrong
         reason = f"HTTP {error.code}"
     except (OSError, ValueError) as error:
         reason = str(getattr(error, "reason", error))
@@ -120,7 +120,7 @@ def _prepare_sqlite(path: Path) -> None:
             return
         if path.exists() and _head(path) not in (b"", _MAGIC):
             raise UserError("not an SQLite database; move it away or set another tracking_uri", path)
-        # In a process of its own: its chatter stays out of our logs and its imports out of our memory.
+        # A separate process keeps its output and imports away from ours.
         done = subprocess.run(
             [sys.executable, "-m", "mlflow", "db", "upgrade", f"{_SQLITE}{path}"],
             capture_output=True,
@@ -146,7 +146,7 @@ def _mark(path: Path) -> Path:
 
 
 def _is_current(path: Path) -> bool:
-    """Whether this version of MLflow has already made or upgraded the file that lies there now."""
+    """Return whether this version of MLflow made or upgraded the present file."""
     try:
         mark = storage.read_json(_mark(path))
     except (OSError, ValueError):
@@ -156,11 +156,7 @@ def _is_current(path: Path) -> bool:
 
 
 def _revision(path: Path) -> str | None:
-    """The schema revision that the file holds; None when there is no file or it has none.
-
-    Raises:
-        RetryableError: another process holds it all the time. (It may be whole: nothing is to be upgraded for that.)
-    """
+    """Return the file's schema revision, None without one; raise `RetryableError` where it stays locked."""
     if not path.is_file():
         return None
     try:
@@ -185,7 +181,7 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def opened(uri: str, workspace: str | Path = ".") -> Iterator[MlflowClient]:
-    """A client of a store that is ready; inside the block MLflow's own default is that store too.
+    """Yield a client of a prepared store, which is MLflow's default inside the block.
 
     Raises:
         RetryableError, UserError: see `prepare`; also when the store fails inside the block.
@@ -209,12 +205,11 @@ def opened(uri: str, workspace: str | Path = ".") -> Iterator[MlflowClient]:
 
 
 def experiment_id(client: MlflowClient, name: str, database: Path | None) -> str:
-    """The experiment of this name, made if need be; that of a local database keeps its files beside it."""
+    """Return the experiment of this name, made if need be, with files beside a local database."""
     from mlflow.exceptions import MlflowException
 
     found = client.get_experiment_by_name(name)
     if found is None:
-        # MLflow's own choice is below the current directory, wherever that is.
         plain = all(c.isalnum() or c in "-_" for c in name)
         place = name if plain else storage.sha256_bytes(name.encode())[:16]
         files = None if database is None else (database.parent / "mlruns" / place).as_uri()
@@ -233,7 +228,7 @@ def experiment_id(client: MlflowClient, name: str, database: Path | None) -> str
 
 @contextmanager
 def told(uri: str) -> Iterator[None]:
-    """Turn what MLflow raises when its store fails into a sentence that says what to do.
+    """Turn MLflow's exceptions of a failing store into sentences that say what to do.
 
     Raises:
         RetryableError: the store is gone or busy.
@@ -262,7 +257,7 @@ def told(uri: str) -> Iterator[None]:
         raise
 
 
-# How MLflow words an outage, and a refusal, in the messages of its exceptions.
+# An outage, and a refusal, in the messages of MLflow's exceptions.
 _PASSING = re.compile(
     r"failed with exception|error code 5\d\d|too many 5\d\d|Max retries exceeded|Connection refused"
     r"|database is locked|Read timed out|could not connect"

@@ -1,10 +1,10 @@
-"""How an experiment's page opens: with the models, the newest first, and their test figures beside them.
+"""The default view of an experiment's page: models, the newest first, with their test figures.
 
-MLflow alone shows names and times of all runs, and folds what has a parent: of a pipeline's run the models could not be
-seen. Only the order by time folds. Here it is by the source, which all models share, and then by time.
+By default MLflow shows all runs and folds those with a parent, which hides the models of a pipeline run. Only the order
+by time folds, so runs are sorted by source, which all models share, and then by time.
 
-MLflow's page reads a shared view from a tag of the experiment, which an address asks for by its key. It holds the state
-of the page in full: what is left out would be undefined there. Of an address without the key it takes nothing.
+MLflow reads a shared view from a tag of the experiment, by the key in the address. It must hold the full state of the
+page.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TAG = f"mlflow.sharedViewState.{VIEW}"
 
 
 def state() -> str:
-    """The page as it opens, as the tag's value."""
+    """Return the state of the page as the tag's value."""
     searched: dict[str, Any] = {
         "searchFilter": f"tags.`{MODEL}` != ''",
         "orderByKey": f"tags.`{SOURCE}`",
@@ -56,6 +56,6 @@ def state() -> str:
 
 
 def offer(client: MlflowClient, experiment_id: str) -> None:
-    """See that the experiment has the view."""
+    """Give the experiment the view if it lacks it."""
     if client.get_experiment(experiment_id).tags.get(TAG) != state():
         client.set_experiment_tag(experiment_id, TAG, state())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from lexmill.params import ConstantSchedule, InverseSquareRootSchedule, WarmupStableDecaySchedule
+from lexmill.params.optimizers import ConstantSchedule, InverseSquareRootSchedule, WarmupStableDecaySchedule
 from lexmill.training.checkpoints import CheckpointFolder
 from lexmill.training.settings import TrainingSettings
 

@@ -19,8 +19,11 @@ from lexmill.base.storage import new_folder, sha256_file, write_json
 from lexmill.compute.execution import load_execution
 from lexmill.models import folder as model_folder
 from lexmill.models.start import digest, start
-from lexmill.params import Model, Params, Recipe, WarmupStableDecaySchedule
+from lexmill.params import Params
 from lexmill.params.length import Length
+from lexmill.params.models import Model
+from lexmill.params.optimizers import WarmupStableDecaySchedule
+from lexmill.params.recipe import Recipe
 from lexmill.tracking.live import sender_of
 from lexmill.training import engine, identity
 from lexmill.training.curve import write_csv

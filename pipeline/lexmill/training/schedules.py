@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from lexmill.params import (
+from lexmill.params.optimizers import (
     ConstantSchedule,
     CosineSchedule,
     InverseSquareRootSchedule,

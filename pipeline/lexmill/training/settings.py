@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lexmill.params import Keep, Optimizer, Precision, Schedule
+from lexmill.params.optimizers import Optimizer, Schedule
+from lexmill.params.recipe import Keep, Precision
 
 
 @dataclass(frozen=True)

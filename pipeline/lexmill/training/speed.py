@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lexmill.compute.execution import Execution
-    from lexmill.params import Precision
+    from lexmill.params.recipe import Precision
 
 Clock = Callable[[], float]
 _WINDOW_SECONDS = 10.0

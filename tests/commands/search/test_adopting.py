@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from lexmill import params
+from lexmill.base.yaml_file import read_yaml
 from lexmill.commands.search import adopting, space
 from lexmill.config.compose import compose, write_params
-from lexmill.params import read_yaml
 from lexmill.params.derived import derive
 
 ROOT = Path(__file__).parents[3]

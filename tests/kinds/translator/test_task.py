@@ -20,7 +20,7 @@ from lexmill.kinds.translator.task import TranslationTask
 from lexmill.models.common.init import Xavier, initialize
 from lexmill.models.transformer.model import Transformer
 from lexmill.models.transformer.shape import Shape as TransformerShape
-from lexmill.params import AdamW, LinearSchedule
+from lexmill.params.optimizers import AdamW, LinearSchedule
 from lexmill.tokenizers import Tokenizer, kinds, load, saving
 from lexmill.training.engine import fit
 from lexmill.training.settings import TrainingSettings

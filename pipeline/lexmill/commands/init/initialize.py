@@ -24,7 +24,7 @@ from lexmill.base.progress import bar, say
 from lexmill.base.strict import build
 from lexmill.commands.init.starting_sizes import Counts, Kind, configuration
 from lexmill.config import compose
-from lexmill.params import Corpus, FileSource
+from lexmill.params.corpora import Corpus, FileSource
 
 COMMANDS = {"text": "lm", "labelled": "classify", "parallel": "translate"}
 MARK = "# Written by `lexmill init"

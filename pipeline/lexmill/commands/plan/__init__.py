@@ -16,7 +16,8 @@ from lexmill.commands.plan import planning
 from lexmill.commands.plan.planning import Machine, Plan
 from lexmill.compute.execution import load_execution
 from lexmill.models import families
-from lexmill.params import Model, Params
+from lexmill.params import Params
+from lexmill.params.models import Model
 
 
 def plan(

@@ -44,7 +44,9 @@ from typing import TYPE_CHECKING, Any
 from lexmill.base import layout
 from lexmill.base.errors import UserError
 from lexmill.base.storage import read_json
-from lexmill.params import Model, Optimizer, Params
+from lexmill.params import Params
+from lexmill.params.models import Model
+from lexmill.params.optimizers import Optimizer
 
 if TYPE_CHECKING:
     from torch import nn

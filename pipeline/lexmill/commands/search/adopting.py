@@ -11,10 +11,11 @@ import yaml
 
 from lexmill.base.errors import LexmillError
 from lexmill.base.storage import write_text
+from lexmill.base.strict import flatten as flat
+from lexmill.base.yaml_file import read_yaml
 from lexmill.commands.search.space import Target, Value
-from lexmill.config.compose import compose, flat
+from lexmill.config.compose import compose
 from lexmill.config.undoing import keeping, written
-from lexmill.params import read_yaml
 
 
 def command(about: Target, values: Mapping[str, Value], root: Path) -> str:

@@ -27,11 +27,11 @@ from lexmill.base.errors import (
     UserError,
 )
 from lexmill.base.progress import say
+from lexmill.base.strict import flatten as flat
 from lexmill.commands.search import trials
 from lexmill.commands.search.scratch import Looks, Scratch
 from lexmill.commands.search.space import Search, Target, told
 from lexmill.commands.search.study import Study, Trial
-from lexmill.config.compose import flat
 from lexmill.runner.display import Display
 from lexmill.runner.session import stopping
 from lexmill.runner.supervised import Listener, Outcome, Stop

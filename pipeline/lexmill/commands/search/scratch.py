@@ -24,9 +24,9 @@ import yaml
 
 from lexmill.base import layout, storage, workspace
 from lexmill.base.errors import UserError
+from lexmill.base.yaml_file import read_yaml
 from lexmill.commands.search.space import Target
 from lexmill.compute.execution import settings_file
-from lexmill.params import read_yaml
 from lexmill.runner.supervised import Listener, Outcome, Stop, run_stage
 from lexmill.tracking.points import Tail, file_of
 

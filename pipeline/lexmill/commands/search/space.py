@@ -24,8 +24,9 @@ from typing import Any, Literal
 from lexmill import params
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.strict import build, nearest, spec
-from lexmill.config.compose import flat
-from lexmill.params import Params, read_yaml
+from lexmill.base.strict import flatten as flat
+from lexmill.base.yaml_file import read_yaml
+from lexmill.params import Params
 
 FOLDER = Path("conf") / "search"
 # These say which data a model learns from or is measured on, or shape no training.

@@ -1,4 +1,4 @@
-"""The executor that the execution settings name, for the length of a stage."""
+"""Choose the executor by the execution settings."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from lexmill.compute.workers.processes import Processes
 
 @contextmanager
 def executor_for(stage: str, size: int) -> Iterator[Executor]:
-    """Who works on the pieces of a corpus; all that was started for it ends with the block.
+    """Yield the executor for the pieces of a corpus; whatever it starts ends with the block.
 
     Args:
-        stage: what is done, for people: `prepare shakespeare`.
-        size: bytes of the corpus; a small one is worked on here, where the others would hardly have started.
+        stage: for messages: `prepare shakespeare`.
+        size: bytes of the corpus; a small one is processed here.
     """
     execution = load_execution()
     data = execution.data
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # Of a cluster elsewhere nobody here knows the size; 0 leaves it to those who look.
+    # 0: a cluster elsewhere reports its own size.
     count = data.count or (0 if data.address else execution.threads or cores)
     if data.workers == "local" or size < data.from_bytes or (data.workers == "processes" and count == 1):
         yield Here()
@@ -31,11 +31,11 @@ def executor_for(stage: str, size: int) -> Iterator[Executor]:
         with Processes(count, _piece_bytes(size, count, 8 << 20)) as pool:
             yield pool
     else:
-        # A task of Prefect costs a tenth of a second, so its pieces may be larger.
+        # A Prefect task costs a tenth of a second, so its pieces may be larger.
         with Cluster(stage, data, count, _piece_bytes(size, count, 64 << 20)) as cluster:
             yield cluster
 
 
 def _piece_bytes(size: int, count: int, most: int) -> int:
-    """So small that all workers have something to do until nearly the end."""
+    """Return a size that keeps all workers busy until nearly the end."""
     return max(1, min(most, size // (8 * (count or 16))))

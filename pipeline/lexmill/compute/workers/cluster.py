@@ -1,8 +1,8 @@
-"""Pieces worked on through Prefect, on this machine or a cluster: the stage's end of the line.
+"""The stage's side of an executor through Prefect, on this machine or a cluster.
 
-Only flows/ knows Prefect, so a child process (`python -m flows.shards`) runs the flow, and with it the cluster where
-none is given. The two speak in JSON, a line at a time: pieces in by its standard input, outcomes out by its standard
-output, in order. When the input closes, the child's work is over, whatever became of this process.
+Only flows/ imports Prefect, so a child process (`python -m flows.shards`) runs the flow, and the cluster where none is
+given. They exchange JSON lines: pieces on its standard input, outcomes on its standard output, in order. The child ends
+when its input closes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ANSWER_SECONDS = 10.0
 
 
 class Cluster:
-    """A Prefect flow that maps over pieces; used as a context, at whose end it and its cluster are gone."""
+    """A Prefect flow that maps over pieces; a context manager that ends it and its cluster."""
 
     alone = False
 
@@ -50,7 +50,7 @@ class Cluster:
             raise UserError("there is no folder flows/ here, which runs Prefect; run this in the project's folder")
         if data.address:
             _knock(data)
-        # For the cluster's own files; a short path, since it holds sockets. Whoever of the two lives longer removes it.
+        # For the cluster's files, with a short path for sockets; the longer-lived process removes it.
         self._folder = tempfile.TemporaryDirectory(prefix="lexmill-workers-", ignore_cleanup_errors=True)
         command = [sys.executable, "-m", "flows.shards", data.workers, str(count), data.address, stage]
         command.append(self._folder.name)
@@ -66,7 +66,7 @@ class Cluster:
         if kind is None:
             self._send({})
         self._close()
-        with suppress(subprocess.TimeoutExpired):  # all that was asked for is here, or of no use
+        with suppress(subprocess.TimeoutExpired):  # all results are here, or of no use
             self._child.wait(_END_SECONDS)
         self._kill()
 
@@ -76,7 +76,7 @@ class Cluster:
             self._child.stdin.write(json.dumps(message) + "\n")
             self._child.stdin.flush()
         except BrokenPipeError:
-            while True:  # it has said why
+            while True:  # it has reported why
                 self._outcome()
 
     def _close(self) -> None:
@@ -87,7 +87,7 @@ class Cluster:
             return  # it has ended before
 
     def _kill(self) -> None:
-        """End what is left of the child's session, in which its cluster stays even when the child itself is killed."""
+        """Kill what is left of the child's session, which holds its cluster even when the child was killed."""
         import psutil
 
         for process in psutil.process_iter():
@@ -100,18 +100,16 @@ class Cluster:
         self._folder.cleanup()
 
     def _outcome(self) -> Plain:
-        """The next line of the child.
+        """Return the next outcome of the child; raise as `results`.
 
         Raises:
-            UserErrors: the workers are not fit.
             RetryableError: a worker was lost, or the child has ended.
-            RuntimeError: a bug.
         """
         assert self._child.stdout is not None
         line = self._child.stdout.readline()
         if not line.endswith("\n"):
             code = self._child.wait()
-            raise RetryableError(f"the flow over the pieces ended (exit code {code}); its last words are above")
+            raise RetryableError(f"the flow over the pieces ended (exit code {code}); its output is above")
         outcome: Plain = json.loads(line)
         if outcome.get("fatal"):
             next(results([outcome], no_advance), None)
@@ -135,6 +133,6 @@ def _knock(data: DataWorkers) -> None:
         socket.create_connection((data.host, data.port), _ANSWER_SECONDS).close()
     except OSError as error:
         raise RetryableError(
-            f"the {data.workers} cluster at {data.address} does not answer ({error}); start it, or mend data.address of"
-            " the execution settings"
+            f"the {data.workers} cluster at {data.address} does not answer ({error}); start it, or correct data.address"
+            " of the execution settings"
         ) from None

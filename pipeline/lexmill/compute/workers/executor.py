@@ -1,8 +1,7 @@
-"""What a data stage asks for: a function over many pieces, the results in order.
+"""The protocol of executors: map a function over many pieces, with the results in order.
 
-A piece's work is a function at the top of a module, and all that goes in and out of it is plain data (JSON); large
-things are files in a scratch folder that both sides see. So one function serves this process, the processes beside it
-and the workers of a cluster, and a result depends on the piece alone.
+The work on a piece is a top-level function with plain data (JSON) in and out; large things are files in a scratch
+folder that both sides see. So one function serves this process, local processes and the workers of a cluster.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Plain = dict[str, Any]
 """What JSON can hold."""
 
 Advance = Callable[[int], None]
-"""Told how much more of the input is done."""
+"""Called with how much more of the input is done."""
 
 Work = Callable[[Plain, Advance], Plain]
 """What is done with one piece: its description in, its result out."""
@@ -39,32 +38,32 @@ class Executor(Protocol):
 
     Attributes:
         piece_bytes: how much input a piece should have here.
-        alone: whether there is one worker only, for whom it is of no use to cut what is large.
+        alone: whether there is one worker only, so that cutting is of no use.
     """
 
     piece_bytes: int
     alone: bool
 
     def map(self, work: Work, common: Plain, items: Sequence[Plain], advance: Advance) -> Iterator[Plain]:
-        """The results of `work` for each item (joined with what is common to all), in their order.
+        """Yield the results of `work` for each item (merged into `common`), in order.
 
         `common` names the folder in which workers leave files: `scratch`, an absolute path.
 
         Raises:
-            UserErrors: the faults of all pieces, once the last is done.
+            UserErrors: the errors of all pieces, after the last.
             RetryableError: what may pass: a lost worker, a full disk.
         """
         ...
 
 
 class Here:
-    """Does the work in this process, one piece after the other."""
+    """Do the work in this process, piece by piece."""
 
     piece_bytes = 64 << 20
     alone = True
 
     def map(self, work: Work, common: Plain, items: Sequence[Plain], advance: Advance) -> Iterator[Plain]:
-        """See `Executor.map`; `advance` is told while a piece is worked on."""
+        """See `Executor.map`; `advance` is called during the work on a piece."""
 
         def outcomes() -> Iterator[Plain]:
             for item in items:
@@ -77,11 +76,11 @@ class Here:
 
 
 def no_advance(_count: int) -> None:
-    """Tells nobody."""
+    """Ignore progress."""
 
 
 def outcome_of(work: Work, piece: Plain) -> Plain:
-    """Do the work; `{"result", "advanced"}` when it went well, else `{"code", "told"}`, as plain data."""
+    """Do the work; return `{"result", "advanced"}`, or on failure `{"code", "told"}`, as plain data."""
     advanced = 0
 
     def count(more: int) -> None:
@@ -101,17 +100,17 @@ def outcome_of(work: Work, piece: Plain) -> Plain:
 
 
 def failed(error: LexmillError) -> Plain:
-    """The outcome of a piece whose work raised this."""
+    """Return the outcome of a piece whose work raised this."""
     return {"code": error.exit_code, "told": error.faults if isinstance(error, UserErrors) else [str(error)]}
 
 
 def results(outcomes: Iterable[Mapping[str, Any]], advance: Advance) -> Iterator[Plain]:
-    """The results of outcomes in order; after a user's fault the other pieces are still heard.
+    """Yield the results of outcomes in order; after a user's error, collect those of the other pieces.
 
     Raises:
-        UserErrors: what the user has to mend, of all pieces, each thing once.
+        UserErrors: the distinct errors of all pieces.
         RetryableError: what may pass.
-        RuntimeError: a bug, with the traceback of where it happened.
+        RuntimeError: a bug, with its traceback.
     """
     faults: dict[str, None] = {}
     for outcome in outcomes:

@@ -15,17 +15,12 @@ _POLL_SECONDS = 0.2
 
 
 def own_name(piece: str) -> str:
-    """A name for what is left of a piece, new for each try: what a lost worker left or still writes harms nobody."""
+    """Return a new file name for each try of a piece, so that a lost worker cannot interfere."""
     return f"{piece}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def cut_off(path: Path, size: int) -> RetryableError:
-    """The fault of a file of which a worker sees fewer bytes than the stage: what it lacks must not get lost.
-
-    Args:
-        path: the file.
-        size: how many bytes there are at least.
-    """
+    """Return the error for a file of which a worker sees fewer than the `size` bytes that the stage saw."""
     return RetryableError(
         f"{path}: a worker on {socket.gethostname()} does not see the first {size:,} bytes of this file, as the stage"
         " does; is the folder on shared storage?"
@@ -33,14 +28,10 @@ def cut_off(path: Path, size: int) -> RetryableError:
 
 
 def await_file(path: Path, size: int) -> None:
-    """Wait until a file that another machine has closed is seen here: a network folder may be late.
-
-    Args:
-        path: the file.
-        size: what the worker says of it, in bytes.
+    """Wait until a file of `size` bytes, closed by a worker, is seen here: a network folder may be late.
 
     Raises:
-        RetryableError: it is not there, or has another size.
+        RetryableError: it is missing, or has another size.
     """
     deadline = time.monotonic() + SEEN_SECONDS
     while True:

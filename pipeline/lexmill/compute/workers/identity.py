@@ -1,8 +1,7 @@
-"""Whether a worker elsewhere is fit for the work: it sees the folder, and has the same code and the same libraries.
+"""Check that a worker elsewhere sees the same folder and has the same code and libraries.
 
-The one who asks writes a random word into the scratch folder and sends it along with every piece; a worker compares
-once. What is compared is what can change a result: our own code that works on pieces, Python's Unicode tables, and the
-libraries that read, hash or tokenize.
+The stage writes a random word into the scratch folder and sends it with every piece; a worker checks once. Compared is
+what can change a result: our code for pieces, Python's Unicode tables, and the libraries that read, hash or tokenize.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ _WORD = ".workers"
 
 
 def identity(folder: Path) -> Plain:
-    """What every worker must agree with; leaves a word in the folder, by which they know that it is the same one."""
+    """Return what every worker must match; write a word into the folder, by which they recognise it."""
     word = secrets.token_hex(16)
     (folder / _WORD).write_text(word, encoding="utf-8")
     return {"folder": str(folder.absolute()), "word": word, "code": code_fingerprint(), "versions": versions()}
 
 
 def check(wanted: Plain) -> None:
-    """Compare this process with what is wanted; raises `UserError` naming this machine and all that differs."""
+    """Compare this process with `wanted`; raise `UserError` naming this machine and all differences."""
     key = (wanted["folder"], wanted["word"])
     if key in _fit:
         return
@@ -74,12 +73,12 @@ _fit: set[tuple[str, str]] = set()
 
 @cache
 def code_fingerprint() -> str:
-    """The digest of the code that works on pieces, nothing exempted: both sides must read what the other writes."""
+    """Return the digest of the code for pieces, without exemptions: both sides read what the other writes."""
     return Code().closure(*WORK, exempt=()).digest
 
 
 def versions() -> dict[str, str]:
-    """The versions of what can change a result."""
+    """Return the versions of what can change a result."""
     found = {"python": ".".join(platform.python_version_tuple()[:2]), "unicode": unicodedata.unidata_version}
     for name in _LIBRARIES:
         try:

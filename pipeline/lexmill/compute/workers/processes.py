@@ -1,7 +1,6 @@
-"""Pieces worked on in several processes of this machine: the same results in the same order.
+"""An executor with several processes of this machine.
 
-A few pieces are under way at once. A worker ends when the pool does or its parent is gone, however that went: it
-watches a pipe of which the parent holds the other end.
+A worker ends with the pool or its parent, however that ends: it watches a pipe whose other end the parent holds.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from lexmill.compute.workers.executor import Advance, Plain, Work, outcome_of, r
 
 
 class Processes:
-    """A pool of worker processes; used as a context, at whose end they are gone."""
+    """A pool of worker processes; a context manager that ends them."""
 
     alone = False
 
@@ -42,13 +41,13 @@ class Processes:
 
     def __exit__(self, kind: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
         if kind is not None:
-            self._ours.close()  # what they work on is of no use any more
+            self._ours.close()  # their results are of no use any more
         self._pool.shutdown(cancel_futures=True)
         self._ours.close()
         self._theirs.close()
 
     def submit(self, work: Work, piece: Plain) -> Future[Plain]:
-        """Begin one piece; gives its outcome (`lexmill.compute.workers.executor.outcome_of`)."""
+        """Submit one piece; the future has its outcome (`lexmill.compute.workers.executor.outcome_of`)."""
         return self._pool.submit(outcome_of, work, piece)
 
     def map(self, work: Work, common: Plain, items: Sequence[Plain], advance: Advance) -> Iterator[Plain]:
@@ -71,7 +70,7 @@ class Processes:
 
 
 def lost_worker() -> RetryableError:
-    """The sentence for a worker process that somebody else ended."""
+    """Return the error for a worker process killed from outside."""
     return RetryableError(
         "a worker process was ended from outside, perhaps for want of memory; nothing was kept of its work. Run again,"
         " with fewer of them (data_worker_count) where memory is short"

@@ -1,4 +1,4 @@
-"""The far end: a piece that has come to a worker of a cluster."""
+"""The worker's side: the work on a piece sent to a cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lexmill.compute.workers.identity import check
 
 
 class PieceFailed(Exception):
-    """The work on a piece ended badly; carries the outcome, so that it is seen as failed on the way too."""
+    """The work on a piece failed; carries the outcome, and marks the task as failed."""
 
     def __init__(self, outcome: Plain) -> None:
         super().__init__(outcome)
@@ -21,19 +21,19 @@ class PieceFailed(Exception):
 
 
 def work_on(work: str, common: Plain, wanted: Plain, item: Plain) -> Plain:
-    """Check that this worker is fit, and do the work.
+    """Check this worker and do the work.
 
     Args:
         work: the function, `module:name`.
         common: what is common to all pieces.
-        wanted: what every worker must agree with (`lexmill.compute.workers.identity`).
-        item: what is this piece's own.
+        wanted: what every worker must match (`lexmill.compute.workers.identity`).
+        item: the piece.
 
     Returns:
         The outcome (`lexmill.compute.workers.executor.outcome_of`).
 
     Raises:
-        PieceFailed: with the outcome; a worker that is not fit is `fatal`, since it would spoil piece after piece.
+        PieceFailed: with the outcome; an unfit worker is `fatal`, since it would fail piece after piece.
     """
     try:
         check(wanted)

@@ -18,7 +18,7 @@ from lexmill.base.storage import new_folder
 from lexmill.corpora.fetching.fetch import describe, fill, told_of, write_manifest
 from lexmill.corpora.fetching.pins import check_files
 from lexmill.corpora.fetching.source_folder import SourceFolder
-from lexmill.params import Source
+from lexmill.params.corpora import Source
 
 _KEPT = (".json", ".safetensors", ".txt", ".model", ".spm", ".vocab", ".jinja", ".md")
 _TOKENIZERS = (

@@ -21,7 +21,7 @@ from lexmill.base.errors import RetryableError, UserError
 from lexmill.base.storage import sha256_file
 from lexmill.corpora.fetching.connection import Client, lines, pip_settings, refused
 from lexmill.corpora.fetching.downloads import DownloadCache, Wanted, download, mismatch
-from lexmill.params import PackageSource
+from lexmill.params.corpora import PackageSource
 
 MIRROR = "LEXMILL_DEBIAN_MIRROR"
 

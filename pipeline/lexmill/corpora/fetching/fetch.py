@@ -18,7 +18,7 @@ from lexmill.base.errors import RetryableError, UserError
 from lexmill.base.storage import new_folder, read_json, write_json
 from lexmill.corpora.fetching.pins import check_files
 from lexmill.corpora.fetching.source_folder import MANIFEST, SourceFolder
-from lexmill.params import FileSource, HubSource, PackageSource, Source, UrlSource
+from lexmill.params.corpora import FileSource, HubSource, PackageSource, Source, UrlSource
 
 
 def fetch(

@@ -15,7 +15,7 @@ from lexmill.base.storage import sha256_file
 from lexmill.corpora.fetching.downloads import check_hash_text, mismatch
 from lexmill.corpora.fetching.pins import files_pin
 from lexmill.corpora.fetching.source_folder import SourceFolder
-from lexmill.params import FileSource
+from lexmill.params.corpora import FileSource
 
 
 def fetch_files(source: FileSource, workspace: Path, target: SourceFolder) -> None:

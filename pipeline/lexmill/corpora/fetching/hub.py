@@ -22,7 +22,7 @@ from lexmill.base.errors import RetryableError, UserError
 from lexmill.corpora.fetching.connection import heard, passing
 from lexmill.corpora.fetching.downloads import user_cache, writable
 from lexmill.corpora.fetching.source_folder import DISK_FULL, SourceFolder
-from lexmill.params import HubSource
+from lexmill.params.corpora import HubSource
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 from lexmill.base.errors import UserError
 from lexmill.corpora.fetching.connection import Client, json_document, pip_settings, redact
 from lexmill.corpora.fetching.downloads import DownloadCache, Wanted, download
-from lexmill.params import PackageSource
+from lexmill.params.corpora import PackageSource
 
 T = TypeVar("T")
 

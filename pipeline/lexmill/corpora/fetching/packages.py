@@ -18,7 +18,7 @@ from lexmill.corpora.fetching.archives import extract
 from lexmill.corpora.fetching.connection import Client, heard, pip_settings
 from lexmill.corpora.fetching.downloads import DownloadCache, Wanted, check_hash_text, download, mismatch
 from lexmill.corpora.fetching.source_folder import SourceFolder
-from lexmill.params import PackageSource
+from lexmill.params.corpora import PackageSource
 
 if TYPE_CHECKING:
     from unearth import Link, PackageFinder

@@ -25,7 +25,9 @@ import yaml
 
 from lexmill.base.errors import UserError
 from lexmill.base.storage import fingerprint, write_text
-from lexmill.params import FileSource, HubSource, PackageSource, Params, RegisteredSource, Source, UrlSource, read_yaml
+from lexmill.base.yaml_file import read_yaml
+from lexmill.params import Params
+from lexmill.params.corpora import FileSource, HubSource, PackageSource, RegisteredSource, Source, UrlSource
 
 FILE = "sources.lock.yaml"
 GROUPS = ("corpora", "checkpoints")

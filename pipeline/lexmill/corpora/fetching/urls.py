@@ -11,7 +11,7 @@ from lexmill.corpora.fetching.archives import extract
 from lexmill.corpora.fetching.connection import Client, pip_settings, redact
 from lexmill.corpora.fetching.downloads import DownloadCache, Wanted, check_hash_text, download
 from lexmill.corpora.fetching.source_folder import SourceFolder
-from lexmill.params import UrlSource
+from lexmill.params.corpora import UrlSource
 
 
 def fetch_urls(source: UrlSource, workspace: Path, target: SourceFolder) -> None:

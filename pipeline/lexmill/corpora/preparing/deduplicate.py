@@ -21,7 +21,7 @@ import numpy as np
 
 from lexmill.corpora.preparing.disk_index import DiskSet
 from lexmill.corpora.preparing.record import Record
-from lexmill.params import Deduplicate
+from lexmill.params.corpora import Deduplicate
 
 _WORD = re.compile(r"\w+")
 _SHINGLES_AT_ONCE = 4096

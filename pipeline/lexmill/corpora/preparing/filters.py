@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from lexmill.corpora.preparing.record import Record
-from lexmill.params import Corpus, RecordsReader
+from lexmill.params.corpora import Corpus, RecordsReader
 
 Filter = Callable[[Record], bool]
 """Whether to remove a record."""

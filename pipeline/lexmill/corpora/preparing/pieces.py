@@ -30,7 +30,7 @@ from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Uni
 from lexmill.corpora.preparing.splits import split_of
 from lexmill.corpora.preparing.text_files import Place
 from lexmill.corpora.preparing.writing import ROW, Row, json_line, to_json
-from lexmill.params import Corpus, Splits
+from lexmill.params.corpora import Corpus, Splits
 
 _BUFFER = 1 << 18
 _ROWS_AT_ONCE = 1024

@@ -33,7 +33,7 @@ from lexmill.corpora.preparing.removals import Removals
 from lexmill.corpora.preparing.source_files import SourceFiles, Span, Unit
 from lexmill.corpora.preparing.splits import SPLITS, check_filled, check_pinned
 from lexmill.corpora.preparing.writing import ROW, Row, SplitWriter
-from lexmill.params import Corpus
+from lexmill.params.corpora import Corpus
 
 EXACT, NEAR, LEAKED = "exact_duplicates", "near_duplicates", "also_in_valid_or_test"
 MOST_LABELS = 10_000

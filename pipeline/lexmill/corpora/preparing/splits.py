@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.strict import nearest
-from lexmill.params import Splits
+from lexmill.params.corpora import Splits
 
 SPLITS = ("train", "valid", "test")
 

@@ -17,7 +17,7 @@ from lexmill.corpora.preparing.readers import parallel, tables, text, translatio
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit, names
 from lexmill.corpora.preparing.text_files import Advance, checked_encoding, no_advance
-from lexmill.params import Corpus, ParallelTextReader, Reader, TextReader, TranslationTreeReader
+from lexmill.params.corpora import Corpus, ParallelTextReader, Reader, TextReader, TranslationTreeReader
 
 
 def read(corpus: Corpus, files: SourceFiles, faults: Faults, advance: Advance = no_advance) -> Iterator[Record]:

@@ -14,7 +14,7 @@ from lexmill.corpora.preparing.faults import Faults
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import SourceFiles, Span, Unit, names
 from lexmill.corpora.preparing.text_files import Advance, checked_encoding, lines
-from lexmill.params import ParallelTextReader
+from lexmill.params.corpora import ParallelTextReader
 
 
 def units(reader: ParallelTextReader, files: SourceFiles) -> list[Unit]:

@@ -27,7 +27,7 @@ from lexmill.corpora.preparing.text_files import (
     lines,
     no_advance,
 )
-from lexmill.params import RecordsReader
+from lexmill.params.corpora import RecordsReader
 
 _ROLES = {"text": ("text",), "labelled": ("text", "label"), "parallel": ("source", "target")}
 _PARQUET_BATCH = 1024

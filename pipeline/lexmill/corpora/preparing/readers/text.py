@@ -10,7 +10,7 @@ from lexmill.corpora.preparing.faults import Faults
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import Span
 from lexmill.corpora.preparing.text_files import MAX_DOCUMENT_BYTES, Advance, checked_encoding, lines, whole_text
-from lexmill.params import TextReader
+from lexmill.params.corpora import TextReader
 
 
 def read(
