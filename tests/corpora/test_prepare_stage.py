@@ -80,5 +80,5 @@ def test_a_fault_in_a_copy_sends_the_user_to_the_own_file(workspace):
     assert done.returncode == 2
     assert done.stderr == (
         "artifacts/sources/tickets/tickets.csv:32: 1 fields where 2 were expected\n"
-        "artifacts/sources/tickets/ holds copies: mend your own files, then `lexmill run`\n"
+        "artifacts/sources/tickets/ holds copies: repair your own files, then `lexmill run`\n"
     )

@@ -15,7 +15,7 @@ import torch
 from lexmill import tokenizers
 from lexmill.base import layout, storage
 from lexmill.base.errors import UserError
-from lexmill.commands.export import export_model
+from lexmill.commands.deploy import export_model
 from lexmill.corpora.fetching.checkpoint_folder import fetch_checkpoint
 from lexmill.models import build, folder, pretrained
 from lexmill.models.common.state import weights

@@ -22,8 +22,6 @@ from lexmill.corpora.fetching import pins
 from lexmill.params import load, parse, read_yaml
 from lexmill.params.derived import PARTS, derive
 
-flat = flatten  # the name that commands/search imports
-
 
 def compose(overrides: Sequence[str] = (), workspace: str | Path = ".") -> str:
     """Compose conf/config.yaml with Hydra overrides and return it as the YAML text of params.yaml.

@@ -86,7 +86,7 @@ def _card(name: str, tokenizer: tokenizers.Tokenizer, card: str) -> str:
     return "\n".join(lines) + "\n" + (card or f"# {name}\n\nA language model made with lexmill.\n")
 
 
-def card_beside(package: Path, model: Path) -> str:
+def matching_card(package: Path, model: Path) -> str:
     """The card of a package that holds this very model; "" where it holds another or is not there."""
     weights: list[Any] = [folder / model_folder.WEIGHTS for folder in (package / "model", model)]
     card = package / "card.md"

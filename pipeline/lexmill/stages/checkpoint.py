@@ -1,9 +1,9 @@
-"""Bring a pretrained model here, as one folder in Hugging Face format, or a registered one as the folder it is.
+"""Fetch a pretrained model as one folder in Hugging Face format, or a registered one as its own folder.
 
-Reads   the network, local files or the registry of the execution settings, as params `checkpoints.<name>.source` say
+Reads   the network, local files or the registry of the execution settings, by params `checkpoints.<name>.source`
 Writes  artifacts/checkpoints/<name>/: config.json, model.safetensors, tokenizer.json ... and manifest.json
 Identity: params `checkpoints.<name>.source` and its pin in sources.lock.yaml; the sha256 in one of them pins the bytes.
-Cost: one download (none when the download cache has it), one pass over the archive; memory O(1).
+Cost: one download (none if the download cache has it), one pass over the archive; memory O(1).
 """
 
 from __future__ import annotations

@@ -25,7 +25,6 @@ from lexmill.tokenizers import load
 
 
 def main(name: str) -> None:
-    """Encode the corpus of the entry `name` with its tokenizer."""
     encodings = params.load().encodings
     if name not in encodings:
         raise UserError(f"encodings: there is no entry '{name}'{nearest(name, encodings)}")

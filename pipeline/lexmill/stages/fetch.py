@@ -1,9 +1,9 @@
-"""Bring the files of a corpus here.
+"""Fetch the files of a corpus.
 
-Reads   the network or local files, as params `corpora.<name>.source` say; sources.lock.yaml where they may move
+Reads   the network or local files, by params `corpora.<name>.source`; sources.lock.yaml if they may move
 Writes  artifacts/sources/<name>/: the wanted files and manifest.json
 Identity: params `corpora.<name>.source` and its pin in sources.lock.yaml; the sha256 in one of them pins the bytes.
-Cost: one download (none when the download cache has it), one pass over the archive; memory O(1).
+Cost: one download (none if the download cache has it), one pass over the archive; memory O(1).
 """
 
 from __future__ import annotations

@@ -4,11 +4,10 @@ Reads   artifacts/sources/<corpus>/
 Writes  artifacts/corpora/<corpus>/{train,valid,test}-NNNNN.jsonl and manifest.json,
         metrics/prepare/<corpus>.json, reports/samples/prepare-<corpus>.json
 Identity: params `corpora.<corpus>`, the fetched files, the code it imports.
-Cost: reads the files once and copies what is kept once more; memory O(largest document), whatever the size of the
-corpus; scratch on disk: the corpus once, and about 200 bytes a record (with near duplicates 8 bytes a permutation
-more).
-A large corpus is read by the workers of the execution settings (`data`), its large files in pieces and once more, to
-find where to cut them.
+Cost: reads the files once and copies the kept records once more; memory O(largest document), whatever the size of the
+corpus; scratch on disk: the corpus once, and about 200 bytes a record (8 bytes a permutation more with near
+duplicates). A large corpus is read by the workers of the execution settings (`data`); its large files are read once
+more to be cut into chunks.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from lexmill.stages.entry import run_stage
 
 
 def main(name: str) -> None:
-    """Prepare the corpus `name`."""
     corpora = params.load().corpora
     if name not in corpora:
         raise UserError(f"corpora: there is no corpus '{name}'{nearest(name, corpora)}")
@@ -34,7 +32,9 @@ def main(name: str) -> None:
     except UserError as error:
         copies = f"{layout.source(name)}/"
         if isinstance(corpora[name].source, params.FileSource) and copies in str(error):
-            raise UserErrors([str(error), f"{copies} holds copies: mend your own files, then `lexmill run`"]) from None
+            raise UserErrors(
+                [str(error), f"{copies} holds copies: repair your own files, then `lexmill run`"]
+            ) from None
         raise
     storage.write_json(layout.metrics("prepare", name), report.metrics)
     storage.write_json(layout.samples(f"prepare-{name}"), report.samples)

@@ -1,9 +1,9 @@
-"""`lexmill init lm | classify | translate`: the configuration for a user's own files."""
+"""`lexmill init lm | classify | translate`: write the configuration for a user's own files."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,9 +16,7 @@ GroupColumn = Annotated[
     str | None, typer.Option("--group", help="Column whose value keeps records in one split (author, thread, ...).")
 ]
 Encoding = Annotated[str | None, typer.Option("--encoding", help="The files' encoding, as latin-1; default utf-8.")]
-Quoting = Annotated[
-    bool | None, typer.Option("--quoting/--no-quoting", help="Whether quotes have a meaning in a .csv or .tsv.")
-]
+Quoting = Annotated[bool | None, typer.Option("--quoting/--no-quoting", help="Whether a .csv or .tsv uses quotes.")]
 
 
 @app.command("lm")
@@ -32,11 +30,8 @@ def init_lm(
     encoding: Encoding = None,
     quoting: Quoting = None,
 ) -> None:
-    """A language model of your text."""
-    from lexmill.commands.init.initialize import initialize
-
-    reading = _reading(encoding, quoting)
-    initialize("text", files, {"text": text}, group=group, name=name, force=force, reading=reading)
+    """Set up a language model of your text."""
+    _initialize("text", files, {"text": text}, group, name, force, encoding, quoting)
 
 
 @app.command("classify")
@@ -51,18 +46,8 @@ def init_classify(
     encoding: Encoding = None,
     quoting: Quoting = None,
 ) -> None:
-    """A model that labels texts like yours."""
-    from lexmill.commands.init.initialize import initialize
-
-    initialize(
-        "labelled",
-        files,
-        {"text": text, "label": label},
-        group=group,
-        name=name,
-        force=force,
-        reading=_reading(encoding, quoting),
-    )
+    """Set up a model that labels texts like yours."""
+    _initialize("labelled", files, {"text": text, "label": label}, group, name, force, encoding, quoting)
 
 
 @app.command("translate")
@@ -78,20 +63,24 @@ def init_translate(
     encoding: Encoding = None,
     quoting: Quoting = None,
 ) -> None:
-    """A model that translates sentences like yours: one table, or two text files of equal length (source first)."""
+    """Set up a model that translates sentences: from one table, or two text files of equal length (source first)."""
+    columns = {"source": source, "target": target}
+    _initialize("parallel", files, columns, group, name, force, encoding, quoting, languages)
+
+
+def _initialize(
+    kind: Literal["text", "labelled", "parallel"],
+    files: list[Path],
+    columns: dict[str, str | None],
+    group: str | None,
+    name: str | None,
+    force: bool,
+    encoding: str | None,
+    quoting: bool | None,
+    languages: str | None = None,
+) -> None:
     from lexmill.commands.init.initialize import initialize
 
-    initialize(
-        "parallel",
-        files,
-        {"source": source, "target": target},
-        group=group,
-        name=name,
-        force=force,
-        languages=languages,
-        reading=_reading(encoding, quoting),
-    )
-
-
-def _reading(encoding: str | None, quoting: bool | None) -> dict[str, str | bool]:
-    return {key: value for key, value in (("encoding", encoding), ("quoting", quoting)) if value is not None}
+    options = {"encoding": encoding, "quoting": quoting}
+    reading = {key: value for key, value in options.items() if value is not None}
+    initialize(kind, files, columns, group=group, name=name, force=force, languages=languages, reading=reading)
