@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -31,7 +31,10 @@ def init_lm(
     quoting: Quoting = None,
 ) -> None:
     """Set up a language model of your text."""
-    _initialize("text", files, {"text": text}, group, name, force, encoding, quoting)
+    from lexmill.commands.init.initialize import initialize
+
+    reading = _reading(encoding, quoting)
+    initialize("text", files, {"text": text}, group=group, name=name, force=force, reading=reading)
 
 
 @app.command("classify")
@@ -47,7 +50,17 @@ def init_classify(
     quoting: Quoting = None,
 ) -> None:
     """Set up a model that labels texts like yours."""
-    _initialize("labelled", files, {"text": text, "label": label}, group, name, force, encoding, quoting)
+    from lexmill.commands.init.initialize import initialize
+
+    initialize(
+        "labelled",
+        files,
+        {"text": text, "label": label},
+        group=group,
+        name=name,
+        force=force,
+        reading=_reading(encoding, quoting),
+    )
 
 
 @app.command("translate")
@@ -64,23 +77,19 @@ def init_translate(
     quoting: Quoting = None,
 ) -> None:
     """Set up a model that translates sentences: from one table, or two text files of equal length (source first)."""
-    columns = {"source": source, "target": target}
-    _initialize("parallel", files, columns, group, name, force, encoding, quoting, languages)
-
-
-def _initialize(
-    kind: Literal["text", "labelled", "parallel"],
-    files: list[Path],
-    columns: dict[str, str | None],
-    group: str | None,
-    name: str | None,
-    force: bool,
-    encoding: str | None,
-    quoting: bool | None,
-    languages: str | None = None,
-) -> None:
     from lexmill.commands.init.initialize import initialize
 
-    options = {"encoding": encoding, "quoting": quoting}
-    reading = {key: value for key, value in options.items() if value is not None}
-    initialize(kind, files, columns, group=group, name=name, force=force, languages=languages, reading=reading)
+    initialize(
+        "parallel",
+        files,
+        {"source": source, "target": target},
+        group=group,
+        name=name,
+        force=force,
+        languages=languages,
+        reading=_reading(encoding, quoting),
+    )
+
+
+def _reading(encoding: str | None, quoting: bool | None) -> dict[str, str | bool]:
+    return {key: value for key, value in (("encoding", encoding), ("quoting", quoting)) if value is not None}
