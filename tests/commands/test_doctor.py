@@ -160,7 +160,7 @@ def test_worktrees_of_runs_are_listed_and_the_dead_in_them_found(
         mark_worktree(workspace / ".lexmill/worktrees" / name, name, workspace)
     with run_lock(root=workspace / ".lexmill/worktrees/busy"):
         busy, idle, _ = heard(capsys, 0)
-    assert busy == "worktree busy (0.0 MB): a run is at work in it"
+    assert busy == "worktree busy (0.0 MB): a run is active in it"
     assert idle == "worktree idle (0.0 MB): `git worktree remove --force .lexmill/worktrees/idle` removes it"
     killed(DIES.replace("pathlib.Path()", "pathlib.Path('.lexmill/worktrees/idle')"))
     assert "has died in the worktree idle; " in heard(capsys, 2)[0]

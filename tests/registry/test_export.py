@@ -220,7 +220,7 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     model = make(tmp_path / "model", "gpt", GPT)
     (tmp_path / "export").mkdir()
     (tmp_path / "export" / "mine.txt").write_text("mine")
-    with pytest.raises(UserError, match="something here already"):
+    with pytest.raises(UserError, match="is not empty"):
         export(model, tmp_path / "export", "plays")
     assert [path.name for path in (tmp_path / "export").iterdir()] == ["mine.txt"]
 

@@ -20,7 +20,7 @@ from lexmill.compute.execution import Execution, load_execution
 from lexmill.compute.place import place_of
 from lexmill.compute.settings import EVALUATION, TRAINING, group_of
 from lexmill.corpora.fetching import pins
-from lexmill.params import FileSource, Params, Source
+from lexmill.params import FileSource, Params, RegisteredSource, Source
 
 LEAST_FREE = 2 << 30  # bytes
 ON_DEVICE = (TRAINING, EVALUATION)  # groups of stages that compute on the devices of `accelerator`
@@ -120,7 +120,11 @@ def _file_checks() -> list[Callable[[], object]]:
             if isinstance(entry.source, FileSource):
                 checks.append(partial(_files, f"{group}.{name}.source", entry.source))
     for group, named in pins.sources(choices).items():
-        checks += [partial(_pin, group, name, source) for name, source in named.items() if pins.needs_pin(source)]
+        checks += [
+            partial(_pin, group, name, source)
+            for name, source in named.items()
+            if not isinstance(source, RegisteredSource) and pins.needs_pin(source)
+        ]
     starts = {name: Path(model.start) for name, model in choices.models.items()}
     checks += [partial(_recipe, name, path) for name, path in starts.items() if path.suffix in (".yaml", ".yml")]
     starting = {name: path for name, path in starts.items() if path.parent == layout.checkpoint("")}

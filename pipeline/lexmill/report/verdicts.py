@@ -10,7 +10,7 @@ from lexmill.report.results import Row
 
 @dataclass(frozen=True)
 class Verdict:
-    """`state`: clear (beats every baseline), within (as clear, but a baseline is within its interval), some, none (beats
+    """`state`: clear (beats every baseline), within (as clear, but a baseline is in its interval), some, none (beats
     some baselines, or none), unknown (no baseline or no figure)."""
 
     state: str
