@@ -302,7 +302,7 @@ def test_init_lm_keeps_a_glob_and_takes_many_files_as_documents(project: Path, m
 BAD: list[tuple[str, str, list[str], str]] = [
     ("a.csv", "text,label\n" + "x,y\n" * 30, ["classify"], "all records have the label 'y'"),
     ("a.csv", "text,label\n" + "".join(f"x{i},y{i}\n" for i in range(30)), ["classify"], "right column"),
-    ("a.csv", "text,label\nx,y\n", ["classify"], "a.csv: 1 records; 20 are needed"),
+    ("a.csv", "text,label\nx,y\n", ["classify"], "a.csv: 1 records; at least 20 are needed"),
     ("a.csv", "text,label\n" + "x,y\nx,z\n" * 30, ["classify"], "60 records, but only 1 different texts"),
     ("a.csv", "text,label\n" + "x,y\n" * 30, ["classify", "--text", "label"], "--text and --label name the column"),
     ("a.csv", "text;label\n" + "x;y\n" * 30, ["classify"], "; there is no column 'label'"),

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from lexmill import params
 from lexmill.base import layout, progress
-from lexmill.base.errors import UserError
-from lexmill.base.strict import nearest
+from lexmill.base.strict import pick
 from lexmill.compute.execution import load_execution
 from lexmill.corpora.fetching.checkpoint_folder import fetch_checkpoint
 from lexmill.corpora.fetching.fetch import told_of
@@ -20,10 +19,7 @@ from lexmill.stages.entry import run_stage
 
 
 def main(name: str) -> None:
-    checkpoints = params.load().checkpoints
-    if name not in checkpoints:
-        raise UserError(f"checkpoints: there is no checkpoint '{name}'{nearest(name, checkpoints)}")
-    source, target = checkpoints[name].source, layout.checkpoint(name)
+    source, target = pick(params.load().checkpoints, name, "checkpoints").source, layout.checkpoint(name)
     with told_of(f"checkpoints.{name}.source"):
         if isinstance(source, params.RegisteredSource):
             from lexmill.registry.download import registered_model

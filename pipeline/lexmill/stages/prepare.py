@@ -15,7 +15,7 @@ from __future__ import annotations
 from lexmill import params
 from lexmill.base import layout, progress, storage
 from lexmill.base.errors import UserError, UserErrors
-from lexmill.base.strict import nearest
+from lexmill.base.strict import pick
 from lexmill.compute.workers.choosing import executor_for
 from lexmill.corpora.preparing.prepare import prepare
 from lexmill.corpora.preparing.source_files import SourceFiles
@@ -23,15 +23,13 @@ from lexmill.stages.entry import run_stage
 
 
 def main(name: str) -> None:
-    corpora = params.load().corpora
-    if name not in corpora:
-        raise UserError(f"corpora: there is no corpus '{name}'{nearest(name, corpora)}")
+    corpus = pick(params.load().corpora, name, "corpora")
     try:
         with executor_for(f"prepare {name}", SourceFiles(layout.source(name)).bytes) as executor:
-            report = prepare(name, corpora[name], layout.source(name), layout.corpus(name), executor)
+            report = prepare(name, corpus, layout.source(name), layout.corpus(name), executor)
     except UserError as error:
         copies = f"{layout.source(name)}/"
-        if isinstance(corpora[name].source, params.FileSource) and copies in str(error):
+        if isinstance(corpus.source, params.FileSource) and copies in str(error):
             raise UserErrors(
                 [str(error), f"{copies} holds copies: repair your own files, then `lexmill run`"]
             ) from None

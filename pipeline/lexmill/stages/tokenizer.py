@@ -13,8 +13,7 @@ from collections.abc import Iterator
 
 from lexmill import params
 from lexmill.base import layout, progress, storage
-from lexmill.base.errors import UserError
-from lexmill.base.strict import nearest
+from lexmill.base.strict import pick
 from lexmill.corpora.prepared import PreparedCorpus, texts_of
 from lexmill.stages.entry import run_stage
 from lexmill.tokenizers import load
@@ -30,10 +29,7 @@ def texts(corpus: PreparedCorpus, split: str) -> Iterator[str]:
 
 
 def main(name: str) -> None:
-    tokenizers = params.load().tokenizers
-    if name not in tokenizers:
-        raise UserError(f"tokenizers: there is no tokenizer '{name}'{nearest(name, tokenizers)}")
-    choice = tokenizers[name]
+    choice = pick(params.load().tokenizers, name, "tokenizers")
     corpus = PreparedCorpus(layout.corpus(choice.corpus))
     progress.say(f"tokenizer {name}: training {choice.kind} on {choice.corpus}")
     backend = train(
