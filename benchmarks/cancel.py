@@ -27,6 +27,7 @@ from benchmarks.measure import ROOT, Comparison, in_turn
 from benchmarks.prefect import server
 from lexmill.base.errors import RetryableError
 from lexmill.base.workspace import run_lock
+from lexmill.params.derived import derive
 
 _TRAINING = """
 import os, signal, sys, time
@@ -67,7 +68,7 @@ def _project(root: Path, kind: str) -> dict[str, str]:
     (root / "conf" / "execution").mkdir(parents=True)
     (root / "conf" / "execution" / "local.yaml").write_text("publish: false\n", encoding="utf-8")
     choices = {"experiment": "cancel", "data_seed": 1, "training_seed": 1}
-    (root / "params.yaml").write_text(yaml.safe_dump(choices), encoding="utf-8")
+    (root / "params.yaml").write_text(yaml.safe_dump({**choices, **derive(choices)}), encoding="utf-8")
     (root / "training.py").write_text(_TRAINING, encoding="utf-8")
     stage = {"cmd": f'"{sys.executable}" training.py {kind}', "deps": ["training.py"], "outs": ["model"]}
     (root / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"train": stage}}), encoding="utf-8")

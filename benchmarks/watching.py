@@ -104,7 +104,8 @@ class Switch:
 
     def _process(self) -> Any:
         sender = self.watch._sender
-        return None if sender is None else sender._process
+        child = None if sender is None else sender._child
+        return None if child is None else child.process
 
     @property
     def sending(self) -> float:

@@ -380,3 +380,12 @@ def test_the_page_of_the_design_shows_the_rooms_as_they_are() -> None:
     found = rooms()
     assert shown == {room: found.get(room, set()) for room in shown}
     assert shown.keys() == {path.parent.name for path in (SOURCE / "lexmill").glob("*/__init__.py")}
+
+
+def test_no_module_outside_its_folder_names_a_kind() -> None:
+    names = "|".join(kinds.names())
+    word = re.compile(rf"(?<![\w.])({names})s?(?!\w)")
+    files = [path for room in (SOURCE, ROOT / "flows") for path in room.rglob("*") if path.suffix in (".py", ".j2")]
+    outside = [path for path in files if (SOURCE / "lexmill" / "kinds") not in path.parents]
+    assert [f"{path}: {found[0]}" for path in outside if (found := word.search(path.read_text(encoding="utf-8")))] == []
+    assert word.search("a translator of texts"), "the pattern finds what it looks for"

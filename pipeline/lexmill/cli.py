@@ -69,7 +69,7 @@ def compose(
     *,
     keep: Annotated[
         bool,
-        typer.Option("--keep", help="Keep params.yaml; write the stages of its mixtures and pin its sources."),
+        typer.Option("--keep", help="Keep the choices of params.yaml; write what follows from them."),
     ] = False,
 ) -> None:
     """Write params.yaml from conf/ and the given choices, and the stages of its mixtures into dvc.yaml."""

@@ -190,7 +190,12 @@ def test_a_closure_has_late_imports_the_packages_above_and_what_is_loaded_by_nam
 def test_a_template_is_code_of_the_module_that_names_it(package: Path) -> None:
     before = code_json(package)
     edit(package / "report" / "style.css", "{", "{ ")
-    assert changed(before, code_json(package)) == {"report"}
+    for kind in Code().options("kind"):
+        assert f"lexmill/kinds/{kind}/section.html.j2" in Code().stage("report", kind=kind).files
+    assert changed(before, code_json(package)) == {f"report.{kind}" for kind in Code().options("kind")}
+    before = code_json(package)
+    edit(package / "kinds" / "translator" / "section.html.j2", "<", " <")
+    assert changed(before, code_json(package)) == {"report.translator"}
 
 
 def test_a_file_can_be_named_by_its_path_for_each_family(package: Path) -> None:
@@ -205,6 +210,7 @@ def test_a_file_can_be_named_by_its_path_for_each_family(package: Path) -> None:
 
 
 def test_kinds_are_folders_and_come_before_families(package: Path) -> None:
+    shutil.rmtree(package / "kinds")
     for kind in ("language_model", "tagger", "common"):
         (package / "kinds" / kind).mkdir(parents=True)
         (package / "kinds" / kind / "__init__.py").write_text(f"name = '{kind}'\n")
@@ -248,18 +254,45 @@ def test_words_and_new_files_leave_code_json_as_it_is(package: Path, tmp_path: P
 
 def test_a_familys_equations_are_its_own(package: Path) -> None:
     before = code_json(package)
-    edit(package / "models" / "lstm" / "model.py", "nn.functional.linear(", "2 * nn.functional.linear(")
+    edit(package / "models" / "lstm" / "model.py", "return out\n", "return out[0], out[1]\n")
     found = changed(before, code_json(package))
-    assert {"pretrain.lstm", "evaluate_language_model.lstm"} <= found
+    assert {"train.language_model.lstm", "evaluate.language_model.lstm"} <= found
     assert all(key.endswith(".lstm") for key in found)
+    assert not [key for key in found if key.startswith(("baseline", "report", "checkpoint"))]
 
 
 def test_a_new_family_changes_no_other(package: Path) -> None:
     before = code_json(package)
     shutil.copytree(package / "models" / "lstm", package / "models" / "gru")
     found = changed(before, code_json(package))
-    assert "pretrain.gru" in found
+    assert "train.language_model.gru" in found
     assert all(key.endswith(".gru") for key in found)
+
+
+def test_a_new_kind_changes_no_other(package: Path) -> None:
+    before = code_json(package)
+    shutil.copytree(package / "kinds" / "translator", package / "kinds" / "summarizer")
+    found = changed(before, code_json(package))
+    assert {"train.summarizer", "evaluate.summarizer", "baseline.summarizer", "register.summarizer"} <= found
+    assert all(key.split(".")[1] == "summarizer" for key in found)
+
+
+def test_a_kinds_code_is_its_own(package: Path) -> None:
+    before = code_json(package)
+    for name in ("task", "baselines", "evaluate", "__init__"):
+        path = package / "kinds" / "classifier" / f"{name}.py"
+        path.write_text(path.read_text(encoding="utf-8") + "\n\nchanged = 1\n", encoding="utf-8")
+    found = {key.partition(".")[0] + "." + key.split(".")[1] for key in changed(before, code_json(package))}
+    assert found == {f"{stage}.classifier" for stage in ("train", "evaluate", "baseline", "register", "report")}
+
+
+def test_sizes_of_a_family_are_code_of_its_models_though_what_finds_them_is_exempt(package: Path) -> None:
+    before = code_json(package)
+    path = package / "models" / "bert" / "shape.py"
+    path.write_text(path.read_text(encoding="utf-8") + "\n\nchanged = 1\n", encoding="utf-8")
+    found = changed(before, code_json(package))
+    assert {key.partition(".")[0] for key in found} == {"train", "evaluate", "register"}
+    assert all(key.endswith(".bert") for key in found)
 
 
 def test_shared_code_reaches_all_that_import_it_and_no_others(package: Path) -> None:
@@ -290,10 +323,10 @@ def test_the_definition_that_changed_is_named(package: Path, tmp_path: Path) -> 
     old = Code(package).closures()
     code_history.remember(old, tmp_path)
     model = package / "models" / "lstm" / "model.py"
-    edit(model, "return nn.functional.linear(", "return 2 * nn.functional.linear(")
-    key = ("train", "lstm")
+    edit(model, "return out\n", "return out[0], out[1]\n")
+    key = ("train", "language_model", "lstm")
     now = Code(package).closures()[key]
-    line = "lexmill/models/lstm/model.py: LSTM.forward"
+    line = "lexmill/models/lstm/model.py: Layer.read"
     assert code_history.difference(old[key].digest, now, tmp_path) == line
     edit(package / "training" / "seeding.py", "\n\ndef ", "\n\nLIMIT = 3\n\n\ndef ")
     now = Code(package).closures()[key]

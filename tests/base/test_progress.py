@@ -36,14 +36,14 @@ def test_short_work_says_nothing(clock: Clock, capsys: pytest.CaptureFixture[str
 def test_long_work_says_a_line_every_ten_seconds_and_one_at_its_end(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with progress.bar("pretrain gpt", 100) as bar:
+    with progress.bar("train gpt", 100) as bar:
         for _ in range(100):
             clock.now += 0.25
             bar.update(loss=3.21)
     assert capsys.readouterr().err.splitlines() == [
-        "pretrain gpt: 40/100 (40%), loss 3.21, 10.0 s, 15.0 s left",
-        "pretrain gpt: 80/100 (80%), loss 3.21, 20.0 s, 5.0 s left",
-        "pretrain gpt: 100/100 (100%), loss 3.21, 25.0 s",
+        "train gpt: 40/100 (40%), loss 3.21, 10.0 s, 15.0 s left",
+        "train gpt: 80/100 (80%), loss 3.21, 20.0 s, 5.0 s left",
+        "train gpt: 100/100 (100%), loss 3.21, 25.0 s",
     ]
 
 
@@ -54,10 +54,10 @@ def test_what_the_runner_passes_on_has_no_name_and_no_gap() -> None:
 
 
 def test_the_end_is_said_once(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.bar("pretrain gpt", 20) as bar:
+    with progress.bar("train gpt", 20) as bar:
         clock.now += 10.8
         bar.update(20, loss=3.6)
-    assert capsys.readouterr().err.splitlines() == ["pretrain gpt: 20/20 (100%), loss 3.6, 10.8 s"]
+    assert capsys.readouterr().err.splitlines() == ["train gpt: 20/20 (100%), loss 3.6, 10.8 s"]
 
 
 def test_records_come_at_most_four_times_a_second(

@@ -76,7 +76,7 @@ def cluster(encoded: SmallProject, tmp_path: Path) -> Iterator[Cluster]:
 
 def test_a_job_makes_what_dvc_records(cluster: Cluster) -> None:
     said = cluster.project.run("-m", "dvc", "repro", "train")
-    assert "pretrain toy: valid loss" in said
+    assert "train toy: valid loss" in said
     assert "train@toy" in cluster.project.outputs()
     (job,) = cluster.jobs()
     container = job["spec"]["template"]["spec"]["containers"][0]

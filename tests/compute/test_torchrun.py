@@ -57,7 +57,7 @@ def test_two_processes_learn_what_one_learns_and_their_fault_comes_back(project:
     alone = project.metrics()
     project.write_execution(**ON_TORCHRUN)
     said = project.run(*STAGE)
-    assert said.count("pretrain toy: valid loss") == 1, said
+    assert said.count("train toy: valid loss") == 1, said
     assert project.metrics()["tokens"] == alone["tokens"]
     assert project.metrics()["valid_loss"] == pytest.approx(alone["valid_loss"], rel=1e-4)
     tokens = project.root / "artifacts" / "tokens"
@@ -158,7 +158,7 @@ def test_two_machines_without_a_cluster_learn_what_one_process_learns(project: S
             machine.terminate()  # torchrun ends its processes
             machine.wait(60)
     assert [machine.returncode for machine in machines] == [0, 0], said
-    assert [words.count("pretrain toy: valid loss") for words in said] == [1, 0], said
+    assert [words.count("train toy: valid loss") for words in said] == [1, 0], said
     assert first.metrics()["tokens"] == alone["tokens"]
     assert first.metrics()["valid_loss"] == pytest.approx(alone["valid_loss"], rel=1e-4)
     assert list((first.root / "artifacts" / "models").rglob("*.safetensors"))

@@ -12,8 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
-from lexmill.config.compose import write_params
+from lexmill.config.compose import compose, write_params
+from lexmill.params import parse
 
 pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).parents[2]
@@ -24,23 +26,24 @@ import json, os, sys
 from pathlib import Path
 import yaml
 from lexmill.compute.execution import load_execution
-model = yaml.safe_load(open("params.yaml"))["language_models"][sys.argv[1]]
+model = yaml.safe_load(open("params.yaml"))["models"][sys.argv[1]]
 settings = load_execution()
+lr = model["recipe"]["optimizer"]["lr"]
 Path("metrics").mkdir(exist_ok=True)
-Path("metrics", sys.argv[1] + ".json").write_text(json.dumps({"loss": 10 * model["optimizer"]["lr"]}))
+Path("metrics", sys.argv[1] + ".json").write_text(json.dumps({"loss": 10 * lr}))
 Path(settings.checkpoint_root).mkdir(parents=True, exist_ok=True)
-said = {"copy": os.getcwd(), "checkpoints": settings.checkpoint_root, "store": settings.tracking_uri}
+said = {"copy": os.getcwd(), "checkpoints": settings.checkpoint_root, "store": settings.tracking_uri, "lr": lr}
 with open(os.environ["SAID"], "a") as stream:
-    stream.write(json.dumps(said | {"name": os.environ.get("DVC_EXP_NAME"), "lr": model["optimizer"]["lr"]}) + "\\n")
+    stream.write(json.dumps(said | {"name": os.environ.get("DVC_EXP_NAME"), "model": sys.argv[1]}) + "\\n")
 """
 DAG = """\
 stages:
   train:
-    foreach: ${language_models}
+    foreach: ${inputs}
     do:
       cmd: python train.py ${key}
       params:
-        - language_models.${key}
+        - models.${key}
       metrics:
         - metrics/${key}.json:
             cache: false
@@ -93,6 +96,12 @@ class Small:
         self.run("git", "add", "-A")
         self.run("git", "commit", "-q", "-m", "x")
 
+    def committed(self, experiment: str, file: str) -> str:
+        """A file as an experiment has it."""
+        names = self.run("git", "for-each-ref", "--format=%(refname)", "refs/exps/").split()
+        (ref,) = (name for name in names if name.endswith(f"/{experiment}"))
+        return self.run("git", "show", f"{ref}:{file}")
+
     def stages(self) -> list[dict[str, object]]:
         """What the stages said since the last look."""
         lines = self.said.read_text().splitlines() if self.said.exists() else []
@@ -115,17 +124,17 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
     made = Small(tmp_path_factory.mktemp("exp"))
     made.dvc("repro", "-q")
     made.commit()
-    assert len(made.stages()) == 2
+    assert len(made.stages()) == 4
     return made
 
 
 def test_a_choice_runs_what_it_changes_and_says_what_it_undoes(small: Small) -> None:
-    write_params(["language_models.gpt.length=77 steps"], small.root)
+    write_params(["models.gpt.recipe.length=77 steps"], small.root)
     edited = (small.root / "params.yaml").read_text()
-    said = small.dvc("exp", "run", "-n", "faster", "-S", "language_models.lstm.optimizer.lr=0.02")
-    told = said.index("language_models.gpt.length: 77 steps -> 700 steps")
+    said = small.dvc("exp", "run", "-n", "faster", "-S", "models.lstm.recipe.optimizer.lr=0.02")
+    told = said.index("models.gpt.recipe.length: 77 steps -> 700 steps")
     assert told < said.index("Running stage")
-    assert """-S 'language_models.gpt.length="77 steps"'""" in said
+    assert """-S 'models.gpt.recipe.length="77 steps"'""" in said
     kept = re.search(r"kept as (\S+);", said)
     assert kept is not None
     assert (small.root / kept[1]).read_text() == edited
@@ -135,20 +144,20 @@ def test_a_choice_runs_what_it_changes_and_says_what_it_undoes(small: Small) -> 
 
 
 def test_a_fault_is_told_before_anything_runs(small: Small) -> None:
-    said = small.dvc("exp", "run", "-S", "language_models.gpt.clip_norm=-1", code=255)
+    said = small.dvc("exp", "run", "-S", "models.gpt.recipe.clip_norm=-1", code=255)
     assert "nothing was run" in said
-    assert "language_models.gpt.clip_norm: -1" in said
+    assert "models.gpt.recipe.clip_norm: -1" in said
     assert "Traceback" not in said
-    sweep = ("-S", "language_models.gpt.optimizer.lr=1e-3,3e-3", "-S", "language_models.gpt.clip_norm=1,-2")
+    sweep = ("-S", "models.gpt.recipe.optimizer.lr=1e-3,3e-3", "-S", "models.gpt.recipe.clip_norm=1,-2")
     said = small.dvc("exp", "run", "--queue", *sweep, code=255)
-    assert "language_models.gpt.clip_norm: -2" in said
+    assert "models.gpt.recipe.clip_norm: -2" in said
     assert "Queued" not in said
     assert small.stages() == []
     assert small.run("git", "status", "--porcelain") == ""
 
 
 def test_a_copy_of_the_workspace_keeps_checkpoints_and_store_at_home(small: Small) -> None:
-    small.dvc("exp", "run", "--temp", "-n", "aside", "-S", "language_models.gpt.optimizer.lr=0.03")
+    small.dvc("exp", "run", "--temp", "-n", "aside", "-S", "models.gpt.recipe.optimizer.lr=0.03")
     (one,) = small.stages()
     assert one["copy"] != str(small.root)
     assert one["checkpoints"] == str(small.root / ".lexmill" / "checkpoints")
@@ -157,7 +166,7 @@ def test_a_copy_of_the_workspace_keeps_checkpoints_and_store_at_home(small: Smal
 
 
 def test_a_sweep_is_queued_run_and_shown(small: Small) -> None:
-    sweep = "language_models.gpt.optimizer.lr=1e-3,3e-3"
+    sweep = "models.gpt.recipe.optimizer.lr=1e-3,3e-3"
     assert "can't be used without `--queue`" in small.dvc("exp", "run", "-S", sweep, code=255)
     small.dvc("exp", "run", "--queue", "-n", "sweep", "-S", sweep)
     assert small.stages() == []
@@ -165,7 +174,7 @@ def test_a_sweep_is_queued_run_and_shown(small: Small) -> None:
     assert sorted(str(one["name"]) for one in small.stages()) == ["sweep-1", "sweep-2"]
     shown = small.shown()
     for name, lr in (("sweep-1", 0.001), ("sweep-2", 0.003)):
-        assert float(str(shown[name]["language_models.gpt.optimizer.lr"])) == lr
+        assert float(str(shown[name]["models.gpt.recipe.optimizer.lr"])) == lr
         losses = [value for key, value in shown[name].items() if key.endswith("gpt.json:loss")]
         assert losses == [str(10 * lr)], shown[name]
 
@@ -173,14 +182,45 @@ def test_a_sweep_is_queued_run_and_shown(small: Small) -> None:
 def test_a_mixture_of_an_experiment_has_its_stage(small: Small) -> None:
     choices = (
         "+corpus@corpora.poems=shakespeare",
-        "+encodings.poems={corpus: poems, tokenizer: shakespeare_bpe}",
         "+mixtures.both={tokenizer: shakespeare_bpe, members: {shakespeare: 0.8, poems: 0.2}}",
     )
     said = small.dvc("exp", "run", "--temp", "-n", "mixed", *(f"--set-param={one}" for one in choices), "train")
     assert "dvc.yaml: the stages of mixtures follow these choices" in said
-    names = small.run("git", "for-each-ref", "--format=%(refname)", "refs/exps/").split()
-    (ref,) = (name for name in names if name.endswith("/mixed"))
-    assert "mix-both:" in small.run("git", "show", f"{ref}:dvc.yaml")
-    assert "poems:" in small.run("git", "show", f"{ref}:sources.lock.yaml")
+    assert "mix-both:" in small.committed("mixed", "dvc.yaml")
+    assert "poems:" in small.committed("mixed", "sources.lock.yaml")
+    encodings = yaml.safe_load(small.committed("mixed", "params.yaml"))["encodings"]
+    assert encodings["poems-shakespeare_bpe"] == {"corpus": "poems", "tokenizer": "shakespeare_bpe"}
     assert "mix-both:" not in (small.root / "dvc.yaml").read_text()
     assert "poems:" not in (small.root / "sources.lock.yaml").read_text()
+
+
+def test_one_more_model_is_one_choice_and_one_more_stage(small: Small) -> None:
+    """What follows from the models, DVC writes as `lexmill compose` does."""
+    choice = "+model@models.modern=llama_tiny"
+    small.dvc("exp", "run", "--temp", "-n", "modern", "-S", choice)
+    (one,) = small.stages()
+    assert (one["name"], one["model"]) == ("modern", "modern")
+    text = small.committed("modern", "params.yaml")
+    assert yaml.safe_load(text) == yaml.safe_load(compose([choice], small.root))
+    params = parse(yaml.safe_load(text))
+    assert params.inputs["modern"].family == "llama"
+    assert list(params.baselines_of(params.models["modern"])) == ["language_model-shakespeare-shakespeare_bpe"]
+
+
+def test_a_choice_brings_its_checkpoint_and_what_follows(small: Small) -> None:
+    small.dvc("exp", "run", "--temp", "-n", "pretrained", "-S", "model@models.gpt=smollm2")
+    (one,) = small.stages()
+    assert one["model"] == "gpt"
+    written = yaml.safe_load(small.committed("pretrained", "params.yaml"))
+    assert set(written["checkpoints"]) == {"minilm", "smollm2"}
+    assert written["imported_tokenizers"]["smollm2"] == {"checkpoint": "smollm2"}
+    assert written["encodings"]["shakespeare-smollm2"] == {"corpus": "shakespeare", "tokenizer": "smollm2"}
+    assert written["inputs"]["gpt"]["start"] == "artifacts/checkpoints/smollm2"
+    assert "smollm2:" in small.committed("pretrained", "sources.lock.yaml")
+
+
+def test_models_that_share_baselines_are_refused_before_anything_runs(small: Small) -> None:
+    said = small.dvc("exp", "run", "-S", "models.lstm.evaluate.ngrams.order=4", code=255)
+    assert "nothing was run" in said
+    assert "models.lstm.evaluate: its baselines are those of 'gpt', but order differs; give both the same" in said
+    assert small.stages() == []

@@ -19,6 +19,7 @@ from lexmill.config.mixtures import MARK, check_mixtures, with_mixtures
 from lexmill.data.mixture import open_train, open_valid
 from lexmill.runner import graph
 from tests.data.made_shards import random_documents, write_shards
+from tests.support.small_project import whole
 from tests.test_dag import SOURCE
 
 ROOT = Path(__file__).parents[2]
@@ -30,16 +31,15 @@ def choices(**changes: Any) -> dict[str, Any]:
     """The committed choices with a second corpus, and a model that learns from a mixture of both."""
     data: dict[str, Any] = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     data["corpora"]["poems"] = copy.deepcopy(data["corpora"]["shakespeare"])
-    data["encodings"]["poems"] = {"corpus": "poems", "tokenizer": "shakespeare_bpe"}
     data["mixtures"] = {"both": {"tokenizer": "shakespeare_bpe", "members": {"shakespeare": 0.8, "poems": 0.2}}}
-    data["language_models"]["gpt"]["train"] = "both"
+    data["models"]["gpt"]["data"]["train"] = "both"
     for path, value in changes.items():
         *parents, last = path.split("__")
         inner = data
         for key in parents:
             inner = inner[key]
         inner[last] = value
-    return data
+    return whole(data)
 
 
 def faults(**changes: Any) -> list[str]:
@@ -51,7 +51,14 @@ def faults(**changes: Any) -> list[str]:
 
 
 def test_a_mixture_and_a_model_that_learns_from_it_are_fine() -> None:
+    """Its members are encoded with its tokenizer, without a word in params.yaml."""
     assert faults() == []
+    found = params.parse(choices())
+    assert {"shakespeare-shakespeare_bpe", "poems-shakespeare_bpe"} <= found.encodings.keys()
+    assert found.inputs["gpt"].data == "artifacts/tokens/both-shakespeare_bpe"
+    alone = choices()
+    alone["models"]["gpt"]["data"]["train"] = "shakespeare"
+    assert "poems-shakespeare_bpe" in params.parse(whole(alone)).encodings  # whether a model learns from it or not
 
 
 @pytest.mark.parametrize(
@@ -67,12 +74,11 @@ def test_a_mixture_and_a_model_that_learns_from_it_are_fine() -> None:
         ),
         ({"mixtures__both__members": {"shakespeare": 1}}, "a mixture has two corpora or more"),
         ({"mixtures__both__members": {"shakespeare": 1, "poems": 0}}, "must be above 0"),
-        ({"mixtures__both__tokenizer": "none"}, "mixtures.both.tokenizer: there is no tokenizer 'none'"),
-        ({"encodings__poems__tokenizer": "home_assistant_bpe"}, "is not encoded with tokenizer 'shakespeare_bpe'"),
+        ({"mixtures__both__tokenizer": "none"}, "mixtures.both.tokenizer: there is no tokenizer or checkpoint 'none'"),
         ({"mixtures__both__tokenizer": "home_assistant_bpe"}, "is encoded with 'home_assistant_bpe'"),
         ({"mixtures": {}}, "there is no corpus or mixture 'both'"),
-        ({"language_models__gpt__train": "poems"}, "it is 'shakespeare' (its corpus) or a mixture"),
-        ({"language_models__gpt__corpus": "movie_reviews"}, "no member 'movie_reviews'"),
+        ({"models__gpt__data__train": "poems"}, "it is 'shakespeare' (its corpus) or a mixture"),
+        ({"models__gpt__data__corpus": "movie_reviews"}, "no member 'movie_reviews'"),
         ({"mixtures__poems": {"tokenizer": "shakespeare_bpe", "members": {"shakespeare": 1, "poems": 1}}}, "poems"),
     ],
 )
@@ -132,10 +138,9 @@ def test_dvc_reads_the_stage_and_makes_the_mixture(tmp_path: Path, monkeypatch: 
     write_stages()
     (root / "conf" / "execution").mkdir(parents=True)
     (root / "conf" / "execution" / "local.yaml").write_text("accelerator: cpu\n")
-    for number, corpus in enumerate(("shakespeare", "poems", "home_assistant")):
-        tokenizer = data["encodings"][corpus]["tokenizer"]
+    for number, encoding in enumerate(data["encodings"].values()):
         splits = {split: {"text": random_documents(9, number)} for split in ("train", "valid")}
-        write_shards(layout.tokens(corpus, tokenizer), splits)
+        write_shards(layout.tokens(encoding["corpus"], encoding["tokenizer"]), splits)
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("DVC_", "LEXMILL_"))}
     environment |= {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -155,7 +160,7 @@ def test_dvc_reads_the_stage_and_makes_the_mixture(tmp_path: Path, monkeypatch: 
     dvc("commit", "-q", "-f", "encode")
     plan = graph.read(root, ["mix-both"])
     assert [stage.name for stage in plan.todo] == ["mix-both"]
-    assert set(plan.stages[-1].needs) == {"encode@shakespeare", "encode@poems"}
+    assert set(plan.stages[-1].needs) == {"encode@shakespeare-shakespeare_bpe", "encode@poems-shakespeare_bpe"}
     cached = sum(
         1 for path in (root / ".dvc" / "cache" / "files").rglob("*") if path.is_file() and path.suffix != ".dir"
     )

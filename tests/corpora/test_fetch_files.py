@@ -58,12 +58,12 @@ def test_hashes_are_checked_in_the_order_of_the_names(workspace: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("data/en/trian.txt", r"data/en/trian\.txt finds no file; .* has train\.txt"),
-        ("data/*/nothing", "finds no file"),
-        ("nowhere/*.txt", "finds no file"),
+        ("data/en/trian.txt", r"data/en/trian\.txt matches no file; .* has train\.txt"),
+        ("data/*/nothing", "matches no file"),
+        ("nowhere/*.txt", "matches no file"),
         ("data/en", r"data/en is a folder; give a glob such as data/en/\*\*"),
-        ("broken", "a link to a file that is not there"),
-        ("pipe", "no regular file"),
+        ("broken", "a link to a file that does not exist"),
+        ("pipe", "not a regular file"),
     ],
 )
 def test_what_is_not_there_is_told_with_what_is(workspace: Path, path: str, message: str) -> None:
@@ -76,6 +76,6 @@ def test_what_is_not_there_is_told_with_what_is(workspace: Path, path: str, mess
 
 def test_a_file_named_like_the_manifest_is_refused(workspace: Path) -> None:
     (workspace / "manifest.json").write_text("{}")
-    with pytest.raises(UserError, match=r"manifest\.json, a name that is taken"):
+    with pytest.raises(UserError, match=r"manifest\.json, a reserved name"):
         bring(FileSource("file", ("manifest.json",)), workspace)
     assert nothing_left(workspace)

@@ -197,7 +197,7 @@ def test_faults_of_the_params_are_told_before_any_request(index: PackageIndex, t
     made = make_sdist(index.folder, "plays", "1.0", FILES)
     for source, message in [
         (package(made, "npm", "sdist"), "npm has no sdist; give tarball"),
-        (package(made, "pypi", "sdist", sha256="f00d"), "no sha256"),
+        (package(made, "pypi", "sdist", sha256="f00d"), "not a sha256"),
     ]:
         with pytest.raises(UserError, match=message):
             bring(source, tmp_path)

@@ -68,7 +68,7 @@ def test_no_index_and_faults_of_the_file(home: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(UserError, match="timeout"):
         pip_settings()
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    with pytest.raises(UserError, match="no number"):
+    with pytest.raises(UserError, match="not a number"):
         pip_settings()
     monkeypatch.setenv("PIP_CONFIG_FILE", str(home / "pip.conf"))
     monkeypatch.delenv("PIP_TIMEOUT")

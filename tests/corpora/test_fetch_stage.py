@@ -16,6 +16,10 @@ PARAMS = """
 experiment: made
 data_seed: 1
 training_seed: 1
+encodings: {}
+imported_tokenizers: {}
+baselines: {}
+inputs: {}
 corpora:
   plays:
     kind: text

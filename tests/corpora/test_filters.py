@@ -3,8 +3,7 @@
 import pytest
 
 from lexmill.corpora.preparing import filters
-from lexmill.corpora.preparing.normalize import normalize_record
-from lexmill.corpora.preparing.record import Record
+from lexmill.corpora.preparing.record import Record, normalize_record
 from tests.corpora.made_sources import corpus_of
 
 TEXT = {"format": "text"}

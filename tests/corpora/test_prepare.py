@@ -251,7 +251,7 @@ def test_a_train_split_that_is_all_leakage(tmp_path):
     rows = [{"s": "same", "t": f"other {i}", "g": f"g{i}"} for i in range(9)]
     files = {"a.jsonl": "".join(json.dumps(row) + "\n" for row in rows)}
     splits = {"valid": 0, "test": 0, "pinned": {"g0": "test"}}
-    with pytest.raises(UserError, match="all 8 training records have a text that also stands in valid or test"):
+    with pytest.raises(UserError, match="all 8 training records have a text that is also in valid or test"):
         run(tmp_path, corpus_of("parallel", PAIRS, splits=splits), files)
 
 

@@ -17,6 +17,10 @@ PARAMS = """
 experiment: made
 data_seed: 1
 training_seed: 1
+encodings: {}
+imported_tokenizers: {}
+baselines: {}
+inputs: {}
 corpora:
   tickets:
     kind: labelled
@@ -70,7 +74,7 @@ def test_wrong_files_end_with_2_file_and_line_and_no_traceback(workspace):
 
 
 def test_an_unknown_corpus(workspace):
-    with pytest.raises(UserError, match="no corpus 'ticket', did you mean 'tickets'"):
+    with pytest.raises(UserError, match="corpora.ticket is not in params.yaml, did you mean 'tickets'"):
         prepare.main("ticket")
 
 

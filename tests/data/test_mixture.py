@@ -140,7 +140,7 @@ def test_a_corpus_alone_is_opened_by_the_same_door(tmp_path):
 def test_valid_is_that_of_the_member_named(tmp_path):
     folder = mixed(tmp_path, [2, 1])
     assert open_valid(folder, "b").tokens[:].tolist() == [8, EOS]
-    with pytest.raises(UserError, match="'c' is no member of the mixture; there are: a, b"):
+    with pytest.raises(UserError, match="'c' is not in the mixture; there are: a, b"):
         open_valid(folder, "c")
     with pytest.raises(UserError, match="a mixture of corpora"):
         TokenShards(folder, "train")

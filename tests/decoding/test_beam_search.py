@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from lexmill.decoding.batching import by_length, pad_sources
-from lexmill.decoding.beam_search import NEVER_WRITTEN, Hypothesis, beam_search, length_penalty
-from lexmill.decoding.ranking import largest
+from lexmill.decoding.beam_search import NEVER_WRITTEN, Hypothesis, beam_search, largest, length_penalty
 from lexmill.decoding.settings import BeamSearch
 from tests.decoding.forced import score
 from tests.decoding.naive import EOS, V, every_translation, greedy, naive_beam, sentences, tiny

@@ -14,12 +14,7 @@ from tests.e2e.conftest import Project
 
 pytestmark = pytest.mark.e2e
 
-MODELS = {
-    "gpt": ("train", "evaluate"),
-    "lstm": ("train", "evaluate"),
-    "sentiment": ("train", "evaluate"),
-    "en_de": ("train", "evaluate"),
-}
+MODELS = ("gpt", "lstm", "sentiment", "en_de")
 ASK = """
 import json, mlflow
 client = mlflow.MlflowClient("sqlite:///mlflow.db")
@@ -54,7 +49,7 @@ def test_the_table_of_experiments_and_mlflow_agree(
     copy = Project(root, {})
     copy.git("add", "-A")
     copy.git("commit", "-q", "--allow-empty", "-m", "results")
-    choices = ["experiment=smoke", *package_index[1], "translators.en_de.beam.beam_size=1"]
+    choices = ["experiment=smoke", *package_index[1], "models.en_de.evaluate.beam.beam_size=1"]
     copy.run("-m", "dvc", "exp", "run", "--temp", "-n", "greedy", *(f"--set-param={choice}" for choice in choices))
     before = asked(copy)[1]
     assert "experiment greedy: 4 models in MLflow" in copy.run("-m", "lexmill.cli", "publish").stderr
@@ -62,14 +57,15 @@ def test_the_table_of_experiments_and_mlflow_agree(
     table = json.loads(copy.run("-m", "dvc", "exp", "show", "--json").stdout)
     rows = [row for baseline in table for one in baseline.get("experiments") or [] for row in one["revs"]]
     (row,) = (row for row in rows if row["name"] == "greedy")
-    assert row["data"]["params"]["params.yaml"]["data"]["translators"]["en_de"]["beam"]["beam_size"] == 1
+    assert row["data"]["params"]["params.yaml"]["data"]["models"]["en_de"]["evaluate"]["beam"]["beam_size"] == 1
     runs, after = asked(copy)
     assert set(runs) == set(MODELS)
     compared = 0
-    for model, (trained, evaluated) in MODELS.items():
+    for model in MODELS:
         _, metrics, tags = runs[model]
-        table_of = {stage: row["data"]["metrics"][f"metrics/{stage}/{model}.json"]["data"] for stage in MODELS[model]}
-        for part, figures in (("train", table_of[trained]), ("test", table_of[evaluated]["test"])):
+        shown = row["data"]["metrics"]
+        trained, evaluated = (shown[f"metrics/{stage}/{model}.json"]["data"] for stage in ("train", "evaluate"))
+        for part, figures in (("train", trained), ("test", evaluated["test"])):
             for key, value in numbers(figures):
                 assert metrics[f"{part}/{key}"] == value, (model, key)
                 compared += 1

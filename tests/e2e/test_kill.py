@@ -1,4 +1,4 @@
-"""`kill -9` at a random step of pretrain under `dvc repro`, then the same command: an undisturbed run's result."""
+"""`kill -9` at a random step of a training under `dvc repro`, then the same command: an undisturbed run's result."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ seed: 3
 pruner: median
 startup: 2
 space:
-  optimizer.lr: {kind: log_uniform, low: 0.001, high: 0.1}
+  recipe.optimizer.lr: {kind: log_uniform, low: 0.001, high: 0.1}
   shape.dropout: {kind: choice, values: [0.0, 0.1]}
 """
 RUNS = """
@@ -84,9 +84,9 @@ def test_a_search_survives_a_kill_and_its_best_needs_no_second_training(copy: Pr
     assert ended(copy.root) == found
 
     best = min((t for t in found if t["state"] == "complete"), key=lambda t: float(str(t["valid_loss"])))
-    choice = yaml.safe_load((copy.root / "conf" / "language_model" / "tiny_found.yaml").read_text())
-    assert choice["optimizer"]["lr"] == best["values"]["optimizer.lr"]  # type: ignore[index]
+    choice = yaml.safe_load((copy.root / "conf" / "model" / "tiny_found.yaml").read_text())
+    assert choice["recipe"]["optimizer"]["lr"] == best["values"]["recipe.optimizer.lr"]  # type: ignore[index]
     changed = yaml.safe_load(params)
-    changed["language_models"]["gpt"] = choice
+    changed["models"]["gpt"] = choice
     (copy.root / "params.yaml").write_text(yaml.safe_dump(changed, sort_keys=False))
     assert "train@gpt: restored from the cache" in copy.run("-m", "lexmill.cli", "run", "train@gpt").stderr

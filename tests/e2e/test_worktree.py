@@ -56,7 +56,7 @@ def test_beside_a_run_that_holds_the_workspace(project: SmallProject) -> None:
     assert "on the branch run/aside" in said
     assert (project.root / "params.yaml").read_text() != project.git("show", "HEAD:params.yaml")
     lock = yaml.safe_load((folder / "dvc.lock").read_text())["stages"]["train@toy"]
-    assert lock["params"]["params.yaml"]["language_models.toy"]["length"] == "9 steps"
+    assert lock["params"]["params.yaml"]["models.toy"]["recipe"]["length"] == "9 steps"
     assert project.git("status", "--porcelain").strip() == "M params.yaml"  # nothing of the run is here
     assert not (folder / ".dvc" / "cache").exists()
 

@@ -15,6 +15,7 @@ import yaml
 from lexmill.commands.servers import free_port, serving_prefect
 from tests.support.once import init_repository
 from tests.support.processes import Started
+from tests.support.small_project import whole
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -51,10 +52,17 @@ class Workspace:
         init_repository(root)
         (root / "conf" / "execution").mkdir(parents=True)
         (root / "conf" / "execution" / "local.yaml").write_text("publish: false\n")
-        (root / "params.yaml").write_text(yaml.safe_dump({"experiment": "x", "data_seed": 1, "training_seed": 1}))
+        params = whole({"experiment": "x", "data_seed": 1, "training_seed": 1})
+        (root / "params.yaml").write_text(yaml.safe_dump(params))
 
     def stage(self, name: str, command: str, needs: tuple[str, ...] = ()) -> None:
-        self.stages[name] = {"cmd": command, "deps": [f"{need}.out" for need in needs], "outs": [f"{name}.out"]}
+        """One more stage; of `train@gpt` and `train@lstm` the later's command counts for both."""
+        group, _, item = name.partition("@")
+        body = {"cmd": command, "deps": [f"{need}.out" for need in needs], "outs": [f"{name}.out"]}
+        if item:
+            items = [*self.stages.get(group, {}).get("foreach", ()), item]
+            body = {"foreach": items, "do": body | {"outs": [f"{group}@${{item}}.out"]}}
+        self.stages[group] = body
         (self.root / "dvc.yaml").write_text(yaml.safe_dump({"stages": self.stages}))
 
     def start(self, *command: str, server: bool = True) -> Started:

@@ -11,7 +11,7 @@ import yaml
 
 from lexmill.params import parse
 from lexmill.registry import decisions, lookup, package
-from tests.registry.conftest import KINDS, make, publish_model
+from tests.registry.conftest import make, publish_model
 from tests.registry.plain import plain_params
 from tests.support.waiting import wait_for
 
@@ -54,7 +54,7 @@ def test_who_is_approved_becomes_champion_and_who_is_not_stays(workspace: Any, e
     root, plain = workspace.root, plain_params()
     for path in empty_store.iterdir():
         (root / path.name).write_bytes(path.read_bytes())
-    (root / "params.yaml").write_text(yaml.safe_dump(plain))
+    (root / "params.yaml").write_text(yaml.safe_dump(plain, sort_keys=False))
     (root / "conf/execution/local.yaml").write_text("threads: 1\n")
     params = parse(plain)
     names = ("gpt", "en_de")
@@ -62,7 +62,7 @@ def test_who_is_approved_becomes_champion_and_who_is_not_stays(workspace: Any, e
         publish_model(params, root, name, 0.4, 0)
     for name in names:
         make(params, root, name, 0.9, 1)
-        package.write(params, KINDS[name], name, root)
+        package.write(params, name, root)
     workspace.stage("fetch", "echo 1 > fetch.out")
     with workspace.start("-c", ASKING) as process:
         first = paused(workspace, process)

@@ -61,18 +61,19 @@ def test_a_run_that_nobody_supervises_sees_its_own_cancel(workspace: Any) -> Non
     (workspace.root / "stubborn.py").write_text(STUBBORN)
     workspace.stage("mirror", "touch failed; exit 75")
     workspace.stage("fetch", "until [ -e failed ]; do sleep 0.1; done; echo 1 > fetch.out")
-    for name in ("train", "train"):  # whichever comes first holds the cores
+    both = ("train@gpt", "train@lstm")  # whichever comes first holds the cores
+    for name in both:
         workspace.stage(name, "python stubborn.py", ("fetch",))
-    workspace.stage("report", "echo 1 > report.out", ("train",))
+    workspace.stage("report", "echo 1 > report.out", both)
     with workspace.start("-c", PAUSING) as process:
         stage = started(workspace)
         run = workspace.runs("RUNNING")[0]["id"]
         shown = wait_for(lambda: progress_of(workspace, run), "no progress on the page")
-        trains = shown["key"].removeprefix("progress-").replace("-", "_")
+        trains = shown["key"].removeprefix("progress-").replace("-", "@")
         assert shown["type"] == "progress"
         assert shown["description"].startswith("train gpt")
         assert "loss 2.5" in shown["description"]
-        (waits,) = {"train"} - {trains}
+        (waits,) = set(both) - {trains}
         waiting = {waits: "Waiting", "mirror": "Waiting"}
         # The server writes the states of tasks down by and by.
         wait_for(lambda: states_of(workspace, run).items() >= {trains: "Running", **waiting}.items())

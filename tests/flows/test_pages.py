@@ -66,7 +66,7 @@ def test_the_graph_holds_every_stage_once_below_the_last_that_it_needs() -> None
 
 
 def test_a_proposal_shows_its_figures() -> None:
-    found = Comparison("bits_per_byte", 2.25, 2.5, -0.25, -0.3, -0.2, 0.02, 0.001, 30, "scene")
+    found = Comparison("bits_per_byte", 2.25, 2.5, -0.25, -0.3, -0.2, 0.02, 0.001, 30, "scene", False)
     text = proposal_markdown(Proposal("gpt", "language_model", "3", "1", Decision(True, "better: by far", found)))
     assert "May version 3 of gpt replace version 1 as champion?" in text
     assert "| version 3 (new) | 2.250 |" in text
@@ -75,7 +75,7 @@ def test_a_proposal_shows_its_figures() -> None:
 
 
 def test_decisions_fit_on_a_page(tmp_path: Path) -> None:
-    found = Comparison("bits_per_byte", 2.25123, 2.5, -0.24877, -0.3, -0.2, 0.02, 0.00123, 30, "scene")
+    found = Comparison("bits_per_byte", 2.25123, 2.5, -0.24877, -0.3, -0.2, 0.02, 0.00123, 30, "scene", False)
     about = {"kind": "language_model", "run_id": "r", "approved": None}
     first = Decision(True, "the first version")
     decisions.keep(tmp_path, name="gpt", version="1", decision=first, champion_version=None, **about)

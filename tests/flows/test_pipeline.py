@@ -33,7 +33,7 @@ def last_run(workspace: Any) -> dict[str, Any]:
 
 def test_one_task_a_stage_a_failure_keeps_its_code_and_a_rerun_takes_up_the_rest(workspace: Any) -> None:
     workspace.stage("fetch", "echo fetched it; echo 1 > fetch.out")
-    workspace.stage("train", "echo 2 > pretrain.out", ("fetch",))
+    workspace.stage("train", "echo 2 > train.out", ("fetch",))
     workspace.stage("broken", "echo it broke >&2; exit 2", ("fetch",))
     workspace.stage("last", "echo 3 > last.out", ("broken",))
     code, output = workspace.run()

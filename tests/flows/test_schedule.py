@@ -16,6 +16,7 @@ import yaml
 
 from lexmill.base.errors import UserError
 from lexmill.commands.schedule import Timetable, seconds_of
+from tests.support.small_project import whole
 from tests.support.waiting import wait_for
 
 from .conftest import PROJECT, Workspace
@@ -138,7 +139,7 @@ def last_message(workspace: Workspace, branch: str) -> str:
 def test_an_event_starts_a_run_that_the_page_can_cancel(workspace: Workspace) -> None:
     workspace.stage("train", "echo $$ > pid; sleep 600")
     choices = {"experiment": "x", "data_seed": 1, "training_seed": 1, "corpora": {"plays": PLAYS}}
-    (workspace.root / "params.yaml").write_text(yaml.safe_dump(choices))
+    (workspace.root / "params.yaml").write_text(yaml.safe_dump(whole(choices)))
     (workspace.root / "plays.txt").write_text("To be\n")
     with serve(workspace, "--cron", "0 2 * * *", "--timezone", "Europe/Berlin") as process:
         wait_for(lambda: deployment(workspace), "nothing is served")
@@ -263,8 +264,8 @@ def test_prefect_yaml_deploys_and_a_worker_runs_the_night(workspace: Workspace) 
     wait_for(lambda: states_of(workspace, run) == {"train": "Cancelled"})
     recorded = (workspace.root / "dvc.lock").read_text()
     assert "fetch:" in recorded
-    assert "pretrain:" not in recorded
-    assert not (workspace.root / "pretrain.out").exists()
+    assert "train:" not in recorded
+    assert not (workspace.root / "train.out").exists()
     for one in made.values():  # its schedule would go on
         workspace.post(f"deployments/{one['id']}/pause_deployment")
 

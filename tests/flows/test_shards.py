@@ -40,6 +40,7 @@ from tests.compute.workers import made_work
 from tests.corpora.made_sources import corpus_of, make_source
 from tests.flows.conftest import PROJECT
 from tests.flows.made_clusters import CLUSTERS, RAY_LOGIN
+from tests.support.small_project import MODEL, whole
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.e2e
@@ -232,7 +233,7 @@ def test_the_stages_use_the_cluster_at_the_address_of_the_settings(
 ) -> None:
     root = workspace.root
     workspace.environment |= RAY_LOGIN
-    (root / "params.yaml").write_text(PARAMS)
+    (root / "params.yaml").write_text(yaml.safe_dump(PARAMS))
     shutil.copytree(made / "source", root / layout.source("plays"))
     shutil.copytree(made / "tokenizer", root / layout.tokenizer("made"))
     (root / "conf/execution/alone.yaml").write_text("data: {workers: local}\n")
@@ -240,17 +241,17 @@ def test_the_stages_use_the_cluster_at_the_address_of_the_settings(
     monkeypatch.setenv("LEXMILL_EXECUTION", "alone")
     folders = [root / layout.corpus("plays"), root / layout.tokens("plays", "made")]
     prepare_stage.main("plays")
-    encode_stage.main("plays")
+    encode_stage.main("plays-made")
     wanted = [storage.sha256_folder(folder) for folder in folders]
     for folder in folders:
         shutil.rmtree(folder)
     with CLUSTERS[kind](tmp_path / "there") as address:
         settings = {"publish": False, "data": {"workers": kind, "address": address, "count": 2, "from_bytes": 0}}
         (root / "conf/execution/local.yaml").write_text(yaml.safe_dump(settings))
-        for stage in ("prepare", "encode"):
-            code, output = workspace.run("-m", f"lexmill.stages.{stage}", "plays")
+        for stage, name in (("prepare", "plays"), ("encode", "plays-made")):
+            code, output = workspace.run("-m", f"lexmill.stages.{stage}", name)
             assert code == 0, output
-            run = run_named(workspace.url, f"{stage} plays")
+            run = run_named(workspace.url, f"{stage} {name}")
             assert run["state_type"] == "COMPLETED"
             assert len(tasks_of(workspace.url, run)) > 10
         if kind == "dask":
@@ -314,26 +315,28 @@ def test_workers_elsewhere_must_reach_the_server(server: str) -> None:
 # ---------------------------------------------------------------- the stages
 
 
-PARAMS = """
-experiment: made
-data_seed: 1
-training_seed: 1
-corpora:
-  plays:
-    kind: text
-    source: {kind: file, paths: [plays.txt]}
-    reader: {format: jsonl, text: text, group: group}
-    splits: {valid: 0.2, test: 0.2}
-tokenizers:
-  made: {corpus: plays, kind: bpe, vocab_size: 270}
-encodings:
-  plays: {corpus: plays, tokenizer: made}
-"""
+PARAMS = whole(
+    {
+        "experiment": "made",
+        "data_seed": 1,
+        "training_seed": 1,
+        "corpora": {
+            "plays": {
+                "kind": "text",
+                "source": {"kind": "file", "paths": ["plays.txt"]},
+                "reader": {"format": "jsonl", "text": "text", "group": "group"},
+                "splits": {"valid": 0.2, "test": 0.2},
+            }
+        },
+        "tokenizers": {"made": {"corpus": "plays", "kind": "bpe", "vocab_size": 270}},
+        "models": {"toy": MODEL | {"data": {"corpus": "plays", "train": "plays", "tokenizer": "made"}}},
+    }
+)
 
 
 def test_the_stage_takes_its_workers_from_the_execution_settings(workspace: Any) -> None:
     root, lines = workspace.root, made_files()
-    (root / "params.yaml").write_text(PARAMS)
+    (root / "params.yaml").write_text(yaml.safe_dump(PARAMS))
     (root / "conf/execution/local.yaml").write_text(
         yaml.safe_dump({"data": {"workers": "prefect", "count": 2, "from_bytes": 0}})
     )

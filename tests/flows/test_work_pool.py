@@ -49,7 +49,7 @@ def steps(root: Path) -> int:
 def test_a_worker_makes_what_dvc_records_and_its_fault_comes_back(project: SmallProject) -> None:
     place(project)
     said = project.run("-m", "dvc", "repro", "train")
-    assert "pretrain toy: valid loss" in said
+    assert "train toy: valid loss" in said
     assert "train@toy" in project.outputs()
     assert "Traceback" not in said
     tokens = project.root / "artifacts" / "tokens"

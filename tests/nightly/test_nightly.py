@@ -125,7 +125,7 @@ def test_the_message_gives_the_figures_that_are_new(night: Night, monkeypatch: p
     monkeypatch.setattr(results, "collect", lambda *_: [row("old", 0.5), row("new", 0.75)])
     lock = {"a": {"outs": [{"path": f"metrics/evaluate/{name}.json"} for name in ("old", "new")]}}
     (night.root / "dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": lock}))
-    folder = night.root / "metrics/evaluate_classifier"
+    folder = night.root / "metrics/evaluate"
 
     def run() -> int:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,8 @@
 """params.yaml: the committed file, its faults, and conf/ that composes it."""
 
 import dataclasses
+import functools
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +16,7 @@ from lexmill.compute.execution import load_execution
 from lexmill.config.compose import compose, write_params
 from lexmill.config.undoing import undone
 from lexmill.params import Length, load, parse, read_yaml
+from lexmill.params.derived import PARTS
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml"))
@@ -47,63 +50,190 @@ def test_every_experiment_has_no_fault_and_leaves_nothing_to_a_default_in_code(e
     assert as_plain(parse(composed)) == composed
 
 
-def group_choices() -> list[str]:
-    slots = {
-        "translator": "translators.en_de",
-        "classifier": "classifiers.sentiment",
+def test_one_more_line_is_one_more_model() -> None:
+    """Its inputs, its baselines and what must be encoded for it follow."""
+    before = yaml.safe_load(compose((), ROOT))
+    composed = yaml.safe_load(compose(["+model@models.modern=llama_tiny"], ROOT))
+    assert list(parse(composed).models) == ["gpt", "lstm", "sentiment", "en_de", "modern"]
+    assert composed["inputs"].pop("modern") == {
+        "kind": "language_model",
+        "family": "llama",
+        "start": "conf/initialization/gpt2.yaml",
+        "corpus": "shakespeare",
+        "tokenizer": "shakespeare_bpe",
+        "data": "artifacts/tokens/shakespeare-shakespeare_bpe",
     }
-    return [
-        f"{group}@{slot}={path.stem}"
-        for group, slot in slots.items()
-        for path in sorted((ROOT / "conf" / group).glob("*.yaml"))
+    del composed["models"]["modern"]
+    assert composed == before  # its corpus is encoded already, and its baselines are those of gpt and lstm
+
+
+def test_a_line_may_bring_its_checkpoint_tokenizer_encoding_and_baselines() -> None:
+    params = parse(yaml.safe_load(compose(["model@models.gpt=smollm2"], ROOT)))
+    assert params.models["gpt"].start == "artifacts/checkpoints/smollm2"
+    assert set(params.checkpoints) == {"minilm", "smollm2"}
+    assert params.imported_tokenizers["smollm2"].checkpoint == "smollm2"
+    encoded = params.encodings["shakespeare-smollm2"]
+    assert (encoded.corpus, encoded.tokenizer) == ("shakespeare", "smollm2")
+    assert params.inputs["gpt"].data == "artifacts/tokens/shakespeare-smollm2"
+    baselines = params.baselines_of(params.models["gpt"])
+    assert [one.tokenizer for one in baselines.values()] == ["shakespeare_bpe", "smollm2"]  # of lstm too; its own last
+    assert list(baselines)[-1] == "language_model-shakespeare-smollm2"
+    assert baselines["language_model-shakespeare-smollm2"].reads == "artifacts/tokenizers/smollm2"
+
+
+def test_what_no_model_reads_any_more_is_gone() -> None:
+    params = parse(yaml.safe_load(compose(["~model@models.gpt", "~model@models.lstm"], ROOT)))
+    assert set(params.encodings) == {"home_assistant-home_assistant_bpe"}
+    assert set(params.baselines) == {"classifier-movie_reviews", "translator-home_assistant"}
+    assert set(params.inputs) == {"sentiment", "en_de"}
+    none = parse({"experiment": "x", "data_seed": 1, "training_seed": 1})
+    assert (none.encodings, none.imported_tokenizers, none.baselines, none.inputs) == ({}, {}, {}, {})
+
+
+@pytest.mark.parametrize("preset", ["minilm", "gpt2_124m", "smollm2"])
+def test_two_models_of_one_preset_share_what_it_brings(preset: str) -> None:
+    both = [f"model@models.gpt={preset}", f"+model@models.again={preset}"]
+    params = parse(yaml.safe_load(compose(both, ROOT)))
+    assert params.models["gpt"] == params.models["again"]
+    assert params.inputs["gpt"] == params.inputs["again"]
+
+
+def test_a_file_may_leave_out_what_follows_but_not_where_dvc_reads_it(tmp_path: Path) -> None:
+    data = plain()
+    kept = {key: value for key, value in data.items() if key not in PARTS}
+    assert parse(kept) == parse(data)
+    path = tmp_path / "params.yaml"
+    for part in PARTS:
+        path.write_text(yaml.safe_dump({key: value for key, value in data.items() if key != part}))
+        with pytest.raises(UserErrors) as caught:
+            load(path)
+        assert caught.value.faults == [
+            f"{path}: {part}: it is not what the models need; `lexmill compose --keep` writes it"
+        ]
+
+
+@pytest.mark.parametrize(
+    ("change", "stale"),
+    [
+        (lambda d: d["models"].update(more=d["models"]["gpt"]), ["inputs"]),
+        (lambda d: d["models"].pop("en_de"), ["baselines", "encodings", "inputs"]),
+        (lambda d: d["models"]["sentiment"].update(start="conf/initialization/gpt2.yaml"), ["inputs"]),
+        (
+            lambda d: d["models"]["lstm"]["data"].update(tokenizer="home_assistant_bpe"),
+            ["baselines", "encodings", "inputs"],
+        ),
+        (lambda d: [d["models"][one]["evaluate"]["ngrams"].update(order=4) for one in ("gpt", "lstm")], ["baselines"]),
+        (
+            lambda d: d["models"]["gpt"]["evaluate"].update(prompts=["Act"]),
+            ["baselines"],
+        ),  # the first gives the samples
+        (lambda d: d["encodings"].popitem(), ["encodings"]),
+        (lambda d: d["imported_tokenizers"].update(other={"checkpoint": "minilm"}), ["imported_tokenizers"]),
+        (lambda d: d.update(inputs=None), ["inputs"]),
+    ],
+)
+def test_a_stale_part_is_refused(tmp_path: Path, change: Any, stale: list[str]) -> None:
+    data = plain()
+    change(data)
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(data))
+    with pytest.raises(UserErrors) as caught:
+        load(tmp_path / "params.yaml")
+    assert sorted(fault.split(": ")[1] for fault in caught.value.faults) == stale
+    assert all("`lexmill compose --keep` writes it" in fault for fault in caught.value.faults)
+
+
+def test_models_that_share_baselines_ask_for_the_same(tmp_path: Path) -> None:
+    data = plain()
+    data["models"]["lstm"]["evaluate"]["ngrams"] |= {"order": 4, "add_k": 0.5}
+    with pytest.raises(UserErrors) as caught:
+        parse(data)
+    assert caught.value.faults == [
+        "params.yaml: models.lstm.evaluate: its baselines are those of 'gpt', but add_k and order differ;"
+        " give both the same"
     ]
-
-
-@pytest.mark.parametrize("choice", group_choices())
-def test_every_choice_composes(choice: str) -> None:
-    parse(yaml.safe_load(compose([choice], ROOT)))
-
-
-def test_one_more_entry_is_one_more_model() -> None:
-    text = compose(["+model@models.second=gpt_small"], ROOT)
-    assert parse(yaml.safe_load(text)).model_names == ["gpt", "lstm", "second", "sentiment", "en_de"]
+    data = plain()
+    data["models"]["lstm"]["evaluate"]["prompts"] = ["Exeunt"]  # what a model writes is its own
+    assert parse(data).baselines["language_model-shakespeare-shakespeare_bpe"].settings["samples"] != ["Exeunt"]
+    with pytest.raises(UserErrors, match="its baselines are those of 'gpt', but order differs"):
+        compose(["models.lstm.evaluate.ngrams.order=4"], ROOT)
 
 
 def test_a_misspelt_key_and_all_other_faults_come_at_once() -> None:
-    data = plain()
-    data["language_models"]["gpt"]["lenght"] = 3
-    data["language_models"]["gpt"]["shape"]["n_head"] = 5
-    data["translators"]["en_de"]["tokenizer"] = "home_assistant_bp"
-    data["classifiers"]["sentiment"]["corpus"] = "shakespeare"
+    data = {key: value for key, value in plain().items() if key not in PARTS}
+    data["models"]["gpt"]["recipe"]["lenght"] = 3
+    data["models"]["lstm"]["startt"] = "x"
+    data["models"]["en_de"]["shape"]["n_head"] = 5
+    data["models"]["en_de"]["data"]["tokenizer"] = "home_assistant_bp"
+    data["models"]["sentiment"]["data"]["corpus"] = "shakespeare"
+    data["models"]["more"] = data["models"]["gpt"] | {"kind": "clasifier"}
+    data["models"]["most"] = data["models"]["gpt"] | {"family": "transformer"}
     data["tokenizers"]["shakespeare_bpe"]["corpus"] = "shakspere"
     with pytest.raises(UserErrors) as caught:
         parse(data)
     assert sorted(caught.value.faults) == [
-        "params.yaml: classifiers.sentiment.corpus: 'shakespeare' is a text corpus, a labelled one is needed",
-        "params.yaml: language_models.gpt.lenght: unknown key, did you mean 'length'?",
-        "params.yaml: language_models.gpt.shape.d_model: 192 is not a multiple of n_head (5)",
-        "params.yaml: tokenizers.shakespeare_bpe.corpus: there is no corpus 'shakspere', did you mean 'shakespeare'?",
-        "params.yaml: translators.en_de.tokenizer: there is no tokenizer 'home_assistant_bp',"
+        "params.yaml: models.en_de.data.tokenizer: there is no tokenizer or checkpoint 'home_assistant_bp',"
         " did you mean 'home_assistant_bpe'?",
+        "params.yaml: models.en_de.shape.d_model: 128 is not a multiple of n_head (5)",
+        "params.yaml: models.gpt.recipe.lenght: unknown key, did you mean 'length'?",
+        "params.yaml: models.lstm.startt: unknown key, did you mean 'start'?",
+        "params.yaml: models.more.kind: 'clasifier' is unknown, did you mean 'classifier'?",
+        "params.yaml: models.most.family: 'transformer' is unknown; known: gpt, llama, lstm",
+        "params.yaml: models.sentiment.data.corpus: 'shakespeare' is a text corpus, a labelled one is needed",
+        "params.yaml: tokenizers.shakespeare_bpe.corpus: there is no corpus 'shakspere', did you mean 'shakespeare'?",
     ]
+
+
+WRONG: list[Any] = [None, 1, "x", [1], {"a": [1]}, {}]
+PLACES = [
+    *("models", "mixtures", "checkpoints", "tokenizers", "corpora"),
+    *(
+        "models.gpt",
+        "models.gpt.kind",
+        "models.gpt.family",
+        "models.gpt.shape",
+        "models.gpt.start",
+        "models.gpt.recipe",
+    ),
+    *("models.gpt.data", "models.gpt.data.corpus", "models.gpt.data.train", "models.gpt.data.tokenizer"),
+    *("models.gpt.evaluate", "models.gpt.evaluate.ngrams", "models.en_de.data.tokenizer", "models.sentiment.recipe"),
+    *("mixtures.both", "mixtures.both.members", "mixtures.both.tokenizer"),
+]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_whatever_stands_in_a_place_is_an_error_of_the_users(place: str) -> None:
+    """What follows from it is left out, and brings no error of its own."""
+    for wrong in WRONG:
+        data = {key: value for key, value in plain().items() if key not in PARTS}
+        data["mixtures"] = {"both": {"tokenizer": "shakespeare_bpe", "members": {"shakespeare": 1, "movie_reviews": 1}}}
+        *parents, last = place.split(".")
+        functools.reduce(dict.__getitem__, parents, data)[last] = wrong
+        assert [fault for fault in faults_of(data) if fault.split(": ")[1].split(".")[0] in PARTS] == []
+
+
+def faults_of(data: dict[str, Any]) -> list[str]:
+    try:
+        parse(data)
+    except UserErrors as errors:
+        return errors.faults
+    return []
 
 
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (lambda d: d["language_models"]["gpt"].update(batch_tokens=1000), "is not a multiple of shape.context"),
-        (lambda d: d["language_models"]["gpt"]["schedule"].update(warmup="1000000 steps"), "must be below length"),
-        (lambda d: d["encodings"].pop("shakespeare"), "is not encoded with tokenizer"),
-        (lambda d: d["encodings"].update(again=d["encodings"]["shakespeare"]), "same corpus and tokenizer"),
+        (lambda d: d["models"]["gpt"]["recipe"].update(batch=1000), "is not a multiple of shape.context"),
+        (lambda d: d["models"]["gpt"]["recipe"]["schedule"].update(warmup="1000000 steps"), "must be below length"),
+        (lambda d: d["models"]["gpt"]["recipe"].update(method="linear_probe"), "is none of: gradient"),
+        (lambda d: d["models"]["gpt"]["recipe"].update(head_dropout=0.1), "recipe.head_dropout: unknown key"),
+        (lambda d: d["models"]["sentiment"]["recipe"].update(method="lbfgs"), "recipe.method: 'lbfgs' is unknown"),
+        (lambda d: d["models"]["sentiment"]["recipe"].update(length="10 %"), "of what? give steps, tokens or epochs"),
+        (lambda d: d["models"]["sentiment"]["recipe"].update(validate_every="0 epochs"), "validate_every: it must be"),
         (lambda d: d["corpora"]["shakespeare"].update(kind="labelled"), "cannot give a labelled corpus"),
-        (lambda d: d["translators"].update(gpt=d["translators"]["en_de"]), "language_models has an entry of that name"),
+        (lambda d: d["models"].update({"a/b": d["models"]["gpt"]}), "models.a/b: a name has letters, digits"),
         (
-            lambda d: d["baselines"]["translator"].update(movie_reviews=d["baselines"]["translator"]["home_assistant"]),
-            "baselines.translator.movie_reviews: baselines.classifier has an entry of that name",
-        ),
-        (
-            lambda d: d["baselines"]["classifier"].update({"a/b": {"corpus": "movie_reviews"}}),
-            "baselines.classifier.a/b: a name",
+            lambda d: d["checkpoints"].update(shakespeare=d["checkpoints"]["minilm"]),
+            "corpora has an entry of that name",
         ),
         (lambda d: d["corpora"]["movie_reviews"]["reader"].update(negative_to=None), "belong together"),
         (lambda d: d["corpora"]["shakespeare"]["splits"].update(valid=0.6, test=0.5), "leave nothing for train"),
@@ -114,17 +244,17 @@ def test_a_misspelt_key_and_all_other_faults_come_at_once() -> None:
 def test_clashes_and_bounds(change: Any, fault: str) -> None:
     data = plain()
     change(data)
-    with pytest.raises(UserErrors, match=fault.replace("(", r"\(")) as caught:
+    with pytest.raises(UserErrors, match=re.escape(fault)) as caught:
         parse(data)
     assert len(caught.value.faults) >= 1
 
 
-@pytest.mark.parametrize("group", ["language_models", "translators", "classifiers"])
-def test_float16_is_not_offered(group: str) -> None:
+@pytest.mark.parametrize("model", ["gpt", "en_de", "sentiment"])
+def test_float16_is_not_offered(model: str) -> None:
     """Its largest number is 65,504: losses and gradients overflow, and scaling them hides that for a while."""
     data = plain()
     for precision in ("16-mixed", "16-true", "fp16"):
-        next(iter(data[group].values()))["precision"] = precision
+        data["models"][model]["recipe"]["precision"] = precision
         with pytest.raises(UserErrors, match=rf"precision: .*'?{precision}'?.*32-true.*bf16-mixed"):
             parse(data)
 
@@ -193,22 +323,22 @@ def test_compose_refuses_what_hydra_cannot_apply_and_writes_nothing(tmp_path: Pa
     shutil.copytree(ROOT / "conf", tmp_path / "conf")
     shutil.copy(ROOT / "params.yaml", tmp_path / "params.yaml.here")
     for wrong, hint in (
-        ("language_models.gpt.lenght=3", "`lexmill params` lists the keys"),
+        ("models.gpt.recipe.lenght=3", "`lexmill params` lists the keys"),
         ("experiment=ful", "did you mean 'full'"),
         ("experiment=none", "known: demo"),
         ("nonsense", "give it as nonsense=VALUE"),
         ("gpt=gpt_small", "write model@models.gpt=gpt_small$"),
-        ("translator=transformer_tiny", "write model@models.en_de=transformer_tiny$"),
-        ("language_model=gpt_small", r"gpt_small or language_model@language_models\.lstm=gpt_small$"),
+        ("tokenizer=bpe_2k", r"bpe_2k or tokenizer@tokenizers\.home_assistant_bpe=bpe_2k$"),
+        ("model=gpt_small", r"write model@models\.gpt=gpt_small or model@models\.lstm=gpt_small or .*en_de=gpt_small$"),
     ):
         with pytest.raises(UserError, match=f"conf/ cannot be composed.*{hint}"):
             write_params([wrong], tmp_path)
     with pytest.raises(UserErrors, match="multiple of n_head"):
-        write_params(["language_models.gpt.shape.n_head=5"], tmp_path)
+        write_params(["models.gpt.shape.n_head=5"], tmp_path)
     assert not (tmp_path / "params.yaml").exists()
     shutil.move(tmp_path / "params.yaml.here", tmp_path / "params.yaml")
-    with pytest.raises(UserError, match=r"did you mean 'language_models\.gpt\.length'"):
-        write_params(["language_models.gpt.lenght=3"], tmp_path)
+    with pytest.raises(UserError, match=r"did you mean 'models\.gpt\.recipe\.length'"):
+        write_params(["models.gpt.recipe.lenght=3"], tmp_path)
 
 
 def test_compose_names_each_file_of_conf_that_is_no_yaml(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
-"""The presets of conf/language_model: each composes as its comment says, and has its published size."""
+"""The presets of conf/model: each composes as its comment says, and has its published size."""
 
+import copy
 import dataclasses
+import functools
 import re
 import shlex
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,18 +15,16 @@ import torch
 import yaml
 from torch import nn
 
+from lexmill import kinds
 from lexmill.config.compose import compose
-from lexmill.kinds.language_model import LanguageModel
-from lexmill.models import build
-from lexmill.params import Params, parse
+from lexmill.models import build, families
+from lexmill.params import Model, Params, parse
 from lexmill.tokenizers import SPECIAL_TOKENS
 
 ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "conf" / "language_model"
+FOLDER = ROOT / "conf" / "model"
 PRESETS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
-COMMAND = re.compile(
-    r"^#   lexmill compose (language_model@language_models\.gpt=\S+)(.*\n(?:#     .*\n)*)", re.MULTILINE
-)
+COMMAND = re.compile(r"^#   lexmill compose (model@models\.gpt=\S+)(.*\n(?:#     .*\n)*)", re.MULTILINE)
 
 
 def additions(preset: str) -> list[str]:
@@ -33,7 +34,7 @@ def additions(preset: str) -> list[str]:
         assert found[1] == f"model@models.gpt={preset}"
         return shlex.split(found[2].replace("\n#     ", " "))
     base = yaml.safe_load(text)["defaults"][0]
-    if not isinstance(base, str) or base == "_self_":
+    if not isinstance(base, str) or base == "_self_" or base.startswith("/"):
         return []
     assert not additions(base) or f"{base}.yaml" in text, "the comment says where its needs are told"
     return additions(base)
@@ -49,11 +50,11 @@ def composed(preset: str) -> Params:
     return parse(written(preset))
 
 
-def network(preset: str, vocab_size: int = 0) -> tuple[LanguageModel, nn.Module]:
+def network(preset: str, vocab_size: int = 0) -> tuple[Model, nn.Module]:
     """The preset, and its network without memory, over its tokenizer's vocabulary."""
     params = composed(preset)
-    model = params.language_models["gpt"]
-    size = vocab_size or params.tokenizers[model.tokenizer].vocab_size
+    model = params.models["gpt"]
+    size = vocab_size or params.tokenizers[model.data.tokenizer].vocab_size
     with torch.device("meta"):
         config = {"family": model.family, "shape": dataclasses.asdict(model.shape), "vocab_size": size}
         return model, build(config)
@@ -67,19 +68,51 @@ def count(preset: str, vocab_size: int = 0) -> int:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_composes_as_its_comment_says(preset: str) -> None:
-    model = composed(preset).language_models["gpt"]
+    model = composed(preset).models["gpt"]
     text = (FOLDER / f"{preset}.yaml").read_text(encoding="utf-8")
     assert text.startswith("# ")
-    assert model.family in ("gpt", "llama", "lstm")
+    assert model.family in families(kinds.find(model.kind).role)
+
+
+def test_every_family_and_every_kind_has_a_preset() -> None:
+    models = [composed(preset).models["gpt"] for preset in PRESETS]
+    assert {model.family for model in models} == set(families())
+    assert {model.kind for model in models} == set(kinds.names())
+
+
+def unsaid(value: Any, plain: Any, path: str = "") -> set[str]:
+    """The fields of dataclasses, by their dotted keys, that the plain data they were built from leave out."""
+    if not dataclasses.is_dataclass(value) or not isinstance(plain, Mapping):
+        return set()
+    found: set[str] = set()
+    for field in dataclasses.fields(value):
+        key = f"{path}.{field.name}"
+        inside = unsaid(getattr(value, field.name), plain[field.name], key) if field.name in plain else {key}
+        found |= inside
+    return found
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_leaves_nothing_to_a_default_in_code(preset: str) -> None:
     """A default that only the code holds could change a result without DVC seeing it."""
-    plain = written(preset)["language_models"]["gpt"]
-    model = composed(preset).language_models["gpt"]
-    for part, whole in ((plain, model), (plain["shape"], model.shape), (plain["optimizer"], model.optimizer)):
-        assert set(part) == {field.name for field in dataclasses.fields(whole)}
+    model, plain = composed(preset).models["gpt"], written(preset)["models"]["gpt"]
+    assert unsaid(model, plain) == set()
+    parts = (model.shape, model.data, model.recipe, model.evaluate)  # each is typed by its kind or its family
+    assert all(dataclasses.is_dataclass(part) for part in parts)
+    assert plain.keys() == {field.name for field in dataclasses.fields(model)}
+
+
+def test_a_value_that_a_preset_leaves_out_is_noticed() -> None:
+    plain = copy.deepcopy(written("gpt_tiny"))
+    for part in ("encodings", "imported_tokenizers", "baselines", "inputs"):
+        del plain[part]
+    gpt = plain["models"]["gpt"]
+    missing = {"shape.norm", "recipe.patience", "data.mask_documents", "evaluate.prompts", "evaluate.ngrams.order"}
+    missing |= {"recipe.optimizer.eps", "recipe.schedule.final_fraction"}
+    for key in missing:
+        *parts, last = key.split(".")
+        del functools.reduce(dict.__getitem__, parts, gpt)[last]
+    assert unsaid(parse(plain).models["gpt"], gpt) == {f".{key}" for key in missing}
 
 
 @pytest.mark.parametrize(
@@ -116,9 +149,9 @@ def test_the_gpt3_rows_are_the_papers(row: tuple[str, float, int, int, int, int,
     shape = model.shape
     assert (shape.n_layer, shape.d_model, shape.n_head, shape.d_head) == (n_layer, d_model, n_head, d_head)
     assert shape.context == 2048
-    assert model.optimizer.lr == pytest.approx(lr)  # type: ignore[union-attr]
-    assert model.batch_tokens == pytest.approx(batch, rel=0.05)
-    assert (model.length.amount, model.length.unit) == (300e9, "tokens")
+    assert model.recipe.optimizer.lr == pytest.approx(lr)  # type: ignore[union-attr]
+    assert model.recipe.batch == pytest.approx(batch, rel=0.05)
+    assert (model.recipe.length.amount, model.recipe.length.unit) == (300e9, "tokens")
     if preset == "gpt3_1.3b":
         # The row as printed has 1.52 billion parameters; 16 heads of 128 would have the 1.3 billion of its name.
         assert module.count_parameters() == 1_517_123_584  # type: ignore[operator]
@@ -135,16 +168,16 @@ def test_shakespeare_char_has_nanogpts_parameters() -> None:
         named = dict(network(preset, vocab_size=65)[1].named_parameters())
         counted = {name: p.numel() for name, p in named.items() if name != "positions.weight"}
         assert sum(n for name, n in counted.items() if not name.endswith("bias")) == parameters
-        model = composed(preset).language_models["gpt"]
-        assert composed(preset).tokenizers[model.tokenizer].kind == "character"
-    full, small = (composed(name).language_models["gpt"] for name in ("shakespeare_char", "shakespeare_char_small"))
-    assert full.batch_tokens * full.length.amount == 81_920_000
-    assert small.batch_tokens * small.length.amount == 1_536_000
+        model = composed(preset).models["gpt"]
+        assert composed(preset).tokenizers[model.data.tokenizer].kind == "character"
+    full, small = (composed(name).models["gpt"].recipe for name in ("shakespeare_char", "shakespeare_char_small"))
+    assert full.batch * full.length.amount == 81_920_000
+    assert small.batch * small.length.amount == 1_536_000
 
 
 def test_smollm2_has_the_parameters_of_the_model_it_starts_from() -> None:
     assert count("smollm2", vocab_size=49_152) == 134_515_008
-    assert composed("smollm2").language_models["gpt"].init_from == "artifacts/checkpoints/smollm2"
+    assert composed("smollm2").models["gpt"].start == "artifacts/checkpoints/smollm2"
 
 
 # By hand, with V entries of the vocabulary, width D, L layers, C positions, F the feed-forward's width:
@@ -168,7 +201,7 @@ def test_the_small_presets_have_the_parameters_of_their_equations(
     preset: str, vocab_size: int, by_hand: int, parameters: int
 ) -> None:
     assert by_hand == parameters
-    if chosen := composed(preset).tokenizers[composed(preset).language_models["gpt"].tokenizer].vocab_size:
+    if chosen := composed(preset).tokenizers[composed(preset).models["gpt"].data.tokenizer].vocab_size:
         assert chosen == vocab_size
     else:
         assert vocab_size == 65 + len(SPECIAL_TOKENS)
@@ -184,7 +217,8 @@ def test_the_page_tells_the_parameters() -> None:
     for names in ("`gpt_tiny`, `llama_tiny`, `lstm_tiny`", "`gpt_small`, `llama_small`"):
         assert rows[names] == ", ".join(f"{count(name) / 1e6:.1f}" for name in re.findall(r"\w+", names)) + " M"
     told = set(re.findall(r"`(\w+)`", " ".join(rows))) | {"gpt3_125m"}
-    assert {name for name in PRESETS if not name.startswith("gpt3_")} <= told
+    ours = [name for name in PRESETS if composed(name).models["gpt"].kind == "language_model"]
+    assert {name for name in ours if not name.startswith("gpt3_")} <= told
 
 
 def test_the_tiny_presets_are_alike_in_size() -> None:

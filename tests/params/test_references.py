@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,24 @@ from lexmill.base import layout
 from lexmill.base.storage import write_json
 from lexmill.commands import check
 from lexmill.models.declaration import unlike
+from lexmill.params.derived import derive
 from lexmill.params.references import reference_faults
-from tests.stages.test_continued_pretraining import PARAMS, TUNED
 from tests.support.pretrained import save_gpt2
+from tests.support.small_project import MODEL as SMALL
+from tests.support.small_project import params_of, whole
 
-MODEL = {"corpus": "notes", "train": "notes", "tokenizer": "own", "init_from": "conf/initialization/gpt2.yaml"}
+TUNED = {
+    **SMALL,
+    "shape": {"n_layer": 2, "n_head": 2, "d_model": 16, "context": 32, "dropout": 0.0},
+    "data": SMALL["data"] | {"tokenizer": "tiny"},
+    "start": "artifacts/checkpoints/tiny",
+}
+PARAMS = {**params_of(8), "checkpoints": {"tiny": {"source": {"kind": "file", "paths": ["gpt2/*"]}}}}
+
+
+def model(start: str = "conf/initialization/gpt2.yaml", tokenizer: str = "own", **more: Any) -> dict[str, Any]:
+    data = {"corpus": "notes", "train": "notes", "tokenizer": tokenizer}
+    return {"kind": "language_model", "family": "gpt", "data": data, "start": start} | more
 
 
 def plain() -> dict[str, Any]:
@@ -25,17 +39,11 @@ def plain() -> dict[str, Any]:
         "corpora": {"notes": {"kind": "text"}, "pairs": {"kind": "parallel"}},
         "tokenizers": {"own": {"corpus": "notes"}},
         "checkpoints": {"smol": {}},
-        "imported_tokenizers": {"theirs": {"checkpoint": "smol"}},
-        "encodings": {
-            "a": {"corpus": "notes", "tokenizer": "own"},
-            "b": {"corpus": "notes", "tokenizer": "theirs"},
+        "models": {
+            "base": model(),
+            "tuned": model("artifacts/models/base"),
+            "smol": model("artifacts/checkpoints/smol", "smol"),
         },
-        "language_models": {
-            "base": dict(MODEL),
-            "tuned": MODEL | {"init_from": "artifacts/models/base"},
-            "smol": MODEL | {"init_from": "artifacts/checkpoints/smol", "tokenizer": "theirs"},
-        },
-        "baselines": {"language_model": {"notes": {"corpus": "notes", "tokenizer": "theirs"}}},
     }
 
 
@@ -46,46 +54,56 @@ def test_recipes_models_checkpoints_and_imported_tokenizers_are_known() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "told"),
     [
-        ("imported_tokenizers.theirs.checkpoint", "smoll", "there is no checkpoint 'smoll', did you mean 'smol'?"),
-        ("language_models.tuned.init_from", "artifacts/models/bas", "there is no language model 'bas', did you mean"),
-        ("language_models.smol.init_from", "artifacts/checkpoints/x", "there is no checkpoint 'x'; known: smol"),
-        ("language_models.smol.init_from", "downloads/gpt2", "'downloads/gpt2' is neither a recipe"),
-        ("language_models.smol.init_from", "artifacts/tokens/a", "'artifacts/tokens/a' is neither a recipe"),
-        ("language_models.base.init_from", "artifacts/models/base", "it starts from itself: base -> base"),
-        ("language_models.base.init_from", "artifacts/models/tuned", "it starts from itself: base -> tuned -> base"),
-        ("language_models.base.tokenizer", "theirz", "there is no tokenizer 'theirz', did you mean 'theirs'?"),
-        ("tokenizers.theirs", {"corpus": "notes"}, "tokenizers has an entry of that name"),
-        ("imported_tokenizers.a b", {"checkpoint": "smol"}, "a name has letters, digits"),
-        ("translators.t", {"corpus": "pairs", "tokenizer": "theirs"}, "'theirs' is imported; a translator needs"),
+        ("models.tuned.start", "artifacts/models/bas", "there is no model 'bas', did you mean 'base'?"),
+        ("models.smol.start", "artifacts/checkpoints/x", "there is no checkpoint 'x'; known: smol"),
+        ("models.smol.start", "downloads/gpt2", "'downloads/gpt2' is neither a recipe"),
+        ("models.smol.start", "artifacts/tokens/a", "'artifacts/tokens/a' is neither a recipe"),
+        ("models.base.start", "artifacts/models/base", "it starts from itself: base -> base"),
+        ("models.base.start", "artifacts/models/tuned", "it starts from itself: base -> tuned -> base"),
+        ("models.base.data.tokenizer", "owm", "there is no tokenizer or checkpoint 'owm', did you mean 'own'?"),
+        ("models.smol.data.tokenizer", "smoll", "there is no tokenizer or checkpoint 'smoll', did you mean 'smol'?"),
+        (
+            "models.t",
+            {"kind": "translator", "data": {"corpus": "pairs", "tokenizer": "smol"}},
+            "models.t.data.tokenizer: 'smol' is a checkpoint's; a translator needs one of `tokenizers`",
+        ),
+        ("models.base.data.corpus", "pairs", "'pairs' is a parallel corpus, a text one is needed"),
+        ("models.a b", model(), "a name has letters, digits"),
+        ("checkpoints.a b", {}, "a name has letters, digits"),
+        ("checkpoints.notes", {}, "corpora has an entry of that name"),
+        ("tokenizers.other", {"corpus": "note"}, "tokenizers.other.corpus: there is no corpus 'note', did you mean"),
     ],
 )
 def test_what_leads_nowhere_is_told(path: str, value: Any, told: str) -> None:
     data = plain()
-    group, name, *key = path.split(".")
-    entries = data.setdefault(group, {})
-    if key:
-        entries[name][key[0]] = value
-    else:
-        entries[name] = value
+    *parents, last = path.split(".")
+    functools.reduce(dict.__getitem__, parents, data)[last] = value
     faults = reference_faults(data)
     assert any(told in fault for fault in faults), faults
+
+
+def test_a_trained_tokenizer_goes_before_a_checkpoints_of_its_name() -> None:
+    assert derive(plain())["imported_tokenizers"] == {"smol": {"checkpoint": "smol"}}
+    data = plain()
+    data["tokenizers"]["smol"] = {"corpus": "notes"}
+    assert derive(data)["imported_tokenizers"] == {}
 
 
 def test_check_names_recipes_and_checkpoint_files_that_are_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    model = TUNED | {"init_from": "conf/initialization/gpt3.yaml"}
-    Path("params.yaml").write_text(yaml.safe_dump({**PARAMS, "language_models": {"m": model}}))
+    model = TUNED | {"start": "conf/initialization/gpt3.yaml"}
+    Path("params.yaml").write_text(yaml.safe_dump(whole({**PARAMS, "models": {"m": model}})))
     Path("rows.txt").write_text("a row\n")
     recipes = Path("conf/initialization")
     recipes.mkdir(parents=True)
     (recipes / "gpt2.yaml").write_text("name: gpt2\nstd: 0.02\n")
     faults = check.gather(check._file_checks())
     assert len(faults) == 2
-    assert faults[0].startswith("params.yaml: checkpoints.tiny.source: gpt2/* finds no file")
+    assert faults[0].startswith("params.yaml: checkpoints.tiny.source: gpt2/* matches no file")
     assert faults[1] == (
-        "params.yaml: language_models.m.init_from: there is no file 'conf/initialization/gpt3.yaml', did you mean"
+        "params.yaml: models.m.start: there is no file 'conf/initialization/gpt3.yaml', did you mean"
         " 'conf/initialization/gpt2.yaml'?"
     )
 
@@ -95,7 +113,7 @@ def shaped(**changes: Any) -> dict[str, Any]:
 
 
 def faults_of(models: dict[str, Any]) -> list[str]:
-    Path("params.yaml").write_text(yaml.safe_dump({**PARAMS, "language_models": models}))
+    Path("params.yaml").write_text(yaml.safe_dump(whole({**PARAMS, "models": models})))
     return [*check.gather([params.load]), *check.gather(check._file_checks())]
 
 
@@ -106,21 +124,21 @@ def test_check_compares_the_shape_of_a_start_before_it_is_there(
     monkeypatch.chdir(tmp_path)
     Path("rows.txt").write_text("a row\n")
     save_gpt2(tmp_path / "gpt2")
-    again = {"init_from": "artifacts/models/tuned"}
+    again = {"start": "artifacts/models/tuned"}
     # Another dropout and a shorter context are no other shape.
     assert faults_of({"tuned": shaped(context=16), "again": shaped(context=8, dropout=0.5) | again}) == []
 
     assert faults_of({"tuned": TUNED, "again": shaped(n_layer=3, context=64) | again}) == [
-        "params.yaml: language_models.again.init_from: artifacts/models/tuned has context 32, n_layer 2, this model has"
+        "params.yaml: models.again.start: artifacts/models/tuned has context 32, n_layer 2, this model has"
         " context 64, n_layer 3; only dropout may differ, and context be shorter"
     ]
     llama = {"family": "llama", "shape": TUNED["shape"] | {"n_kv_head": 2, "d_ffn": 16}}
     assert faults_of({"tuned": TUNED, "again": TUNED | llama | again}) == [
-        "params.yaml: language_models.again.init_from: artifacts/models/tuned has family gpt, this model has family"
+        "params.yaml: models.again.start: artifacts/models/tuned has family gpt, this model has family"
         " llama; the family must be the same"
     ]
     assert faults_of({"tuned": shaped(d_model=32)}) == [
-        "params.yaml: language_models.tuned.init_from: artifacts/checkpoints/tiny has d_head 8, d_model 16, this model"
+        "params.yaml: models.tuned.start: artifacts/checkpoints/tiny has d_head 8, d_model 16, this model"
         " has d_head 16, d_model 32; only dropout may differ, and context be shorter"
     ]
 

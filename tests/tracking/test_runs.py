@@ -15,6 +15,7 @@ from lexmill.runner.record import records
 from lexmill.tracking import runs
 from tests.support.once import init_repository
 from tests.support.processes import Started
+from tests.support.small_project import whole
 from tests.support.waiting import wait_for
 
 from .test_points import client_of
@@ -37,7 +38,7 @@ class Project:
         (root / "conf" / "execution").mkdir(parents=True)
         (root / "conf" / "execution" / "local.yaml").write_text("accelerator: cpu\n", encoding="utf-8")
         params = {"experiment": "tiny", "data_seed": 1, "training_seed": 1}
-        (root / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+        (root / "params.yaml").write_text(yaml.safe_dump(whole(params)), encoding="utf-8")
 
     def stages(self, second: str) -> None:
         make = "mkdir -p metrics/make && echo '{\"lines\": 3}' > metrics/make/${item}.json && echo 1 > ${item}"

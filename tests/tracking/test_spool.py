@@ -117,7 +117,7 @@ def assert_all_there_once(root: Path, store_root: Path, experiment: str) -> None
     assert there["prepare@plays"].data.metrics["splits/train.records"] == 5
     for name in ("prepare@plays", "gpt"):
         assert there[name].data.tags["mlflow.parentRunId"] == parent.info.run_id
-    assert there["gpt"].data.metrics["stages/evaluate_language_model/seconds"] == 2.5
+    assert there["gpt"].data.metrics["stages/evaluate/seconds"] == 2.5
     assert parent.data.metrics["stages/ran"] == 3
     assert files_of(store_root, parent) == ["stages.json"]
     assert files_of(store_root, there["gpt"]) == ["step-00000004.txt"]
@@ -166,7 +166,7 @@ def test_a_run_is_a_parent_and_what_ran_are_its_children(root: Path, monkeypatch
     assert inputs_of(prepare) == [("artifacts/in-prepare", "0" * 32 + ".dir")]  # code is told by the commit
     assert gpt.data.tags["lexmill.stage"] == "train@gpt"
     assert gpt.data.metrics["train/train_loss"] == 1.5
-    assert inputs_of(gpt) == [("artifacts/in-pretrain", "0" * 32 + ".dir")]
+    assert inputs_of(gpt) == [("artifacts/in-train", "0" * 32 + ".dir")]
     assert (runs.read(runs.files(root)[0]) or {})["parent_run_id"] == parent.info.run_id
 
 
@@ -235,7 +235,7 @@ def test_a_training_that_failed_says_so_in_its_own_run(root: Path, monkeypatch: 
     send(root)
     there = all_runs(root)
     assert there["gpt"].info.status == "FAILED"
-    assert there["gpt"].data.metrics["stages/pretrain/exit_code"] == 1
+    assert there["gpt"].data.metrics["stages/train/exit_code"] == 1
     assert len(there) == 2
 
 

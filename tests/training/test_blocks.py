@@ -11,6 +11,7 @@ from torch._dynamo.utils import counters
 
 from lexmill.base.errors import UserError
 from lexmill.compute.execution import Execution
+from lexmill.models.common.causal import CausalModel
 from lexmill.models.common.state import snapshot
 from lexmill.models.llama.model import Llama
 from lexmill.models.llama.shape import Shape as LlamaShape
@@ -99,7 +100,7 @@ def test_a_network_without_blocks_says_what_it_cannot(tmp_path: Path, changes: d
 
 def test_a_stack_without_a_plan_cannot_share_its_products(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = ArithmeticTask()
-    monkeypatch.delattr(type(task.module), "tensor_parallel_plan")
+    monkeypatch.delattr(CausalModel, "tensor_parallel_plan")
     with pytest.raises(UserError, match="tensor_parallel: this model has no plan for it; use strategy fsdp or ddp"):
         train(task, tmp_path, tensor_parallel=2, devices=2)
 

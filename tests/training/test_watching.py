@@ -200,7 +200,7 @@ def test_samples_are_lines_of_the_file_and_of_the_terminal(tmp_path: Path, capsy
     ]
     assert modes == [False, False]
     assert module.training
-    assert capsys.readouterr().err == "train-tiny step 3: To be, or not\npretrain-tiny step 6: To be, or not\n"
+    assert capsys.readouterr().err == "train-tiny step 3: To be, or not\ntrain-tiny step 6: To be, or not\n"
 
 
 @pytest.mark.usefixtures("_samples_at_once")

@@ -10,7 +10,7 @@ choices again before it runs, and so undoes what was edited by hand. `lexmill.co
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -129,12 +129,12 @@ def write_params(overrides: Sequence[str] = (), workspace: str | Path = ".") -> 
 def write_stages(overrides: Sequence[str] = (), workspace: str | Path = ".") -> Path:
     """Write what follows from params.yaml as it stands: its derived parts, stages of mixtures, entries of sources.
 
+    All else in the file stays as it is written, comments included.
+
     Raises:
         UserError: overrides were given, which could change nothing.
         UserErrors: params.yaml has faults.
     """
-    from omegaconf import OmegaConf
-
     if overrides:
         raise UserError(f"--keep leaves params.yaml as it is, so {' '.join(overrides)} would change nothing")
     path = Path(workspace) / "params.yaml"
@@ -143,7 +143,25 @@ def write_stages(overrides: Sequence[str] = (), workspace: str | Path = ".") -> 
         kept = {key: value for key, value in data.items() if key not in PARTS}
         parse(kept, path)
         if (whole := {**kept, **derive(kept)}) != data:
-            write_text(path, OmegaConf.to_yaml(OmegaConf.create(whole)))
+            write_text(path, _with_parts(path.read_text(encoding="utf-8"), whole))
     pins.complete(load(path), workspace)
     write_mixtures(workspace)
     return Path(workspace) / "dvc.yaml"
+
+
+def _with_parts(text: str, whole: Mapping[str, Any]) -> str:
+    """The text of params.yaml with the derived parts of `whole` in place of its own; anew where it cannot be cut."""
+    import yaml
+    from omegaconf import OmegaConf
+
+    changed = text if text.endswith("\n") else f"{text}\n"
+    for part in PARTS:
+        block = OmegaConf.to_yaml(OmegaConf.create({part: whole[part]}))
+        own = re.compile(rf"^{part}:.*\n(?:\n*[ \t].*\n)*", re.MULTILINE)
+        found = own.search(changed)
+        changed = changed[: found.start()] + block + changed[found.end() :] if found else changed + block
+    try:
+        kept = yaml.safe_load(changed) == whole
+    except yaml.YAMLError:
+        kept = False
+    return changed if kept else OmegaConf.to_yaml(OmegaConf.create(dict(whole)))

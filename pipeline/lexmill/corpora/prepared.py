@@ -1,4 +1,4 @@
-"""A prepared corpus: JSON lines in shards for each split, and a manifest. The one door to it for all other rooms.
+"""A prepared corpus: JSON lines in shards for each split, and a manifest; all other packages read it through this one.
 
 A record is `{"id", "group", "text"}`, with `"label"` in a labelled corpus; `{"id", "group", "source", "target"}` in a
 parallel one. Reading streams: memory is one record.
@@ -19,20 +19,19 @@ class PreparedCorpus:
     """A folder written by the stage prepare.
 
     Attributes:
-        folder: where it lies.
-        manifest: its manifest.json.
+        folder, manifest: its path and its manifest.json.
         kind: text, labelled or parallel.
         unit: what a group is, the unit of intervals.
         languages: one language, or source and target language.
-        labels: the sorted labels of a labelled corpus, else none.
+        labels: the sorted labels of a labelled corpus; else empty.
     """
 
     def __init__(self, folder: str | Path) -> None:
-        """Raises `UserError` when there is no prepared corpus in the folder."""
+        """Raise `UserError` when the folder holds no prepared corpus."""
         self.folder = Path(folder)
         path = self.folder / "manifest.json"
         if not path.is_file():
-            raise UserError("there is no prepared corpus here; run the stage prepare first", self.folder)
+            raise UserError("no prepared corpus here; run the stage prepare first", self.folder)
         self.manifest: dict[str, Any] = read_json(path)
         self.kind: str = self.manifest["kind"]
         self.unit: str = self.manifest["unit"]

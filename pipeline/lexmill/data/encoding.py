@@ -1,13 +1,14 @@
-"""Turning a prepared corpus into a folder of token shards, as a stream: memory does not grow with the corpus.
+"""Encode a prepared corpus into a folder of token shards, as a stream: memory does not grow with the corpus.
 
-Records are encoded in this process (`encode_corpus`) or piece by piece wherever an executor has its workers
-(`lexmill.data.encoding_pieces`); what comes of it is written here, in corpus order.
+Records are encoded in this process (`encode_corpus`) or in pieces on the workers of an executor
+(`lexmill.data.encoding_pieces`); the results are written here, in corpus order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Rows:
-    """Documents as ids back to back, each with its end token; bytes and unknown tokens of all of them."""
+    """Documents as concatenated ids, each with its end token; the total of their bytes and unknown tokens."""
 
     ids: npt.NDArray[Any]
     lengths: npt.NDArray[np.int64]
@@ -46,19 +47,16 @@ def encode_corpus(
     advance: Callable[[int], None] = lambda characters: None,
     shard_bytes: int = SHARD_BYTES,
 ) -> dict[str, Any]:
-    """Encode the records of a corpus in this process and write them as shards.
+    """Encode the records of a corpus in this process, write them as shards and return the manifest.
 
     Args:
         folder: an empty folder.
         kind: `text` or `parallel`.
         splits: the records of each split, in corpus order, with a field for each side.
         tokenizer: turns text into ids.
-        corpus_fingerprint: sha256 that names the corpus.
-        advance: called with the number of characters done.
-        shard_bytes: largest shard.
-
-    Returns:
-        The manifest.
+        corpus_fingerprint: sha256 of the corpus.
+        advance: called with the number of characters encoded.
+        shard_bytes: the maximum size of a shard.
 
     Raises:
         UserError: labelled corpora have no shards; a text is not Unicode.
@@ -69,7 +67,7 @@ def encode_corpus(
 
 
 def sides_of(kind: str) -> tuple[str, ...]:
-    """The fields of a record that are encoded; raises `UserError` for a kind that has no shards."""
+    """Return the fields of a record to encode; raise `UserError` for a kind without shards."""
     if kind not in SIDES:
         raise UserError(f"a {kind} corpus is not encoded: its texts are read directly; take its entry out of encodings")
     return SIDES[kind]
@@ -78,13 +76,12 @@ def sides_of(kind: str) -> tuple[str, ...]:
 def encode_records(
     records: Iterable[Record], sides: tuple[str, ...], encoder: BulkEncoder, advance: Callable[[int], None]
 ) -> Iterator[tuple[str, Rows]]:
-    """Encode a stream of records, about a million characters at a time: the rows of one side after the other's.
+    """Encode a stream of records, about a million characters at a time; yield the rows of each side in turn.
 
     Args:
-        records: with a field for each side.
-        sides: their names.
-        encoder: turns texts into ids, to which the end token is added.
-        advance: called with the number of characters done.
+        records, sides: with a field for each of these sides.
+        encoder: turns texts into ids; the end token is added.
+        advance: called with the number of characters encoded.
     """
     for texts, characters in _batches(records, sides):
         yield from [(side, _rows(encoder, column)) for side, column in zip(sides, texts, strict=True)]
@@ -101,14 +98,13 @@ def _rows(encoder: BulkEncoder, texts: list[str]) -> Rows:
 
 
 def _batches(records: Iterable[Record], fields: tuple[str, ...]) -> Iterator[tuple[tuple[list[str], ...], int]]:
-    """The texts of records, side by side, in groups of about _BATCH characters, with the number of those."""
+    """Yield the texts of records by side, in groups of about _BATCH characters, with the number of characters."""
     sides: tuple[list[str], ...] = tuple([] for _ in fields)
     characters = 0
     for record in records:
         for side, field in zip(sides, fields, strict=True):
-            text = record[field]
-            side.append(text)
-            characters += len(text)
+            side.append(record[field])
+            characters += len(record[field])
         if characters >= _BATCH:
             yield sides, characters
             sides, characters = tuple([] for _ in fields), 0
@@ -125,36 +121,26 @@ def write_shards(
     *,
     shard_bytes: int = SHARD_BYTES,
 ) -> dict[str, Any]:
-    """Write what was encoded, in corpus order, and the manifest, which it gives back (see `encode_corpus`)."""
+    """Write encoded rows, in corpus order, and the manifest; return the manifest (see `encode_corpus`)."""
     manifest: dict[str, Any] = {
         "version": VERSION,
         "kind": kind,
         "corpus_fingerprint": corpus_fingerprint,
         "tokenizer_fingerprint": tokenizer.fingerprint,
         "vocab_size": tokenizer.vocab_size,
-        "special": {
-            "pad": tokenizer.pad_id,
-            "unk": tokenizer.unk_id,
-            "bos": tokenizer.bos_id,
-            "eos": tokenizer.eos_id,
-        },
+        "special": {"pad": tokenizer.pad_id, "unk": tokenizer.unk_id, "bos": tokenizer.bos_id, "eos": tokenizer.eos_id},
         "splits": {},
     }
+    writer = partial(
+        ShardWriter,
+        folder,
+        vocab_size=tokenizer.vocab_size,
+        tokenizer=tokenizer.fingerprint,
+        corpus=corpus_fingerprint,
+        shard_bytes=shard_bytes,
+    )
     for split, stream in splits.items():
-        sides = {
-            side: _Side(
-                ShardWriter(
-                    folder,
-                    split,
-                    side,
-                    vocab_size=tokenizer.vocab_size,
-                    tokenizer=tokenizer.fingerprint,
-                    corpus=corpus_fingerprint,
-                    shard_bytes=shard_bytes,
-                )
-            )
-            for side in sides_of(kind)
-        }
+        sides = {side: _Side(writer(split, side)) for side in sides_of(kind)}
         for side, rows in stream:
             sides[side].add(rows)
         manifest["splits"][split] = {name: side.close() for name, side in sides.items()}
@@ -178,7 +164,7 @@ class _Side:
 
 
 def metrics(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Counts of each split (and side of a parallel corpus); tokens include the end tokens."""
+    """The counts of each split (and side of a parallel corpus); tokens include the end tokens."""
     found: dict[str, Any] = {"vocab_size": manifest["vocab_size"]}
     for split, sides in manifest["splits"].items():
         for side, entry in sides.items():

@@ -1,9 +1,9 @@
-"""Encoding a corpus piece by piece, far from each other: the same shards as `encode_corpus` writes.
+"""Encode a corpus in independent pieces on workers: the same shards as those of `encode_corpus`.
 
 A piece is a range of bytes of one file of the prepared corpus; a record belongs to the piece in which its line begins.
-A worker leaves two files a side in the scratch folder, ids and lengths, back to back and without headers; they are
-read back in corpus order, a bounded block at a time, and deleted. Cost: the ids are written twice; memory of a worker
-O(largest document), however large the file is.
+A worker writes two files a side to the scratch folder, concatenated ids and lengths without headers; the stage reads
+them in corpus order, a bounded block at a time, and deletes them. Cost: the ids are written twice; memory of a worker
+O(largest document).
 """
 
 from __future__ import annotations
@@ -42,20 +42,17 @@ def encode_pieces(
     advance: Callable[[int], None] = lambda characters: None,
     shard_bytes: int = SHARD_BYTES,
 ) -> dict[str, Any]:
-    """Encode a prepared corpus through an executor and write it as shards.
+    """Encode a prepared corpus through an executor, write it as shards and return the manifest.
 
     Args:
         folder: an empty folder.
         corpus: of kind `text` or `parallel`.
         tokenizer: the folder of the tokenizer.
-        corpus_fingerprint: sha256 that names the corpus.
-        executor: who encodes the pieces.
-        scratch: a folder that its workers see.
-        advance: called with the number of characters done.
-        shard_bytes: largest shard.
-
-    Returns:
-        The manifest.
+        corpus_fingerprint: sha256 of the corpus.
+        executor: encodes the pieces.
+        scratch: a folder shared with its workers.
+        advance: called with the number of characters encoded.
+        shard_bytes: the maximum size of a shard.
 
     Raises:
         UserError: labelled corpora have no shards; a text is not Unicode.
@@ -80,13 +77,13 @@ def encode_pieces(
 
     splits = {split: encoded(split) for split in pieces}
     manifest = write_shards(folder, corpus.kind, splits, loaded, corpus_fingerprint, shard_bytes=shard_bytes)
-    rest = next(results, None)  # the end, at which the faults of all pieces are told
+    rest = next(results, None)  # reaching the end raises the errors of all pieces
     assert rest is None
     return manifest
 
 
 def cut(corpus: PreparedCorpus, split: str, piece_bytes: int) -> list[Plain]:
-    """Ranges of about so many bytes that cover the files of a split, in corpus order."""
+    """Return ranges of at most `piece_bytes` that cover the files of a split, in corpus order."""
     found: list[Plain] = []
     for shard in corpus.manifest["splits"][split]["shards"]:
         size = (corpus.folder / shard["path"]).stat().st_size
@@ -98,7 +95,7 @@ def cut(corpus: PreparedCorpus, split: str, piece_bytes: int) -> list[Plain]:
 
 
 def encode_piece(item: Plain, advance: Advance) -> Plain:
-    """The work on one piece (`lexmill.compute.workers`): the files it left and their counts."""
+    """Encode one piece (`lexmill.compute.workers`); return its files and their counts."""
     encoder = _encoder(item)
     sides = tuple(item["sides"])
     name = own_name(f"{item['path']}-{item['begin']}")
@@ -127,7 +124,7 @@ def encode_piece(item: Plain, advance: Advance) -> Plain:
 
 
 class _Mine(threading.local):
-    """What a thread remembers: a worker of a cluster may have several, and an encoder serves one at a time."""
+    """The encoder of a thread: a worker of a cluster may have several threads, and encoders are not thread-safe."""
 
     run = ""
     encoder: BulkEncoder | None = None
@@ -137,22 +134,18 @@ _mine = _Mine()
 
 
 def _encoder(item: Plain) -> BulkEncoder:
-    """The encoder of this worker, which remembers chunks from piece to piece of one run."""
+    """The encoder of this thread, which caches chunks across the pieces of one run."""
     if _mine.encoder is None or _mine.run != item["scratch"]:
         folder = item["tokenizer"]
         tokenizer = load(folder)
         if tokenizer.fingerprint != item["fingerprint"]:
-            raise UserError("another tokenizer than the stage has read; is the folder shared by all machines?", folder)
+            raise UserError("not the tokenizer that the stage has read; is the folder shared by all machines?", folder)
         _mine.encoder, _mine.run = BulkEncoder(tokenizer), item["scratch"]
     return _mine.encoder
 
 
 def _records(path: Path, begin: int, end: int) -> Iterator[dict[str, Any]]:
-    """The records whose lines begin at a byte of [begin, end).
-
-    Raises:
-        RetryableError: the file ends before that, or is not there.
-    """
+    """Yield the records whose lines begin in bytes [begin, end); raise `RetryableError` if the file ends earlier."""
     try:
         stream = open(path, "rb")  # noqa: SIM115
     except FileNotFoundError:
@@ -160,7 +153,7 @@ def _records(path: Path, begin: int, end: int) -> Iterator[dict[str, Any]]:
     with stream:
         if begin:
             stream.seek(begin - 1)
-            while stream.tell() < end:  # the line that begins before may be longer than this piece, and than memory
+            while stream.tell() < end:  # the line before may be larger than this piece, and than memory
                 part = stream.readline(min(_SKIP, end - stream.tell()))
                 if not part or part.endswith(b"\n"):
                     break
@@ -172,7 +165,7 @@ def _records(path: Path, begin: int, end: int) -> Iterator[dict[str, Any]]:
 
 
 def _located(item: Plain, sides: Sequence[str]) -> UserError:
-    """The fault of the first text of a piece that is not Unicode, with its line."""
+    """The error for the first text of a piece that is not Unicode, with its line."""
     path = Path(item["corpus"]) / item["path"]
     with open(path, "rb") as stream:
         at = 0
@@ -186,7 +179,7 @@ def _located(item: Plain, sides: Sequence[str]) -> UserError:
                     what = f"a lone surrogate {record[side][error.start]!r} at character {error.start} of '{side}'"
                     place = Path(item["shown"]) / item["path"]
                     return UserError(f"the text is not Unicode: {what}; prepare the corpus again", place, number)
-    raise AssertionError(f"no text of {path} is at fault")
+    raise AssertionError(f"every text of {path} is Unicode")
 
 
 def _file(stem: Path, side: str, what: str) -> Path:
@@ -194,7 +187,7 @@ def _file(stem: Path, side: str, what: str) -> Path:
 
 
 def _read_back(scratch: Path, result: Plain, dtype: np.dtype[Any]) -> Iterator[tuple[str, Rows]]:
-    """What a worker wrote, a bounded block at a time; its files are deleted."""
+    """Yield a worker's output, a bounded block at a time, and delete its files."""
     stem = scratch / result["name"]
     for side, count in result["sides"].items():
         ids_file, lengths_file = _file(stem, side, "ids"), _file(stem, side, "lengths")

@@ -1,14 +1,14 @@
-"""Several corpora from which a training draws by weight.
+"""Mixtures: several corpora from which a training draws by weight.
 
-    <folder>/manifest.json    version, kind "mixture", tokenizer, and of each member its weight, tokens and manifest
+    <folder>/manifest.json    version, kind "mixture", tokenizer, and the weight, tokens and manifest of each member
     <folder>/<member>/        the member's token shards, as the stage encode wrote them
 
-The endless order of windows is dealt out to the members so that, after any number of windows, each has had its share
-to within two windows (within half a window where there are two members). Every member then goes through its own
-windows in its own order and epochs: a small one is repeated. All of it is a function of (seed, step).
+Windows are assigned to the members so that, after any number of windows, each has had its share to within two windows
+(half a window for two members). Every member goes through its own windows in its own order and epochs: a small one is
+repeated. Everything is a function of (seed, step).
 
-An epoch of a mixture is as many windows as its members have together; with weights that follow the members' sizes
-each is then read once.
+An epoch of a mixture has as many windows as its members together; with weights proportional to the members' sizes it
+reads each once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lexmill.base import storage
 from lexmill.base.errors import UserError
 from lexmill.data.permutation import fold
 from lexmill.data.shards import VERSION, TokenShards, read_manifest
-from lexmill.data.windows import Ids, WindowBatches, positions
+from lexmill.data.windows import Batches, Ids, WindowBatches, positions
 
 KIND = "mixture"
 _BITS = 30  # of a share: exact to one window in 2 ** 31
@@ -38,9 +38,8 @@ class MixedShards:
     """The train split of a mixture.
 
     Attributes:
-        folder: where it lies.
-        members: each member's split, by name.
-        weights: each member's weight, by name; the sum is taken as 1.
+        folder: the mixture's folder.
+        members, weights: each member's split and weight, by name; weights are relative.
     """
 
     folder: Path
@@ -57,17 +56,14 @@ class MixedShards:
 
 
 def write_mixture(folder: Path, members: Mapping[str, tuple[Path, float]]) -> dict[str, Any]:
-    """Make a mixture in an existing folder: the members' files linked (copied where that is not possible).
+    """Link the members' files into a mixture (or copy them where links are impossible); return the manifest.
 
     Args:
         folder: an empty folder.
         members: the folder of token shards and the weight of each corpus.
 
-    Returns:
-        The manifest.
-
     Raises:
-        UserError: a member is no folder of running text, or the members have different tokenizers.
+        UserError: a member is not running text, or the members have different tokenizers.
     """
     manifest: dict[str, Any] = {"version": VERSION, "kind": KIND, "members": {}}
     for name, (source, weight) in members.items():
@@ -80,12 +76,10 @@ def write_mixture(folder: Path, members: Mapping[str, tuple[Path, float]]) -> di
         (folder / name).mkdir()
         for path in sorted(source.iterdir()):
             _link(path.resolve(), folder / name / path.name)
-        tokens = found["splits"].get("train", {}).get("text", {}).get("tokens", 0)
-        sha256 = storage.sha256_file(source / "manifest.json")
         manifest["members"][name] = {
             "weight": weight,
-            "train_tokens": tokens,
-            "manifest_sha256": sha256,
+            "train_tokens": found["splits"].get("train", {}).get("text", {}).get("tokens", 0),
+            "manifest_sha256": storage.sha256_file(source / "manifest.json"),
             "corpus_fingerprint": found["corpus_fingerprint"],
         }
     storage.write_json(folder / "manifest.json", manifest)
@@ -100,7 +94,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def open_train(folder: str | Path) -> TokenShards | MixedShards:
-    """What a language model learns from: the train split of a corpus, or of all members of a mixture."""
+    """Open the train split of a corpus, or of all members of a mixture."""
     folder = Path(folder)
     manifest = read_manifest(folder)
     if manifest["kind"] != KIND:
@@ -110,22 +104,22 @@ def open_train(folder: str | Path) -> TokenShards | MixedShards:
 
 
 def open_valid(folder: str | Path, corpus: str) -> TokenShards:
-    """The valid split of a corpus, alone or as a member of a mixture; raises `UserError` where it is no member."""
+    """Open the valid split of a corpus, alone or in a mixture; raise `UserError` if it is not a member."""
     folder = Path(folder)
     manifest = read_manifest(folder)
     if manifest["kind"] != KIND:
         return TokenShards(folder, "valid")
     if corpus not in manifest["members"]:
-        raise UserError(f"'{corpus}' is no member of the mixture; there are: {', '.join(manifest['members'])}", folder)
+        raise UserError(f"'{corpus}' is not in the mixture; there are: {', '.join(manifest['members'])}", folder)
     return TokenShards(folder / corpus, "valid")
 
 
 class Shares:
-    """Deals the numbers 0, 1, 2, ... out by weight, each member's share exact at every moment to within 2.
+    """Assigns the numbers 0, 1, 2, ... to members by weight; each share is exact at any time to within 2.
 
-    A binary tree is built as Huffman (1952) builds one, and each of its forks deals out what reaches it: of its first
-    n numbers round(n * share) go left. A fork errs by at most 1/2 and passes on its share of the error of the fork
-    above it; a fork that is no leaf has at most 2/3 of the one above, which bounds the sum by 2.
+    Each fork of a Huffman tree (1952) splits its numbers: of the first n, round(n * share) go left. A fork errs by at
+    most 1/2 and passes on its share of the error of the fork above it; a fork that is not a leaf has at most 2/3 of
+    the weight of the one above, which bounds the sum by 2.
     """
 
     def __init__(self, weights: Mapping[str, float]) -> None:
@@ -139,7 +133,7 @@ class Shares:
         self._tree = heap[0][2]
 
     def deal(self, numbers: Ids) -> tuple[Ids, Ids]:
-        """For each number which member gets it, and how many the member had before."""
+        """Return the member of each number, and how many numbers the member has before it."""
         member, place = np.empty_like(numbers), np.empty_like(numbers)
 
         def visit(tree: Any, rows: Ids, at: Ids) -> None:
@@ -156,7 +150,7 @@ class Shares:
         return member, place
 
     def counts(self, total: int) -> dict[str, int]:
-        """How many of the first `total` numbers each member gets."""
+        """Return how many of the first `total` numbers each member gets."""
         found = {}
 
         def visit(tree: Any, count: int) -> None:
@@ -173,12 +167,12 @@ class Shares:
 
 
 def _left(count: Ids, share: int) -> Ids:
-    """round(count * share / 2 ** _BITS), in whole numbers: the same on every machine."""
+    """round(count * share / 2 ** _BITS) in integers: the same on every machine."""
     return (count * share + (1 << (_BITS - 1))) >> _BITS
 
 
-class MixtureBatches:
-    """The global batch of each step, as `WindowBatches` gives it, its windows drawn from several corpora.
+class MixtureBatches(Batches):
+    """The batches of several corpora; an epoch has as many windows as all members together.
 
     Args:
         shards: the train split of the mixture.
@@ -200,30 +194,13 @@ class MixtureBatches:
         self.windows = sum(member.windows for member in self.members.values())
         self.shares = Shares(shards.weights)
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """Steps after which as many windows were seen as all members have together (rounded up)."""
-        return -(-self.windows // self.size)
-
-    def epoch(self, step: int) -> float:
-        """Passes over as many windows as all members have together, when `step` (from 0) begins."""
-        return step * self.size / self.windows
-
     def epochs(self, step: int) -> dict[str, float]:
-        """Passes over each member that are behind when `step` (from 0) begins."""
+        """The epochs of each member completed when `step` (from 0) begins."""
         counts = self.shares.counts(step * self.size)
         return {name: counts[name] / member.windows for name, member in self.members.items()}
 
-    def batch(self, step: int) -> tuple[Ids, Ids]:
-        """Inputs (B, T) and targets (B, T) of the global batch of a step, counted from 0."""
-        return self.rows(step, 0, 1)
-
     def rows(self, step: int, rank: int, world: int) -> tuple[Ids, Ids]:
-        """The rows rank, rank + world, ... of the global batch; only these are read.
-
-        Raises:
-            UserError: there are more ranks than rows, so that one would have no work.
-        """
+        """See `Batches.rows`."""
         numbers = positions(step, self.size, rank, world)
         inputs = np.empty((len(numbers), self.context), dtype=np.int64)
         targets = np.empty_like(inputs)
@@ -232,7 +209,7 @@ class MixtureBatches:
         return inputs, targets
 
     def documents(self, step: int, rank: int, world: int) -> Ids:
-        """(B, T): which document each target of `rows` belongs to, numbered from 0 within its row."""
+        """(B, T): the document of each target of `rows`, numbered from 0 within its row."""
         numbers = positions(step, self.size, rank, world)
         found = np.empty((len(numbers), self.context), dtype=np.int64)
         for member, here, place in self._dealt(numbers):
@@ -242,17 +219,14 @@ class MixtureBatches:
     def _dealt(self, numbers: Ids) -> list[tuple[WindowBatches, Ids, Ids]]:
         """Each member with the rows it fills and its own positions for them."""
         member, place = self.shares.deal(numbers)
-        dealt = []
-        for i, batches in enumerate(self.members.values()):
-            here = np.flatnonzero(member == i)
-            dealt.append((batches, here, place[here]))
-        return dealt
+        rows = [np.flatnonzero(member == i) for i in range(len(self.members))]
+        return [(batches, here, place[here]) for batches, here in zip(self.members.values(), rows, strict=True)]
 
 
 def training_batches(
     train: TokenShards | MixedShards, context: int, batch_tokens: int, seed: int
 ) -> WindowBatches | MixtureBatches:
-    """The batches of what `open_train` gave."""
+    """The batches of a split from `open_train`."""
     if isinstance(train, MixedShards):
         return MixtureBatches(train, context, batch_tokens, seed)
     return WindowBatches(train, context, batch_tokens, seed)

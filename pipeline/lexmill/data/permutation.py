@@ -1,8 +1,8 @@
 """A random order that is computed, not stored: position -> item, for any position, in O(1) memory.
 
 A keyed Feistel network (Luby and Rackoff 1988) permutes the integers below 4 ** h, the smallest such domain that
-holds n; results outside of 0 .. n-1 are fed back until they fall inside (cycle walking, Black and Rogaway 2002),
-which keeps the map a bijection. The domain is under 4 n, so that is under four rounds on average.
+holds n; results outside of 0 .. n-1 are fed back until they fall inside (cycle walking, Black and Rogaway 2002), so
+that the map stays a bijection. The domain is under 4 n, so that takes fewer than four passes on average.
 Cost: about 8 rounds of 64-bit mixing an item, vectorised.
 """
 
@@ -18,7 +18,7 @@ _ROUNDS = 8
 
 
 def fold(seed: int, *parts: int | str) -> int:
-    """A new 64-bit seed from a seed and what it is for: `fold(seed, "epoch", 3)`; streams do not collide."""
+    """Derive a 64-bit seed from a seed and its purpose: `fold(seed, "epoch", 3)`; streams do not collide."""
     text = "\0".join([str(seed), *(f"{type(part).__name__}:{part}" for part in parts)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
@@ -43,15 +43,12 @@ def permute(index: int, n: int, seed: int) -> int: ...
 @overload
 def permute(index: npt.NDArray[np.int64], n: int, seed: int) -> npt.NDArray[np.int64]: ...
 def permute(index: int | npt.NDArray[np.int64], n: int, seed: int) -> int | npt.NDArray[np.int64]:
-    """The item at a position of the random order of 0 .. n-1 that `seed` names.
+    """Return the item at a position of a random order of 0 .. n-1; over all positions each item exactly once.
 
     Args:
         index: one position or an array of them, each in 0 .. n-1.
-        n: how many items there are, 1 .. 2 ** 62.
-        seed: names the order; see `fold`.
-
-    Returns:
-        The items, each of 0 .. n-1 exactly once over all positions.
+        n: the number of items, 1 .. 2 ** 62.
+        seed: determines the order; see `fold`.
 
     Raises:
         ValueError: a position or n is out of range.

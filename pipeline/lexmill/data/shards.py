@@ -1,12 +1,12 @@
-"""Token shards: a split as one long row of token ids on disk, read through memory maps.
+"""Token shards: a split as one long sequence of token ids on disk, read through memory maps.
 
     <folder>/manifest.json              version, kind, fingerprints, special ids, counts and shards of each split
     <folder>/<split>-<side>-00000.bin   128-byte header, then token ids, little-endian uint16 or uint32
-    <folder>/<split>-<side>.offsets     128-byte header, then where each document starts, int64, documents + 1
+    <folder>/<split>-<side>.offsets     128-byte header, then the start of each document, int64, documents + 1
 
-Header: magic, version, bytes an item, count of items, sha256 of the tokenizer, of the corpus, of the items.
+Header: magic, version, bytes per item, number of items, sha256 of the tokenizer, of the corpus, of the items.
 A side is `text`, or `source` and `target` of a parallel corpus. Each document (or sentence) is followed by the
-end token. A document may go on in the next shard. Opening checks headers and sizes; `verify` reads every byte.
+end token. A document may continue in the next shard. Opening checks headers and sizes; `verify` reads every byte.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ VERSION = 1
 HEADER = 128
 SHARD_BYTES = 256 << 20
 _LAYOUT = struct.Struct("<8sIIQ32s32s32s")
-_CHUNK = 1 << 20
 _AGAIN = "run the encode stage again"
 
 Side = Literal["text", "source", "target"]
@@ -43,7 +42,7 @@ def token_dtype(vocab_size: int) -> np.dtype[Any]:
 
 
 class _FileWriter:
-    """One file of items behind a header; the header is written last, when count and hash are known."""
+    """One file of items after a header, which is written last, when count and hash are known."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any], tokenizer: str, corpus: str) -> None:
         self.path, self.dtype, self.tokenizer, self.corpus = path, dtype, tokenizer, corpus
@@ -58,31 +57,23 @@ class _FileWriter:
         self.count += len(items)
 
     def close(self) -> dict[str, Any]:
-        digest = self.digest.digest()
-        header = _LAYOUT.pack(
-            MAGIC,
-            VERSION,
-            self.dtype.itemsize,
-            self.count,
-            bytes.fromhex(self.tokenizer),
-            bytes.fromhex(self.corpus),
-            digest,
-        )
+        hashes = (bytes.fromhex(self.tokenizer), bytes.fromhex(self.corpus), self.digest.digest())
+        header = _LAYOUT.pack(MAGIC, VERSION, self.dtype.itemsize, self.count, *hashes)
         self.stream.seek(0)
         self.stream.write(header.ljust(HEADER, b"\0"))
         self.stream.close()
-        return {"path": self.path.name, "items": self.count, "sha256": digest.hex()}
+        return {"path": self.path.name, "items": self.count, "sha256": self.digest.hexdigest()}
 
 
 class ShardWriter:
     """Writes one side of one split, a document at a time; memory O(1).
 
     Args:
-        folder: where; it exists.
-        split, side: what.
-        vocab_size: decides the width of an id.
+        folder: an existing folder.
+        split, side: name the files.
+        vocab_size: determines the width of an id.
         tokenizer, corpus: fingerprints, sha256 in hexadecimal.
-        shard_bytes: a shard is closed when it holds so many bytes of ids.
+        shard_bytes: the size of a full shard, in bytes of ids.
     """
 
     def __init__(
@@ -110,7 +101,7 @@ class ShardWriter:
         self.extend(np.asarray(ids, dtype=self.dtype), np.array([len(ids)]))
 
     def extend(self, ids: Array, lengths: Array) -> None:
-        """Append documents of these lengths, whose ids lie back to back in `ids`."""
+        """Append documents of these lengths, whose ids are concatenated in `ids`."""
         self.offsets.write(self.tokens + np.cumsum(lengths))
         self.documents += len(lengths)
         self.tokens += len(ids)
@@ -130,7 +121,7 @@ class ShardWriter:
             self.current = None
 
     def close(self) -> dict[str, Any]:
-        """Close the files; returns this side's entry of the manifest."""
+        """Close the files; return this side's entry of the manifest."""
         self._finish()
         return {
             "documents": self.documents,
@@ -141,7 +132,7 @@ class ShardWriter:
 
 
 def _open_items(path: Path, entry: dict[str, Any], dtype: np.dtype[Any], tokenizer: str, corpus: str) -> Array:
-    """Map a file's items into memory after its header and size were checked."""
+    """Check a file's header and size, and map its items into memory."""
     try:
         size = path.stat().st_size
         with open(path, "rb") as stream:
@@ -212,7 +203,7 @@ class TokenShards:
         offsets: (documents + 1,) int64; document i is tokens[offsets[i] : offsets[i + 1]], end token included.
         vocab_size, pad_id, unk_id, bos_id, eos_id: of the tokenizer; unk_id is None where it cannot occur.
         bytes: UTF-8 bytes of the split's text as the tokenizer normalises it.
-        unknown: how many tokens are the unknown token.
+        unknown: the number of unknown tokens.
         tokenizer_fingerprint, corpus_fingerprint: sha256.
 
     Raises:
@@ -224,34 +215,28 @@ class TokenShards:
         manifest = read_manifest(self.folder)
         if "splits" not in manifest:
             raise UserError("a mixture of corpora, whose members are read one by one", self.folder)
-        sides = manifest["splits"].get(split)
-        if sides is None:
-            raise UserError(
-                f"there is no split '{split}'; there are: {', '.join(sorted(manifest['splits']))}", self.folder
-            )
+        splits = manifest["splits"]
+        if split not in splits:
+            raise UserError(f"there is no split '{split}'; there are: {', '.join(sorted(splits))}", self.folder)
+        sides = splits[split]
         if side not in sides:
             raise UserError(f"split '{split}' has no side '{side}', but: {', '.join(sorted(sides))}", self.folder)
         entry = sides[side]
         self.tokenizer_fingerprint: str = manifest["tokenizer_fingerprint"]
         self.corpus_fingerprint: str = manifest["corpus_fingerprint"]
         self.vocab_size: int = manifest["vocab_size"]
-        special = manifest["special"]
-        self.pad_id: int = special["pad"]
+        special: dict[str, Any] = manifest["special"]
         self.unk_id: int | None = special["unk"]
-        self.bos_id: int = special["bos"]
-        self.eos_id: int = special["eos"]
+        self.pad_id, self.bos_id, self.eos_id = (int(special[role]) for role in ("pad", "bos", "eos"))
         self.bytes: int = entry["bytes"]
         self.unknown: int = entry["unknown"]
         dtype = token_dtype(self.vocab_size)
-        self._files = [(self.folder / shard["path"], shard["sha256"]) for shard in entry["shards"]]
+        items = [*entry["shards"], entry["offsets"]]
+        self._files = [(self.folder / one["path"], one["sha256"]) for one in items]
         fingerprints = (self.tokenizer_fingerprint, self.corpus_fingerprint)
-        parts = [
-            _open_items(path, shard, dtype, *fingerprints)
-            for (path, _), shard in zip(self._files, entry["shards"], strict=True)
-        ]
+        parts = [_open_items(self.folder / one["path"], one, dtype, *fingerprints) for one in entry["shards"]]
         self.tokens = TokenArray(parts, dtype)
         path = self.folder / entry["offsets"]["path"]
-        self._files.append((path, entry["offsets"]["sha256"]))
         self.offsets: npt.NDArray[np.int64] = _open_items(path, entry["offsets"], np.dtype("<i8"), *fingerprints)
         if len(self.offsets) != entry["documents"] + 1 or self.offsets[-1] != len(self.tokens):
             raise UserError(f"offsets and tokens do not fit together; {_AGAIN}", path)
@@ -266,19 +251,17 @@ class TokenShards:
         return self.tokens._slice(int(self.offsets[i]), int(self.offsets[i + 1]))
 
     def verify(self) -> None:
-        """Read every byte and compare with the stored sha256; raises `UserError` naming the first file that differs."""
+        """Check the sha256 of every file; raise `UserError` for the first that differs."""
         for path, wanted in self._files:
-            digest = hashlib.sha256()
             with open(path, "rb") as stream:
                 stream.seek(HEADER)
-                while chunk := stream.read(_CHUNK):
-                    digest.update(chunk)
+                digest = hashlib.file_digest(stream, "sha256")
             if digest.hexdigest() != wanted:
                 raise UserError(f"its contents do not have the sha256 in its header; {_AGAIN}", path)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a folder of token shards; raises `UserError` where there is none of this version."""
+    """Read the manifest of a folder of token shards; raise `UserError` for none, or one of another version."""
     path = folder / "manifest.json"
     try:
         manifest = storage.read_json(path)

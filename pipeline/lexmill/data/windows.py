@@ -1,18 +1,19 @@
 """Batches of packed text for a causal language model.
 
-Documents lie back to back, each followed by the end token, and the row of N tokens is read as a ring: after the
-last document comes the first. Epoch e cuts the ring into N // context windows of `context` targets, from an offset
-drawn from (seed, e), and visits them in an order drawn from (seed, e). The N % context tokens that no window of an
-epoch predicts lie elsewhere in each epoch. A ring shorter than a window or a batch is simply read round again.
+Documents are concatenated, each followed by the end token, and the N tokens form a ring: the first document follows the
+last. Epoch e cuts the ring into N // context windows of `context` targets, from an offset and in an order drawn from
+(seed, e). The N % context tokens that no window of an epoch predicts differ between epochs. A ring shorter than a
+window or a batch is repeated.
 
-Where documents are kept apart (`mask_documents`), a position is numbered by the document of its target: what predicts
-a document is the end token before it and the document itself, as when the document is scored alone.
+With separate documents (`mask_documents`) a position has the number of its target's document: a document is predicted
+from the end token before it and itself alone, as when it is scored alone.
 
 Letters: B windows in the global batch, T context.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 import numpy as np
@@ -26,8 +27,36 @@ Ids = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
-class WindowBatches:
-    """The global batch of each step, a pure function of (seed, step).
+class Batches(ABC):
+    """The global batch of each step, a pure function of (seed, step)."""
+
+    size: int  # B, windows in a global batch
+    windows: int  # in an epoch
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The steps in which as many windows are read as an epoch has (rounded up)."""
+        return -(-self.windows // self.size)
+
+    def epoch(self, step: int) -> float:
+        """The number of epochs completed when `step` (from 0) begins."""
+        return step * self.size / self.windows
+
+    def batch(self, step: int) -> tuple[Ids, Ids]:
+        """Inputs (B, T) and targets (B, T) of the global batch of a step, counted from 0."""
+        return self.rows(step, 0, 1)
+
+    @abstractmethod
+    def rows(self, step: int, rank: int, world: int) -> tuple[Ids, Ids]:
+        """The rows rank, rank + world, ... of the global batch; only these are read.
+
+        Raises:
+            UserError: there are more ranks than rows, so that one would have no work.
+        """
+
+
+class WindowBatches(Batches):
+    """The batches of one corpus.
 
     Args:
         shards: the train split.
@@ -48,29 +77,12 @@ class WindowBatches:
         self.size = batch_tokens // context
         self.windows = max(1, len(shards.tokens) // context)
 
-    @property
-    def steps_per_epoch(self) -> int:
-        """Steps after which every window of an epoch was seen (rounded up)."""
-        return -(-self.windows // self.size)
-
-    def epoch(self, step: int) -> float:
-        """Passes over the split that are behind when `step` (from 0) begins."""
-        return step * self.size / self.windows
-
-    def batch(self, step: int) -> tuple[Ids, Ids]:
-        """Inputs (B, T) and targets (B, T) of the global batch of a step, counted from 0."""
-        return self.rows(step, 0, 1)
-
     def rows(self, step: int, rank: int, world: int) -> tuple[Ids, Ids]:
-        """The rows rank, rank + world, ... of the global batch; only these are read.
-
-        Raises:
-            UserError: there are more ranks than rows, so that one would have no work.
-        """
+        """See `Batches.rows`."""
         return self.windows_at(positions(step, self.size, rank, world))
 
     def documents(self, step: int, rank: int, world: int) -> Ids:
-        """(B, T): which document each target of `rows` belongs to, numbered from 0 within its row."""
+        """(B, T): the document of each target of `rows`, numbered from 0 within its row."""
         return self.documents_at(positions(step, self.size, rank, world))
 
     def windows_at(self, position: Ids) -> tuple[Ids, Ids]:
@@ -96,13 +108,10 @@ class WindowBatches:
         return starts
 
     def _ring(self, start: int) -> npt.NDArray[np.int64]:
-        """context + 1 tokens from `start` on, going on at the beginning after the end."""
+        """context + 1 tokens from `start` on, continued at the beginning after the end."""
         tokens, wanted = self.shards.tokens, self.context + 1
-        piece: npt.NDArray[np.int64] = tokens[start : start + wanted]
-        if len(piece) == wanted:
-            return piece.astype(np.int64)
-        pieces = [piece]
-        wanted -= len(piece)
+        pieces = [tokens[start : start + wanted]]
+        wanted -= len(pieces[0])
         while wanted:
             pieces.append(tokens[:wanted])
             wanted -= len(pieces[-1])
@@ -110,7 +119,7 @@ class WindowBatches:
 
 
 def positions(step: int, size: int, rank: int, world: int) -> Ids:
-    """Where in the endless order of windows the rows rank, rank + world, ... of a step's batch of `size` stand.
+    """The positions in the endless order of windows of the rows rank, rank + world, ... of a step's batch of `size`.
 
     Raises:
         UserError: there are more ranks than rows, so that one would have no work.
@@ -132,20 +141,20 @@ def _documents(shards: TokenShards, starts: Ids, width: int) -> Ids:
 
 
 def evaluation_windows(shards: TokenShards, context: int, rows: int = 16) -> Iterator[tuple[Ids, Ids, Mask]]:
-    """Every target of a split exactly once, the end tokens included.
+    """Yield every target of a split exactly once, the end tokens included.
 
     Targets are the split's tokens in order; the first is predicted from the end token, as if a document had just
-    ended, each other from what stands before it in its window. Windows do not overlap, so a target sees at most
+    ended, the others from the tokens before them in their window. Windows do not overlap, so a target has at most
     `context` and on average half as many tokens before it.
 
     Args:
         shards: the split.
         context: T, targets in a window.
-        rows: B, windows yielded at once.
+        rows: B, windows in a batch.
 
     Yields:
-        inputs (B, T) int64, targets (B, T) int64, mask (B, T) bool: which targets count. The last batch is filled
-        up with the padding token, mask False.
+        inputs (B, T) int64, targets (B, T) int64, mask (B, T) bool: which targets count. The last batch is padded,
+        with mask False.
     """
     total, block = len(shards.tokens), rows * context
     for start in range(0, total, block):
@@ -160,6 +169,6 @@ def evaluation_windows(shards: TokenShards, context: int, rows: int = 16) -> Ite
 
 
 def evaluation_documents(shards: TokenShards, context: int, rows: int = 16) -> Iterator[Ids]:
-    """For each batch of `evaluation_windows`, which document each target belongs to, (B, T), from 0 in each row."""
+    """For each batch of `evaluation_windows`, the document of each target, (B, T), from 0 in each row."""
     for start in range(0, len(shards.tokens), rows * context):
         yield _documents(shards, start + context * np.arange(rows, dtype=np.int64), context)

@@ -1,4 +1,4 @@
-"""Sentences of unlike length into batches of like length.
+"""Batch sentences of similar length.
 
 Shape letters: B sentences, S length with the end token.
 """
@@ -14,10 +14,9 @@ from lexmill.tokenizers.tokenizer import EOS, PAD
 
 
 def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Cut 0 .. len(lengths) - 1 into groups of like length, longest first.
+    """Yield groups of indices of similar length, longest first, so that what does not fit into memory fails at once.
 
-    A group has at most `batch_tokens` tokens, padding included, but at least one member. Longest first: what
-    does not fit into memory fails at once.
+    A group has at most `batch_tokens` tokens, padding included, but at least one member.
     """
     order = sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
     start = 0

@@ -1,16 +1,16 @@
-"""Beam search for encoder-decoders: cached, batched over sentences, exact in when it stops.
+"""Beam search for encoder-decoders: cached, batched over sentences, with an exact stopping rule.
 
 A sentence has `beam_size` places. At each step every live hypothesis is continued by every token, and the best
-continuations by log-probability fill the places that are left: one that ends with the end token is finished, keeps
-its place and is never continued. Finished ones are ranked by log P / ((5 + length) / 6) ** alpha (Wu et al. 2016,
-equation 14), the end token counted in the length. A sentence is done when no place is live, or when the worst of the
-`n_best` finished is at least as good as what any live one could still become: log P only falls, so the bound is its
-log P now at the greatest length. At the longest length only the end token may follow. One place: greedy search.
+continuations by log-probability fill the free places: one that ends with the end token is finished, keeps its place and
+is not continued. Finished ones are ranked by log P / ((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14), with
+the end token counted in the length. A sentence is done when no place is live, or when the worst of the `n_best`
+finished is at least as good as any live one can become: log P only falls, so the bound is its present log P at the
+maximum length. At the maximum length only the end token may follow. One place: greedy search.
 
-Equal scores are ordered by place and token, so a search has one answer; it does not depend on the other sentences of
-the batch. Cost: a decoder step over sentences * beam_size rows for each position, sentences that are done left out.
+Equal scores are ordered by place and token, so the result is unique and independent of the other sentences of the
+batch. Cost: a decoder step over unfinished sentences * beam_size rows for each position.
 
-Shape letters: N sentences still searched, K places, C continuations looked at of each place, V vocabulary.
+Shape letters: N unfinished sentences, K places, C best continuations of each place, V vocabulary.
 """
 
 from __future__ import annotations
@@ -23,21 +23,18 @@ import torch
 from torch import Tensor
 
 from lexmill.base.errors import UserError
-from lexmill.decoding.ranking import largest
 from lexmill.decoding.settings import BeamSearch
-from lexmill.tokenizers.tokenizer import BOS, EOS, MASK, PAD, UNK
-
-NEVER_WRITTEN = (PAD, UNK, BOS, MASK)
+from lexmill.tokenizers.tokenizer import BOS, EOS, NEVER_WRITTEN
 
 
 class DecoderCache(Protocol):
-    """What a decoder remembers between steps."""
+    """The state of a decoder between steps."""
 
     def reorder(self, rows: Tensor, sources: Tensor | None = None) -> None: ...
 
 
 class EncoderDecoder(Protocol):
-    """What the search needs of a network."""
+    """The interface of a network for the search."""
 
     @property
     def max_positions(self) -> int: ...
@@ -50,11 +47,11 @@ class EncoderDecoder(Protocol):
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A translation found.
+    """A translation.
 
     Attributes:
         tokens: without begin and end token.
-        log_probability: of the tokens and the end token, in nats, as forced decoding gives it.
+        log_probability: of the tokens and the end token, in nats, as in forced decoding.
         score: log_probability under the length penalty.
     """
 
@@ -70,7 +67,7 @@ def length_penalty(length: int, alpha: float) -> float:
 
 @dataclass
 class _Sentence:
-    """A sentence under search: where it stands in the input, its longest translation, what is finished."""
+    """An unfinished sentence: its index in the input, maximum length of a translation, finished hypotheses."""
 
     place: int
     longest: int
@@ -81,7 +78,7 @@ class _Sentence:
         self.finished.append(Hypothesis(tokens, log_probability, score))
 
     def done(self, best_live: float, n_best: int, alpha: float) -> bool:
-        """Whether no live hypothesis can come among the `n_best`; `best_live` is -inf when none lives."""
+        """Whether no live hypothesis can enter the `n_best`; `best_live` is -inf when none is live."""
         if best_live == -torch.inf:
             return True
         if len(self.finished) < n_best:
@@ -90,12 +87,12 @@ class _Sentence:
         return sorted((one.score for one in self.finished), reverse=True)[n_best - 1] >= bound
 
     def best(self, n_best: int) -> list[Hypothesis]:
-        """The best finished ones; of equal scores the one that was finished first."""
+        """The best finished hypotheses; of equal scores the one finished first."""
         return sorted(self.finished, key=lambda one: -one.score)[:n_best]
 
 
 def longest_translation(source_tokens: int, search: BeamSearch, max_positions: int) -> int:
-    """The most tokens of a translation, end token not counted, for a source of so many (end token not counted)."""
+    """The maximum number of tokens of a translation for this many of the source, both without end token."""
     wanted = int(search.max_length_ratio * source_tokens) + search.max_length_extra
     return max(0, min(wanted, max_positions - 1))
 
@@ -104,16 +101,13 @@ def longest_translation(source_tokens: int, search: BeamSearch, max_positions: i
 def beam_search(
     module: EncoderDecoder, source: Tensor, source_mask: Tensor, search: BeamSearch, n_best: int = 1
 ) -> list[list[Hypothesis]]:
-    """The `n_best` translations of each source, best first.
+    """Return the `n_best` translations of each source, best first; fewer, but at least one, if no others are possible.
 
     Args:
         module: an encoder-decoder in eval mode.
         source, source_mask: (B, S) int64 and bool; each row ends with the end token, then padding.
-        search: the search's sizes.
+        search: the search's settings.
         n_best: at most `search.beam_size`.
-
-    Returns:
-        For each row at least one hypothesis, and `n_best` unless there are fewer possible translations.
     """
     if not 1 <= n_best <= search.beam_size:
         raise ValueError(f"n_best is {n_best}; it must be from 1 to beam_size ({search.beam_size})")
@@ -159,17 +153,17 @@ def beam_search(
 def _choose(logits: Tensor, scores: Tensor, at_end: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The best continuations of each sentence: total log-probability (-inf: none), parent place and token, (N, K) each.
 
-    Log-probabilities are those of the whole vocabulary, so that a score is what forced decoding gives; what is never
-    written is left out after the softmax.
+    Log-probabilities are normalised over the whole vocabulary, as in forced decoding; tokens that are never written are
+    excluded after the softmax.
 
     Args:
         logits: (N K, V) of the next token.
-        scores: (N, K) log-probability of each place so far; -inf where none lives.
+        scores: (N, K) log-probability of each place so far; -inf where none is live.
         at_end: (N,) bool: only the end token may follow.
-        places: (N,) how many may be chosen.
+        places: (N,) the number of free places.
 
     Raises:
-        UserError: when the model's output is not finite.
+        UserError: the model's output is not finite.
     """
     n, beams = scores.shape
     logits = logits.float()
@@ -182,9 +176,35 @@ def _choose(logits: Tensor, scores: Tensor, at_end: Tensor, places: Tensor) -> t
     if bool(forced.any()):
         logits[forced] = -torch.inf
         logits[forced, EOS] = end[forced]
-    best, token = largest(logits, beams)  # (N K, C): no more than K of one place can be chosen
+    best, token = largest(logits, beams)  # (N K, C): at most K continuations of one place can be chosen
     total = (best - norm).double().view(n, beams, -1) + scores[:, :, None]
     total, order = total.flatten(1).sort(dim=1, descending=True, stable=True)  # (N, K C)
     total, order = total[:, :beams], order[:, :beams]
     beyond = torch.arange(beams, device=scores.device) >= places[:, None]
     return total.masked_fill(beyond, -torch.inf), order // best.size(1), token.view(n, -1).gather(1, order)
+
+
+def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest of each row of (B, N) and their indices, (B, K) each with K = min(count, N).
+
+    In descending order; of equal values the one with the lower index is kept and comes first, while `torch.topk` picks
+    any of them, which may change a search's answer from run to run. Shapes: B rows, N candidates, K kept.
+    """
+    size = values.size(1)
+    count = min(count, size)
+    if count == 1:
+        best = values.argmax(dim=1, keepdim=True)  # the first of equal ones
+        return values.gather(1, best), best
+    found, index = values.topk(min(count + 1, size), dim=1)
+    if size > count:
+        # Where the first dropped value equals the last kept one, topk chose arbitrarily.
+        tied = (found[:, count - 1] == found[:, count]).nonzero().flatten()
+        found, index = found[:, :count], index[:, :count]
+        if len(tied):
+            found, index = found.clone(), index.clone()
+            exact = values[tied].sort(dim=1, descending=True, stable=True)
+            found[tied], index[tied] = exact.values[:, :count], exact.indices[:, :count]
+    # Order equal values by index: sort by index, then stably by value.
+    index, order = index.sort(dim=1)
+    found, order = found.gather(1, order).sort(dim=1, descending=True, stable=True)
+    return found, index.gather(1, order)

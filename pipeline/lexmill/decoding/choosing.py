@@ -1,9 +1,8 @@
 """The next token of each text from its logits: repetition penalty, temperature, top-k, top-p, min-p, one draw.
 
 The order of the filters is that of `Sampling`. No filter sorts the whole vocabulary, except top-p where a few hundred
-tokens do not hold enough probability. The tokens that are left lie end to end by id, each as long as its probability,
-and the one is taken in which the drawn number falls: so rounding moves a border, but never swaps two tokens.
-Cost: a few passes over B * V numbers.
+tokens do not hold enough probability. The draw inverts the cumulative distribution over ids: rounding can move the
+border of two tokens, but not swap them. Cost: a few passes over B * V numbers.
 
 Shape letters: B texts, V vocabulary, L tokens of a text so far, C candidates.
 """
@@ -16,15 +15,15 @@ from torch import Tensor
 from lexmill.base.errors import UserError
 from lexmill.decoding.settings import Sampling
 
-_CANDIDATES = 256  # looked at for top-p before the whole vocabulary is sorted
-_COLDEST = 1e-30  # a lower temperature gives the same, and would not survive float32
+_CANDIDATES = 256  # tried for top-p before the whole vocabulary is sorted
+_COLDEST = 1e-30  # a lower temperature gives the same result, and would underflow in float32
 
 
 def penalise(logits: Tensor, tokens: Tensor, penalty: float, eos: int) -> None:
-    """Make the tokens that a text holds less probable, in place (Keskar et al. 2019, CTRL).
+    """Make the tokens of a text less probable, in place (Keskar et al. 2019, CTRL).
 
-    A positive logit is divided by the penalty, a negative one multiplied with it. The end token is left as it is: it
-    stands before every text, and ending is no repetition.
+    Positive logits are divided by the penalty, negative ones multiplied by it. The end token is exempt: it precedes
+    every text, and ending is not repetition.
 
     Args:
         logits: (B, V).
@@ -39,15 +38,15 @@ def penalise(logits: Tensor, tokens: Tensor, penalty: float, eos: int) -> None:
 
 
 def next_tokens(logits: Tensor, draws: Tensor | None, sampling: Sampling) -> Tensor:
-    """One token of each row: (B, V) float logits -> (B,) int64.
+    """Choose one token of each row: (B, V) float logits -> (B,) int64.
 
     Args:
-        logits: after the penalty; -inf for tokens that must not come.
+        logits: after the penalty; -inf for excluded tokens.
         draws: (B,) float64 in [0, 1); not needed for temperature 0, the most probable token.
         sampling: temperature, top_k, top_p and min_p are used.
 
     Raises:
-        UserError: a row's greatest logit is not finite, which takes broken weights.
+        UserError: a row's greatest logit is not finite: the weights are broken.
     """
     if sampling.temperature == 0:
         top, chosen = logits.max(dim=1)
@@ -62,7 +61,7 @@ def next_tokens(logits: Tensor, draws: Tensor | None, sampling: Sampling) -> Ten
         kept = kept.masked_fill(kept < sampling.min_p * kept.amax(dim=1, keepdim=True), 0.0)
     reached = kept.cumsum(dim=1, dtype=torch.float64)  # (B, C)
     total = reached[:, -1:]
-    # Below the total also after rounding: the number falls into a token that is left.
+    # Below the total even after rounding, so that it falls into a remaining token.
     number = torch.minimum(draws[:, None] * total, total.nextafter(torch.zeros_like(total)))
     place = torch.searchsorted(reached, number, right=True)  # (B, 1)
     return (place if index is None else index.gather(1, place))[:, 0]
@@ -74,7 +73,7 @@ def _check(top: Tensor) -> None:
 
 
 def _left(scaled: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor | None]:
-    """What top-k and top-p leave: (B, C) probabilities, 0 for what is cut off, and their (B, C) ids, ascending.
+    """The result of top-k and top-p: (B, C) probabilities, 0 for dropped tokens, and ascending (B, C) ids.
 
     The ids are None where they are 0 .. V - 1.
     """
@@ -91,7 +90,7 @@ def _left(scaled: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor | None]:
         return scaled.softmax(dim=1), None
     if sampling.top_p < 1:
         reached = probability.cumsum(dim=1, dtype=torch.float64)
-        before = reached - probability  # what the more probable ones have: below top_p, so the token is needed
+        before = reached - probability  # of the more probable tokens; below top_p the token is needed
         probability = probability.masked_fill(before >= sampling.top_p, 0.0)
     index, order = index.sort(dim=1)
     return probability.gather(1, order), index

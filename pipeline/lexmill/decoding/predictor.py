@@ -1,17 +1,17 @@
-"""Texts in, one answer a text out: what a packaged model does for its user.
+"""The predictions of a packaged model: one answer for each text, in order and independent of the other texts.
 
-The same class serves the command line, `mlflow.pyfunc` and `mlflow models serve`. One answer for each text, in order;
-no answer depends on the other texts. Each kind has a subclass that answers (`lexmill.kinds.<kind>.predict`).
+The same class serves the command line, `mlflow.pyfunc` and `mlflow models serve`; each kind has a subclass
+(`lexmill.kinds.<kind>.predict`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lexmill.base.errors import UserError, UserErrors
-from lexmill.base.strict import build, nearest
+from lexmill.base.strict import nearest
 
 if TYPE_CHECKING:
     from torch import nn
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from lexmill.tokenizers import Tokenizer
 
 BATCH_TOKENS = 8192
-_Settings = TypeVar("_Settings")
 
 
 class Predictor(ABC):
@@ -31,9 +30,9 @@ class Predictor(ABC):
         module: the network, in eval mode.
 
     Attributes:
-        defaults: the params that it takes, with their defaults.
-        most: of params by which one request could hold a server for hours: their largest values there.
-        timed: params with which two models are timed beside each other.
+        defaults: its params with their defaults.
+        most: the largest values on a server of params by which one request could block it for hours.
+        timed: the params with which two models are timed.
     """
 
     most: ClassVar[Mapping[str, int]] = {}
@@ -45,39 +44,35 @@ class Predictor(ABC):
 
     @classmethod
     def params(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The params that such a model takes, with their defaults, from its config."""
+        """The params of such a model with their defaults, from its config."""
         return {}
 
     @classmethod
     def example(cls, config: Mapping[str, Any]) -> Any:
-        """An answer of the form that such a model gives, for MLflow's signature."""
+        """An example of an answer, for MLflow's signature."""
         return ""
 
     @abstractmethod
     def answer(self, texts: Sequence[str], chosen: Mapping[str, Any]) -> list[Any]:
-        """One answer a text, with all params chosen; there is at least one text."""
+        """Answer each text, at least one, with a value for every param."""
 
     def predict(self, texts: Sequence[str], params: Mapping[str, Any] | None = None) -> list[Any]:
-        """One answer a text.
+        """Answer each text.
 
         Raises:
-            UserErrors: a param that this model does not take, or out of bounds.
-            UserError: something that is no text.
+            UserErrors: an unknown param, or one out of bounds.
+            UserError: an input that is not a string.
         """
         check_texts(texts)
         chosen = self.chosen(params or {})
         return self.answer(texts, chosen) if texts else []
 
     def stream(self, prompt: str, params: Mapping[str, Any] | None = None) -> Iterator[str]:
-        """The answer to one text in pieces, as they are made; joined they are what `predict` gives.
-
-        Raises:
-            UserErrors, UserError: as `predict`; at once, not with the first piece.
-        """
+        """Yield the answer of `predict` to one text in pieces; raise its errors at once, not with the first piece."""
         return iter([str(self.predict([prompt], params)[0])])
 
     def chosen(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The defaults with `params` over them, each of the default's type (MLflow gives numpy numbers)."""
+        """The defaults overridden by `params`, each converted to the default's type (MLflow passes numpy numbers)."""
         faults = []
         chosen = dict(self.defaults)
         for key, value in params.items():
@@ -87,7 +82,7 @@ class Predictor(ABC):
                 continue
             wanted = type(chosen[key])
             if wanted is list:
-                chosen[key] = value.tolist() if hasattr(value, "tolist") else value  # whoever uses it checks it
+                chosen[key] = value.tolist() if hasattr(value, "tolist") else value  # checked where it is used
                 continue
             try:
                 chosen[key] = wanted(value)
@@ -101,17 +96,8 @@ class Predictor(ABC):
         return chosen
 
 
-def built(of: type[_Settings], values: Mapping[str, Any]) -> _Settings:
-    """Settings from plain values; raises `UserErrors` with all that are out of bounds."""
-    faults: list[str] = []
-    found = build(of, values, faults)
-    if found is None:
-        raise UserErrors(faults)
-    return found
-
-
 def check_texts(texts: Sequence[str]) -> None:
-    """Raise `UserError` where something is no text."""
+    """Raise `UserError` for an input that is not a string."""
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise UserError(f"input {i} is no text but {type(text).__name__}: {text!r:.80}")

@@ -1,13 +1,13 @@
-"""Text from a language model, token by token: greedy or drawn (see `Sampling`), whole or as a stream.
+"""Generate text with a language model, token by token: greedy or sampled (see `Sampling`), whole or as a stream.
 
-Prompts of unequal length share a batch without padding: the batch starts at the shortest prompt's end, and a longer
-prompt's tokens are given to it step by step in place of drawn ones. So each prompt gets what it would get alone: its
-random numbers depend on the seed (and on how often the same prompt came before), not on its neighbours.
+Prompts of unequal length share a batch without padding: the batch starts at the shortest prompt's end, and the further
+tokens of a longer prompt replace sampled ones step by step. So each prompt gets the same text as alone: its random
+numbers depend on the seed (and on how often the same prompt came before), not on the other prompts.
 
-With a cache a token costs one position. A network with a window makes its cache again from the second half when the
-window is full; one whose state has no bound (`unlimited`) carries it on.
+With a cache a token costs one position. A network with a window rebuilds its cache from the second half when the window
+is full; one with an unlimited state (`unlimited`) keeps it.
 
-Shape letters: B prompts still going, V vocabulary.
+Shape letters: B unfinished prompts, V vocabulary.
 """
 
 from __future__ import annotations
@@ -24,18 +24,17 @@ from lexmill.decoding.choosing import next_tokens, penalise
 from lexmill.decoding.settings import Sampling
 from lexmill.decoding.text import GrowingText, text_behind
 from lexmill.tokenizers import Tokenizer
-from lexmill.tokenizers.tokenizer import BOS, EOS, MASK, PAD, UNK
+from lexmill.tokenizers.tokenizer import EOS, NEVER_WRITTEN
 
-NEVER_WRITTEN = (PAD, UNK, BOS, MASK)
-_BATCH = 16  # prompts that are written together
-_BLOCK = 256  # steps for which room and random numbers are made at once
+_BATCH = 16  # prompts in a batch
+_BLOCK = 256  # steps for which space and random numbers are allocated at once
 
 
 class LanguageModel(Protocol):
-    """What generation needs of a network; its cache has `reorder(rows)`.
+    """The interface of a network for generation; its cache has `reorder(rows)`.
 
-    It may have `unlimited` (true: no window bounds what it reads) and `next_logits(tokens, cache)`, the (B, V) logits
-    after the last token alone, where it has a faster way to them than a forward pass over all positions.
+    Optional: `unlimited` (true: no window bounds its input) and `next_logits(tokens, cache)`, the (B, V) logits after
+    the last token alone, faster than a forward pass over all positions.
     """
 
     @property
@@ -46,7 +45,7 @@ class LanguageModel(Protocol):
 
 
 def window_start(length: int, context: int) -> int:
-    """Where the context of the token after `length` tokens starts: 0 while all fit, then in steps of half a context."""
+    """The start of the context of the token after `length` tokens: 0 while all fit, then in steps of half a context."""
     half = max(1, context // 2)
     return 0 if length <= context else -((context - length) // half) * half
 
@@ -62,14 +61,13 @@ def draw(
     ended: set[int] | None = None,
     repeats: Sequence[int] | None = None,
 ) -> Iterator[list[tuple[int, int]]]:
-    """The new tokens of each step, as (prompt's place, token); a prompt ends before the end token.
+    """Yield the new tokens of each step, as (prompt's index, token); a prompt ends before the end token.
 
     Args:
         prompts: at least one token each.
-        sampling: `stop` is not looked at: it is about text.
-        eos: the end token.
-        never_written: tokens that are never chosen.
-        ended: places of prompts that need no more tokens; the caller may add to it between steps.
+        sampling: `stop` is ignored, because it applies to text.
+        eos, never_written: the end token, and the tokens that are never chosen.
+        ended: indices of prompts that need no more tokens; the caller may add to it between steps.
         repeats: how often each prompt came before; counted here by default.
 
     Raises:
@@ -80,7 +78,7 @@ def draw(
     device = next(module.parameters()).device
     next_logits, unlimited = _next_logits(module), bool(getattr(module, "unlimited", False))
     never = torch.tensor(never_written, dtype=torch.int64, device=device)
-    going = list(range(len(prompts)))  # (B,) places
+    going = list(range(len(prompts)))  # (B,) indices
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
     length, longest = int(lengths.min()), int(lengths.max())
     tokens = torch.zeros(len(prompts), longest + min(sampling.max_tokens, _BLOCK), dtype=torch.int64, device=device)
@@ -124,13 +122,12 @@ def draw(
 
 
 def _next_logits(module: LanguageModel) -> Callable[[Tensor, Any], Tensor]:
-    """The network's own way to the logits after the last token, or the plain one.
+    """The network's own `next_logits`, or a forward pass.
 
-    Where a process holds a part of the weights only, calls of the network bring the others: the plain way.
+    Where a process holds only a part of the weights, a forward pass must gather the others.
     """
     own: Callable[[Tensor, Any], Tensor] | None = getattr(module, "next_logits", None)
-    whole = all(type(parameter) is nn.Parameter for parameter in module.parameters())
-    if own is not None and whole:
+    if own is not None and all(type(parameter) is nn.Parameter for parameter in module.parameters()):
         return own
     return lambda tokens, cache: module(tokens, cache)[:, -1].clone()
 
@@ -146,7 +143,7 @@ def _repeats(prompts: Sequence[Sequence[int]]) -> list[int]:
 
 
 class _Numbers:
-    """Numbers in [0, 1), a stream for each prompt: by the seed, and by how often it came before. None if greedy."""
+    """Random numbers in [0, 1): a stream for each prompt, by the seed and how often it came before; none if greedy."""
 
     def __init__(self, repeats: Sequence[int], sampling: Sampling, device: torch.device) -> None:
         self.greedy, self.device = sampling.temperature == 0, device
@@ -163,7 +160,7 @@ class _Numbers:
         return torch.stack(blocks).to(self.device)
 
     def of(self, steps: Tensor) -> Tensor | None:
-        """Each prompt's number of its step (B,); one below 0 is not needed, its prompt still goes on."""
+        """Each prompt's number (B,) for its step; steps below 0 are within a prompt, and their number is unused."""
         if self.greedy:
             return None
         if int(steps.max()) >= self.drawn.shape[1]:
@@ -171,7 +168,7 @@ class _Numbers:
         return self.drawn.gather(1, steps.clamp(min=0)[:, None])[:, 0]
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Only these prompts go on."""
+        """Drop all other prompts."""
         if not self.greedy:
             self.generators = [self.generators[row] for row in rows]
             self.drawn = self.drawn[torch.tensor(rows, device=self.device)]
@@ -185,19 +182,23 @@ def continue_tokens(
     eos: int = EOS,
     never_written: Sequence[int] = NEVER_WRITTEN,
 ) -> list[list[int]]:
-    """New tokens after each prompt (at least one token long), without the end token; see `draw`."""
-    made: list[list[int]] = [[] for _ in prompts]
-    for step in draw(module, prompts, sampling, eos=eos, never_written=never_written):
+    """Return the new tokens after each prompt (at least one token long), without the end token; see `draw`."""
+    return _collect(draw(module, prompts, sampling, eos=eos, never_written=never_written), len(prompts))
+
+
+def _collect(steps: Iterator[list[tuple[int, int]]], prompts: int) -> list[list[int]]:
+    made: list[list[int]] = [[] for _ in range(prompts)]
+    for step in steps:
         for place, token in step:
             made[place].append(token)
     return made
 
 
 def generate(module: nn.Module, tokenizer: Tokenizer, prompts: Sequence[str], sampling: Sampling) -> list[str]:
-    """What the model writes after each prompt, without the prompt.
+    """Return the model's continuation of each prompt.
 
-    A text starts after an end token, as each document of the training data does, and stops before the next one, or
-    before the first of `sampling.stop`.
+    A text starts after an end token, like each document of the training data, and stops before the next one or before
+    the first of `sampling.stop`.
 
     Args:
         module: a language model in eval mode.
@@ -209,14 +210,12 @@ def generate(module: nn.Module, tokenizer: Tokenizer, prompts: Sequence[str], sa
     sampling.check()
     starts = _starts(tokenizer, prompts)
     repeats = _repeats(starts)
-    order = sorted(range(len(starts)), key=lambda i: len(starts[i]))  # a longer prompt goes on while others are written
+    order = sorted(range(len(starts)), key=lambda i: len(starts[i]))  # a batch reads few prompt tokens step by step
     texts = [""] * len(starts)
     for first in range(0, len(order), _BATCH):
         places = order[first : first + _BATCH]
-        group = [starts[i] for i in places]
-        for i, text in zip(
-            places, _texts(module, tokenizer, group, sampling, [repeats[i] for i in places]), strict=True
-        ):
+        made = _texts(module, tokenizer, [starts[i] for i in places], sampling, [repeats[i] for i in places])
+        for i, text in zip(places, made, strict=True):
             texts[i] = text
     return texts
 
@@ -226,7 +225,8 @@ def _texts(
 ) -> list[str]:
     """One batch of `generate`."""
     ended: set[int] = set()
-    steps = _tokens(module, tokenizer, starts, sampling, ended, repeats)
+    model, eos, never = cast(LanguageModel, module), tokenizer.eos_id, tokenizer.never_written
+    steps = draw(model, starts, sampling, eos=eos, never_written=never, ended=ended, repeats=repeats)
     if sampling.stop:
         growing = [GrowingText(tokenizer, start, sampling.stop) for start in starts]
         pieces: list[list[str]] = [[] for _ in starts]
@@ -236,15 +236,12 @@ def _texts(
                 if growing[place].stopped:
                     ended.add(place)
         return ["".join([*own, text.finish()]) for own, text in zip(pieces, growing, strict=True)]
-    made: list[list[int]] = [[] for _ in starts]
-    for step in steps:
-        for place, token in step:
-            made[place].append(token)
+    made = _collect(steps, len(starts))
     return [text_behind(tokenizer, start, new) for start, new in zip(starts, made, strict=True)]
 
 
 def stream(module: nn.Module, tokenizer: Tokenizer, prompt: str, sampling: Sampling) -> Iterator[str]:
-    """The same text for one prompt, piece by piece as it is written; see `generate`."""
+    """Yield the text of `generate` for one prompt in pieces, as it is generated."""
     sampling.check()
     (start,) = _starts(tokenizer, [prompt])
     return _streamed(module, tokenizer, start, sampling)
@@ -253,7 +250,8 @@ def stream(module: nn.Module, tokenizer: Tokenizer, prompt: str, sampling: Sampl
 def _streamed(module: nn.Module, tokenizer: Tokenizer, start: list[int], sampling: Sampling) -> Iterator[str]:
     text = GrowingText(tokenizer, start, sampling.stop)
     ended: set[int] = set()
-    for step in _tokens(module, tokenizer, [start], sampling, ended, [0]):
+    model, eos, never = cast(LanguageModel, module), tokenizer.eos_id, tokenizer.never_written
+    for step in draw(model, [start], sampling, eos=eos, never_written=never, ended=ended):
         for place, token in step:
             if piece := text.add(token):
                 yield piece
@@ -265,15 +263,3 @@ def _streamed(module: nn.Module, tokenizer: Tokenizer, start: list[int], samplin
 
 def _starts(tokenizer: Tokenizer, prompts: Sequence[str]) -> list[list[int]]:
     return [[tokenizer.eos_id, *ids] for ids in tokenizer.encode_batch(prompts)] if prompts else []
-
-
-def _tokens(  # noqa: PLR0917
-    module: nn.Module,
-    tokenizer: Tokenizer,
-    starts: list[list[int]],
-    sampling: Sampling,
-    ended: set[int],
-    repeats: list[int],
-) -> Iterator[list[tuple[int, int]]]:
-    model, never = cast(LanguageModel, module), tokenizer.never_written
-    return draw(model, starts, sampling, eos=tokenizer.eos_id, never_written=never, ended=ended, repeats=repeats)

@@ -1,20 +1,23 @@
-"""How text is sampled or searched: the numbers, their bounds, their defaults. Imports no torch."""
+"""Settings of sampling and beam search: their bounds and defaults. Imports no torch."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from lexmill.base.errors import UserErrors
 from lexmill.base.strict import build, spec
+
+_Settings = TypeVar("_Settings")
 
 
 @dataclass(frozen=True)
 class Sampling:
     """How the next token is chosen, and when a text ends.
 
-    The filters work in this order, each on what the one before it has left, as in transformers: repetition penalty,
-    temperature, top-k, top-p, min-p. What they leave is made to sum to 1 again, and one token is drawn.
+    The filters apply in the order of transformers, each to the result of the one before: repetition penalty,
+    temperature, top-k, top-p, min-p. The remaining probabilities are normalised, and one token is drawn.
     """
 
     max_tokens: int = spec("most new tokens", 100, unit="tokens", low=0)
@@ -27,20 +30,12 @@ class Sampling:
     seed: int = spec("of the random numbers", 0)
 
     def faults(self) -> list[str]:
-        """Faults that no single bound tells of."""
+        """Errors that no single bound covers."""
         return ["stop: an empty text would end every continuation at once"] if "" in self.stop else []
 
     def check(self) -> Sampling:
-        """These settings, if they are within their bounds.
-
-        Raises:
-            UserErrors: all that are not.
-        """
-        faults: list[str] = []
-        found = build(Sampling, vars(self), faults)
-        if found is None:
-            raise UserErrors(faults)
-        return found
+        """Return these settings; raise `UserErrors` with all that are out of bounds."""
+        return built(Sampling, vars(self))
 
 
 @dataclass(frozen=True)
@@ -54,5 +49,14 @@ class BeamSearch:
 
 
 def names() -> dict[str, Any]:
-    """Each setting with its default; texts in a list, as JSON has them."""
+    """Each setting of `Sampling` with its default; tuples as lists, for JSON."""
     return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(Sampling()).items()}
+
+
+def built(of: type[_Settings], values: Mapping[str, Any]) -> _Settings:
+    """Build settings from plain values; raise `UserErrors` with all that are out of bounds."""
+    faults: list[str] = []
+    found = build(of, values, faults)
+    if found is None:
+        raise UserErrors(faults)
+    return found

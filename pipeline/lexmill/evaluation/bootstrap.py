@@ -1,11 +1,8 @@
-"""Intervals by bootstrap (Efron 1979) over the corpus's unit, and random swaps for paired tests.
+"""Bootstrap intervals (Efron 1979) over the corpus's unit.
 
-Sentences of one work or one component are not independent, so whole groups are drawn. Fewer than `MIN_GROUPS`
-groups say too little about the spread between groups: then the rows themselves are drawn, and the figure says so.
-A score is a function of the units' weights (how often each was drawn), so any score that is a function of sums
-over rows can be resampled without keeping the rows apart.
-
-Cost: samples x (one score). Memory O(rows).
+Sentences of one work or one component are not independent, so whole groups are drawn. Fewer than `MIN_GROUPS` groups
+say too little about the variance between groups; then single rows are drawn, and the figure says so. A score is a
+function of the rows' weights (how often each was drawn). Cost: samples x (one score). Memory O(rows).
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ Score = Callable[[Weights], dict[str, float]]
 
 @dataclass(frozen=True)
 class Resampling:
-    """How often, at which level and from which seed."""
+    """The number of samples, the confidence level and the seed."""
 
     samples: int
     confidence: float
@@ -35,30 +32,29 @@ class Resampling:
 
     @classmethod
     def of(cls, evaluation: Evaluation, seed: int) -> Resampling:
-        """As params.yaml has it."""
+        """The settings of params.yaml."""
         return cls(evaluation.bootstrap_samples, evaluation.confidence, seed)
 
 
 @dataclass(frozen=True)
 class Units:
-    """What is drawn: the unit of each row, and the unit's name."""
+    """The units to draw: the unit of each row, and the unit's name."""
 
     of_row: NDArray[np.int64]  # (rows,)
     count: int
     name: str
 
     def weights(self, drawn: NDArray[np.int64]) -> Weights:
-        """Row weights from how often each unit was drawn, (units,) -> (rows,)."""
+        """Row weights from the number of draws of each unit, (units,) -> (rows,)."""
         return drawn[self.of_row]
 
 
 def resampling_units(rows: Sequence[Row], group_name: str, row_name: str) -> Units:
-    """Groups where there are at least `MIN_GROUPS` of them, else rows.
+    """Groups if there are at least `MIN_GROUPS` of them, else rows.
 
     Args:
         rows: the rows; `group` is read.
-        group_name: what the corpus calls a group (work, component, review).
-        row_name: what one row is, for the fallback.
+        group_name, row_name: the corpus's name of a group (work, component, review), and of a row.
     """
     groups: dict[str, int] = {}
     of_row = np.array([groups.setdefault(row["group"], len(groups)) for row in rows], dtype=np.int64)
@@ -71,7 +67,7 @@ def intervals(score: Score, units: Units, how: Resampling) -> dict[str, tuple[fl
     """Percentile intervals of each figure that `score` returns.
 
     Returns:
-        figure -> (low, high); empty with fewer than two units, and without a figure that was never finite.
+        figure -> (low, high), without figures that were never finite; empty with fewer than two units.
     """
     if units.count < 2:
         return {}
@@ -93,7 +89,7 @@ def intervals(score: Score, units: Units, how: Resampling) -> dict[str, tuple[fl
 
 
 def with_intervals(figures: dict[str, float], score: Score, units: Units, how: Resampling) -> dict[str, float | str]:
-    """The figures with `<figure>_low`, `<figure>_high`, and `interval_unit`, the name of what was drawn."""
+    """The figures with `<figure>_low`, `<figure>_high`, and `interval_unit`, the name of the drawn unit."""
     found: dict[str, float | str] = dict(figures)
     for name, (low, high) in intervals(score, units, how).items():
         if name in figures:

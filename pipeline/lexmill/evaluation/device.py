@@ -1,4 +1,4 @@
-"""Where a model is evaluated: the first device of the execution settings, with its threads."""
+"""The device of an evaluation: the first of the execution settings, with its threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def evaluation_device(execution: Execution) -> torch.device:
-    """Set this process's torch threads (0 in the settings: torch's own choice, all cores) and give the device."""
+    """Set this process's torch threads (0 in the settings: torch's own choice, all cores) and return the device."""
     import torch
 
     if execution.threads:

@@ -1,4 +1,4 @@
-"""PNG pictures, the same bytes from the same numbers: no date, no software tag, a backend without a display."""
+"""PNG plots, the same bytes from the same numbers: no date, no software tag, a backend without a display."""
 
 from __future__ import annotations
 
@@ -19,30 +19,26 @@ _SIZE = (6.4, 4.0)  # inches
 _DPI = 110
 
 
-def _figure(width: float = _SIZE[0], height: float = _SIZE[1]) -> Any:
+def _axes(width: float = _SIZE[0], height: float = _SIZE[1]) -> tuple[Any, Any]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
-    return figure
+    return figure, figure.add_subplot()
 
 
 def _save(figure: Any, path: Path) -> None:
     data = io.BytesIO()
     with warnings.catch_warnings():
-        # A label in a script that the built-in font lacks is drawn as boxes; the metrics file has its name.
+        # A label in a script that the built-in font lacks is drawn as boxes; the metrics file has the text.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(data, format="png", metadata={"Software": None})
     write_bytes(path, data.getvalue())
 
 
 def read_curve(path: str | Path) -> dict[str, list[tuple[float, float]]]:
-    """A training curve: column -> [(step, value)], cells that were not measured left out.
-
-    Raises:
-        UserError: there is no such file.
-    """
+    """Read a training curve: column -> [(step, value)], without empty cells; raise `UserError` without such a file."""
     if not Path(path).is_file():
         raise UserError("the training left no curve here; train the model again", path)
     points: dict[str, list[tuple[float, float]]] = {}
@@ -55,10 +51,9 @@ def read_curve(path: str | Path) -> dict[str, list[tuple[float, float]]]:
 
 
 def plot_curve(curve: str | Path, path: Path, title: str) -> None:
-    """Training and validation loss by step, from reports/curves/<name>.csv."""
+    """Plot training and validation loss by step, from reports/curves/<name>.csv."""
     points = read_curve(curve)
-    figure = _figure()
-    axes = figure.add_subplot()
+    figure, axes = _axes()
     if "train_loss" in points:
         steps, values = (np.array(column) for column in zip(*points["train_loss"], strict=True))
         window = max(1, len(values) // 40)
@@ -78,9 +73,8 @@ def plot_curve(curve: str | Path, path: Path, title: str) -> None:
 
 
 def plot_loss_by_position(nats: NDArray[np.float64], path: Path, title: str) -> None:
-    """Mean loss at each position of the scoring window, (context,); gaps where it is NaN."""
-    figure = _figure()
-    axes = figure.add_subplot()
+    """Plot the mean loss at each position of the scoring window, (context,), with gaps at NaN."""
+    figure, axes = _axes()
     axes.plot(np.arange(1, len(nats) + 1), nats, color="#c2410c", linewidth=1.2)
     axes.set(xlabel="position in the window (tokens)", ylabel="loss (nats a token)", title=title)
     axes.grid(alpha=0.3)
@@ -88,10 +82,9 @@ def plot_loss_by_position(nats: NDArray[np.float64], path: Path, title: str) -> 
 
 
 def plot_confusion(counts: NDArray[np.int64], labels: Sequence[str], path: Path, title: str) -> None:
-    """A confusion matrix (labels, labels): the right label down, the predicted one across; shaded by row."""
+    """Plot a confusion matrix (labels, labels): rows are right labels, columns predicted ones; shaded by row."""
     side = min(max(3.6, 0.7 * len(labels) + 2.0), 14.0)
-    figure = _figure(side + 0.8, side)
-    axes = figure.add_subplot()
+    figure, axes = _axes(side + 0.8, side)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     image = axes.imshow(shares, vmin=0, vmax=1, cmap="Blues")
     figure.colorbar(image, ax=axes, label="share of the right label", shrink=0.8)
@@ -99,7 +92,7 @@ def plot_confusion(counts: NDArray[np.int64], labels: Sequence[str], path: Path,
     ticks = range(len(labels))
     axes.set_xticks(ticks, shown, rotation=45 if len(labels) > 2 else 0, ha="right" if len(labels) > 2 else "center")
     axes.set_yticks(ticks, shown)
-    # Labels are the user's text: a "$" in one is no mathematics.
+    # Labels are the user's text: a "$" does not begin mathematics.
     for tick in (*axes.get_xticklabels(), *axes.get_yticklabels()):
         tick.set_parse_math(False)
     axes.set(xlabel="predicted", ylabel="right", title=title)

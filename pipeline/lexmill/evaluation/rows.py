@@ -1,4 +1,4 @@
-"""Rows: one JSON line an item of the test split, in corpus order.
+"""Rows: one JSON line for each item of the test split, in corpus order.
 
 Language model  {"id", "group", "nats", "targets", "bytes", "words", "unknown", "text_sha256"}, a row a block of text
 Classifier      {"id", "group", "label", "predicted", "probabilities": {label: p}}
@@ -20,13 +20,12 @@ Row = dict[str, Any]
 
 def write_rows(path: str | Path, rows: Iterable[Row]) -> None:
     """Write rows as JSON lines (keys sorted, NaN refused), whole or not at all."""
-    write_text(
-        path, "".join(json.dumps(row, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
-    )
+    lines = (json.dumps(row, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
+    write_text(path, "".join(lines))
 
 
 def read_rows(path: str | Path) -> list[Row]:
-    """Read rows; lines end at "\\n" only, for text may hold U+2028.
+    """Read rows; lines end at "\\n" only, because text may hold U+2028.
 
     Raises:
         UserError: the file is missing, or a line is not a JSON object (with its number).
@@ -48,6 +47,6 @@ def read_rows(path: str | Path) -> list[Row]:
 
 
 def spread(items: int, wanted: int) -> list[int]:
-    """At most `wanted` places out of `items`, evenly spread from the first on: samples that no one has picked."""
+    """The indices of at most `wanted` of `items`, evenly spread from the first on."""
     count = min(items, wanted)
     return [i * items // count for i in range(count)]

@@ -1,10 +1,10 @@
-"""The one thing evaluation asks of a language model: log-probabilities of documents.
+"""Log-probabilities of documents, the interface between evaluation and language models.
 
-A network, an n-gram and a unigram table are scored alike through `Scorer`. `NetworkScorer` runs a causal
-network over windows of its context: every target is predicted exactly once. Windows that do not overlap are the
-cheapest, but the first target of one is predicted from one token of what came before it (the end token at the start of
-a document). With an overlap of a half, every target has half a window before it, at twice the cost. A recurrent network
-is read by the same windows, from a zero state each, as it was trained.
+A network, an n-gram and a unigram table are scored alike through `Scorer`. `NetworkScorer` runs a causal network over
+windows of its context: every target is predicted exactly once. Windows without overlap are the cheapest, but the first
+target of each is predicted from only one token (the end token at the start of a document). With an overlap of a half,
+every target has half a window before it, at twice the cost. A recurrent network starts each window from a zero state,
+as in training.
 
 Shape letters: B windows in a batch, T time (at most the context), V vocabulary.
 Cost: 1 / (1 - overlap) forward passes over the tokens; memory O(batch_tokens x V).
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from torch import nn
 
 Floats = NDArray[np.float64]
-Window = tuple[int, int, int, int]  # document, from and to in its stream, and from where on it is scored
+Window = tuple[int, int, int, int]  # document, start and stop in its stream, start of the scored part
 
 
 class Scorer(Protocol):
     """Log-probabilities of token sequences."""
 
     def log_probabilities(self, sequences: Sequence[Sequence[int]]) -> list[Floats]:
-        """Natural logarithms of the probability of each token of each document, then of its end token.
+        """The natural log-probability of each token of each document, then of its end token.
 
         Args:
             sequences: documents as token ids, without an end token.
@@ -38,16 +38,15 @@ class Scorer(Protocol):
         Returns:
             One array a document, one longer than the document.
         """
-        ...
 
 
 def context_alone(context: int, overlap: float) -> int:
-    """How many tokens at the start of a window are only context (but in a document's first): overlap * context, up."""
+    """The tokens at the start of a window (but a document's first) that are only context: overlap * context, up."""
     return min(math.ceil(overlap * context - 1e-9), context - 1)
 
 
 def window_positions(targets: int, context: int, overlap: float) -> NDArray[np.int64]:
-    """Where in its window each target of a document stands, from 0: how many tokens before its own input it sees."""
+    """The position of each target of a document in its window, from 0: the number of tokens before its own input."""
     alone = context_alone(context, overlap)
     at = np.arange(targets)
     return np.where(at < context, at, alone + (at - context) % (context - alone))
@@ -56,15 +55,15 @@ def window_positions(targets: int, context: int, overlap: float) -> NDArray[np.i
 class NetworkScorer:
     """A causal language model, `module(tokens: (B, T)) -> logits (B, T, V)`, as a `Scorer`.
 
-    The figures do not depend on `batch_tokens`: windows are padded on the right, where a causal model cannot
-    look, and the padding is never scored.
+    The figures do not depend on `batch_tokens`: windows are padded on the right, invisible to a causal model, and the
+    padding is not scored.
 
     Args:
-        module: the model; put in evaluation mode while it scores.
-        context: the longest window, at most what the model can read.
-        eos_id: the end token, which also stands before each document, as in training.
-        batch_tokens: most tokens in one forward pass (at least one window is run).
-        overlap: share of a window that is only context, of tokens that the window before it scored.
+        module: the model; in evaluation mode while it scores.
+        context: the longest window, at most that of the model.
+        eos_id: the end token, which also precedes each document, as in training.
+        batch_tokens: the maximum number of tokens in one forward pass (but at least one window).
+        overlap: the share of a window that is only context, scored in the window before.
     """
 
     def __init__(self, module: nn.Module, context: int, eos_id: int, batch_tokens: int, overlap: float = 0.0) -> None:
@@ -89,7 +88,7 @@ class NetworkScorer:
         return found
 
     def _windows(self, document: int, stream: NDArray[np.int64]) -> Iterator[Window]:
-        """A document's windows: each begins `alone` tokens before what it scores."""
+        """A document's windows: each begins `alone` tokens before its scored part."""
         last = len(stream) - 1
         yield document, 0, min(self.context, last), 0
         for scored in range(self.context, last, self.context - self.alone):
@@ -97,7 +96,7 @@ class NetworkScorer:
             yield document, start, min(start + self.context, last), scored
 
     def _batches(self, windows: list[Window]) -> list[list[Window]]:
-        """Windows, in order of length, into batches of at most `batch_tokens` tokens with their padding."""
+        """Group windows, in order of length, into batches of at most `batch_tokens` tokens with padding."""
         batches: list[list[Window]] = []
         for window in windows:
             length = window[2] - window[1]

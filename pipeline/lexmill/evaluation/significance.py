@@ -1,11 +1,10 @@
 """Is the challenger better than the champion, beyond chance, on the same test items?
 
-The p-value is two-sided, by paired approximate randomisation (Riezler and Maxwell 2005): under the null hypothesis
-the two models' results for a unit could be swapped, so units are swapped at random and it is counted how often the
-difference is at least as large as the one seen; p = (count + 1) / (samples + 1). Where a small level is to be decided,
-swaps go on until so many differences were as large that p is known well enough, or p is surely below the level
-(Besag and Clifford 1991). The interval of the difference is a paired bootstrap (Koehn 2004). Units are groups, or rows
-where there are too few groups (`bootstrap.MIN_GROUPS`).
+The p-value is two-sided, by paired approximate randomisation (Riezler and Maxwell 2005): under the null hypothesis the
+two models' results for a unit are exchangeable, so units are swapped at random to count how often the difference is at
+least as large as the observed one; p = (count + 1) / (samples + 1). For a small level, sampling continues until enough
+differences were as large, or p is surely below the level (Besag and Clifford 1991). The interval of the difference is a
+paired bootstrap (Koehn 2004). Units are groups, or rows with too few groups (`bootstrap.MIN_GROUPS`).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from lexmill.base.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling, resampling_units
 from lexmill.evaluation.rows import Row, read_rows
 
-_LARGE = 20  # differences as large as the one seen, after which p is known to about a fifth of itself
+_LARGE = 20  # differences as large as the observed one, after which p is known to about a fifth of itself
 _BLOCK = 100  # swaps drawn at once
 
 Score = Callable[[NDArray[Any]], float]
@@ -36,11 +35,11 @@ class PairedTest:
     """How two models of a kind are compared, item by item; each kind has one in its `metrics`.
 
     Attributes:
-        same: keys of a row that must be equal for it to be the same test item.
-        metrics: the metrics that are known -> whether higher is better.
+        same: keys that must be equal in two rows of the same test item.
+        metrics: the known metrics -> whether higher is better.
         score: a metric as a function of sums, and the columns of a row that are summed.
         default: the metric for the rows of two models; raises UserError where they cannot be compared.
-        slices: named parts of the test split, as places in its rows; fewer than two: it has no parts.
+        slices: named parts of the test split, as indices of its rows; fewer than two: none.
     """
 
     same: tuple[str, ...]
@@ -51,7 +50,7 @@ class PairedTest:
 
 
 def by_key(rows: Sequence[Row], name: Callable[[Row], str]) -> dict[str, list[int]]:
-    """Slices by the name that each row gives."""
+    """Slices by the name of each row."""
     found: dict[str, list[int]] = {}
     for i, row in enumerate(rows):
         found.setdefault(name(row), []).append(i)
@@ -68,11 +67,10 @@ def by_thirds(rows: Sequence[Row], length: Callable[[Row], int]) -> dict[str, li
 
 @dataclass(frozen=True)
 class Comparison:
-    """A challenger beside a champion on one metric.
+    """A challenger compared with a champion on one metric.
 
-    `difference` is challenger - champion with its interval `low` to `high`; `better` and `worse` tell the direction
-    that is good for this metric, chance left aside: for that look at `p_value`. `standard_error` is that of the
-    difference over the bootstrap.
+    `difference` is challenger - champion with its interval `low` to `high`, and `standard_error` its standard deviation
+    over the bootstrap. `better` and `worse` are its sign for this metric, whether significant (`p_value`) or not.
     """
 
     metric: str
@@ -97,11 +95,11 @@ class Comparison:
 
     @property
     def loss(self) -> float:
-        """By how much the challenger is worse; below 0: better. In the metric's unit."""
+        """How much worse the challenger is, in the metric's unit; below 0: better."""
         return -self.difference if self.higher_is_better else self.difference
 
     def power(self, gain: float, level: float) -> float:
-        """The chance that a true gain of this size, in the metric's unit, is found at a two-sided level.
+        """The probability to detect a true gain of this size, in the metric's unit, at a two-sided level.
 
         By the normal approximation: Phi(gain / standard error - z of 1 - level / 2).
         """
@@ -111,7 +109,7 @@ class Comparison:
         return normal.cdf(gain / self.standard_error - normal.inv_cdf(1 - level / 2))
 
     def least_gain(self, level: float, power: float = 0.8) -> float:
-        """The smallest true gain, in the metric's unit, that is found with this chance at a two-sided level."""
+        """The smallest true gain, in the metric's unit, detected with this probability at a two-sided level."""
         normal = NormalDist()
         return self.standard_error * (normal.inv_cdf(1 - level / 2) + normal.inv_cdf(power))
 
@@ -135,21 +133,20 @@ def compare(
     """Compare two models by their rows of the same test items.
 
     Args:
-        test: of the kind that the rows are of.
+        test: of the rows' kind.
         challenger, champion: rows, or files of them; aligned on `id`, in any order.
-        how: random swaps and bootstrap samples, the interval's level, the seed (the same gives the same answer).
+        how: the number of swaps and bootstrap samples, the interval's level, the seed.
         metric: None for the test's default.
-        level: the two-sided level that p is to be compared with: swaps go on until that is decided. None: as many
-            swaps as `how` says.
+        level: the two-sided level of the decision: sampling continues until it is clear; None: `how.samples` swaps.
 
     Raises:
         UserError: the rows are not of the same test items, or cannot be compared.
     """
-    first, second = (_rows(rows) for rows in (challenger, champion))
+    first, second = (read_rows(rows) if isinstance(rows, str | Path) else list(rows) for rows in (challenger, champion))
     second = _align(test, first, second)
     metric = metric or test.default(first, second)
     if metric not in test.metrics:
-        raise ValueError(f"{metric!r} is no metric that is compared; known: {', '.join(test.metrics)}")
+        raise ValueError(f"{metric!r} is not a known metric; known: {', '.join(test.metrics)}")
     score, columns = test.score(metric)
     values = [np.array([columns(row) for row in rows], dtype=np.float64) for rows in (first, second)]  # (rows, k)
     units = resampling_units(first, "group", "item")
@@ -173,18 +170,14 @@ def compare(
     )
 
 
-def _rows(rows: str | Path | Sequence[Row]) -> list[Row]:
-    return read_rows(rows) if isinstance(rows, str | Path) else list(rows)
-
-
 def _align(test: PairedTest, challenger: list[Row], champion: list[Row]) -> list[Row]:
-    """The champion's rows in the challenger's order, after a check that they are the same test items."""
+    """Check that both have the same test items, and return the champion's rows in the challenger's order."""
     if not challenger or not champion:
         raise UserError("one of the two models has no test rows; there is nothing to compare")
     by_id = {row["id"]: row for row in champion}
     ids = {row["id"] for row in challenger}
     if len(by_id) != len(champion) or len(ids) != len(challenger):
-        raise UserError("a test item stands twice in the rows; evaluate the model again")
+        raise UserError("a test item occurs twice in the rows; evaluate the model again")
     missing, extra = len(ids - by_id.keys()), len(by_id.keys() - ids)
     if missing or extra:
         raise UserError(
@@ -202,12 +195,12 @@ def _align(test: PairedTest, challenger: list[Row], champion: list[Row]) -> list
 
 
 def differing_key(test: PairedTest, first: Row, second: Row) -> str | None:
-    """The first key by which two rows of one id are not of the same test item; None when they are."""
+    """The first key that differs between two rows of one id; None for the same test item."""
     return next((key for key in test.same if first.get(key) != second.get(key)), None)
 
 
 def ratio(part: float, whole: float) -> float:
-    """A mean from sums; NaN where there is nothing."""
+    """A mean from sums; NaN for zero items."""
     return float(part / whole) if whole else math.nan
 
 
@@ -220,7 +213,7 @@ def _unit_sums(values: NDArray[np.float64], of_row: NDArray[np.int64], count: in
 def _interval(
     score: Callable[[NDArray[Any]], float], sums: list[NDArray[np.float64]], how: Resampling
 ) -> tuple[float, float, float]:
-    """The paired bootstrap of the difference, both models on the same drawn units: its interval and its spread."""
+    """The interval and standard error of the difference, by a paired bootstrap."""
     generator = np.random.default_rng(how.seed)
     count = len(sums[0])
     found = []
@@ -243,11 +236,11 @@ def _randomisation(
     how: Resampling,
     level: float | None,
 ) -> float:
-    """The p-value: how often swapping units at random gives a difference of at least `seen`."""
+    """The p-value: the share of random swaps of units with a difference of at least `seen`."""
     generator = np.random.default_rng([how.seed, 1])
     totals = [s.sum(axis=0) for s in sums]
     gap = sums[1] - sums[0]
-    # Sums in another order differ in their last bits; a tie must not fall under `seen` for that.
+    # Sums in another order differ in their last bits, which must not put a tie below `seen`.
     threshold = seen * (1 - 1e-9) - 1e-12
     count, drawn, most = 0, 0, how.samples if level is None else max(how.samples, math.ceil(_LARGE / level))
     while drawn < most:

@@ -1,4 +1,4 @@
-"""What is evaluated, and what an evaluation gives."""
+"""The input and output of an evaluation."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ class Subject:
     """A model and the corpus whose test split it is scored on.
 
     Attributes:
-        name: the model's.
-        config: its model folder's config.json.
-        settings: the `evaluate` part of its entry, as its kind declares it.
+        name, config: the model's name, and its folder's config.json.
+        settings: the `evaluate` part of its entry, as declared by its kind.
         module: the network, in eval mode, on its device.
-        seed: of what is sampled.
+        seed: of random sampling.
     """
 
     name: str
@@ -41,14 +40,13 @@ class Subject:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What an evaluation gives.
+    """The result of an evaluation.
 
     Attributes:
-        rows: one an item of the test split.
-        figures: the metrics of the whole split, with their intervals.
-        samples: outputs for people; `samples` is a list of them.
-        more: further metrics, beside the figures.
-        draw: adds pictures to a folder.
+        rows: one for each item of the test split.
+        figures, more: the metrics of the whole split with their intervals, and further metrics.
+        samples: outputs to read; `samples` is a list of them.
+        draw: adds plots to a folder.
     """
 
     rows: list[Row]

@@ -79,6 +79,7 @@ class Kind:
         facts: what the report and the card say of an entry, beyond every model's: (words, value).
         example: (input, output) of one of the evaluation's samples.
         limits: what the model card warns of, from the entry as plain data.
+        trained_tokenizer: its tokenizer is one of `tokenizers`, with all special tokens; a checkpoint's will not do.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Kind:
     facts: Callable[[Any], list[tuple[str, str]]]
     example: Callable[[Mapping[str, Any]], tuple[Any, Any]]
     limits: Callable[[Mapping[str, Any]], tuple[str, ...]]
+    trained_tokenizer: bool = False
 
     def evaluate_settings(self, plain: Mapping[str, Any]) -> Any:
         """The `evaluate` part of an entry from plain data.

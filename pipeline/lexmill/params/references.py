@@ -55,7 +55,8 @@ def _tokenizer_corpora(data: Mapping[str, Any]) -> Iterator[str]:
 def _model_faults(data: Mapping[str, Any]) -> Iterator[str]:
     """A model's corpus, tokenizer and what it is trained on."""
     corpora, mixtures = entries(data, "corpora"), entries(data, "mixtures")
-    tokenizers = {**entries(data, "tokenizers"), **entries(data, "checkpoints")}
+    trained = entries(data, "tokenizers")
+    tokenizers = {**trained, **entries(data, "checkpoints")}
     for name, entry in entries(data, "models").items():
         where, kind = f"models.{name}.data", kind_of(entry)
         corpus, tokenizer, train = (named(entry, key) for key in ("corpus", "tokenizer", "train"))
@@ -64,6 +65,11 @@ def _model_faults(data: Mapping[str, Any]) -> Iterator[str]:
         if tokenizer is not None and tokenizer not in tokenizers:
             known = nearest(tokenizer, tokenizers)
             yield f"{where}.tokenizer: there is no tokenizer or checkpoint '{tokenizer}'{known}"
+        elif tokenizer is not None and tokenizer not in trained and kind is not None and kind.trained_tokenizer:
+            yield (
+                f"{where}.tokenizer: '{tokenizer}' is a checkpoint's; a {kind.words} needs one of `tokenizers`, with"
+                " all special tokens"
+            )
         if train is None:
             continue
         if train in mixtures:
@@ -139,13 +145,11 @@ def _baseline_faults(data: Mapping[str, Any]) -> Iterator[str]:
             continue
         try:
             settings = {key: value for key, value in kind.baseline(entry).items() if key != "samples"}
-        except (KeyError, TypeError):
+        except (AttributeError, KeyError, TypeError):
             continue
         key = (kind.name, named(entry, "corpus"), named(entry, "tokenizer") if kind.baseline_tokenizer else None)
         other, theirs = first.setdefault(key, (name, settings))
         if settings != theirs:
-            differing = ", ".join(sorted(one for one in settings if settings[one] != theirs.get(one)))
-            yield (
-                f"models.{name}.evaluate: its baselines are those of '{other}', but {differing} differs;"
-                " give both the same"
-            )
+            keys = sorted(one for one in settings.keys() | theirs.keys() if settings.get(one) != theirs.get(one))
+            differing = f"{' and '.join(keys)} differ{'s' if len(keys) == 1 else ''}"
+            yield f"models.{name}.evaluate: its baselines are those of '{other}', but {differing}; give both the same"

@@ -50,7 +50,8 @@ class CodeChanges:
         differs = kept != found
         if not (self._stale or differs):
             return kept, ()
-        return kept, tuple(phrase for dep in own.values() for phrase in self._phrases(dep))
+        # The same change may have reached several digests of a stage: the report has one for each kind.
+        return kept, tuple(dict.fromkeys(phrase for dep in own.values() for phrase in self._phrases(dep)))
 
     def keep(self) -> None:
         """Keep the parts of the code as it is, by which the next change can be explained."""

@@ -1,4 +1,4 @@
-"""Counts that training starts from, in an order that no hash decides."""
+"""The counts before training, in an order independent of hashes, and the trainers of `tokenizers`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 import tokenizers
+from tokenizers import models, trainers
 
+from lexmill.tokenizers import kinds
 from lexmill.tokenizers.tokenizer import SPECIAL_TOKENS
 
 Texts = Callable[[], Iterable[str]]  # a fresh pass over the texts at each call
@@ -25,6 +27,14 @@ def by_frequency(counts: Counter[str]) -> list[str]:
     return sorted(counts, key=lambda key: (-counts[key], key))
 
 
+def trained(stream: Texts, model: models.Model, trainer: trainers.Trainer, kind: kinds.Kind) -> tokenizers.Tokenizer:
+    """Train a model on texts, split as this kind splits them."""
+    backend = tokenizers.Tokenizer(model)
+    backend.pre_tokenizer = kinds.pre_tokenizer(kind)
+    backend.train_from_iterator(stream(), trainer)
+    return backend
+
+
 def ordinary_tokens(backend: tokenizers.Tokenizer) -> list[str]:
     """The vocabulary in the order of its ids, without the special tokens."""
     vocabulary = backend.get_vocab(with_added_tokens=False)
@@ -32,12 +42,12 @@ def ordinary_tokens(backend: tokenizers.Tokenizer) -> list[str]:
 
 
 def alphabet(characters: Counter[str], most: int) -> list[str]:
-    """The `most` most frequent characters, in code-point order; a subword vocabulary keeps these whole."""
+    """The `most` most frequent characters, in code-point order; they are always in a subword vocabulary."""
     return sorted(by_frequency(characters)[:most])
 
 
 def within(stream: Texts, dropped: Iterable[str]) -> Texts:
-    """The texts cut at the characters of `dropped`, which are left out."""
+    """The texts split at the characters of `dropped`, which are left out."""
     pattern = "|".join(map(re.escape, sorted(dropped)))
     if not pattern:
         return stream

@@ -1,12 +1,12 @@
-"""The tokenizer of a pretrained model, made fit for lexmill: same vocabulary, same ids, nothing added by itself.
+"""The tokenizer of a pretrained model, converted for lexmill: same vocabulary, same ids, nothing added automatically.
 
     <folder>/
         tokenizer.json           the model's, without padding, truncation and the tokens that a template adds
-        special_tokens.json      which ids end a document, pad, stand for what is unknown (see `Tokenizer`)
+        special_tokens.json      the ids of the end, padding, unknown ... tokens (see `Tokenizer`)
         tokenizer_config.json, special_tokens_map.json    so that `transformers.AutoTokenizer` gives the same ids
 
-Of a causal model it is refused where decoding does not give the text back: loss by byte would mean nothing. An
-encoder's WordPiece tokenizer never does; it is taken, and says so (`keeps_text`).
+A causal model's tokenizer is refused if decoding does not give the text back, because loss per byte would mean nothing.
+An encoder's WordPiece tokenizer never does; it is accepted with `keeps_text` false.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 from lexmill.base import storage
 from lexmill.base.errors import UserError
 from lexmill.tokenizers.kinds import byte_alphabet
+from lexmill.tokenizers.saving import write_config
 from lexmill.tokenizers.tokenizer import SPECIAL, Tokenizer, is_space_mark, load
 
 if TYPE_CHECKING:
     import tokenizers
 
 OWN = "tokenizer"  # the tokenizer's folder in a model folder of lexmill
-# BERT's names (Devlin et al. 2019), for checkpoints that come without a tokenizer_config.json.
+# BERT's names (Devlin et al. 2019), for checkpoints without a tokenizer_config.json.
 _BERT = {"bos": "[CLS]", "eos": "[SEP]", "pad": "[PAD]", "unk": "[UNK]", "mask": "[MASK]"}
 ROLES = ("pad", "unk", "bos", "eos", "mask")
 PROBES = (
@@ -36,12 +37,12 @@ PROBES = (
     "  two spaces,\n\n\tnewlines and a tab \n",
     'def f(x):\n    return {"a": x**2}\n',
 )
-# What a tokenizer.json is made from where a checkpoint has none.
+# The files of a tokenizer without a tokenizer.json.
 _RAW = ("vocab.json", "merges.txt", "tokenizer.model", "spiece.model", "vocab.txt", "added_tokens.json")
 
 
 def origin(checkpoint: Path) -> str:
-    """A hash of the tokenizer's own files in a checkpoint's folder; the same for a folder of lexmill and its export.
+    """Return a hash of the tokenizer's files in a checkpoint folder; the same for a folder of lexmill and its export.
 
     Raises:
         UserError: the folder holds no tokenizer.
@@ -56,13 +57,13 @@ def origin(checkpoint: Path) -> str:
 
 
 def origin_of(folder: Path) -> str:
-    """The hash of the tokenizer's own files that a tokenizer folder was made of; of one trained here, its own."""
+    """The hash of the files that a tokenizer folder was imported from; for one trained here, its own."""
     path = folder / SPECIAL
     return str(_read(path)["origin"]) if path.is_file() else storage.sha256_file(folder / "tokenizer.json")
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A JSON object; {} where there is no file."""
+    """Read a JSON object; {} without a file."""
     try:
         data = storage.read_json(path) if path.is_file() else {}
     except ValueError as error:
@@ -73,14 +74,14 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def import_tokenizer(checkpoint: Path, folder: Path) -> Tokenizer:
-    """Make the tokenizer of a checkpoint's folder into a tokenizer folder.
+    """Convert the tokenizer of a checkpoint folder into a tokenizer folder.
 
     Args:
         checkpoint: a folder in Hugging Face format, or a model folder of lexmill.
         folder: an empty folder.
 
     Raises:
-        UserError: there is none, it has no end token, or it does not give texts back.
+        UserError: there is none, it has no end token, or decoding does not give texts back.
     """
     own = checkpoint / OWN
     ours = own if (own / "tokenizer.json").is_file() else checkpoint
@@ -90,19 +91,11 @@ def import_tokenizer(checkpoint: Path, folder: Path) -> Tokenizer:
                 shutil.copyfile(ours / name, folder / name)
         return load(folder)
     backend = _backend(checkpoint)
-    state = _plain(json.loads(backend.to_str()))
+    state = {**json.loads(backend.to_str()), "truncation": None, "padding": None, "post_processor": None}
     special = _special(state, checkpoint)
     storage.write_text(folder / "tokenizer.json", json.dumps(state, ensure_ascii=False, indent=2) + "\n")
     storage.write_json(folder / SPECIAL, special)
-    names = _names(special, state)
-    config = {
-        **names,
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "split_special_tokens": True,
-        "clean_up_tokenization_spaces": False,
-    }
-    storage.write_json(folder / "tokenizer_config.json", config)
-    storage.write_json(folder / "special_tokens_map.json", names)
+    write_config(_names(special, state), folder)
     tokenizer = load(folder)
     for text in PROBES if special["keeps_text"] else ():
         back, expected = tokenizer.decode(tokenizer.encode(text)), tokenizer.normalize(text)
@@ -116,7 +109,7 @@ def import_tokenizer(checkpoint: Path, folder: Path) -> Tokenizer:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether the files are a tokenizer of lexmill, trained or imported before, as a model folder or export has it."""
+    """Whether the folder holds a tokenizer of lexmill, trained or imported (a model folder or an export)."""
     if (folder / SPECIAL).is_file():
         return True
     try:
@@ -133,25 +126,20 @@ def _backend(checkpoint: Path) -> tokenizers.Tokenizer:
 
         try:
             return tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
-        except Exception as error:  # the library raises a bare Exception for any fault of the file
+        except Exception as error:  # the library raises a bare Exception for any error in the file
             raise UserError(f"not a tokenizer file: {error}", path) from None
-    from transformers import AutoTokenizer  # only for old folders: it makes a tokenizer.json of them
+    from transformers import AutoTokenizer  # converts old folders without a tokenizer.json
 
     try:
         return AutoTokenizer.from_pretrained(checkpoint, local_files_only=True).backend_tokenizer
     except (ValueError, OSError, AttributeError, ImportError) as error:
         reason = str(error).strip().split("\n")[0]
-        told = f"no tokenizer.json, and transformers cannot make one of what is here: {reason}"
-        raise UserError(told, checkpoint) from None
-
-
-def _plain(state: dict[str, Any]) -> dict[str, Any]:
-    """The tokenizer.json without what adds or removes tokens by itself."""
-    return {**state, "truncation": None, "padding": None, "post_processor": None}
+        message = f"no tokenizer.json, and transformers cannot make one from this folder: {reason}"
+        raise UserError(message, checkpoint) from None
 
 
 def _special(state: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
-    """What `special_tokens.json` holds."""
+    """The contents of `special_tokens.json`."""
     ids = {token["content"]: token["id"] for token in state["added_tokens"]}
     model, vocabulary = state["model"], state["model"].get("vocab", {})
     if isinstance(vocabulary, list):  # Unigram: [piece, score] in the order of the ids
@@ -179,7 +167,7 @@ def _special(state: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
 
 
 def _declared(checkpoint: Path) -> dict[str, str]:
-    """The special tokens that tokenizer_config.json and special_tokens_map.json name: role -> token."""
+    """The special tokens in tokenizer_config.json and special_tokens_map.json: role -> token."""
     found: dict[str, str] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         data = _read(checkpoint / name)
@@ -198,10 +186,9 @@ def _config_eos(checkpoint: Path) -> int | None:
 
 
 def _unknown(model: Mapping[str, Any], vocabulary: Mapping[str, int]) -> int | None:
-    """The id of what cannot be spelt; None where bytes are the alphabet."""
+    """The id of the unknown token; None with a byte alphabet."""
     if model["type"] == "Unigram":
-        unknown = model.get("unk_id")
-        return None if model.get("byte_fallback") else unknown
+        return None if model.get("byte_fallback") else model.get("unk_id")
     token = model.get("unk_token")
     if token is None or model.get("byte_fallback") or set(byte_alphabet()) <= vocabulary.keys():
         return None
@@ -215,7 +202,7 @@ def _steps(part: Any, key: str) -> list[dict[str, Any]]:
 
 
 def _cuts_at_space(state: Mapping[str, Any]) -> bool:
-    """Whether the cutting of `bulk` gives the same ids: GPT-2's pattern, digits set apart or not, nothing else."""
+    """Whether chunks of `bulk` give the same ids: GPT-2's pattern, perhaps with single digits, and nothing else."""
     steps = _steps(state.get("pre_tokenizer"), "pretokenizers")
     last = steps[-1] if steps else {"type": ""}
     gpt2 = last["type"] == "ByteLevel" and last.get("use_regex", True) and not last.get("add_prefix_space", True)
@@ -225,7 +212,7 @@ def _cuts_at_space(state: Mapping[str, Any]) -> bool:
 
 
 def _names(special: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, str]:
-    """The special tokens as `transformers` names them."""
+    """The special tokens by `transformers`' names."""
     by_id = {token["id"]: token["content"] for token in state["added_tokens"]}
     vocabulary = state["model"].get("vocab", {})
     if isinstance(vocabulary, dict):

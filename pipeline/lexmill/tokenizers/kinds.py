@@ -1,7 +1,7 @@
-"""The six kinds of tokenizer: how each cuts text and how a vocabulary becomes a working tokenizer.
+"""The six kinds of tokenizer: how each splits text and how a vocabulary becomes a working tokenizer.
 
-All kinds cut text with a pattern that keeps every character (a space belongs to the word it precedes), so that
-joining the tokens again gives the text: no kind collapses or invents white space.
+The patterns keep every character (a space belongs to the word after it), so that the joined tokens are the text: no
+kind collapses or invents white space.
 
     bpe        bytes, GPT-2's pattern (Radford et al. 2019); every text can be encoded
     byte       one id a byte, id = byte + 5
@@ -23,8 +23,8 @@ from lexmill.tokenizers.tokenizer import SPECIAL_TOKENS, UNK
 Kind = Literal["bpe", "wordpiece", "unigram", "byte", "character", "word"]
 
 CONTINUES = "##"
-# Runs are cut at 64 characters: matching a longer "word" costs its length squared, and none is one. A punctuation
-# mark stands alone, so that no piece of a word can begin with ## by itself and none can spell a special token.
+# Runs are cut at 64 characters: matching is quadratic in a word's length, and no real word is longer. A punctuation
+# mark is its own word, so that no piece of a word can begin with ## or spell a special token.
 _LETTERS = r"[\p{L}\p{M}]{1,64}"
 _REST = r"| ?\p{N}{1,64}| ?[^\s\p{L}\p{M}\p{N}]|\s{1,64}(?!\S)|\s{1,64}"
 SUBWORD_PATTERN = f" ?{_LETTERS}{_REST}"
@@ -32,14 +32,14 @@ WORD_PATTERN = f" ?{_LETTERS}(?:['’]{_LETTERS}){{0,4}}{_REST}"
 
 
 def byte_alphabet() -> list[str]:
-    """The printable character that stands for each byte 0 .. 255 in a byte-level vocabulary (GPT-2's table)."""
+    """The printable character of each byte 0 .. 255 in a byte-level vocabulary (GPT-2's table)."""
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     moved = iter(range(0x100, 0x200))
     return [chr(byte if byte in printable else next(moved)) for byte in range(256)]
 
 
 def pre_tokenizer(kind: Kind) -> pre_tokenizers.PreTokenizer | None:
-    """What cuts text before the model sees it; None: the model sees the whole text."""
+    """What splits text before the model; None: the model gets the whole text."""
     if kind == "bpe":
         return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     if kind == "byte":
@@ -63,12 +63,11 @@ def _decoder(kind: Kind) -> decoders.Decoder:
 
 
 def assemble(kind: Kind, model: models.Model, lowercase: bool) -> tokenizers.Tokenizer:
-    """A complete tokenizer around a model whose first five ids are the special tokens."""
+    """Build a complete tokenizer around a model whose first five ids are the special tokens."""
     backend = tokenizers.Tokenizer(model)
     if lowercase:
         backend.normalizer = normalizer(lowercase)
-    cutter = pre_tokenizer(kind)
-    if cutter is not None:
+    if (cutter := pre_tokenizer(kind)) is not None:
         backend.pre_tokenizer = cutter
     backend.decoder = _decoder(kind)
     backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
@@ -86,7 +85,7 @@ def byte_model() -> models.Model:
 
 
 def character_model(characters: list[str]) -> models.Model:
-    """Merges are what makes pieces; without any, every character is its own token."""
+    """A BPE model without merges: every character is its own token."""
     return models.BPE(vocab=numbered(characters), merges=[], unk_token=SPECIAL_TOKENS[UNK])
 
 

@@ -1,4 +1,4 @@
-"""How well a tokenizer fits a corpus: round trips, unknowns, tokens for a word, bytes for a token."""
+"""How well a tokenizer fits a corpus: round trips, unknown tokens, tokens per word, bytes per token."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from lexmill.tokenizers.bulk import CACHED, chunks
 from lexmill.tokenizers.tokenizer import SPECIAL_TOKENS, UNK, Tokenizer
 
 _SHOWN = 80  # characters of an example
-_BATCH = 1 << 20  # characters looked at together
+_BATCH = 1 << 20  # characters of a batch
 
 
 @dataclass
 class Fit:
-    """Counts over texts. Bytes and words are those of the normalised texts, words as white space cuts them."""
+    """Counts over texts; bytes and words (separated by white space) of the normalised texts."""
 
     texts: int = 0
     tokens: int = 0
@@ -27,14 +27,7 @@ class Fit:
 
     def numbers(self) -> dict[str, float]:
         """The metrics of this part of a corpus; ratios only where they are defined."""
-        found: dict[str, float] = {
-            "texts": self.texts,
-            "tokens": self.tokens,
-            "unknown": self.unknown,
-            "bytes": self.bytes,
-            "words": self.words,
-            "round_trip_failures": self.round_trip_failures,
-        }
+        found: dict[str, float] = {name: value for name, value in vars(self).items() if name != "example"}
         if self.tokens:
             found["bytes_per_token"] = self.bytes / self.tokens
         if self.words:
@@ -43,11 +36,11 @@ class Fit:
 
 
 def fit(tokenizer: Tokenizer, texts: Iterable[str]) -> Fit:
-    """Encode and decode every text and compare with what the tokenizer saw.
+    """Encode and decode every text and compare with the normalised text.
 
-    An unknown token decodes to `<unk>`; the comparison expects it in place of the very characters it stands for, so
-    that a text with unknown words is checked to the last character as well. A text fails once, however often. The
-    work is done once for each different chunk of `bulk`, which are encoded and decoded independently.
+    An unknown token decodes to `<unk>`; the comparison expects it in place of its own characters, so that a text with
+    unknown words is checked to the last character as well. A text counts as at most one failure. Each distinct chunk of
+    `bulk` is encoded and decoded only once.
     """
     found, known = Fit(), dict[str, tuple[int, int, str]]()
     for batch in _batches(texts):
@@ -87,7 +80,7 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _check(tokenizer: Tokenizer, texts: list[str]) -> Iterator[tuple[int, int, str]]:
-    """For each text its tokens, its unknown tokens, and what is wrong with its round trip ("" if nothing)."""
+    """For each text the number of tokens and of unknown tokens, and the failure of its round trip ("" if none)."""
     encodings = tokenizer.backend.encode_batch(texts, add_special_tokens=False)
     for text, encoding in zip(texts, encodings, strict=True):
         ids: list[int] = encoding.ids

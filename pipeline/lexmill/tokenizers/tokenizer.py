@@ -1,7 +1,7 @@
-"""A tokenizer as the other rooms see it: text to ids and back, nothing added, nothing eaten.
+"""Tokenizers as the other packages use them: text to ids and back, without adding or losing anything.
 
-One trained here has the five special tokens as its first ids. One that came with a pretrained model has its own: a
-file `special_tokens.json` beside its tokenizer.json says which (`lexmill.tokenizers.imported` writes it).
+Those trained here have the five special tokens as their first ids. Those of pretrained models have their own, listed in
+`special_tokens.json` next to tokenizer.json (written by `lexmill.tokenizers.imported`).
 """
 
 from __future__ import annotations
@@ -18,35 +18,36 @@ if TYPE_CHECKING:
     import tokenizers
 
 PAD, UNK, BOS, EOS, MASK = range(5)
-SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")  # their ids are their places, in every kind
+NEVER_WRITTEN = (PAD, UNK, BOS, MASK)
+SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")  # by id, in every kind
 SPACE_MARK = "\u2581"  # SentencePiece's lower one eighth block
-SPECIAL = "special_tokens.json"  # beside the tokenizer.json of an imported tokenizer
+SPECIAL = "special_tokens.json"  # next to the tokenizer.json of an imported tokenizer
 
 
 class Tokenizer:
     """Text to ids and back.
 
-    Special tokens are never added by `encode`, and one typed in the text stays text.
+    `encode` never adds special tokens, and one typed in the text stays text.
 
     Attributes:
         vocab_size: ids are 0 .. vocab_size - 1.
-        eos_id: the end token, which ends each document and stands before the first.
-        pad_id, bos_id: the end token where an imported tokenizer has none of its own (padding is always masked).
+        eos_id: the end token, which ends each document and precedes the first.
+        pad_id, bos_id: the end token where an imported tokenizer has none (padding is always masked).
         mask_id: None where an imported tokenizer has none.
-        unk_id: the unknown token; None where it cannot occur (bytes are the alphabet).
+        unk_id: the unknown token; None where it cannot occur (a byte alphabet).
         unseen: ids that `decode` leaves out; an unknown token is shown.
-        never_written: ids that no text continues with: padding, unknown, beginning, mask.
-        cuts_at_space: whether no token crosses from a visible character to white space (`bulk` rests on it).
+        never_written: ids that are never generated: padding, unknown, beginning, mask.
+        cuts_at_space: whether no token crosses from a visible character to white space (required by `bulk`).
         imported: whether it came with a pretrained model.
-        keeps_text: whether decoding gives every text back as it was normalised.
+        keeps_text: whether decoding gives back every normalised text.
         fingerprint: sha256 of tokenizer.json.
     """
 
     def __init__(
         self, backend: tokenizers.Tokenizer, fingerprint: str, special: Mapping[str, Any] | None = None
     ) -> None:
-        """Args: special: what `special_tokens.json` of an imported tokenizer holds; None: one trained here."""
-        # Lost on save, so it is set at every load: "</s>" in a text is four characters, not the end token.
+        """`special`: the contents of `special_tokens.json` of an imported tokenizer; None: one trained here."""
+        # Not saved by the library, so set at every load: "</s>" in a text is four characters, not the end token.
         backend.encode_special_tokens = True
         backend.no_padding()
         backend.no_truncation()
@@ -70,15 +71,15 @@ class Tokenizer:
             self.cuts_at_space, self.keeps_text = special["cuts_at_space"], special["keeps_text"]
             if special["space_mark"]:
                 self._normalizer = _without_space_marks(backend)
-        reserved = {PAD, UNK, BOS, MASK} if special is None else {self.pad_id, self.unk_id, self.bos_id, self.mask_id}
-        self.never_written = tuple(sorted(i for i in reserved if i is not None and i != self.eos_id))
+        reserved = NEVER_WRITTEN if special is None else (self.pad_id, self.unk_id, self.bos_id, self.mask_id)
+        self.never_written = tuple(sorted({i for i in reserved if i is not None and i != self.eos_id}))
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text; raises `UserError` for text that is not Unicode (a lone surrogate)."""
+        """Return the ids of a text; raise `UserError` for text that is not Unicode (a lone surrogate)."""
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of several texts, in parallel over the machine's cores; the result does not depend on them."""
+        """Return the ids of several texts, encoded in parallel; the result does not depend on the number of cores."""
         try:
             encodings = self.backend.encode_batch_fast(list(texts), add_special_tokens=False)
         except (UnicodeEncodeError, TypeError):
@@ -86,19 +87,17 @@ class Tokenizer:
         return [encoding.ids for encoding in encodings]
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
-        """The text of ids; no space is added or removed.
+        """Return the text of ids; no space is added or removed.
 
         Args:
             ids: token ids.
             skip_special: leave out padding, beginning, end and mask; an unknown token is always shown as <unk>.
         """
-        kept = [int(i) for i in ids]
-        if skip_special:
-            kept = [i for i in kept if i not in self.unseen]
+        kept = [int(i) for i in ids if not (skip_special and int(i) in self.unseen)]
         return str(self.backend.decode(kept, skip_special_tokens=False))
 
     def normalize(self, text: str) -> str:
-        """The text as the tokenizer sees it; decoding gives this text back. Marks put for spaces are no part of it."""
+        """Return the text as the tokenizer sees it, and as decoding gives it back, without the marks for spaces."""
         if self._normalizer is None:
             return text
         try:
@@ -117,7 +116,7 @@ def _not_unicode(texts: Sequence[str]) -> str:
 
 
 def _without_space_marks(backend: tokenizers.Tokenizer) -> tokenizers.normalizers.Normalizer | None:
-    """The normalizer without the steps that write a mark for each space: decoding takes the marks out again."""
+    """The normalizer without the steps that write a mark for each space, which decoding removes."""
     import tokenizers
 
     state = json.loads(backend.to_str())
@@ -137,7 +136,7 @@ def is_space_mark(step: Mapping[str, Any]) -> bool:
 
 
 def load(folder: str | Path) -> Tokenizer:
-    """Load a tokenizer folder; raises `UserError` where it holds none."""
+    """Load a tokenizer folder; raise `UserError` where it holds none."""
     import tokenizers
 
     path = Path(folder) / "tokenizer.json"
@@ -146,7 +145,7 @@ def load(folder: str | Path) -> Tokenizer:
     data = path.read_bytes()
     try:
         backend = tokenizers.Tokenizer.from_str(data.decode("utf-8"))
-    except Exception as error:  # the library raises a bare Exception for any fault of the file
+    except Exception as error:  # the library raises a bare Exception for any error in the file
         raise UserError(f"not a tokenizer file ({error}); run the tokenizer stage again", path) from None
     special = Path(folder) / SPECIAL
     if special.is_file():

@@ -1,9 +1,8 @@
-"""Training a tokenizer on a stream of texts: the same bytes every time, in every process.
+"""Train a tokenizer on a stream of texts: the same bytes every time, in every process.
 
-The trainers of `tokenizers` number symbols in the order of a randomly seeded hash map. For byte-level BPE and whole
-words that order does not reach the result; for WordPiece and Unigram it does (ties between equally frequent pairs
-fall differently, floating-point sums differ). Here WordPiece training is given its symbols in a fixed order, and
-Unigram training (`unigram`) counts in whole numbers.
+The trainers of `tokenizers` number symbols in the order of a randomly seeded hash map. The order does not affect
+byte-level BPE and whole words, but WordPiece and Unigram (ties between equally frequent pairs, floating-point sums). So
+WordPiece training gets its symbols in a fixed order, and Unigram training (`unigram`) counts in integers.
 """
 
 from __future__ import annotations
@@ -17,12 +16,20 @@ from tokenizers import models, pre_tokenizers, trainers
 from lexmill.base.errors import UserError
 from lexmill.tokenizers import kinds
 from lexmill.tokenizers.bulk import pieces
-from lexmill.tokenizers.counting import Texts, alphabet, by_frequency, count_characters, ordinary_tokens, within
+from lexmill.tokenizers.counting import (
+    Texts,
+    alphabet,
+    by_frequency,
+    count_characters,
+    ordinary_tokens,
+    trained,
+    within,
+)
 from lexmill.tokenizers.kinds import CONTINUES, Kind
 from lexmill.tokenizers.tokenizer import SPECIAL_TOKENS, UNK
 from lexmill.tokenizers.unigram import train_unigram
 
-# Characters without a break are cut here in training: BPE takes the square of a run's length (2 million: for ever).
+# Longer runs of characters are cut in training: the time of BPE is quadratic in the length of a run.
 _LONGEST_RUN = 4000
 
 
@@ -33,10 +40,10 @@ def train(
 
     Args:
         kind: the algorithm, see `kinds`.
-        texts: gives a fresh iterator over the training texts; read once to three times, never held in memory.
-        vocab_size: most entries, special tokens included; 0: no bound (byte, character).
-        min_frequency: a pair (bpe, wordpiece, unigram), word or character seen less often is left out.
-        lowercase: fold case first.
+        texts: returns a fresh iterator over the training texts; read once to three times, never held in memory.
+        vocab_size: the maximum number of entries, special tokens included; 0: no bound (byte, character).
+        min_frequency: rarer pairs (bpe, wordpiece, unigram), words or characters are left out.
+        lowercase: lowercase texts first.
 
     Raises:
         UserError: there is no text, a text is not Unicode, or vocab_size cannot be met by this kind.
@@ -83,8 +90,6 @@ def _check_unicode(text: str) -> None:
 
 
 def _bpe(stream: Texts, vocab_size: int, min_frequency: int) -> models.Model:
-    backend = tokenizers.Tokenizer(models.BPE())
-    backend.pre_tokenizer = kinds.pre_tokenizer("bpe")
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=min_frequency,
@@ -92,33 +97,25 @@ def _bpe(stream: Texts, vocab_size: int, min_frequency: int) -> models.Model:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    backend.train_from_iterator(stream(), trainer)
-    return backend.model
+    return trained(stream, models.BPE(), trainer, "bpe").model
 
 
 def _words(stream: Texts, vocab_size: int, min_frequency: int) -> models.Model:
-    backend = tokenizers.Tokenizer(models.WordLevel(unk_token=SPECIAL_TOKENS[UNK]))
-    backend.pre_tokenizer = kinds.pre_tokenizer("word")
     trainer = trainers.WordLevelTrainer(
-        vocab_size=vocab_size,
-        min_frequency=min_frequency,
-        special_tokens=list(SPECIAL_TOKENS),
-        show_progress=False,
+        vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=list(SPECIAL_TOKENS), show_progress=False
     )
-    backend.train_from_iterator(stream(), trainer)
-    return kinds.word_model(ordinary_tokens(backend))
+    model = models.WordLevel(unk_token=SPECIAL_TOKENS[UNK])
+    return kinds.word_model(ordinary_tokens(trained(stream, model, trainer, "word")))
 
 
 def _wordpiece(stream: Texts, characters: Counter[str], room: int, min_frequency: int) -> models.Model:
-    """The WordPiece trainer of `tokenizers`, given every symbol that starts or continues a word beforehand.
+    """Train with the WordPiece trainer of `tokenizers`, with a fixed order of the symbols that continue a word.
 
-    Left to itself it meets the continuing symbols in the order of a hash map, and their numbers break its ties. They
-    are passed as special tokens, which get their numbers in the order given, and are taken out of that role after.
-    At most half of the vocabulary goes to single characters; text is cut at the rarer ones.
+    The trainer numbers these symbols in the order of a hash map, and breaks ties by number. Passed as special tokens,
+    they are numbered in the given order; the model then has them as ordinary ones.
+    At most half of the vocabulary is single characters; text is split at the rarer ones.
     """
     kept = alphabet(characters, max(1, room // 4))
-    backend = tokenizers.Tokenizer(models.WordPiece(unk_token=SPECIAL_TOKENS[UNK]))
-    backend.pre_tokenizer = kinds.pre_tokenizer("wordpiece")
     trainer = trainers.WordPieceTrainer(
         vocab_size=len(SPECIAL_TOKENS) + room,
         min_frequency=min_frequency,
@@ -126,5 +123,6 @@ def _wordpiece(stream: Texts, characters: Counter[str], room: int, min_frequency
         continuing_subword_prefix=CONTINUES,
         show_progress=False,
     )
-    backend.train_from_iterator(within(stream, characters.keys() - set(kept))(), trainer)
-    return kinds.wordpiece_model(ordinary_tokens(backend))
+    model = models.WordPiece(unk_token=SPECIAL_TOKENS[UNK])
+    stream = within(stream, characters.keys() - set(kept))
+    return kinds.wordpiece_model(ordinary_tokens(trained(stream, model, trainer, "wordpiece")))

@@ -1,11 +1,11 @@
-"""A Unigram vocabulary (Kudo 2018), trained so that every process gets the same bytes.
+"""Train a Unigram vocabulary (Kudo 2018), with the same bytes in every process.
 
-Seeds are the pieces of a BPE several times as large as wanted (the second way of section 3.2 of the paper). Then, as
-long as there are too many: the most probable segmentation of every word under the present pieces is counted (hard
-EM; the segmentation is done by `tokenizers`), a piece's log-probability becomes log(count / total), and the pieces
-whose loss would cost the corpus least are given up, a quarter at a time. Counts are whole numbers and scores are
-rounded to 6 decimals, so no order of summation reaches the result. Single characters are always kept.
-Cost: one BPE training, then about ten segmentations of the different words; memory O(different words).
+Seeds are the pieces of a BPE several times as large as wanted (the second way of section 3.2 of the paper). Then, while
+there are too many: count the most probable segmentation of every word under the present pieces (hard EM; segmented by
+`tokenizers`), set a piece's log-probability to log(count / total), and drop the pieces whose removal costs the corpus
+least, a quarter at a time. Counts are integers and scores are rounded to 6 decimals, so that the order of summation
+does not matter. Single characters are always kept.
+Cost: one BPE training, then about ten segmentations of the distinct words; memory O(distinct words).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tokenizers import models, trainers
 
 from lexmill.tokenizers import kinds
 from lexmill.tokenizers.bulk import chunks
-from lexmill.tokenizers.counting import Texts, alphabet, ordinary_tokens, within
+from lexmill.tokenizers.counting import Texts, alphabet, ordinary_tokens, trained, within
 from lexmill.tokenizers.tokenizer import SPECIAL_TOKENS
 
 _SEEDS = 4  # times the wanted vocabulary
@@ -30,13 +30,13 @@ _LONGEST = 16  # characters of a piece
 _KEEP = 0.75  # of the pieces, at each pruning
 _ROUNDS = 2  # of EM between prunings
 _DECIMALS = 6
-_AT_ONCE = 1 << 15  # words segmented in one call: an encoding takes about a kilobyte
+_AT_ONCE = 1 << 15  # words segmented in one call, with about 1 KB an encoding
 
 Scores = dict[str, float]
 
 
 def train_unigram(stream: Texts, characters: Counter[str], room: int, min_frequency: int) -> models.Model:
-    """Train on `stream`; `room` is how many pieces there may be, at most half of them single characters."""
+    """Train on `stream`; `room` is the maximum number of pieces, at most half of them single characters."""
     kept = frozenset(alphabet(characters, max(1, room // 2)))
     stream = within(stream, characters.keys() - kept)
     words = count_words(stream)
@@ -55,7 +55,7 @@ def train_unigram(stream: Texts, characters: Counter[str], room: int, min_freque
 
 
 def count_words(stream: Texts) -> dict[str, int]:
-    """How often each pre-token occurs, in the order of the pre-tokens."""
+    """The count of each pre-token, in the order of the pre-tokens."""
     repeated: Counter[str] = Counter()
     for text in stream():
         repeated.update(chunks(text))
@@ -68,8 +68,6 @@ def count_words(stream: Texts) -> dict[str, int]:
 
 
 def _seeds(stream: Texts, room: int, min_frequency: int, alphabet_size: int) -> list[str]:
-    backend = tokenizers.Tokenizer(models.BPE())
-    backend.pre_tokenizer = kinds.pre_tokenizer("unigram")
     trainer = trainers.BpeTrainer(
         vocab_size=_SEEDS * room + alphabet_size + len(SPECIAL_TOKENS),
         min_frequency=min_frequency,
@@ -77,12 +75,11 @@ def _seeds(stream: Texts, room: int, min_frequency: int, alphabet_size: int) -> 
         max_token_length=_LONGEST,
         show_progress=False,
     )
-    backend.train_from_iterator(stream(), trainer)
-    return ordinary_tokens(backend)
+    return ordinary_tokens(trained(stream, models.BPE(), trainer, "unigram"))
 
 
 def _usage(texts: Sequence[str], counts: npt.NDArray[np.int64], scores: Scores) -> dict[str, int]:
-    """How often each piece is used in the most probable segmentations of all words."""
+    """The count of each piece in the most probable segmentations of all words."""
     backend = tokenizers.Tokenizer(kinds.unigram_model(sorted(scores.items())))
     total = np.zeros(len(SPECIAL_TOKENS) + len(scores), dtype=np.int64)
     for start in range(0, len(texts), _AT_ONCE):
@@ -94,7 +91,7 @@ def _usage(texts: Sequence[str], counts: npt.NDArray[np.int64], scores: Scores) 
 
 
 def _maximise(used: dict[str, int], kept: frozenset[str]) -> Scores:
-    """log(count / total) of the pieces in use; a kept character that is not in use counts as half a use."""
+    """log(count / total) of the used pieces; an unused kept character counts as half a use."""
     total = math.log(sum(used.values()))
     return {
         piece: round(math.log(count or 0.5) - total, _DECIMALS)
@@ -116,7 +113,7 @@ def _prune(scores: Scores, used: dict[str, int], kept: frozenset[str], size: int
 
 
 def _without(piece: str, scores: Scores) -> float:
-    """The score of the best segmentation of a piece into two or more others; its characters are always there."""
+    """The score of the best segmentation of a piece into two or more others, at least its characters."""
     best = [0.0] + [-math.inf] * len(piece)
     for end in range(1, len(piece) + 1):
         for start in range(end):

@@ -1,9 +1,9 @@
-"""Wanted files out of archives, read as streams: nothing of a package is installed, built or run.
+"""Extract chosen members of archives, read as streams: nothing of a package is installed, built or run.
 
-Formats are told by their first bytes: zip (wheels too), tar (plain, gzip, bzip2, xz, zstd) and Debian packages (an
-`ar` archive with data.tar.*). Members are chosen by globs as in `glob.glob(recursive=True)`: `*` stays within a folder
-and leaves out hidden files, `**` crosses folders. A glob without a '/' is looked for in every folder; a leading '/'
-ties it to the top. `a.tar.gz!b.txt` looks inside an inner archive; its file comes out as `a.tar.gz/.../b.txt`.
+Formats are recognised by their first bytes: zip (and wheels), tar (plain, gzip, bzip2, xz, zstd) and Debian packages
+(an `ar` archive with data.tar.*). Globs choose members as in `glob.glob(recursive=True)`: `*` stays within a folder and
+skips hidden files, `**` crosses folders. A glob without a '/' matches in every folder; a leading '/' anchors it at the
+top. `a.tar.gz!b.txt` is a member of an inner archive, written as `a.tar.gz/.../b.txt`.
 
 Refused: names that lead out of the folder, wanted members that are links, and more bytes than a `Budget` allows.
 Cost: one pass over the archive; memory O(members) for zip, O(1) for tar.
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from lexmill.base.errors import UserError
-from lexmill.corpora.fetching.source_folder import Budget, ReadableBytes, SourceFolder, copy_bounded, safe_name
+from lexmill.corpora.fetching.source_folder import Budget, SourceFolder, copy_bounded, safe_name
 
 _NAMES_KEPT = 20_000
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
@@ -47,7 +47,7 @@ class _Member:
 
 @cache
 def parse_glob(glob: str) -> tuple[str, ...]:
-    """A glob as its path segments; one without '/' is looked for at any depth."""
+    """A glob as its path segments; one without '/' matches at any depth."""
     if "/" not in glob:
         return ("**", glob)
     return tuple(part for part in glob.split("/") if part not in ("", "."))
@@ -124,18 +124,17 @@ def _tar_members(stream: IO[bytes], magic: bytes) -> Iterator[_Member]:
 
 
 def _decompressed(stream: IO[bytes], magic: bytes) -> Any:
-    opened: Any = stream
     if magic.startswith(b"\x1f\x8b"):
-        opened = gzip.GzipFile(fileobj=stream)
-    elif magic.startswith(b"BZh"):
-        opened = bz2.BZ2File(stream)
-    elif magic.startswith(b"\xfd7zXZ\0"):
-        opened = lzma.LZMAFile(stream)  # noqa: SIM115
-    elif magic.startswith(b"\x28\xb5\x2f\xfd"):
+        return gzip.GzipFile(fileobj=stream)
+    if magic.startswith(b"BZh"):
+        return bz2.BZ2File(stream)
+    if magic.startswith(b"\xfd7zXZ\0"):
+        return lzma.LZMAFile(stream)
+    if magic.startswith(b"\x28\xb5\x2f\xfd"):
         import zstandard
 
-        opened = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
-    return opened
+        return zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
+    return stream
 
 
 def _deb_data(stream: IO[bytes]) -> _Section:
@@ -149,14 +148,14 @@ def _deb_data(stream: IO[bytes]) -> _Section:
         if name.startswith("data.tar"):
             return _Section(stream, size)
         stream.seek(size + size % 2, io.SEEK_CUR)
-    raise UserError("is no Debian package: it holds no data.tar")
+    raise UserError("is not a Debian package: it holds no data.tar")
 
 
 # ---------------------------------------------------------------- extraction
 
 
 class _Wanted:
-    """Globs of one archive level, and which of them found something."""
+    """The globs of one archive level, and which of them have matched."""
 
     def __init__(self, globs: Sequence[str]) -> None:
         self.plain = [glob for glob in globs if "!" not in glob]
@@ -169,7 +168,7 @@ class _Wanted:
         self.names: list[str] = []
 
     def take(self, name: str) -> tuple[bool, list[str]]:
-        """Whether a member is wanted as it is, and the globs wanted inside it."""
+        """Whether a member itself is wanted, and the globs of what is wanted inside it."""
         if len(self.names) < _NAMES_KEPT:
             self.names.append(name)
         plain = [glob for glob in self.plain if matches(name, glob)]
@@ -184,15 +183,14 @@ class _Wanted:
 def extract(
     archive: Path, globs: Sequence[str], target: SourceFolder, *, prefix: str = "", strip_top: bool = False
 ) -> None:
-    """Write the members of an archive that match to a folder.
+    """Write the matching members of an archive to a folder.
 
     Args:
         archive: the archive's file.
         globs: which members; each must match at least one.
         target: the folder that collects them.
         prefix: put before each name, with its '/'.
-        strip_top: whether the archive's one top folder (`name-version/` of an sdist, `package/` of npm) is left out of
-            the members' names.
+        strip_top: drop the archive's single top folder (`name-version/` of an sdist, `package/` of npm) from names.
 
     Raises:
         UserError: a glob without a match, a damaged or unsafe archive, a link, too many bytes.
@@ -201,23 +199,20 @@ def extract(
         with open(archive, "rb") as stream:
             _Extraction(target, prefix, Budget(archive.stat().st_size)).run(stream, "", globs, strip_top)
     except _DAMAGED as error:
-        raise UserError(f"is damaged or no archive that can be read (zip, tar, deb): {error}") from None
+        raise UserError(f"is damaged or not a readable archive (zip, tar, deb): {error}") from None
     except NotImplementedError as error:
         raise UserError(f"is packed in a way that cannot be read: {error}") from None
     except Exception as error:
-        if type(error).__name__ == "ZstdError":  # named here, so that zstandard is loaded only where it is used
+        if type(error).__name__ == "ZstdError":  # by name, so that zstandard is imported only where it is used
             raise UserError(f"is damaged: {error}") from None
         raise
 
 
 class _Extraction:
-    """One archive and the archives inside it, with one budget."""
+    """One archive and its inner archives, with one budget."""
 
     def __init__(self, target: SourceFolder, prefix: str, budget: Budget) -> None:
         self.target, self.prefix, self.budget = target, prefix, budget
-
-    def add(self, name: str, contents: ReadableBytes) -> None:
-        self.target.add(self.prefix + name, contents, self.budget)
 
     def run(self, stream: IO[bytes], prefix: str, globs: Sequence[str], strip_top: bool) -> None:
         wanted = _Wanted(globs)
@@ -231,14 +226,13 @@ class _Extraction:
             if not plain and not inside:
                 continue
             if member.is_link:
-                raise UserError(
-                    f"the member {prefix + name!r} is a link, which is not followed; choose the file it means"
-                )
+                message = f"the member {prefix + name!r} is a link, which is not followed; choose the file it points to"
+                raise UserError(message)
             if inside:
                 self._inner(member, prefix + name, plain, inside)
             else:
                 with member.open() as contents:
-                    self.add(prefix + name, contents)
+                    self.target.add(self.prefix + prefix + name, contents, self.budget)
         if missing := wanted.missing():
             raise UserError(_missing_text(prefix, missing, wanted.names))
 
@@ -248,9 +242,8 @@ class _Extraction:
                 copy_bounded(stream, spool, self.budget)
             if plain:
                 spool.seek(0)
-                self.add(name, spool)
-                # The archive's own folder takes its name with a mark, since the file has the name itself.
-                name += "!"
+                self.target.add(self.prefix + name, spool, self.budget)
+                name += "!"  # of the folder, since the archive itself has the plain name
             spool.seek(0)
             self.run(spool, f"{name}/", inside, strip_top=False)
 
@@ -260,6 +253,4 @@ def _missing_text(prefix: str, missing: list[str], names: list[str]) -> str:
     close = difflib.get_close_matches(missing[0], names, n=3, cutoff=0.5) or sorted(names)[:3]
     hint = f"nearest: {', '.join(close)}" if close else "it is empty"
     what = "member matches" if len(missing) == 1 else "members match"
-    return (
-        f"{where}no {what} {', '.join(repr(glob) for glob in missing)} ({len(names)} files; {hint}); correct `members`"
-    )
+    return f"{where}no {what} {', '.join(map(repr, missing))} ({len(names)} files; {hint}); correct `members`"

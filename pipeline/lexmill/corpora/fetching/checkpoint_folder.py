@@ -1,8 +1,8 @@
 """A fetched pretrained model as one flat folder in Hugging Face format, checked before anything trains on it.
 
-Only what is data is kept: weights as safetensors, JSON, text and SentencePiece files. Pickles (`.bin`, `.pt`, `.pkl`)
-and code (`.py`) are left out, so nothing that came from outside can run. A GGUF file becomes such a folder
-(`gguf_file`); a model folder of lexmill, its tokenizer in a folder of its own, is taken as it is.
+Only data is kept: weights as safetensors, JSON, text and SentencePiece files. Pickles (`.bin`, `.pt`, `.pkl`) and code
+(`.py`) are left out, so that nothing from outside can run. A GGUF file is converted (`gguf_file`); a model folder of
+lexmill keeps its layout, with the tokenizer in its own folder.
 """
 
 from __future__ import annotations
@@ -36,11 +36,8 @@ def fetch_checkpoint(
 ) -> dict[str, Any]:
     """Fill `target_folder` with a pretrained model: config.json, weights, tokenizer, manifest.json.
 
-    The model's folder is the one of the topmost config.json among the fetched files; without one, the only GGUF file
-    is the model. `source` and `pin` are as for `fetch`.
-
-    Returns:
-        The manifest, as `fetch` gives it.
+    The model's folder is that of the topmost config.json among the fetched files; without one, a single GGUF file is
+    the model. `source`, `pin` and the returned manifest are as for `fetch`.
 
     Raises:
         UserError, RetryableError: as `fetch`; also where config.json, weights or tokenizer are missing or damaged.
@@ -72,11 +69,11 @@ def fetch_checkpoint(
 def _model_folder(names: list[str]) -> PurePosixPath:
     configs = [PurePosixPath(name) for name in names if PurePosixPath(name).name == "config.json"]
     if not configs:
-        raise UserError(f"no config.json among the {len(names)} fetched files; let `members` name the model's folder")
+        raise UserError(f"no config.json among the {len(names)} fetched files; add the model's folder to `members`")
     depth = min(len(path.parts) for path in configs)
     top = [path.parent for path in configs if len(path.parts) == depth]
     if len(top) > 1:
-        raise UserError(f"holds several models ({', '.join(map(str, top))}); let `members` name one of them")
+        raise UserError(f"holds several models ({', '.join(map(str, top))}); choose one of them in `members`")
     return top[0]
 
 
@@ -85,7 +82,7 @@ def check_checkpoint(folder: Path) -> None:
     config = _json(folder / "config.json")
     ours = isinstance(config, dict) and config.get("kind") in plugins.names("kinds")
     if not ours and (not isinstance(config, dict) or not isinstance(config.get("model_type"), str)):
-        raise UserError("config.json has no model_type; it is no Hugging Face model")
+        raise UserError("config.json has no model_type; it is not a Hugging Face model")
     index = folder / "model.safetensors.index.json"
     names = ["model.safetensors"]
     if not (folder / names[0]).is_file():
@@ -111,15 +108,14 @@ def _json(path: Path) -> Any:
 
 
 def _check_weights(path: Path) -> None:
-    """The header of a safetensors file must be readable and the file as long as the header says."""
+    """Raise `UserError` unless a safetensors file has a readable header and the size that the header gives."""
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
         raise UserError(f"{path.name}, which the index of the weights names, is not among the fetched files")
     try:
         with safe_open(path, framework="np") as weights:
-            count = len(list(weights.keys()))
+            if not list(weights.keys()):
+                raise UserError(f"{path.name} holds no tensor")
     except (SafetensorError, OSError) as error:
         raise UserError(f"{path.name} is damaged: {error}") from None
-    if count == 0:
-        raise UserError(f"{path.name} holds no tensor")

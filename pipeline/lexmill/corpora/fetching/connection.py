@@ -1,8 +1,8 @@
 """HTTP as pip would do it: pip's proxy, certificates, credentials, timeout and retries, for every kind of source.
 
 Settings come from `pip config list` (pip's files and PIP_* variables), so a machine set up for pip is set up for
-lexmill. Requests that fail in a way that may pass (no connection, time-out, 408, 429, 5xx) are tried again with a
-growing pause; when they go on failing the error is a `RetryableError`.
+lexmill. Temporary failures (no connection, time-out, 408, 429, 5xx) are retried with a growing pause, and end in a
+`RetryableError`.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from lexmill.base.errors import RetryableError, UserError
 FIRST_PAUSE = 0.5  # seconds
 LONGEST_PAUSE = 30.0  # seconds
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
+BROKEN = (httpx2.TransportError, httpx2.InvalidURL, httpx2.TooManyRedirects)  # a request without an answer: `explain`
 
 
 @dataclass(frozen=True)
 class PipSettings:
-    """What pip's configuration says about where and how to download."""
+    """Where and how to download, from pip's configuration."""
 
     index_urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
@@ -49,7 +50,7 @@ class PipSettings:
 
 
 def pip_settings() -> PipSettings:
-    """The configuration in force for `pip download`; raises `UserError` when pip cannot read its own files."""
+    """Return the settings of `pip download`; raise `UserError` when pip cannot read its own files."""
     values: dict[str, str] = {}
     listed = _pip_config()
     for section in ("global", "download", ":env:"):  # pip's own order, the last one wins
@@ -57,17 +58,15 @@ def pip_settings() -> PipSettings:
             place, _, name = key.rpartition(".")
             if place == section and value.strip():
                 values[name] = value
-    extra = values.get("extra-index-url", "").split()
-    index = [values.get("index-url", "").strip() or _default_index(), *extra]
+    index = [values.get("index-url", "").strip() or _default_index(), *values.get("extra-index-url", "").split()]
     if values.get("no-index", "").lower() in ("1", "true", "yes", "on", "y", "t"):
         index = []
     try:
         timeout = float(values.get("timeout", values.get("default-timeout", "15")))
         retries = int(values.get("retries", "5"))
     except ValueError as error:
-        raise UserError(
-            f"pip's configuration: timeout or retries is no number ({error}); see `pip config list`"
-        ) from None
+        message = f"pip's configuration: timeout or retries is not a number ({error}); see `pip config list`"
+        raise UserError(message) from None
     return PipSettings(
         index_urls=tuple(index),
         find_links=tuple(values.get("find-links", "").split()),
@@ -81,8 +80,8 @@ def pip_settings() -> PipSettings:
 
 
 def _pip_config() -> dict[str, str]:
-    """`section.name` -> value, as `pip config list` prints it; PIP_* variables alone where pip is absent."""
-    if os.environ.get("PIP_CONFIG_FILE") == os.devnull:  # pip's word for "no file"
+    """`section.name` -> value, as `pip config list` prints it; only the PIP_* variables without pip."""
+    if os.environ.get("PIP_CONFIG_FILE") == os.devnull:  # pip's way to say "no file"
         return _pip_variables()
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
@@ -120,21 +119,17 @@ def redact(address: str) -> str:
 
 
 class Attempts:
-    """Counts failures of one request and pauses between them: 0.5, 1, 2, 4 ... seconds, a random tenth added."""
+    """Counts failures of one request and pauses between them: 0.5, 1, 2, 4 ... seconds, plus up to a tenth."""
 
     def __init__(self, retries: int) -> None:
         self._retries, self._failures = retries, 0
 
     def progressed(self) -> None:
-        """Something arrived: the next failure is the first again."""
+        """Start counting again: some bytes arrived."""
         self._failures = 0
 
     def failed(self, problem: str, retry_after: str | None = None) -> None:
-        """Pause before the next try.
-
-        Raises:
-            RetryableError: with `problem`, when all tries are spent.
-        """
+        """Pause before the next try; raise `RetryableError` with `problem` after the last."""
         self._failures += 1
         if self._failures > self._retries:
             tries = f" ({self._failures} tries)" if self._failures > 1 else ""
@@ -146,12 +141,7 @@ class Attempts:
 
 
 class Client:
-    """An HTTP client that retries, with the interface that `unearth` asks of a fetcher.
-
-    Args:
-        settings: pip's settings.
-        headers: sent with each request.
-    """
+    """An HTTP client that retries, with the interface of an `unearth` fetcher; sends `headers` with each request."""
 
     def __init__(self, settings: PipSettings, headers: Mapping[str, str] | None = None) -> None:
         self.settings = settings
@@ -163,10 +153,8 @@ class Client:
         names = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
         cert = settings.cert or next((os.environ[name] for name in names if os.environ.get(name)), None)
         context = _ssl_context(cert, settings.client_cert)
-        mounts = {}
-        if settings.proxy:
-            for host in settings.trusted_hosts:
-                mounts[f"all://{host}"] = httpx2.HTTPTransport(verify=False, proxy=settings.proxy)
+        hosts = settings.trusted_hosts if settings.proxy else ()
+        mounts = {f"all://{host}": httpx2.HTTPTransport(verify=False, proxy=settings.proxy) for host in hosts}
         try:
             return PyPIClient(
                 trusted_hosts=settings.trusted_hosts,
@@ -185,7 +173,7 @@ class Client:
         return Attempts(self.settings.retries)
 
     def get(self, url: str, *, headers: Mapping[str, str] | None = None) -> httpx2.Response:
-        """A small document, whole; a status below 500 is the caller's to judge."""
+        """Fetch a small document; the caller checks for a permanent error status."""
         return self._request("GET", url, headers)
 
     def head(self, url: str, *, headers: Mapping[str, str] | None = None) -> httpx2.Response:
@@ -194,7 +182,7 @@ class Client:
     def get_stream(
         self, url: str, *, headers: Mapping[str, str] | None = None
     ) -> AbstractContextManager[httpx2.Response]:
-        """One try of a large document; the caller retries."""
+        """Fetch a large document, in one try; the caller retries."""
         return self._http.stream("GET", url, headers=headers)
 
     def iter_secure_origins(self) -> Iterable[tuple[str, str, str]]:
@@ -209,7 +197,7 @@ class Client:
         while True:
             try:
                 response = self._http.request(method, url, headers=headers)
-            except (httpx2.TransportError, httpx2.InvalidURL, httpx2.TooManyRedirects) as error:
+            except BROKEN as error:
                 attempts.failed(explain(error, url, self.settings))
                 continue
             if not passing(response.status_code):
@@ -218,7 +206,7 @@ class Client:
 
 
 def passing(status: int) -> bool:
-    """Whether a failure of this HTTP status may pass by itself."""
+    """Whether an HTTP status is a temporary failure."""
     return status in _PASSING
 
 
@@ -227,7 +215,7 @@ def status_text(url: str, status: int) -> str:
 
 
 def refused(url: str, status: int) -> UserError:
-    """The error for an HTTP status that stays."""
+    """The error for a permanent HTTP status."""
     advice = {
         401: "it asks for a login; give one in pip's index-url, ~/.netrc or the keyring",
         403: "it refuses access; check the login, and the mirror's or proxy's rules",
@@ -239,11 +227,7 @@ def refused(url: str, status: int) -> UserError:
 
 
 def explain(error: Exception, url: str, settings: PipSettings) -> str:
-    """What a failed connection means, for a person.
-
-    Raises:
-        UserError: for faults that no second try mends: an untrusted certificate, an address that is none.
-    """
+    """Describe a failed connection; raise `UserError` where no retry helps: an untrusted certificate, a bad address."""
     place, text = urlsplit(url).hostname or redact(url), " ".join(str(error).split())
     if "CERTIFICATE_VERIFY_FAILED" in text:
         raise UserError(
@@ -251,7 +235,7 @@ def explain(error: Exception, url: str, settings: PipSettings) -> str:
             " certificates with `pip config set global.cert FILE`"
         ) from None
     if isinstance(error, httpx2.UnsupportedProtocol | httpx2.InvalidURL | httpx2.TooManyRedirects):
-        raise UserError(f"{redact(url)} is no address that can be fetched: {text}") from None
+        raise UserError(f"{redact(url)} is not an address that can be fetched: {text}") from None
     if isinstance(error, httpx2.TimeoutException):
         return f"{place} did not answer within {settings.timeout:g} s"
     if isinstance(error, httpx2.ProxyError):
@@ -273,43 +257,42 @@ def _ssl_context(cert: str | None, client_cert: str | None) -> ssl.SSLContext:
         if client_cert is not None:
             context.load_cert_chain(client_cert)
     except (OSError, ssl.SSLError) as error:
-        raise UserError(
-            f"pip's certificate setting (cert {cert}, client-cert {client_cert}) cannot be used: {error}"
-        ) from None
+        message = f"pip's certificate setting (cert {cert}, client-cert {client_cert}) cannot be used: {error}"
+        raise UserError(message) from None
     return context
 
 
 def lines(text: str) -> Iterator[str]:
-    """Lines without their end; only '\\n' ends one."""
+    """Lines without their end, split at '\\n' only."""
     for line in text.split("\n"):
         yield line.rstrip("\r")
 
 
 def json_document(response: httpx2.Response, url: str) -> Any:
-    """The JSON of an answer; `UserError` for a status that stays or for something that is no JSON."""
+    """Return the JSON of a response; raise `UserError` for another status or invalid JSON."""
     if response.status_code != 200:
         raise refused(url, response.status_code)
     try:
         return response.json()
     except ValueError:
-        raise UserError(f"{redact(url)} gave no JSON; is the registry's address right?") from None
+        raise UserError(f"{redact(url)} did not return JSON; is the registry's address right?") from None
 
 
 @contextmanager
 def heard(logger_name: str) -> Iterator[list[str]]:
-    """Collects a library's warnings, which it would print, so that they can be told in one error of ours."""
+    """Collect the warnings that a library would print, so that one error can report them."""
     notes: list[str] = []
 
     class _Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             text = record.getMessage()
-            if "404" not in text:  # each further index that lacks the package says so
+            if "404" not in text:  # logged for each further index that lacks the package
                 notes.append(text)
 
     logger, listener = logging.getLogger(logger_name), _Listener(logging.WARNING)
     before = logger.propagate, logger.disabled
     logger.addHandler(listener)
-    # Libraries that configure logging from a file (alembic, beneath MLflow) switch all loggers off that are there.
+    # Libraries that configure logging from a file (alembic, under MLflow) switch off all existing loggers.
     logger.propagate = logger.disabled = False
     try:
         yield notes

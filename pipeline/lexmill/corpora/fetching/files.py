@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import glob
 import os
-from collections import Counter
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -21,11 +21,11 @@ from lexmill.params import FileSource
 def fetch_files(source: FileSource, workspace: Path, target: SourceFolder) -> None:
     """Copy files into the folder.
 
-    A path keeps its last part as name; what a glob finds keeps its path below the glob's fixed folder. Where
-    two would have one name, all keep their path below the folder that they share.
+    A path keeps its last part as name, a match of a glob its path below the glob's fixed folder. If two names clash,
+    all files keep their path below their common folder.
 
     Raises:
-        UserError: a path or glob that finds nothing, a folder, a file that cannot be read, another sha256.
+        UserError: a path or glob that matches nothing, a folder, an unreadable file, another sha256.
     """
     found = locate(source, workspace)
     hashes = [check_hash_text(sha256) for sha256 in source.sha256]
@@ -43,24 +43,23 @@ def fetch_files(source: FileSource, workspace: Path, target: SourceFolder) -> No
 
 
 def locate(source: FileSource, workspace: Path) -> dict[str, Path]:
-    """The files by the name that each gets, sorted by name."""
+    """The files by their new name, sorted by it."""
     if not source.paths:
         raise UserError("paths: empty; give at least one path or glob")
     named: list[tuple[str, Path]] = []
     for pattern in source.paths:
         named += _one(os.path.expanduser(pattern), workspace)
-    files = {os.path.abspath(path): name for name, path in named}  # a file that two globs find counts once
-    counts = Counter(files.values())
-    if counts and max(counts.values()) > 1:
+    files = {os.path.abspath(path): name for name, path in named}  # a match of two globs counts once
+    if len(set(files.values())) < len(files):
         shared = os.path.commonpath([os.path.dirname(path) for path in files])
         files = {path: Path(os.path.relpath(path, shared)).as_posix() for path in files}
     return {name: Path(path) for path, name in sorted(files.items(), key=lambda item: item[1])}
 
 
 def present_pin(source: FileSource, workspace: Path) -> dict[str, Any]:
-    """The pin of the files as they lie there now (`pins.files_pin`); raises as `locate`."""
+    """The pin of the files in their present state (`pins.files_pin`); raises as `locate`."""
     found = locate(source, workspace)
-    with progress.bar("look at files", sum(path.stat().st_size for path in found.values())) as bar:
+    with progress.bar("hash files", sum(path.stat().st_size for path in found.values())) as bar:
         entries = []
         for name, path in found.items():
             entries.append({"path": name, "bytes": path.stat().st_size, "sha256": sha256_file(path)})
@@ -69,7 +68,7 @@ def present_pin(source: FileSource, workspace: Path) -> dict[str, Any]:
 
 
 def _one(pattern: str, workspace: Path) -> list[tuple[str, Path]]:
-    """(name, path) of what one path or glob finds."""
+    """(name, path) of each file that one path or glob matches."""
     plain = workspace / pattern
     if plain.exists():  # also a real name with brackets in it
         if plain.is_dir():
@@ -77,45 +76,30 @@ def _one(pattern: str, workspace: Path) -> list[tuple[str, Path]]:
         paths, fixed = [plain], plain.parent
     else:
         paths = [Path(path) for path in glob.glob(str(workspace / pattern), recursive=True) if os.path.isfile(path)]
-        fixed = _fixed_folder(plain)
+        before = takewhile(lambda part: not glob.has_magic(part), plain.parts[1:-1])
+        fixed = Path(plain.parts[0], *before)  # the folder before the first wildcard
     if not paths:
         raise UserError(_nothing_text(pattern, plain))
     for path in paths:
         if not path.is_file():
-            raise UserError(f"{path} is no regular file")
-        if not _is_utf8(str(path)):
+            raise UserError(f"{path} is not a regular file")
+        try:
+            str(path).encode("utf-8")
+        except UnicodeEncodeError:
             shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-            raise UserError(f"the name {shown} is not UTF-8; rename the file")
+            raise UserError(f"the name {shown} is not UTF-8; rename the file") from None
         if not os.access(path, os.R_OK):
             raise UserError(f"{path} cannot be read; check its permissions")
     return [(Path(os.path.relpath(path, fixed)).as_posix(), path) for path in sorted(paths)]
 
 
-def _is_utf8(path: str) -> bool:
-    try:
-        path.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _fixed_folder(pattern: Path) -> Path:
-    """The folder before the first wildcard."""
-    fixed = Path(pattern.parts[0])
-    for part in pattern.parts[1:-1]:
-        if glob.has_magic(part):
-            break
-        fixed /= part
-    return fixed
-
-
 def _nothing_text(pattern: str, plain: Path) -> str:
     if plain.is_symlink():
-        return f"{pattern} is a link to a file that is not there"
+        return f"{pattern} is a link to a file that does not exist"
     folder = plain.parent
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent
     names = sorted(entry.name for entry in os.scandir(folder) if not entry.name.startswith("."))
     close = difflib.get_close_matches(PurePosixPath(pattern).name, names, n=3, cutoff=0.5) or names[:3]
     hint = f"; {folder} has {', '.join(close)}" if close else f"; {folder} is empty"
-    return f"{pattern} finds no file{hint}; paths are relative to the workspace"
+    return f"{pattern} matches no file{hint}; paths are relative to the workspace"

@@ -1,9 +1,8 @@
-"""A GGUF file (llama.cpp's format) as a folder in Hugging Face format, so that nothing later needs to know of GGUF.
+"""Convert a GGUF file (llama.cpp's format) into a folder in Hugging Face format, the only one that later stages read.
 
-Llama-shaped models with GPT-2's or SmolLM's byte-level tokenizer. Quantised weights are written as the float32 numbers
-that they stand for. llama.cpp turns the rows of the query and key matrices so that the two halves of a rotary pair lie
-side by side; they are turned back.
-Cost: seconds and 4 bytes a weight; memory: the whole model in float32.
+Reads Llama models with GPT-2's or SmolLM's byte-level tokenizer. Quantised weights are dequantised to float32.
+llama.cpp permutes the rows of the query and key matrices so that the two halves of a rotary pair are adjacent; this is
+undone. Cost: seconds and 4 bytes a weight; memory: the whole model in float32.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def convert(path: Path, target: SourceFolder) -> None:
     try:
         reader: Any = GGUFReader(path)
     except (ValueError, OSError, IndexError, KeyError) as error:
-        raise UserError(f"{path.name} is no GGUF file that can be read: {error}") from None
+        raise UserError(f"{path.name} is not a readable GGUF file: {error}") from None
     fields = {name: field.contents() for name, field in reader.fields.items()}
     config = _config(fields, [tensor.name for tensor in reader.tensors])
     tokenizer, tokenizer_config = _tokenizer(fields)
@@ -105,7 +104,7 @@ def _config(fields: dict[str, Any], tensors: list[str]) -> dict[str, Any]:
 
 
 def _plain(value: float) -> float:
-    """A float32 as the number that a person wrote: 1e-05 for 9.999999747378752e-06."""
+    """A float32 as the shortest decimal number: 1e-05 for 9.999999747378752e-06."""
     return float(str(np.float32(value)))
 
 

@@ -1,15 +1,13 @@
 """Data sets of the Hugging Face hub (or a local folder of that form), through `datasets.load_dataset`, as JSON lines.
 
-One file a split, `<split>.jsonl`. Class labels are written as their names; nested columns are joined by a dot, so
-that the two sides of a translation are the columns `translation.de` and `translation.en`. `revision` comes as a commit,
-from the params or from the pin (`pins`): another name may mean other data tomorrow.
-Cost: memory O(1000 records); the disk holds the `datasets` cache beside the output.
+One file a split, `<split>.jsonl`. Class labels are written as their names; names of nested columns are joined by a dot:
+the two sides of a translation are `translation.de` and `translation.en`. `revision` is a commit, from the params or the
+pin (`pins`), because a branch moves. Cost: memory O(1000 records); on disk the `datasets` cache besides the output.
 """
 
 from __future__ import annotations
 
 import datetime
-import errno
 import json
 import math
 import os
@@ -22,21 +20,22 @@ from typing import IO, TYPE_CHECKING, Any
 from lexmill.base import progress
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.corpora.fetching.connection import heard, passing
-from lexmill.corpora.fetching.source_folder import SourceFolder
+from lexmill.corpora.fetching.downloads import user_cache, writable
+from lexmill.corpora.fetching.source_folder import DISK_FULL, SourceFolder
 from lexmill.params import HubSource
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 _BATCH = 1000
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+_NETWORK = ("ConnectError", "ConnectTimeout", "ReadTimeout", "ReadError", "RemoteProtocolError")  # httpx's errors
 
 
 def fetch_hub(source: HubSource, workspace: Path, target: SourceFolder) -> None:
     """Write the wanted splits.
 
     Raises:
-        UserError: no such data set, subset, split or revision; a column that is no text, number or label.
+        UserError: no such data set, subset, split or revision; a column of another kind than text, number or label.
         RetryableError: the hub cannot be reached.
     """
     if not source.splits:
@@ -67,18 +66,8 @@ def fetch_hub(source: HubSource, workspace: Path, target: SourceFolder) -> None:
 
 
 def choose_cache(workspace: Path) -> None:
-    """`datasets` keeps its own cache under the home; where that cannot be written it goes to the workspace."""
-    if "HF_HOME" in os.environ:
-        return
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = Path(home) / "huggingface"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return
-    except OSError as error:
-        if error.errno in _DISK_FULL:
-            raise
+    """Move the cache of `datasets` from the home, where that is read-only, to the workspace."""
+    if "HF_HOME" not in os.environ and not writable(user_cache() / "huggingface"):
         os.environ["HF_HOME"] = str((workspace / ".lexmill" / "downloads" / "huggingface").resolve())
 
 
@@ -104,7 +93,7 @@ def _rows(data: Dataset) -> Iterator[dict[str, Any]]:
 
 
 def _check_feature(column: str, feature: Any) -> None:
-    """Refuse what is no text, number, truth value, date or label."""
+    """Raise `UserError` for anything but text, numbers, booleans, dates and labels."""
     kind = type(feature).__name__
     if isinstance(feature, dict):
         for name, inner in feature.items():
@@ -121,7 +110,7 @@ def _check_feature(column: str, feature: Any) -> None:
 
 
 def _plain(value: Any, feature: Any) -> Any:
-    """A value as JSON has it: labels by name (none for -1), dates as ISO text, NaN as null."""
+    """A value for JSON: labels by name (null for -1), dates as ISO text, NaN as null."""
     kind = type(feature).__name__
     if value is None:
         return None
@@ -152,7 +141,7 @@ def _flat(prefix: str, row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def explained(error: Exception, what: str) -> Exception:
-    """What went wrong, as an error of ours that begins with `what`; anything unforeseen as it is."""
+    """Turn a known error into a `UserError` that begins with `what` or a `RetryableError`; return others unchanged."""
     from datasets.exceptions import DatasetsError
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -162,18 +151,12 @@ def explained(error: Exception, what: str) -> Exception:
         chain.append(link)
         link = link.__cause__ or link.__context__
     for cause in chain:
-        if isinstance(cause, OSError) and cause.errno in _DISK_FULL:
+        if isinstance(cause, OSError) and cause.errno in DISK_FULL:
             return cause
         if type(cause).__name__ == "OfflineModeIsEnabled" or "offline mode is enabled" in str(cause).lower():
             return RetryableError("the hub's offline mode is on and the data is not in its cache; unset HF_HUB_OFFLINE")
         status = getattr(getattr(cause, "response", None), "status_code", None)
-        network = isinstance(cause, ConnectionError | TimeoutError) or type(cause).__name__ in (
-            "ConnectError",
-            "ConnectTimeout",
-            "ReadTimeout",
-            "ReadError",
-            "RemoteProtocolError",
-        )
+        network = isinstance(cause, ConnectionError | TimeoutError) or type(cause).__name__ in _NETWORK
         if network or (isinstance(status, int) and passing(status)):
             return RetryableError(f"the hub cannot be reached ({_line(error)}); run it again later")
     if isinstance(error, DatasetsError | HfHubHTTPError | ValueError | FileNotFoundError | RuntimeError | TypeError):

@@ -1,4 +1,4 @@
-"""Tarballs of an npm registry, with npm's own settings: registry (one a scope too), login, certificates, proxy."""
+"""Tarballs of an npm registry, with npm's own settings: registry (also by scope), login, certificates, proxy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def npm_tarball(source: PackageSource, sha256: str, workspace: Path, cache: DownloadCache) -> Path:
-    """The package's tarball in the cache."""
+    """Return the package's tarball in the cache."""
     with npm_package(source, workspace) as package:
         return package.fetch(
             source.version, lambda client, url: download(client, cache, Wanted(url, sha256, source.name))
@@ -32,7 +32,7 @@ def npm_tarball(source: PackageSource, sha256: str, workspace: Path, cache: Down
 
 @dataclass(frozen=True)
 class NpmPackage:
-    """A package's document in its registry, and the way to its tarballs."""
+    """A package's document in its registry, and the clients for its tarballs."""
 
     registry: str
     name: str
@@ -42,18 +42,18 @@ class NpmPackage:
     stranger: Client
 
     def fetch(self, version: str, bring: Callable[[Client, str], T]) -> T:
-        """What `bring` gives for a client and the address of a version's tarball."""
+        """Call `bring` with a client and the address of a version's tarball."""
         tarball = str(self.dist(version)["tarball"])
         if urlsplit(tarball).netloc == urlsplit(self.registry).netloc:
             return bring(self.client, tarball)
-        # A plain mirror passes on the public registry's document, whose addresses may not be reachable from here.
+        # A plain mirror serves the public registry's document, whose addresses may be unreachable from here.
         try:
             return bring(self.client, f"{self.registry}/{self.name}/-/{tarball.rpartition('/')[2]}")
         except UserError:
             return bring(self.stranger, tarball)
 
     def dist(self, version: str) -> Mapping[str, Any]:
-        """`dist` of a version: its tarball's address and hashes; raises `UserError` where there is no such version."""
+        """Return `dist` of a version, its tarball's address and hashes; raise `UserError` for an unknown version."""
         versions = self.document["versions"]
         try:
             dist: Mapping[str, Any] = versions[version]["dist"]
@@ -65,7 +65,7 @@ class NpmPackage:
 
     @property
     def newest(self) -> str:
-        """The version that its maintainers call `latest`."""
+        """The version tagged `latest`."""
         tags = self.document.get("dist-tags")
         if not isinstance(tags, dict) or "latest" not in tags:
             raise UserError(f"{redact(self.address)} names no latest version; give an exact `version`")
@@ -74,7 +74,7 @@ class NpmPackage:
 
 @contextmanager
 def npm_package(source: PackageSource, workspace: Path) -> Iterator[NpmPackage]:
-    """The package in the registry that npm's settings name for it."""
+    """Open the package in the registry of npm's settings."""
     config = npm_config(workspace)
     registry = _registry(source.name, config, workspace).rstrip("/")
     pip = pip_settings()
@@ -84,17 +84,13 @@ def npm_package(source: PackageSource, workspace: Path) -> Iterator[NpmPackage]:
         proxy=config.get("https-proxy") or config.get("proxy") or pip.proxy,
         index_urls=(),
     )
-    client = Client(settings, headers=_login(registry, config))
-    stranger = Client(settings)  # another host must not be shown this registry's login
-    try:
+    login = _login(registry, config)  # must not be sent to another host
+    with closing(Client(settings, headers=login)) as client, closing(Client(settings)) as stranger:
         address = f"{registry}/{quote(source.name, safe='@')}"
         document = json_document(client.get(address), address)
         if not isinstance(document, dict) or not isinstance(document.get("versions"), dict):
-            raise UserError(f"{redact(address)} is no npm package document; is the registry's address right?")
+            raise UserError(f"{redact(address)} is not an npm package document; is the registry's address right?")
         yield NpmPackage(registry, source.name, address, document, client, stranger)
-    finally:
-        client.close()
-        stranger.close()
 
 
 # ---------------------------------------------------------------- npm's configuration
@@ -116,12 +112,9 @@ def npm_config(workspace: Path) -> dict[str, str]:
         for line in text.splitlines():
             key, sign, value = line.partition("=")
             if sign and not key.lstrip().startswith(("#", ";")):
-                values[key.strip()] = _expanded(value.strip().strip("\"'"))
+                plain = value.strip().strip("\"'")
+                values[key.strip()] = re.sub(r"\$\{([^}]+)\}", lambda found: os.environ.get(found[1], found[0]), plain)
     return values | given
-
-
-def _expanded(value: str) -> str:
-    return re.sub(r"\$\{([^}]+)\}", lambda found: os.environ.get(found[1], found[0]), value)
 
 
 def _registry(name: str, config: dict[str, str], workspace: Path) -> str:
@@ -132,8 +125,7 @@ def _registry(name: str, config: dict[str, str], workspace: Path) -> str:
     npm = shutil.which("npm")
     if npm is None:
         raise UserError(
-            "no npm registry is known; set npm_config_registry to its address, or `registry=` in ~/.npmrc,"
-            " or install npm"
+            "no npm registry known; set npm_config_registry to its address or `registry=` in ~/.npmrc; or install npm"
         )
     for key in ([f"{scope}:registry"] if scope else []) + ["registry"]:
         done = subprocess.run(

@@ -1,11 +1,11 @@
-"""Package files of PyPI, read from pip's index without building, installing or running anything.
+"""Packages as archives, without building, installing or running anything: PyPI here, the others in `npm` and `debian`.
 
-`unearth` reads the index pages; the Python version and platform that a package asks for do not matter, since it
-is only an archive here. npm and Debian are in `npm` and `debian`.
+`unearth` reads the index pages; a package's requirements on Python version and platform are ignored.
 """
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,10 +27,10 @@ _ARCHIVES = {"pypi": ("sdist", "wheel"), "npm": ("tarball",), "debian": ("deb",)
 
 
 def fetch_package(source: PackageSource, workspace: Path, target: SourceFolder) -> None:
-    """Bring the wanted members of a package.
+    """Fetch the wanted members of a package.
 
     Raises:
-        UserError: no such package, version, file or member; other bytes than the sha256 says.
+        UserError: no such package, version, file or member; another sha256.
         RetryableError: the registry cannot be reached.
     """
     if source.archive not in _ARCHIVES[source.registry]:
@@ -38,7 +38,7 @@ def fetch_package(source: PackageSource, workspace: Path, target: SourceFolder) 
         raise UserError(f"archive: {source.registry} has no {source.archive}; give {known}")
     if not source.members:
         raise UserError("members: empty; give globs of the files wanted, '**' for all")
-    assert source.sha256 is not None, "a moving source comes with its pin put in"
+    assert source.sha256 is not None, "a moving source must have its pin's values"
     sha256 = check_hash_text(source.sha256)
     cache = DownloadCache(workspace)
     path = cache.find(sha256)
@@ -61,24 +61,21 @@ def _package_file(source: PackageSource, sha256: str, workspace: Path, cache: Do
 
 @dataclass
 class Search:
-    """What the configured places have of a package."""
+    """A package in the configured indexes and folders."""
 
     links: dict[Version, list[Link]] = field(default_factory=dict)  # of the right kind
-    unreachable: list[str] = field(default_factory=list)  # places that did not answer
-    notes: list[str] = field(default_factory=list)  # what was said on the way
+    unreachable: list[str] = field(default_factory=list)  # errors of the places that did not answer
+    notes: list[str] = field(default_factory=list)  # unearth's warnings
 
 
 def _pypi_file(source: PackageSource, sha256: str, cache: DownloadCache) -> Path:
-    client = Client(pip_settings())
-    try:
-        parse_version(source.version)  # told before the network is asked
+    with closing(Client(pip_settings())) as client:
+        parse_version(source.version)  # an error before any request
         return _choose(client, cache, source, sha256, search(client, source))
-    finally:
-        client.close()
 
 
 def search(client: Client, source: PackageSource) -> Search:
-    """Ask every configured place; one that fails does not hide what another one has."""
+    """Search every configured place; a failing one does not hide the results of the others."""
     from unearth import PackageFinder
 
     settings, found = client.settings, Search()
@@ -93,7 +90,7 @@ def search(client: Client, source: PackageSource) -> Search:
             except RetryableError as error:
                 found.unreachable.append(str(error))
             except (ValueError, OSError):
-                continue  # a configured folder that is not there; pip passes over it too
+                continue  # a configured folder that does not exist; pip skips it too
             else:
                 for version, links in versions.items():
                     found.links.setdefault(version, []).extend(links)
@@ -101,11 +98,11 @@ def search(client: Client, source: PackageSource) -> Search:
 
 
 def parse_version(text: str) -> Version:
-    """A version of PyPI; raises `UserError` for what is none."""
+    """Parse a version of PyPI; raise `UserError` for an invalid one."""
     try:
         return Version(text)
     except InvalidVersion:
-        raise UserError(f"version: {text!r} is no version; give an exact one such as 1.2.3") from None
+        raise UserError(f"version: {text!r} is not a version; give an exact one such as 1.2.3") from None
 
 
 def _versions(finder: PackageFinder, source: PackageSource) -> dict[Version, list[Link]]:
@@ -118,49 +115,44 @@ def _versions(finder: PackageFinder, source: PackageSource) -> dict[Version, lis
 
 
 def promised_hash(link: Link) -> str | None:
-    """The sha256 that the index page gives of a file, if it gives one."""
+    """The sha256 of a file on its index page, if there."""
     return (link.hash_option or {}).get("sha256", [None])[0]
 
 
 def _choose(client: Client, cache: DownloadCache, source: PackageSource, sha256: str, found: Search) -> Path:
-    """The file with the right hash: one whose index page promises it, else one whose page promises nothing."""
+    """Return the file with the right hash: one whose index page gives it, else one whose page gives none."""
     promised = [(link, promised_hash(link)) for link in found.links.get(parse_version(source.version), [])]
-    ordered = [link for link, given in promised if given == sha256] + [
-        link for link, given in promised if given is None
-    ]
     wrong: UserError | None = None
-    for link in ordered:
+    for link in [link for wanted in (sha256, None) for link, given in promised if given == wanted]:
         try:
             return _file(client, cache, link, Wanted(link.url_without_fragment, sha256, source.name))
         except UserError as error:
             wrong = error
         except RetryableError as error:
             found.unreachable.append(str(error))
-    if found.unreachable:  # the right file may be where no answer came from
+    if found.unreachable:  # the right file may be there
         raise RetryableError("; ".join(dict.fromkeys(found.unreachable)))
     if wrong is not None:
         raise wrong
     if promised:
         given = sorted({f"{link.filename} has {hash_}" for link, hash_ in promised})
         raise UserError(
-            f"no file of it has the sha256 {sha256} that the params say: {'; '.join(given[:5])}; if one of them is the"
+            f"no file of it has the sha256 {sha256} of the params: {'; '.join(given[:5])}; if one of them is the"
             " one you mean, correct `sha256`, otherwise the package was changed: do not use it"
         )
     raise UserError(not_found_text(source, found))
 
 
 def not_found_text(source: PackageSource, found: Search) -> str:
-    """That there is no such file, with what there is and what to do."""
+    """The message for a missing file: which versions there are and what to do."""
     notes = list(dict.fromkeys(found.notes))
     if found.links:
         newest = ", ".join(str(version) for version in sorted(found.links, reverse=True)[:5])
         notes.append(f"there are {source.archive}s of {newest}")
     said = f" ({'; '.join(notes)})" if notes else ""
     which = "" if source.version == "latest" else f" of version {source.version}"
-    return (
-        f"no {source.archive}{which} was found{said}; correct name, version or archive, or the"
-        " index in pip's configuration (`pip config list`)"
-    )
+    advice = "correct name, version or archive, or the index in pip's configuration (`pip config list`)"
+    return f"no {source.archive}{which} was found{said}; {advice}"
 
 
 def _file(client: Client, cache: DownloadCache, link: Link, wanted: Wanted) -> Path:

@@ -1,16 +1,15 @@
-"""sources.lock.yaml: what each moving source of params.yaml was last found to be.
+"""sources.lock.yaml: the version at which each moving source of params.yaml is pinned.
 
     corpora:
       plays: {pin: fixed}                   # params.yaml pins it itself: an exact version with its sha256, a commit ...
       notes: {pin: none}                    # it moves and was never pinned
       news:
-        pin: {version: 1.4.0, sha256: ...}  # what fetch brings; DVC tracks it: a new pin is a change of `news` alone
-        of: pypi sdist news latest          # the source that was looked at; of another one the pin does not count
+        pin: {version: 1.4.0, sha256: ...}  # what fetch brings; tracked by DVC, so a new pin changes `news` alone
+        of: pypi sdist news latest          # the source that was pinned; the pin is void for any other
     checkpoints: ...
 
-`lexmill refresh` moves the pins, fetch reads them: without a refresh, every run brings the same bytes. Every corpus and
-checkpoint has an entry, because DVC knows no optional params; `complete` sees to it.
-Cost: one reading of a small file.
+`lexmill refresh` moves the pins, fetch reads them: without a refresh, every run fetches the same bytes. DVC has no
+optional params, so every corpus and checkpoint has an entry; `complete` adds the missing ones.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ class Pinned:
     """A source as fetch brings it.
 
     Attributes:
-        source: with everything that its pin fixes put in.
-        files: for the user's own files: the pin that their names and bytes must meet; None: they are not pinned.
+        source: with the values of its pin.
+        files: the pin that the names and bytes of the user's own files must match; None: not pinned.
     """
 
     source: Source
@@ -53,7 +52,7 @@ class Pinned:
 
 
 def moves(source: Source | RegisteredSource) -> bool:
-    """Whether the same params may mean other bytes tomorrow."""
+    """Whether the same params may give other bytes tomorrow."""
     match source:
         case PackageSource():
             return source.sha256 is None
@@ -65,17 +64,17 @@ def moves(source: Source | RegisteredSource) -> bool:
 
 
 def needs_pin(source: Source | RegisteredSource) -> bool:
-    """Whether fetch must have a pin. The user's own files may do without: `lexmill run` looks at them each time."""
+    """Whether fetch needs a pin. The user's own files need none: `lexmill run` checks them each time."""
     return moves(source) and not isinstance(source, FileSource)
 
 
 def is_local(source: HubSource) -> bool:
-    """Whether a data set is a folder of this machine, by the form of its name."""
+    """Whether a data set's name is the path of a local folder."""
     return source.dataset.startswith((".", "/"))
 
 
 def identity(source: Source | RegisteredSource) -> Any:
-    """What a pin is a pin of: another package, branch or address has another one."""
+    """What a pin belongs to: package, branch or addresses."""
     match source:
         case PackageSource():
             return f"{source.registry} {source.archive} {source.name} {source.version}"
@@ -100,27 +99,22 @@ def sources(params: Params) -> dict[str, dict[str, Source | RegisteredSource]]:
 
 
 def read(root: str | Path = ".") -> dict[str, dict[str, Entry]]:
-    """The entries by group and name; none where there is no file.
-
-    Raises:
-        UserError: the file is damaged, as by a merge.
-    """
+    """Return the entries by group and name, none without a file; raise `UserError` for a damaged file (a bad merge)."""
     path = Path(root) / FILE
     if not path.is_file():
         return {group: {} for group in GROUPS}
     data = read_yaml(path)
-    well = isinstance(data, dict) and all(
+    if not isinstance(data, dict) or not all(
         isinstance(data.get(group), dict | None)
         and all(isinstance(entry, dict) and "pin" in entry for entry in (data.get(group) or {}).values())
         for group in GROUPS
-    )
-    if not well:
+    ):
         raise UserError("not what `lexmill refresh` writes; put it back (`git checkout`) or remove and renew it", path)
     return {group: dict(data.get(group) or {}) for group in GROUPS}
 
 
 def write(entries: Mapping[str, Mapping[str, Entry]], root: str | Path = ".") -> bool:
-    """Write the entries; whether the file had to be changed."""
+    """Write the entries; return whether the file changed."""
     path = Path(root) / FILE
     plain = {group: dict(entries[group]) for group in GROUPS}
     text = _HEAD + yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=1000)
@@ -131,7 +125,7 @@ def write(entries: Mapping[str, Mapping[str, Entry]], root: str | Path = ".") ->
 
 
 def completed(params: Params, entries: Mapping[str, Mapping[str, Entry]]) -> dict[str, dict[str, Entry]]:
-    """An entry for each source of params.yaml and no other; pins of sources that were changed since are dropped."""
+    """Return one entry for each source of params.yaml; pins of sources that have changed since are dropped."""
     return {
         group: {name: _entry(source, entries[group].get(name)) for name, source in named.items()}
         for group, named in sources(params).items()
@@ -139,7 +133,7 @@ def completed(params: Params, entries: Mapping[str, Mapping[str, Entry]]) -> dic
 
 
 def complete(params: Params, root: str | Path = ".") -> bool:
-    """Bring the file into agreement with params.yaml, offline; whether it had to be changed."""
+    """Make the file agree with params.yaml, offline; return whether it changed."""
     if not any(sources(params).values()) and not (Path(root) / FILE).exists():
         return False
     return write(completed(params, read(root)), root)
@@ -153,27 +147,23 @@ def _entry(source: Source | RegisteredSource, entry: Entry | None) -> Entry:
 
 
 def pin_of(source: Source | RegisteredSource, entry: Entry | None) -> dict[str, Any] | None:
-    """The pin of a moving source; None where it has none, or one of another source."""
+    """The pin of a moving source; None where it has none, or only one of another source."""
     if entry is None or not isinstance(entry["pin"], dict) or entry.get("of") != identity(source):
         return None
     return dict(entry["pin"])
 
 
-# ---------------------------------------------------------------- what fetch does with it
+# ---------------------------------------------------------------- use in fetch
 
 
 def pinned(source: Source, group: str, name: str, root: str | Path = ".") -> Pinned:
-    """The source with its pin put in.
-
-    Raises:
-        UserError: it moves and has no pin.
-    """
+    """Return the source with the values of its pin; raise `UserError` if it moves and has none."""
     if not moves(source):
         return Pinned(source)
     pin = pin_of(source, read(root)[group].get(name))
     if pin is None:
         if needs_pin(source):
-            raise UserError(f"{why(source)}, and {FILE} has no pin for it; `lexmill refresh {name}` looks and pins it")
+            raise UserError(f"{why(source)}, and {FILE} has no pin for it; pin it with `lexmill refresh {name}`")
         return Pinned(source)
     try:
         match source:
@@ -186,12 +176,12 @@ def pinned(source: Source, group: str, name: str, root: str | Path = ".") -> Pin
             case FileSource():
                 return Pinned(source, {key: pin[key] for key in ("files", "bytes", "sha256")})
     except (KeyError, TypeError):
-        pass  # told below
+        pass  # reported below
     raise UserError(f"its pin cannot be read; `lexmill refresh {name}` renews it", Path(root) / FILE)
 
 
 def why(source: Source | RegisteredSource) -> str:
-    """Why a source moves, to begin a sentence with."""
+    """Why a source moves, as the beginning of a sentence."""
     match source:
         case PackageSource():
             return "it is the newest version" if source.version == "latest" else "its params give no sha256"
@@ -201,7 +191,7 @@ def why(source: Source | RegisteredSource) -> str:
 
 
 def files_pin(files: list[dict[str, Any]]) -> dict[str, Any]:
-    """The pin of files by their manifest entries (`path`, `bytes`, `sha256`): how many, how large, and one hash."""
+    """The pin of files from their manifest entries (`path`, `bytes`, `sha256`): number, total size and one hash."""
     named = {entry["path"]: entry["sha256"] for entry in files}
     return {"files": len(files), "bytes": sum(entry["bytes"] for entry in files), "sha256": fingerprint(named)}
 
@@ -212,12 +202,9 @@ def files_text(pin: Mapping[str, Any]) -> str:
 
 
 def check_files(files: list[dict[str, Any]], pin: Mapping[str, Any] | None) -> None:
-    """Raise `UserError` where files that came are not those that were pinned."""
-    if pin is None:
-        return
-    found = files_pin(files)
-    if found != dict(pin):
+    """Raise `UserError` unless the fetched files are the pinned ones."""
+    if pin is not None and (found := files_pin(files)) != dict(pin):
         raise UserError(
             f"the files are not those that {FILE} pins ({files_text(found)}; pinned: {files_text(pin)});"
-            " `lexmill refresh` takes them up, or put the old ones back"
+            " accept them with `lexmill refresh`, or put the old ones back"
         )

@@ -1,10 +1,8 @@
-"""The folder that a fetch fills: every file is checked for a safe name, counted and hashed as it is written.
-
-Cost: one pass over the bytes; memory O(1) a file.
-"""
+"""The folder that a fetch fills: each file's name is checked, its bytes are counted and hashed as they are written."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -14,6 +12,7 @@ from typing import Any, Protocol
 from lexmill.base.errors import UserError
 
 MANIFEST = "manifest.json"
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 ROOM = 1 << 30  # bytes that any archive may unpack to
 _CHUNK = 1 << 20
 
@@ -23,10 +22,10 @@ class ReadableBytes(Protocol):
 
 
 class Budget:
-    """A bound on unpacked bytes, so that a small archive cannot fill the disk.
+    """A bound on unpacked bytes, so that a small archive cannot fill the disk: 100 times its size plus 1 GiB.
 
     Args:
-        packed: the archive's size; a hundred times of it and a GiB more may come out. Text packs at 3 to 10 to one.
+        packed: the archive's size. Text compresses 3 to 10 times.
     """
 
     def __init__(self, packed: int) -> None:
@@ -42,7 +41,7 @@ class Budget:
 
 
 def copy_bounded(stream: ReadableBytes, out: Any, budget: Budget | None = None) -> tuple[int, str]:
-    """Copy a stream in chunks; gives (bytes, sha256)."""
+    """Copy a stream in chunks; return (bytes, sha256)."""
     digest, size = hashlib.sha256(), 0
     while chunk := stream.read(_CHUNK):
         if budget is not None:
@@ -54,7 +53,7 @@ def copy_bounded(stream: ReadableBytes, out: Any, budget: Budget | None = None) 
 
 
 def safe_name(name: str) -> str:
-    """A file name of an archive or a URL as a relative path with '/'.
+    """Return a file name of an archive or a URL as a relative path with '/'.
 
     Raises:
         UserError: for a name that would leave the folder: absolute, with '..', a drive or a backslash.
@@ -67,19 +66,19 @@ def safe_name(name: str) -> str:
 
 
 class SourceFolder:
-    """Collects files under `folder` and what the manifest says of them."""
+    """Collects files under `folder` and their manifest entries."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._entries: dict[str, dict[str, Any]] = {}
 
     def add(self, name: str, stream: ReadableBytes, budget: Budget | None = None) -> str:
-        """Write one file at a relative path; gives its sha256."""
+        """Write one file at a relative path; return its sha256."""
         name = safe_name(name)
         if name in self._entries:
-            raise UserError(f"holds {name!r} twice; which one is meant cannot be told")
+            raise UserError(f"holds {name!r} twice; choose one of them")
         if name == MANIFEST:
-            raise UserError(f"holds a file named {MANIFEST}, a name that is taken; choose members without it")
+            raise UserError(f"holds a file named {MANIFEST}, a reserved name; choose members without it")
         path = self.folder / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +87,7 @@ class SourceFolder:
         except (FileExistsError, NotADirectoryError, IsADirectoryError):
             raise UserError(f"holds both a file and a folder at {name!r}, or two names of other case") from None
         except OSError as error:
-            error.filename = error.filename or str(path)  # a failed write does not say where
+            error.filename = error.filename or str(path)  # a failed write does not name its file
             raise
         self._entries[name] = {"path": name, "bytes": size, "sha256": sha256}
         return sha256

@@ -1,7 +1,8 @@
-"""Files behind http(s) addresses: as they are, or members of archives."""
+"""Files at http(s) addresses: as they are, or members of archives."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -14,14 +15,14 @@ from lexmill.params import UrlSource
 
 
 def fetch_urls(source: UrlSource, workspace: Path, target: SourceFolder) -> None:
-    """Bring the files, each checked against its hash.
+    """Fetch the files, each checked against its hash.
 
-    A file is named by the last part of its address; where two would have one name, or members are taken from several
-    archives, each address has a folder of its own: 0/, 1/, ...
+    The last part of its address names a file; if two names clash, or members come from several archives, each address
+    has its own folder: 0/, 1/, ...
 
     Raises:
-        UserError: an address that is none, 404 and the like, other bytes than the sha256 says.
-        RetryableError: no connection or a failing server, after retries; the next fetch goes on where this one stopped.
+        UserError: an invalid address, 404 and the like, another sha256.
+        RetryableError: no connection or a failing server, after retries; the next fetch resumes this one.
     """
     if not source.urls:
         raise UserError("urls: empty; give at least one address")
@@ -29,14 +30,9 @@ def fetch_urls(source: UrlSource, workspace: Path, target: SourceFolder) -> None
     names = [_name(url) for url in source.urls]
     apart = len(set(names)) < len(names) or (bool(source.members) and len(names) > 1)
     cache = DownloadCache(workspace)
-    client = Client(pip_settings())
-    try:
-        paths = [
-            download(client, cache, Wanted(url, sha256, name))
-            for url, sha256, name in zip(source.urls, hashes, names, strict=True)
-        ]
-    finally:
-        client.close()
+    with closing(Client(pip_settings())) as client:
+        wanted = [Wanted(*one) for one in zip(source.urls, hashes, names, strict=True)]
+        paths = [download(client, cache, one) for one in wanted]
     for i, (path, name) in enumerate(zip(paths, names, strict=True)):
         prefix = f"{i}/" if apart else ""
         if source.members:
@@ -54,10 +50,8 @@ def _name(url: str) -> str:
         parts = urlsplit(url)
         host = parts.hostname
     except ValueError as error:
-        raise UserError(f"urls: one is no address: {error}") from None
+        raise UserError(f"urls: not an address: {error}") from None
     if parts.scheme not in ("http", "https") or not host:
-        raise UserError(
-            f"urls: {redact(url)!r} is no http(s) address; for a file of this machine use source kind `file`"
-        )
+        raise UserError(f"urls: {redact(url)!r} is not an http(s) address; for a local file use source kind `file`")
     name = unquote(parts.path).rstrip("/").rpartition("/")[2]
     return name or "index"

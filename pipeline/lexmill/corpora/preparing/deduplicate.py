@@ -1,12 +1,11 @@
-"""Exact and near duplicates: of records that say the same, the first stays.
+"""Exact and near duplicates: the first of equal records stays.
 
-Exact: equal normalised text (both sides of a pair; a label does not count). Near: the Jaccard similarity of two
-records' sets of word n-grams, estimated by MinHash (Broder 1997) for the candidates that locality-sensitive hashing
-finds (Leskovec, Rajaraman, Ullman, Mining of Massive Datasets, chapter 3). Signatures and band sizes come from
-`datasketch`; its index lives in memory, so ours keeps the same bands in a SQLite file.
-A signature is a function of its record alone and is computed wherever the record is read; the decisions are taken one
-after the other, in the records' order.
-Cost of near: 4 bytes a permutation and some 30 bytes a band on disk for each kept record; memory does not grow.
+Exact: equal normalised text (both sides of a pair; labels are ignored). Near: the Jaccard similarity of two records'
+sets of word n-grams, estimated by MinHash (Broder 1997) for the candidates of locality-sensitive hashing (Leskovec,
+Rajaraman, Ullman, Mining of Massive Datasets, chapter 3). Signatures and band sizes are those of `datasketch`; its
+index lives in memory, so this one keeps the same bands in a SQLite file.
+The workers compute the signatures; the stage decides in the order of the records.
+Cost of near: 4 bytes a permutation and some 30 bytes a band on disk for each kept record; memory O(1).
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ _SHINGLES_AT_ONCE = 4096
 
 
 class ExactDuplicates:
-    """Knows the texts that were seen, as hashes on disk."""
+    """The texts seen so far, as hashes on disk."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._seen = DiskSet(connection, "seen_texts")
 
     def __call__(self, key: bytes) -> bool:
-        """Whether the text of this key was seen; it is seen from now on."""
+        """Return whether the text of this key was seen before, and remember it."""
         return not self._seen.add(key)
 
 
@@ -59,7 +58,7 @@ class Signatures:
 
 
 class NearDuplicates:
-    """Knows the signatures of the records that were kept, on disk."""
+    """The signatures of the records kept so far, on disk."""
 
     def __init__(self, connection: sqlite3.Connection, choice: Deduplicate) -> None:
         from datasketch import MinHashLSH
@@ -73,11 +72,7 @@ class NearDuplicates:
         self._kept = 0
 
     def __call__(self, data: bytes) -> bool:
-        """Whether a kept record's estimated similarity reaches the threshold; if none does, this one is kept.
-
-        Args:
-            data: the record's signature, from `Signatures`.
-        """
+        """Return whether a kept record is similar to that of this signature (`Signatures`); if none is, keep it."""
         signature = np.frombuffer(data, "<u4")
         hashes = list(self._band_hashes(signature))
         marks = ",".join("?" * len(hashes))

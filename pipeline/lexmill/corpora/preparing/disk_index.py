@@ -1,8 +1,8 @@
-"""Sets and an index of hashes on disk: what de-duplication and the leakage check remember.
+"""Sets and an index of hashes on disk: the memory of de-duplication and the leakage check.
 
-Key properties: one SQLite file in a scratch folder, of which at most `CACHE_BYTES` are in memory, so that a corpus of
-any size fits; it is thrown away at the end, so nothing is journalled or flushed.
-Cost: 16 bytes and a few more on disk for each key; a few microseconds a key while the file fits the cache.
+One SQLite file in a scratch folder, with a cache of `CACHE_BYTES`, so that a corpus of any size fits; it is temporary,
+so nothing is journalled or flushed.
+Cost: a little over 16 bytes on disk for each key; a few microseconds a key while the file fits the cache.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CACHE_BYTES = 64 << 20
 
 @contextmanager
 def open_index(path: Path) -> Iterator[sqlite3.Connection]:
-    """A new SQLite file for scratch tables."""
+    """Open a new SQLite file for scratch tables."""
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         for pragma in (

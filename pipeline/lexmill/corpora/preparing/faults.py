@@ -1,4 +1,4 @@
-"""Faults of input files, gathered over a whole corpus and told together."""
+"""Errors in input files, collected over a whole corpus and reported together."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ MOST_ALIKE = 3
 
 
 class Faults:
-    """Gathers faults; keeps a bounded part of them to show, and counts all.
+    """Collects errors; counts all and keeps a bounded number to show.
 
-    Of faults that say the same of one file, the first `MOST_ALIKE` are shown and the others counted, so that one
-    wrong column does not hide the faults of other files.
+    Of equal messages about one file the first `MOST_ALIKE` are shown and the others counted, so that one wrong column
+    does not hide the errors of other files.
     """
 
     def __init__(self) -> None:
@@ -30,16 +30,16 @@ class Faults:
 
     @property
     def count(self) -> int:
-        """How many were added."""
+        """The number of errors added."""
         return sum(self._counts.values())
 
     def add(self, fault: UserError) -> None:
-        """Gather a fault, after which its file was read on."""
+        """Add an error that did not end the reading of its file."""
         self._counts[str(fault.file)] = self._counts.get(str(fault.file), 0) + 1
         self._show(fault)
 
     def add_last(self, fault: UserError) -> None:
-        """Gather a fault that ended the reading of its file: `merge` takes none of later parts of it."""
+        """Add an error that ended the reading of its file; `merge` ignores errors in later parts of it."""
         self.add(fault)
         self._ended.add(str(fault.file))
 
@@ -53,7 +53,7 @@ class Faults:
             self.shown.append(fault)
 
     def as_plain(self, folder: Path) -> dict[str, Any]:
-        """What `merge` reads, as JSON can hold it; files by their path in `folder`."""
+        """Return the input of `merge` as plain JSON values; files by their path in `folder`."""
         names = {file: os.path.relpath(file, folder) for file in self._counts}
         return {
             "counts": {names[file]: count for file, count in self._counts.items()},
@@ -63,11 +63,11 @@ class Faults:
         }
 
     def merge(self, later: dict[str, Any], folder: Path) -> None:
-        """Take in the faults of later files, or of later parts of them, as if they had been added here one by one.
+        """Add the errors of later files, or of later parts of them, as if one by one.
 
         Args:
-            later: from `as_plain`, of another process perhaps.
-            folder: what the files' folder is called here.
+            later: from `as_plain`, perhaps of another process.
+            folder: the files' folder in this process.
         """
         counts = {file: n for file, n in later["counts"].items() if str(folder / file) not in self._ended}
         for file, count in counts.items():
@@ -82,7 +82,7 @@ class Faults:
         self._ended |= {str(folder / file) for file in later["ended"]}
 
     def raise_all(self) -> None:
-        """Raise `UserErrors` with what was gathered, if anything was."""
+        """Raise `UserErrors` if there are any errors."""
         if not self.count:
             return
         faults: list[str | UserError] = list(self.shown)

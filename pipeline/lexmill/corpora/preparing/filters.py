@@ -1,7 +1,7 @@
-"""Which records are removed one by one, by their own text alone.
+"""Filters that remove a record by its own text alone.
 
-Lengths are in characters without white space at the ends; words are what white space separates. The filters are asked
-in the order of `active`, and the first that hits removes the record and counts it, so counts add up.
+Lengths are in characters without white space at the ends; words are separated by white space. Filters run in the order
+of `active`; the first match removes the record and counts it, so counts add up.
 """
 
 from __future__ import annotations
@@ -14,60 +14,46 @@ from lexmill.corpora.preparing.record import Record
 from lexmill.params import Corpus, RecordsReader
 
 Filter = Callable[[Record], bool]
-"""Says whether a record is to be removed."""
+"""Whether to remove a record."""
 
 _URL = re.compile(r"https?://|http\(s\)://", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"\{[^{}]*\}")
 
 
-def _characters(text: str) -> int:
-    return len(text.strip())
+def _characters(record: Record) -> list[int]:
+    return [len(side.strip()) for side in record.sides]
 
 
-def _words(text: str) -> int:
-    return len(text.split())
+def _words(record: Record) -> list[int]:
+    return [len(side.split()) for side in record.sides]
 
 
 def _ratio(record: Record) -> float:
     """Target over source length in characters."""
-    return _characters(record.target or "") / max(1, _characters(record.text))
-
-
-def _placeholders(text: str) -> Counter[str]:
-    return Counter(_PLACEHOLDER.findall(text))
-
-
-def _too_short(record: Record, fewest: int) -> bool:
-    return any(_characters(side) < fewest for side in record.sides)
-
-
-def _too_long(record: Record, most: int) -> bool:
-    return any(_characters(side) > most for side in record.sides)
-
-
-def _too_wordy(record: Record, most: int) -> bool:
-    return any(_words(side) > most for side in record.sides)
+    source, target = _characters(record)
+    return target / max(1, source)
 
 
 def _other_placeholders(record: Record) -> bool:
-    return _placeholders(record.text) != _placeholders(record.target or "")
+    source, target = (Counter(_PLACEHOLDER.findall(side)) for side in record.sides)
+    return source != target
 
 
 def active(corpus: Corpus) -> dict[str, Filter]:
-    """The filters of a corpus that can remove anything, by the name of their parameter."""
+    """The active filters of a corpus, by the name of their parameter."""
     bounds = corpus.filters
     pairs = corpus.kind == "parallel"
     found: dict[str, Filter] = {}
     if isinstance(corpus.reader, RecordsReader) and corpus.reader.positive_from is not None:
         found["neutral_rating"] = lambda record: record.label is None
     if bounds.min_characters:
-        found["min_characters"] = lambda record: _too_short(record, bounds.min_characters)
+        found["min_characters"] = lambda record: min(_characters(record)) < bounds.min_characters
     if bounds.max_characters:
-        found["max_characters"] = lambda record: _too_long(record, bounds.max_characters)
+        found["max_characters"] = lambda record: max(_characters(record)) > bounds.max_characters
     if bounds.min_words:
-        found["min_words"] = lambda record: _words(record.text) < bounds.min_words
+        found["min_words"] = lambda record: _words(record)[0] < bounds.min_words
     if bounds.max_words:
-        found["max_words"] = lambda record: _too_wordy(record, bounds.max_words)
+        found["max_words"] = lambda record: max(_words(record)) > bounds.max_words
     if bounds.drop_urls:
         found["drop_urls"] = lambda record: any(_URL.search(side) for side in record.sides)
     if bounds.drop_newlines:

@@ -1,7 +1,7 @@
-"""The first half of prepare: one piece of the corpus, read, normalised, filtered and measured, far from all others.
+"""The first half of prepare: read, normalise, filter and measure one piece of the corpus, independently of the others.
 
-What a record is in the end depends on the whole corpus (duplicates, leakage), so nothing is decided here but what a
-record's own text decides. A piece leaves two files in the scratch folder, and three with near duplicates:
+Only decisions by a record's own text are made here; duplicates and leakage depend on the whole corpus. A piece leaves
+two files in the scratch folder, or three with near duplicates:
 
     <piece>.jsonl        the records that passed the filters, as they will be stored
     <piece>.rows         a `Row` for each
@@ -24,8 +24,7 @@ from lexmill.compute.workers.files import await_file, cut_off, own_name
 from lexmill.corpora.preparing import filters, readers
 from lexmill.corpora.preparing.deduplicate import Signatures
 from lexmill.corpora.preparing.faults import Faults
-from lexmill.corpora.preparing.normalize import normalize, normalize_record
-from lexmill.corpora.preparing.record import text_key
+from lexmill.corpora.preparing.record import normalize, normalize_record, text_key
 from lexmill.corpora.preparing.removals import Removals
 from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit
 from lexmill.corpora.preparing.splits import split_of
@@ -39,22 +38,17 @@ _ROWS_AT_ONCE = 1024
 
 def common(corpus: Corpus, source: Path, scratch: Path) -> Plain:
     """What all pieces of a corpus share."""
-    return {
-        "corpus": dataclasses.asdict(corpus),
-        "source": str(source.absolute()),
-        "scratch": str(scratch.absolute()),
-    }
+    return {"corpus": dataclasses.asdict(corpus), "source": str(source.absolute()), "scratch": str(scratch.absolute())}
 
 
 def cut(
     units: Sequence[Unit], files: SourceFiles, piece_bytes: int, spans: Mapping[Unit, Sequence[tuple[Span, int]]]
 ) -> list[Plain]:
-    """Pieces in the corpus's order: each a span, or whole units of at least so many bytes together.
+    """Return pieces in the corpus's order: each a span, or whole units of at least `piece_bytes` together.
 
     Args:
-        units: all units.
-        files: the corpus's.
-        piece_bytes: how much a piece of whole units should have.
+        units, files: all units of the corpus, and its files.
+        piece_bytes: the size of a piece of whole units.
         spans: of the units that are cut, with the bytes of each (`spans.find_spans`).
     """
     pieces: list[Plain] = []
@@ -79,14 +73,14 @@ def _size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:
-        return 0  # whoever reads it tells why
+        return 0  # its reader reports why
 
 
 def prepare_piece(item: Plain, advance: Advance) -> Plain:
-    """The work on one piece (`lexmill.compute.workers`): what was read and removed, the faults, and the files it left.
+    """Prepare one piece (`lexmill.compute.workers`); return the counts read and removed, the errors and its files.
 
     Raises:
-        RetryableError: a file has fewer bytes here than the stage has seen.
+        RetryableError: a file has fewer bytes here than in the stage.
     """
     faults: list[str] = []
     corpus = build(Corpus, item["corpus"], faults)
@@ -107,15 +101,15 @@ def prepare_piece(item: Plain, advance: Advance) -> Plain:
 
 
 class _Share:
-    """Tells of a piece's share of its file, no more and no less: not quite those bytes are read for its span."""
+    """Reports exactly a piece's share of its file, although its span reads slightly more or fewer bytes."""
 
     def __init__(self, size: int, advance: Advance) -> None:
         self._left, self._advance = size, advance
 
     def read(self, count: int) -> None:
-        told = min(count, self._left)
-        self._left -= told
-        self._advance(told)
+        count = min(count, self._left)
+        self._left -= count
+        self._advance(count)
 
     def finish(self) -> None:
         self.read(self._left)
@@ -135,7 +129,7 @@ def _read(corpus: Corpus, units: Sequence[Unit], span: Span, *, source: Path, st
         for record in readers.read_units(corpus, source, units, faults, advance, span=span):
             raw += 1
             if faults:
-                continue  # read on for the other faults; nothing will be used
+                continue  # only to collect the other errors
             normalize_record(record, corpus.kind, corpus.normalization)
             step = next((step for step, hits in steps.items() if hits(record)), None)
             if step is not None:
@@ -153,28 +147,27 @@ def _read(corpus: Corpus, units: Sequence[Unit], span: Span, *, source: Path, st
 
 
 def normalized_pins(corpus: Corpus) -> Splits:
-    """The splits with pinned groups in the corpus's normal form, in which groups are compared."""
+    """Return the splits with pinned groups in the corpus's normal form."""
     pinned = {normalize(group, corpus.normalization): split for group, split in corpus.splits.pinned.items()}
     return dataclasses.replace(corpus.splits, pinned=pinned)
 
 
 class PreparedPiece:
-    """The files of a piece, read where they were made or anywhere else.
+    """The files of a piece, on the worker's machine or another.
+
+    Args:
+        scratch: the folder of the files.
+        result: from `prepare_piece`.
+        signature_bytes: the size of a signature; 0: there are none.
 
     Attributes:
-        trained: how many of its records are of train, once that is known.
+        trained: the number of its records in train, once known.
+
+    Raises:
+        RetryableError: a file is not (yet) as the worker wrote it.
     """
 
     def __init__(self, scratch: Path, result: Plain, signature_bytes: int) -> None:
-        """
-        Args:
-            scratch: the folder of the files.
-            result: from `prepare_piece`.
-            signature_bytes: the size of a signature; 0: there are none.
-
-        Raises:
-            RetryableError: a file is not (yet) what the worker has written.
-        """
         self.trained = 0
         self._stem = scratch / result["name"]
         self._signature_bytes = signature_bytes
@@ -185,7 +178,7 @@ class PreparedPiece:
         return self._stem.with_name(self._stem.name + suffix)
 
     def rows(self) -> Iterator[tuple[int, Row, bytes]]:
-        """Where each record's line begins, what was measured of it, and its signature."""
+        """Yield each record's line offset, row and signature."""
         offset = 0
         with ExitStack() as stack:
             rows = stack.enter_context(open(self._path(".rows"), "rb"))
@@ -197,12 +190,12 @@ class PreparedPiece:
                     offset += row.line
 
     def lines(self) -> Lines:
-        """Its lines, by place; to be closed."""
+        """Open its lines."""
         return Lines(self._path(".jsonl"))
 
 
 class Lines:
-    """Lines of a file by place and size."""
+    """Lines of a file by offset and size."""
 
     def __init__(self, path: Path) -> None:
         self._stream = open(path, "rb", _BUFFER)  # noqa: SIM115

@@ -1,11 +1,10 @@
 """From fetched files to a prepared corpus: read, normalise, filter, de-duplicate, split, check for leakage, write.
 
-Two halves. The first is done piece by piece, wherever the stage's executor has its workers (`pieces`), and asks nothing
-of other pieces. The second is here, in one process and in the corpus's order, in two passes: the first finds duplicates
-and writes valid and test; the second copies train and leaves out what also stands in valid or test, which is only known
-then. All that is remembered of the texts is hashes in a scratch file on disk (see `disk_index`), so memory does not
-grow with the corpus: it is bounded by one document, the index's cache and the labels. The result is a function of the
-files and the choices alone: not of the pieces, nor of who worked on them.
+Two halves. The first works on independent pieces, on the workers of the stage's executor (`pieces`). The second is
+here, in one process and in the corpus's order, in two passes: the first finds duplicates and writes valid and test; the
+second copies train without the texts that are also in valid or test, which are known only then. Texts are remembered as
+hashes in a scratch file on disk (`disk_index`), so memory is bounded by one document, the index's cache and the labels.
+The result is a function of the files and the params alone, not of the pieces or the workers.
 """
 
 from __future__ import annotations
@@ -46,31 +45,26 @@ _TRAIN = struct.Struct("<Q")  # before each row of train: where its line begins
 
 @dataclass(frozen=True)
 class Report:
-    """What prepare did: `metrics` adds up from raw to used, `samples` shows what each filter removed."""
+    """The result of prepare: `metrics` adds up from raw to used, `samples` shows what each filter removed."""
 
     metrics: dict[str, Any]
     samples: dict[str, Any]
 
 
 def prepare(
-    name: str,
-    corpus: Corpus,
-    source: str | Path,
-    target: str | Path,
-    executor: Executor | None = None,
+    name: str, corpus: Corpus, source: str | Path, target: str | Path, executor: Executor | None = None
 ) -> Report:
     """Prepare the corpus `name`.
 
     Args:
-        name: its key in params.yaml, for messages.
-        corpus: its choices.
+        name, corpus: its key in params.yaml, for messages, and its entry.
         source: the folder that fetch filled.
         target: the folder to make (see `lexmill.corpora.prepared`); an old one is replaced.
-        executor: who reads the pieces; None: this process.
+        executor: reads the pieces; None: in this process.
 
     Raises:
-        UserError, UserErrors: all faults of the files, each with file and line; nothing left after filtering; a split
-            that came out empty; a pinned group that does not exist.
+        UserError, UserErrors: all errors in the files, each with file and line; nothing left after filtering; an empty
+            split; a pinned group that does not exist.
         RetryableError: a worker was lost.
     """
     files = SourceFiles(source)
@@ -106,7 +100,7 @@ class _Preparation:
         self.done: list[PreparedPiece] = []
 
     def read(self, files: SourceFiles, executor: Executor) -> None:
-        """The first half, and the first pass over what it gave."""
+        """Run the first half, and the first pass over its results."""
         faults = Faults()
         unshown = 0
         common = pieces.common(self.corpus, files.folder, self.scratch)
@@ -142,7 +136,7 @@ class _Preparation:
     def _spans(
         self, units: list[Unit], files: SourceFiles, executor: Executor, common: Plain
     ) -> dict[Unit, list[tuple[Span, int]]]:
-        """Where the large files are cut."""
+        """Find the spans of the large files."""
         large = [] if executor.alone else spans.large_units(self.corpus, units, files, executor.piece_bytes)
         if not large:
             return {}
@@ -155,11 +149,9 @@ class _Preparation:
         before = self.trained
         with piece.lines() as lines:
             for offset, row, signature in piece.rows():
-                if self.exact is not None and self.exact(row.key):
-                    self.removals.add(EXACT, _shown(lines.read(offset, row.line)))
-                    continue
-                if self.near is not None and self.near(signature):
-                    self.removals.add(NEAR, _shown(lines.read(offset, row.line)))
+                exact = self.exact is not None and self.exact(row.key)
+                if exact or (self.near is not None and self.near(signature)):
+                    self.removals.add(EXACT if exact else NEAR, _shown(lines.read(offset, row.line)))
                     continue
                 if row.group in self.pins:
                     self.pins_met.add(self.pins[row.group])
@@ -173,7 +165,7 @@ class _Preparation:
         piece.trained = self.trained - before
 
     def copy_train(self) -> None:
-        """The second pass."""
+        """Make the second pass: write train without leaked texts."""
         with (
             progress.bar(f"prepare {self.name}: train", total=self.trained) as bar,
             open(self.scratch / "train.rows", "rb") as train,
@@ -230,15 +222,15 @@ class _Preparation:
         if not any(split["records"] for split in splits.values()):
             raise UserError(f"{self.where}: nothing is left of {self.raw:,} records; removed: {counts}")
         if self.trained and not splits["train"]["records"]:
-            message = f"all {self.trained:,} training records have a text that also stands in valid or test"
-            raise UserError(f"{self.where}.splits: {message}; look at reader.group and splits")
+            message = f"all {self.trained:,} training records have a text that is also in valid or test"
+            raise UserError(f"{self.where}.splits: {message}; check reader.group and splits")
         check_pinned(self.splits, self.pins_met, self._some_groups(), self.where)
         check_filled(self.splits, {s: splits[s]["groups"] for s in SPLITS}, self.corpus.unit, self.where)
         if self.corpus.kind == "labelled" and len(self.labels) < 2:
             raise UserError(f"{self.where}: one label only, '{next(iter(self.labels))}'; two are needed")
 
     def _some_groups(self) -> list[str]:
-        """Some of the corpus's groups, where a pinned one is missing: the nearest name is among them, often enough."""
+        """Some of the corpus's groups, if a pinned one is missing: enough to find the nearest name in most cases."""
         if len(self.pins_met) == len(self.splits.pinned):
             return []
         made = PreparedCorpus(self.folder)

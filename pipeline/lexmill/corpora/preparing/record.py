@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+Form = Literal["NFC", "NFKC", "none"]
 
 
 @dataclass(slots=True)
@@ -12,11 +16,10 @@ class Record:
     """A text, a labelled text or a sentence pair.
 
     Attributes:
-        id: names it within the corpus, `<file>` or `<file>:<line>` or `<component>:<key>`.
-        group: what must stay in one split; None: the text itself.
-        text: the text, or the source side of a pair.
-        target: the target side of a pair.
-        label: the label of a labelled text; None for a rating between the thresholds.
+        id: unique in the corpus, `<file>` or `<file>:<line>` or `<component>:<key>`.
+        group: records of one group share a split; None: the text itself.
+        text, target: the text, or the two sides of a pair.
+        label: of a labelled text; None for a rating between the thresholds.
     """
 
     id: str
@@ -31,20 +34,38 @@ class Record:
 
     @property
     def shown(self) -> str:
-        """For people: the text, or `source ||| target`."""
+        """For display: the text, or `source ||| target`."""
         return shown(self.sides)
 
 
 def shown(sides: Sequence[str]) -> str:
-    """The sides of a record for people."""
+    """The sides of a record for display."""
     return " ||| ".join(sides)
 
 
 def text_key(*texts: str) -> bytes:
-    """A hash of 16 bytes that stands for the texts (the chance that two of 10^9 share one is 10^-21)."""
+    """A 16-byte hash of the texts (the chance of a collision among 10^9 is 10^-21)."""
     digest = hashlib.sha256()
     for text in texts:
         data = text.encode("utf-8")
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
     return digest.digest()[:16]
+
+
+def normalize(text: str, form: Form) -> str:
+    """The text in a normal form of Unicode Standard Annex #15, by Python's `unicodedata`."""
+    return text if form == "none" or text.isascii() else unicodedata.normalize(form, text)
+
+
+def normalize_record(record: Record, kind: str, form: Form) -> None:
+    """Normalise the sides, the label and the group of a record in place; strip labelled texts and sides of a pair."""
+    record.text = normalize(record.text, form)
+    if record.target is not None:
+        record.target = normalize(record.target, form).strip()
+    if kind != "text":
+        record.text = record.text.strip()
+    if record.label is not None:
+        record.label = normalize(record.label, form)
+    if record.group is not None:
+        record.group = normalize(record.group, form)

@@ -1,4 +1,4 @@
-"""What was removed, by which filter: counts and a few examples, the same ones every time."""
+"""Removed records by filter: counts and a few examples, the same ones every time."""
 
 from __future__ import annotations
 
@@ -20,32 +20,30 @@ class Removals:
         self._examples: dict[str, list[tuple[int, str]]] = {name: [] for name in self.counts}
 
     def add(self, name: str, shown: str) -> None:
-        """One more record is removed by the filter `name`."""
+        """Count a record that the filter `name` removed."""
         self.counts[name] += 1
         example = shown if len(shown) <= _EXAMPLE_CHARACTERS else shown[:_EXAMPLE_CHARACTERS] + " ..."
         self._keep(name, -int.from_bytes(text_key(shown), "big"), example)
 
     def _keep(self, name: str, rank: int, example: str) -> None:
         kept = self._examples[name]
-        if len(kept) == EXAMPLES and rank <= kept[0][0]:
-            return
-        if (rank, example) in kept:
+        if (len(kept) == EXAMPLES and rank <= kept[0][0]) or (rank, example) in kept:
             return
         (heapq.heappush if len(kept) < EXAMPLES else heapq.heapreplace)(kept, (rank, example))
 
     def as_plain(self) -> dict[str, Any]:
-        """What `merge` reads, as JSON can hold it."""
+        """Return the input of `merge` as plain JSON values."""
         return {"counts": self.counts, "examples": self._examples}
 
     def merge(self, other: dict[str, Any]) -> None:
-        """Take in what was removed elsewhere (from `as_plain`), as if it had been added here."""
+        """Add the removals of another process (from `as_plain`)."""
         for name, count in other["counts"].items():
             self.counts[name] += count
             for rank, example in other["examples"][name]:
                 self._keep(name, rank, example)
 
     def samples(self) -> list[dict[str, Any]]:
-        """`{"name", "removed", "examples"}` of each filter, in the order in which they were asked."""
+        """`{"name", "removed", "examples"}` of each filter, in the order in which they ran."""
         return [
             {"name": name, "removed": count, "examples": [shown for _, shown in sorted(self._examples[name])]}
             for name, count in self.counts.items()

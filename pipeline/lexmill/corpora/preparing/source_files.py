@@ -1,4 +1,4 @@
-"""The fetched files of a corpus, in their natural order, and the names that their documents get."""
+"""The fetched files of a corpus, in their natural order, and the names of their documents."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ def natural_key(text: str) -> tuple[tuple[int, str] | tuple[int, int, str], ...]
 
 
 def uncompressed(path: str) -> str:
-    """The path without a last `.gz` or `.zst`."""
+    """The path without a final `.gz` or `.zst`."""
     for suffix in COMPRESSED_SUFFIXES:
         path = path.removesuffix(suffix)
     return path
 
 
 def names(paths: Iterable[str]) -> dict[str, str]:
-    """A name of its own for each file: its stem; where files share it, the path without suffix, else the path.
+    """A unique name for each file: its stem; where files share it, the path without suffix, else the path.
 
-    Of `b.csv`, `b.txt` and `b.txt.md` the last has a stem of its own, but one that is what the second is called in the
-    end: where such names meet, all files that have them are called by their path.
+    A stem can equal another file's path (`b.txt.md` next to `b.csv` and `b.txt`): files with such names get their path.
     """
     found: dict[str, str] = {}
     left = list(paths)
@@ -54,17 +53,16 @@ def _stem_with_folder(path: str) -> str:
 
 
 Unit = tuple[str, tuple[str, ...]]
-"""What belongs together: the name that its records get, and its files, relative to the source folder."""
+"""Files that are read together: the name of their records, and their paths in the source folder."""
 
 
 class Span(NamedTuple):
-    """Some of a unit's lines: the records that begin in them are read, the last to its end, wherever that is.
+    """A range of a unit's lines: the records that begin in it are read, the last one to its end.
 
     Attributes:
-        places: in each file of the unit, a line from which line `first` can be reached; in the first file that line.
-        first: the number of the first line.
-        stop: the number of the line after the last.
-        inside: whether a record that begins before goes on in the first line.
+        places: in each file of the unit, a line at or before line `first`; in the first file that line itself.
+        first, stop: the number of the first line, and of the line after the last.
+        inside: whether an earlier record continues in the first line.
     """
 
     places: tuple[Place, ...]
@@ -81,24 +79,22 @@ class SourceFiles:
     """A source folder, read through its manifest.
 
     Attributes:
-        folder: where the files lie.
-        paths: their paths in it, naturally sorted.
-        sizes: the size of each.
-        bytes: their size together.
+        folder, paths: the folder, and the files' paths in it, naturally sorted.
+        sizes, bytes: the size of each file by path, and their total.
     """
 
     def __init__(self, folder: str | Path) -> None:
-        """Raises `UserError` when the folder was not fetched or holds no file."""
+        """Raise `UserError` when the folder was not fetched or holds no file."""
         self.folder = Path(folder)
         manifest = self.folder / "manifest.json"
         if not manifest.is_file():
-            raise UserError("there is no manifest.json here; fetch the corpus first", self.folder)
+            raise UserError("no manifest.json here; fetch the corpus first", self.folder)
         files = read_json(manifest)["files"]
         self.paths = sorted((str(file["path"]) for file in files), key=natural_key)
         self.sizes = {str(file["path"]): int(file["bytes"]) for file in files}
         self.bytes = sum(self.sizes.values())
         if not self.paths:
-            raise UserError("the corpus has no files; look at its `source` in params.yaml", manifest)
+            raise UserError("the corpus has no files; check its `source` in params.yaml", manifest)
 
     def file(self, path: str) -> Path:
         return self.folder / path
@@ -106,12 +102,12 @@ class SourceFiles:
     def matching(self, patterns: Iterable[str]) -> list[str]:
         """The paths that match the globs, pattern after pattern, each once; naturally sorted within a pattern.
 
-        A pattern without "/" is held against the file's name alone, and `.gz` and `.zst` may be left out of it.
+        A pattern without "/" matches the file's name, and may omit `.gz` and `.zst`.
         """
         found: dict[str, None] = {}
         for pattern in patterns:
             for path in self.paths:
-                if any(_matches(form, pattern) for form in (path, uncompressed(path))):
+                if _matches(path, pattern) or _matches(uncompressed(path), pattern):
                     found[path] = None
         return list(found)
 

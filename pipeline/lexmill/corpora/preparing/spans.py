@@ -1,15 +1,14 @@
-"""Cutting large files between records, so that one file is work for many.
+"""Cut large files between records, so that several workers share one file.
 
-Where a record ends can depend on all lines before it, and a record's name and a fault's place hold the number of its
-line. So the files are read twice. First each range of bytes is looked at by itself, by whoever works on pieces: how
-many lines begin in it, and what follows for the lines behind it, from either state in which the lines before may leave
-it. Then the stage joins what was found, in order, and knows all that is asked: a `Span` for each range in which a line
-begins. Records, names and faults are those of the file read in one go.
+The end of a record can depend on all lines before it, and record names and error locations contain line numbers. So the
+files are read twice. First the workers scan each range of bytes by itself: they count the lines that begin in it and
+find the state after it (inside a record or not) for either state before it. Then the stage joins the results in order
+into a `Span` for each range in which a line begins. Records, names and errors are those of reading the whole file.
 
-What is cut: files that are not compressed and whose records are made of lines (`readers.of_lines`); of a pair of files
-both, at the same lines. Files of unequal length make no pairs, and are read whole to tell so.
-Cost: reads the files once more, at the speed of counting newlines (of a csv with quotes: of looking at each that stands
-in quotes); memory O(longest line of a quoted csv), else O(1).
+Only uncompressed files whose records consist of lines are cut (`readers.of_lines`); a pair of files at the same lines.
+Files of unequal length do not pair; they are read whole, which reports the error.
+Cost: one more pass over the files, at the speed of counting newlines (for a quoted csv: of parsing the lines with
+quotes); memory O(longest line of a quoted csv), else O(1).
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ from lexmill.corpora.preparing.text_files import (
 from lexmill.params import Corpus, TranslationTreeReader
 
 _BLOCK = 1 << 20
-_LATER = 2  # any line but the first, which alone can have a byte order mark
+_LATER = 2  # any line but the first, the only one that can have a byte order mark
 
 
 def large_units(corpus: Corpus, units: Sequence[Unit], files: SourceFiles, piece_bytes: int) -> list[Unit]:
-    """The units that can be cut and are larger than a piece."""
+    """The units that are larger than a piece and can be cut."""
     if readers.of_lines(corpus.reader) is None:
         return []
     larger = [unit for unit in units if sum(files.sizes[path] for path in unit[1]) > piece_bytes]
@@ -55,20 +54,19 @@ def _is_plain(path: Path) -> bool:
     try:
         return not is_compressed(path)
     except OSError:
-        return False  # whoever reads it tells why
+        return False  # its reader reports why
 
 
 def find_spans(
     units: Sequence[Unit], files: SourceFiles, executor: Executor, common: Plain, advance: Advance
 ) -> dict[Unit, list[tuple[Span, int]]]:
-    """The spans of each unit, with the bytes of each; none for a unit that had better be read whole.
+    """Return the spans of each unit with their bytes; without the units that are read whole.
 
     Args:
-        units: from `large_units`.
-        files: the corpus's.
-        executor: who looks at the ranges.
+        units, files: from `large_units`, and the corpus's files.
+        executor: scans the ranges.
         common: what pieces share (`pieces.common`).
-        advance: told how many bytes were looked at.
+        advance: called with the number of bytes scanned.
     """
     ranges = {
         unit: [_ranges(files.file(path), executor.piece_bytes // len(unit[1])) for path in unit[1]] for unit in units
@@ -80,27 +78,26 @@ def find_spans(
         for begin, end in of_file
     ]
     found = executor.map(look, common, items, advance)
-    joined = {}
-    for unit in units:
-        looks = [list(zip(of_file, islice(found, len(of_file)), strict=True)) for of_file in ranges[unit]]
-        joined[unit] = _joined(looks)
-    rest = next(found, None)  # the end, at which the faults of all pieces are told
+    joined = {
+        unit: _joined([list(zip(of_file, islice(found, len(of_file)), strict=True)) for of_file in ranges[unit]])
+        for unit in units
+    }
+    rest = next(found, None)  # reaching the end raises the errors of all pieces
     assert rest is None
     return {unit: spans for unit, spans in joined.items() if len(spans) > 1}
 
 
 def _ranges(path: Path, size: int) -> list[tuple[int, int]]:
-    end = path.stat().st_size
-    size = max(1, size)
+    end, size = path.stat().st_size, max(1, size)
     return [(begin, min(begin + size, end)) for begin in range(0, end, size)]
 
 
 def look(item: Plain, advance: Advance) -> Plain:
-    """The work on one range (`lexmill.compute.workers`).
+    """Scan one range (`lexmill.compute.workers`).
 
     Returns:
-        `lines`, how many begin in it; `offset`, where the first does; `after`, whether a record goes on behind the last
-        when none and when one went on before the first.
+        `lines`, how many begin in it; `offset`, where the first does; `after`, whether a record continues after the
+        last if none and if one continued before the first.
 
     Raises:
         UserError: the file does not exist or cannot be read.
@@ -118,7 +115,7 @@ def look(item: Plain, advance: Advance) -> Plain:
     if form.inside_after is not None and count:
         begin, some = (last, 1) if form.by_last_line else (offset, count)
         encoding = checked_encoding(corpus.reader.encoding)
-        # A line with a fault ends the reading of its file, so nobody asks for what comes behind it.
+        # An erroneous line ends the reading of its file, so the lines after it do not matter.
         with suppress(UserError):
             place = Place(begin, _LATER if begin else 1)
             for _, line in islice(lines(path, encoding, no_advance, place=place), some):
@@ -127,12 +124,12 @@ def look(item: Plain, advance: Advance) -> Plain:
 
 
 def _line_starts(path: Path, begin: int, end: int, advance: Advance) -> tuple[int, int, int]:
-    """Where in a range of bytes the first and the last line begin, and how many do."""
+    """The offsets of the first and the last line that begin in a range of bytes, and the number of such lines."""
     starts = [0] if begin == 0 else []
     count = len(starts)
     at = max(begin - 1, 0)
     with open_bytes(path, offset=at) as stream:
-        # A line begins behind a newline.
+        # A line begins after a newline.
         while at < end - 1 and (block := stream.read(min(_BLOCK, end - 1 - at))):
             if newlines := block.count(b"\n"):
                 count += newlines
@@ -143,7 +140,7 @@ def _line_starts(path: Path, begin: int, end: int, advance: Advance) -> tuple[in
         if not stream.read(1):
             raise cut_off(path, end)
     if begin == 0:
-        advance(1)  # all other ranges were read from the byte before them on
+        advance(1)  # all other ranges were read from the byte before them
     return (starts[0], starts[-1], count) if starts else (begin, begin, 0)
 
 
@@ -151,7 +148,7 @@ _Look = tuple[tuple[int, int], dict[str, Any]]
 
 
 def _joined(looks: Sequence[Sequence[_Look]]) -> list[tuple[Span, int]]:
-    """The spans of a unit, from what was found of the ranges of its first and perhaps its second file."""
+    """The spans of a unit, from the scanned ranges of its one or two files."""
     totals = [sum(look["lines"] for _, look in of_file) for of_file in looks]
     if len(set(totals)) > 1:
         return []
@@ -176,7 +173,7 @@ def _joined(looks: Sequence[Sequence[_Look]]) -> list[tuple[Span, int]]:
 
 
 class _Cursor:
-    """The ranges of the other file of a pair, from the first to the last."""
+    """The ranges of the second file of a pair, in order."""
 
     def __init__(self, looks: Sequence[_Look]) -> None:
         self._looks: Iterator[_Look] = iter(looks)
@@ -184,7 +181,7 @@ class _Cursor:
         self._size = 0
 
     def before(self, number: int) -> tuple[Place, int]:
-        """The last known place at or before a line, and the bytes of the ranges that begin since the last call."""
+        """The last known place at or before a line, and the bytes of the ranges passed since the last call."""
         while self._next <= number and (following := next(self._looks, None)) is not None:
             (begin, end), look = following
             self._size += end - begin
@@ -195,5 +192,5 @@ class _Cursor:
         return self._place, size
 
     def rest(self) -> int:
-        """The bytes of the ranges behind those."""
+        """The bytes of the remaining ranges."""
         return self._size + sum(end - begin for (begin, end), _ in self._looks)

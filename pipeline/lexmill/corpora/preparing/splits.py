@@ -1,7 +1,7 @@
-"""Which split a group belongs to: a function of the group and the salt alone, so no group ever moves.
+"""The split of a group, a function of the group and the salt alone.
 
-A group's hash is a point in [0, 1): test takes the points below its share, valid those from the top, train the middle.
-So a larger corpus moves nothing, and a larger share of one split takes groups from train only.
+A group's hash is a point in [0, 1): test takes the lowest points, valid the highest, train the middle. So a larger
+corpus moves no group, and a larger share of valid or test takes groups from train only.
 """
 
 from __future__ import annotations
@@ -37,10 +37,8 @@ def check_pinned(splits: Splits, known: set[str], some: Sequence[str], where: st
     """Raise `UserErrors` for pinned groups that the corpus does not have.
 
     Args:
-        splits: the choice.
-        known: the pinned groups that were met.
-        some: some of the corpus's groups, to find the nearest name.
-        where: the corpus, for the message.
+        splits, known: the pinned groups, and those found in the corpus.
+        some, where: some of the corpus's groups, to suggest the nearest name, and the corpus, for the message.
     """
     absent = [group for group in splits.pinned if group not in known]
     if absent:
@@ -48,13 +46,11 @@ def check_pinned(splits: Splits, known: set[str], some: Sequence[str], where: st
 
 
 def check_filled(splits: Splits, groups: dict[str, int], unit: str, where: str) -> None:
-    """Raise `UserError` when a split that should hold something came out empty.
+    """Raise `UserError` when a split with a share is empty.
 
     Args:
-        splits: the choice.
-        groups: the number of groups in each split.
-        unit: what a group is.
-        where: the corpus, for the message.
+        splits, groups: the shares, and the number of groups in each split.
+        unit, where: the meaning of a group and the corpus, for the message.
     """
     shares = {"train": 1.0, "valid": splits.valid, "test": splits.test}
     empty = [split for split in SPLITS if shares[split] > 0 and not groups[split]]
@@ -63,5 +59,5 @@ def check_filled(splits: Splits, groups: dict[str, int], unit: str, where: str) 
         raise UserError(
             f"{where}.splits: nothing fell into {' and '.join(empty)}: the corpus has"
             f" {sum(groups.values()):,} groups (unit: {unit}; {counts}); enlarge the share, or name groups in"
-            f" {where}.splits.pinned, or cut the text into more (reader.document, reader.group)"
+            f" {where}.splits.pinned, or split the text into more groups (reader.document, reader.group)"
         )

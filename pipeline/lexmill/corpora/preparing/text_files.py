@@ -1,9 +1,8 @@
-"""Reading text files safely: bounded lines, "\\n" only, gzip and zstd seen by their first bytes, faults with a place.
+"""Read text files safely: bounded lines, gzip and zstd detected by their first bytes, errors with file and line.
 
-Key properties: a line ends at "\\n" and nowhere else (U+0085, U+2028 and form feed stay inside it), one "\\r" before
-it is dropped, one byte order mark at the start of the file is dropped. Memory is bounded by `MAX_LINE_BYTES`, or by
-`MAX_DOCUMENT_BYTES` for a whole file, however large the file is. A file that is not compressed can be read from any
-line on whose place is known.
+A line ends at "\\n" and nowhere else (U+0085, U+2028 and form feed stay inside it); one "\\r" before it and one byte
+order mark at the start of the file are dropped. Memory is bounded by `MAX_LINE_BYTES`, for a whole file by
+`MAX_DOCUMENT_BYTES`. An uncompressed file can be read from any line with a known offset.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Advance = Callable[[int], None]
 
 
 class Place(NamedTuple):
-    """A byte of a file at which a line begins, and the line's number, from 1."""
+    """The byte offset of a line in its file, and its number from 1."""
 
     offset: int
     line: int
@@ -36,21 +35,21 @@ class Place(NamedTuple):
 
 START = Place(0, 1)
 NO_STOP = sys.maxsize
-"""As the line before which to stop: read to the end."""
+"""As the line to stop before: read to the end."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-# A zstd block of 4 bytes can stand for 128 KiB: what goes in at once bounds what comes out.
+# A zstd block of 4 bytes can decompress to 128 KiB: a bounded input bounds the output.
 _ZSTD_INPUT_BYTES = 4096
 
 
 def no_advance(_count: int) -> None:
-    """Tells nobody how many bytes were read."""
+    """Report no progress."""
 
 
 class _Counted(io.RawIOBase):
-    """A raw file that tells how many bytes were read from it."""
+    """A raw file that calls `advance` with the number of bytes read."""
 
     def __init__(self, path: Path, advance: Advance, offset: int) -> None:
         self._file = io.FileIO(path)
@@ -71,7 +70,7 @@ class _Counted(io.RawIOBase):
 
 
 class _Zstandard(io.RawIOBase):
-    """The decompressed bytes of one or more zstd frames; a frame that is cut off is an error, not an end."""
+    """The decompressed bytes of one or more zstd frames; a truncated frame is an error, not an end."""
 
     def __init__(self, raw: BinaryIO) -> None:
         import zstandard
@@ -109,7 +108,7 @@ class _Zstandard(io.RawIOBase):
 
 
 def is_compressed(path: Path) -> bool:
-    """Whether a file is gzip or zstd, by its first bytes; raises `OSError` where it cannot be read."""
+    """Return whether a file is gzip or zstd, by its first bytes; raise `OSError` where it cannot be read."""
     with open(path, "rb") as stream:
         return stream.read(4).startswith((_GZIP_MAGIC, _ZSTD_MAGIC))
 
@@ -121,7 +120,7 @@ def open_bytes(path: Path, advance: Advance = no_advance, offset: int = 0) -> It
     Args:
         path: the file.
         advance: called with the number of (compressed) bytes after each read.
-        offset: where reading begins, in a file that is not compressed.
+        offset: the first byte to read, of an uncompressed file.
 
     Raises:
         UserError: the file does not exist or cannot be read.
@@ -146,21 +145,16 @@ def open_bytes(path: Path, advance: Advance = no_advance, offset: int = 0) -> It
             yield raw
 
 
-def _damaged(error: Exception) -> bool:
-    known = isinstance(error, EOFError | zlib.error | gzip.BadGzipFile)
-    return known or type(error).__module__.startswith("zstandard")
-
-
 def raw_lines(
     path: Path, advance: Advance = no_advance, *, place: Place = START, stop: int = NO_STOP
 ) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file as (number from 1, bytes with their "\\n"), one at a time.
+    """Yield the lines of a file as (number from 1, bytes with their "\\n").
 
     Args:
         path: the file.
         advance: called with the number of (compressed) bytes after each read.
-        place: where to begin; another than the start only in a file that is not compressed.
-        stop: the number of the line before which to end.
+        place: the first line to read; of a compressed file only the start.
+        stop: the number of the line to stop before.
 
     Raises:
         UserError: with the line, for a line over `MAX_LINE_BYTES`, a NUL byte (a binary file), UTF-16, or damaged
@@ -174,7 +168,8 @@ def raw_lines(
             except Exception as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise UserError(f"cannot be read ({error.strerror})", path, number + 1) from None
-                if not _damaged(error):
+                damaged = isinstance(error, EOFError | zlib.error | gzip.BadGzipFile)
+                if not damaged and not type(error).__module__.startswith("zstandard"):
                     raise
                 message = f"the compressed file is cut off or damaged ({error}); fetch or compress it again"
                 raise UserError(message, path, number + 1) from None
@@ -182,10 +177,8 @@ def raw_lines(
                 return
             number += 1
             if len(line) > MAX_LINE_BYTES:
-                message = (
-                    f"the line is longer than {MAX_LINE_BYTES >> 20} MiB; is this a text file? Break it into lines"
-                )
-                raise UserError(message, path, number)
+                message = f"the line is longer than {MAX_LINE_BYTES >> 20} MiB; is this a text file?"
+                raise UserError(f"{message} Break it into lines", path, number)
             if number == 1 and line.startswith(_UTF16_MARKS):
                 raise UserError("the file is UTF-16; save it as UTF-8", path, 1)
             if b"\0" in line:
@@ -195,10 +188,10 @@ def raw_lines(
 
 
 def checked_encoding(name: str) -> str:
-    """The codec's own name of a character encoding in which "\\n" is one byte.
+    """Return the codec name of a character encoding in which "\\n" is one byte.
 
     Raises:
-        UserError: unknown, or an encoding such as UTF-16 whose lines cannot be cut at a byte.
+        UserError: an unknown encoding, or one such as UTF-16 whose lines cannot be split at a byte.
     """
     try:
         codec = codecs.lookup(name)
@@ -221,11 +214,8 @@ def decode(data: bytes, encoding: str, path: Path, line: int) -> str:
     except UnicodeDecodeError as error:
         start = data.rfind(b"\n", 0, error.start) + 1
         line += data.count(b"\n", 0, error.start)
-        hint = (
-            "; if the file is latin-1, set reader.encoding: latin-1 (init: --encoding latin-1)"
-            if encoding == "utf-8"
-            else ""
-        )
+        latin = "; if the file is latin-1, set reader.encoding: latin-1 (init: --encoding latin-1)"
+        hint = latin if encoding == "utf-8" else ""
         wrong = f"byte {error.start - start + 1} of the line, 0x{data[error.start]:02x}"
         raise UserError(f"not {encoding.upper()} ({wrong}){hint}", path, line) from None
 
@@ -246,7 +236,7 @@ def _without_mark(data: bytes, encoding: str) -> bytes:
 def lines(
     path: Path, encoding: str, advance: Advance = no_advance, *, place: Place = START, stop: int = NO_STOP
 ) -> Iterator[tuple[int, str]]:
-    """The lines of a text file as (number from 1, text without its line end); arguments as of `raw_lines`.
+    """Yield the lines of a text file as (number from 1, text without its line end); arguments as of `raw_lines`.
 
     Raises:
         UserError: see `raw_lines` and `decode`.
@@ -260,7 +250,7 @@ def lines(
 
 
 def whole_text(path: Path, encoding: str, advance: Advance = no_advance) -> str:
-    """The text of a file as it is, but for "\\r\\n" turned into "\\n" and a byte order mark dropped.
+    """Return the text of a file with "\\r\\n" turned into "\\n" and without a byte order mark.
 
     Raises:
         UserError: see `raw_lines` and `decode`; or the file is larger than `MAX_DOCUMENT_BYTES`.

@@ -34,13 +34,11 @@ def json_line(stored: dict[str, str]) -> bytes:
 
 
 class Row(NamedTuple):
-    """What the later steps ask of a record that passed the filters, without its text.
+    """What the later steps need of a record that passed the filters, without its text.
 
     Attributes:
-        key: of all its sides (`text_key`).
-        first: of its text, or the source side of a pair.
-        group: of its group.
-        split: the place of its split in `SPLITS`.
+        key, first, group: `text_key` of all its sides, of its text or source side, and of its group.
+        split: the index of its split in `SPLITS`.
         line: bytes of its line (`json_line`).
         characters, size, words: of its texts, both sides of a pair together; the size in bytes of UTF-8.
     """
@@ -93,12 +91,7 @@ class SplitWriter:
         self.records = self._characters = self._bytes = self._words = 0
 
     def write(self, line: bytes, row: Row) -> None:
-        """Append a record.
-
-        Args:
-            line: from `json_line`.
-            row: what was measured of it.
-        """
+        """Append a record: its line from `json_line` and its row."""
         stream = self._stream
         if stream is None or self._shards[-1]["bytes"] + len(line) > self._limit:
             stream = self._next_shard()
@@ -129,7 +122,7 @@ class SplitWriter:
             self._stream = None
 
     def manifest(self) -> dict[str, Any]:
-        """The split's part of the manifest: characters, bytes (UTF-8) and words of the texts, both sides of a pair."""
+        """Return the split's part of the manifest; characters, bytes (UTF-8) and words include both sides of a pair."""
         self.close()
         return {
             "records": self.records,

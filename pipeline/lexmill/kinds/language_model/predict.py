@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from lexmill.decoding import predictor, settings
-from lexmill.decoding.predictor import built, check_texts
-from lexmill.decoding.settings import Sampling
+from lexmill.decoding.predictor import check_texts
+from lexmill.decoding.settings import Sampling, built
 
 
 class Predictor(predictor.Predictor):

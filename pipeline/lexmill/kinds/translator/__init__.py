@@ -88,4 +88,5 @@ KIND = Kind(
     facts=_facts,
     example=_example,
     limits=_limits,
+    trained_tokenizer=True,
 )

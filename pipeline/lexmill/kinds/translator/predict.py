@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from lexmill.decoding import predictor
-from lexmill.decoding.predictor import built
-from lexmill.decoding.settings import BeamSearch
+from lexmill.decoding.settings import BeamSearch, built
 
 if TYPE_CHECKING:
     from torch import nn

@@ -1,7 +1,7 @@
-"""From fetched files to records, one at a time; the faults of all files are gathered, not raised one by one.
+"""Read fetched files into records, one at a time; the errors of all files are collected, not raised one by one.
 
-A unit is a file, or the two files of both sides. Units are read in their order or far from each other, and one whose
-records are made of lines as a whole or span by span; the records are the same.
+A unit is a file, or the pair of files of both sides. Workers may read units in any order, and those whose records
+consist of lines span by span; the records are the same.
 """
 
 from __future__ import annotations
@@ -21,19 +21,18 @@ from lexmill.params import Corpus, ParallelTextReader, Reader, TextReader, Trans
 
 
 def read(corpus: Corpus, files: SourceFiles, faults: Faults, advance: Advance = no_advance) -> Iterator[Record]:
-    """The records of a corpus, in the order of its files.
+    """Yield the records of a corpus, in the order of its files.
 
     Args:
-        corpus: its kind and its reader.
-        files: its fetched files.
-        faults: gathers what is wrong with them, each with file and line.
-        advance: told how many bytes of the files were read.
+        corpus, files: its kind and reader, and its fetched files.
+        faults: collects their errors, each with file and line.
+        advance: called with the number of bytes read.
     """
     return read_units(corpus, files.folder, units(corpus, files, faults), faults, advance)
 
 
 def units(corpus: Corpus, files: SourceFiles, faults: Faults) -> list[Unit]:
-    """What there is to read; none where `faults` was told that the reader does not fit the files."""
+    """Return the units to read; none, and an error in `faults`, where the reader does not fit the files."""
     reader = corpus.reader
     try:
         if isinstance(reader, TranslationTreeReader):
@@ -49,11 +48,11 @@ def units(corpus: Corpus, files: SourceFiles, faults: Faults) -> list[Unit]:
 
 @dataclass(frozen=True)
 class OfLines:
-    """A format whose records are made of whole lines, so that a file of it can be cut between records.
+    """A format whose records consist of whole lines, so that its files can be cut between records.
 
     Attributes:
-        inside_after: whether a record goes on after a line (text, whether one goes on in it); None: never.
-        by_last_line: whether the last of some lines alone decides that.
+        inside_after: whether a record continues after a line, from the line and whether one continues in it; None: no.
+        by_last_line: whether the line alone decides that.
     """
 
     inside_after: Callable[[str, bool], bool] | None = None
@@ -61,7 +60,7 @@ class OfLines:
 
 
 def of_lines(reader: Reader) -> OfLines | None:
-    """How the records of a reader are made of lines; None: its files are read whole."""
+    """How the records of a reader consist of lines; None: its files are read whole."""
     if isinstance(reader, TextReader):
         by_blank_lines = OfLines(lambda line, _: text.inside_after(line), by_last_line=True)
         return {"file": None, "paragraph": by_blank_lines, "line": OfLines()}[reader.document]
@@ -83,15 +82,14 @@ def read_units(
     *,
     span: Span = WHOLE,
 ) -> Iterator[Record]:
-    """The records of some units.
+    """Yield the records of some units.
 
     Args:
-        corpus: its kind and its reader.
-        folder: where the files lie.
+        corpus, folder: its kind and reader, and the folder of its files.
         wanted: some of `units`, in their order.
-        faults: gathers what is wrong with their files.
-        advance: told how many bytes of the files were read.
-        span: which lines of the one unit that is wanted then.
+        faults: collects the errors of their files.
+        advance: called with the number of bytes read.
+        span: the lines to read, of a single unit.
     """
     reader = corpus.reader
     for name, paths in wanted:

@@ -1,6 +1,6 @@
-"""Two sides in plain text files, one sentence a line; the n-th lines belong together.
+"""Parallel plain text files, one sentence a line; the n-th lines form a pair.
 
-Empty lines are kept, so that a line empty on one side shifts nothing; files are paired in natural order (1, 2, 10) and
+Empty lines are kept, so that an empty line on one side shifts nothing; files are paired in natural order (1, 2, 10) and
 each pair must have the same number of lines.
 """
 
@@ -18,7 +18,7 @@ from lexmill.params import ParallelTextReader
 
 
 def units(reader: ParallelTextReader, files: SourceFiles) -> list[Unit]:
-    """The pairs of files; raises `UserError` where they do not pair."""
+    """Return the pairs of files; raise `UserError` where they do not pair."""
     pairs = _file_pairs(reader, files)
     named = names(source for source, _ in pairs)
     return [(named[pair[0]], pair) for pair in pairs]
@@ -34,7 +34,7 @@ def read(
     faults: Faults,
     advance: Advance,
 ) -> Iterator[Record]:
-    """Sentence pairs of one pair of files; the group of a pair is its source side."""
+    """Yield the sentence pairs of one pair of files; the group of a pair is its source side."""
     encoding = checked_encoding(reader.encoding)
     left, right = (
         _Side(lines(file, encoding, advance, place=place, stop=span.stop), span.first, faults)
@@ -45,7 +45,7 @@ def read(
         if text is None or translation is None:
             break
         yield Record(f"{name}:{left.count}", None, text, translation)
-    # Read on: the other side's own faults and its count belong in the report.
+    # Continue to the end: the report needs the other side's errors and line count.
     paired = min(left.count, right.count)
     for side in (left, right):
         while side.next() is not None:
@@ -73,7 +73,7 @@ def _file_pairs(reader: ParallelTextReader, files: SourceFiles) -> list[tuple[st
 
 
 class _Side:
-    """The lines of one side; a fault ends it and is told, and the count goes on to the end."""
+    """The lines of one side, counted to the end; an error is added to `faults` and ends it."""
 
     def __init__(self, stream: Iterator[tuple[int, str]], first: int, faults: Faults) -> None:
         self._stream, self._first, self._faults = stream, first, faults

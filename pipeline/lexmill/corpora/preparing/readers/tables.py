@@ -1,7 +1,7 @@
 """Tables and records: csv, tsv, jsonl and parquet files, a column or key for each role.
 
-Rows stream: a csv, tsv or jsonl row costs its own memory, a parquet file a batch of rows. Blank lines between rows are
-no records. Csv, tsv and jsonl can be read from any line on; the columns of a csv or tsv are those of its first row.
+Memory is one row of csv, tsv or jsonl, or a batch of rows of parquet. Blank lines between rows are skipped. Csv, tsv
+and jsonl can be read from any line on; the columns of a csv or tsv are those of its first row.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _DELIMITERS = (
 _NO_QUOTING = "if quotes have no meaning in this file, set reader.quoting: false (init: --no-quoting)"
 
 Row = tuple[int, Mapping[str, Any]]
-"""A row's place (a line, or the row's number in a parquet file, from 1) and its values by role."""
+"""A row's line (its number from 1 in a parquet file) and its values by role."""
 
 
 def read(
     kind: str, reader: RecordsReader, name: str, file: Path, *, span: Span, faults: Faults, advance: Advance
 ) -> Iterator[Record]:
-    """Records of one file of a text, labelled or parallel corpus.
+    """Yield the records of one file of a text, labelled or parallel corpus.
 
     A record without a group column, or with an empty value in it, is its own group.
     """
@@ -59,15 +59,10 @@ def read(
             try:
                 yield _record(kind, reader, columns, f"{name}:{place}", row)
             except _BadValue as fault:
-                faults.add(_fault(reader, str(fault), file, place))
+                parquet = reader.format == "parquet"
+                faults.add(UserError(f"row {place}: {fault}", file) if parquet else UserError(str(fault), file, place))
     except UserError as fault:
         faults.add_last(fault)
-
-
-def _fault(reader: RecordsReader, message: str, file: Path, place: int) -> UserError:
-    if reader.format == "parquet":
-        return UserError(f"row {place}: {message}", file)
-    return UserError(message, file, place)
 
 
 def _rows(
@@ -80,10 +75,10 @@ def _rows(
         numbered = lines(file, encoding, advance, place=span.places[0], stop=span.stop)
         return _json_rows(columns, file, numbered, faults)
     fields = _quoted_fields if reader.quoting else _plain_fields
-    # The first row of the file says what the columns are, also to those who begin further down.
+    # The first row of the file names the columns, also for a span that begins later.
     head = None
     if span.first > 1:
-        with suppress(UserError):  # told by those who read as far as this, and nobody's rows count then
+        with suppress(UserError):  # the reader of the first span reports it, and all rows are discarded
             head = next(fields(reader, file, WHOLE, Faults(), no_advance), None)
     return _table_rows(reader, columns, file, fields(reader, file, span, faults, advance), faults=faults, head=head)
 
@@ -96,7 +91,7 @@ def _delimiter(reader: RecordsReader) -> str:
 
 
 class _BadValue(Exception):
-    """A value that cannot be used, in words."""
+    """A value that cannot be used; the message says why."""
 
 
 def _record(kind: str, reader: RecordsReader, columns: dict[str, str], name: str, row: Mapping[str, Any]) -> Record:
@@ -113,8 +108,7 @@ def _record(kind: str, reader: RecordsReader, columns: dict[str, str], name: str
 def _text(column: str, value: Any) -> str:
     if not isinstance(value, str):
         raise _BadValue(f"'{column}' holds {_shown(value)}, not text")
-    half = half_character(value)
-    if half is not None:
+    if (half := half_character(value)) is not None:
         raise _BadValue(f"'{column}' holds half a character ({half})")
     return value
 
@@ -151,18 +145,18 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-def _missing(columns: Iterable[str], known: Sequence[str], file: Path, line: int | None) -> UserError | None:
-    """The fault of columns that a file lacks: all of them, each with the nearest known one."""
+def _check_columns(columns: Iterable[str], known: Sequence[str], file: Path, line: int | None) -> None:
+    """Raise one `UserError` for all columns that a file lacks, each with the nearest known one."""
     absent = [column for column in columns if column not in known]
     if not absent:
-        return None
+        return
     listed = ", ".join(known[:20]) + (" ..." if len(known) > 20 else "")
     hints = [f"there is no column '{column}'" + _near(column, known) for column in absent]
-    return UserError(f"{'; '.join(hints)}; columns: {listed}{_other_delimiter(known)}", file, line)
+    raise UserError(f"{'; '.join(hints)}; columns: {listed}{_other_delimiter(known)}", file, line)
 
 
 def _other_delimiter(known: Sequence[str]) -> str:
-    """A hint where the only column's name looks like several, with another delimiter between them."""
+    """A hint where the only column's name looks like several names with another delimiter between them."""
     if len(known) == 1:
         for mark, name, do in _DELIMITERS:
             if mark in known[0]:
@@ -183,13 +177,7 @@ Fields = tuple[int, list[str]]
 
 
 def inside_after(reader: RecordsReader, line: str, inside: bool) -> bool:
-    """Whether a quoted field goes on in the next line.
-
-    Args:
-        reader: with quoting.
-        line: without its end.
-        inside: whether one goes on in this line.
-    """
+    """Whether a quoted field continues after a line (without its end); `inside`: whether one continues in this line."""
     if '"' not in line:
         return inside
     csv.field_size_limit(MAX_LINE_BYTES)
@@ -200,7 +188,7 @@ def inside_after(reader: RecordsReader, line: str, inside: bool) -> bool:
         yield f'"{line}\n' if inside else f"{line}\n"
         asked_for_more = True
 
-    # What the csv module itself makes of it: after wrong quoting it begins anew with the next line, and so do we.
+    # As the csv module reads it: after wrong quoting it starts again with the next line.
     with suppress(csv.Error):
         next(csv.reader(this_line(), delimiter=_delimiter(reader), strict=True))
     return asked_for_more
@@ -208,7 +196,7 @@ def inside_after(reader: RecordsReader, line: str, inside: bool) -> bool:
 
 def _quoted_fields(reader: RecordsReader, file: Path, span: Span, faults: Faults, advance: Advance) -> Iterator[Fields]:
     """Rows of fields in which quotes have their usual meaning."""
-    csv.field_size_limit(MAX_LINE_BYTES)  # the module's own, for all readers of this process
+    csv.field_size_limit(MAX_LINE_BYTES)  # global to the csv module
     numbered = lines(file, checked_encoding(reader.encoding), advance, place=span.places[0])
     last = span.first - 1
     inside = span.inside
@@ -231,10 +219,9 @@ def _quoted_fields(reader: RecordsReader, file: Path, span: Span, faults: Faults
             if "field limit" in str(error):
                 message = f"a quoted field that begins here does not end within {MAX_LINE_BYTES >> 20} MiB"
                 raise UserError(f"{message}; {_NO_QUOTING}", file, begins) from None
+            message = f"wrong quoting ({error}); {_NO_QUOTING}"
             if "new-line" in str(error):
                 message = "a carriage return inside a field; put the field in quotes or remove it"
-            else:
-                message = f"wrong quoting ({error}); {_NO_QUOTING}"
             faults.add(UserError(message, file, begins))
             continue
         if fields:
@@ -242,7 +229,7 @@ def _quoted_fields(reader: RecordsReader, file: Path, span: Span, faults: Faults
 
 
 def _plain_fields(reader: RecordsReader, file: Path, span: Span, _faults: Faults, advance: Advance) -> Iterator[Fields]:
-    """Rows of fields cut at every delimiter."""
+    """Rows of fields split at every delimiter."""
     delimiter = _delimiter(reader)
     for number, line in lines(file, checked_encoding(reader.encoding), advance, place=span.places[0], stop=span.stop):
         if line:
@@ -258,16 +245,14 @@ def _table_rows(
     faults: Faults,
     head: Fields | None,
 ) -> Iterator[Row]:
-    """The values of rows by role; `head` is the file's first row where that is known."""
+    """Yield the values of rows by role; `head` is the file's first row, if known."""
     known: list[str] = []
     places: dict[str, int] = {}
     for line, fields in rows:
         if not known:
             head = head or (line, fields)
             known = head[1] if reader.header else [str(i) for i in range(len(head[1]))]
-            fault = _missing(columns.values(), known, file, head[0])
-            if fault is not None:
-                raise fault
+            _check_columns(columns.values(), known, file, head[0])
             twice = [column for column in columns.values() if known.count(column) > 1]
             if twice:
                 raise UserError(f"two columns are named '{twice[0]}'; rename one", file, head[0])
@@ -292,20 +277,17 @@ def _json_rows(
             continue
         try:
             value = json.loads(line)
+            if not isinstance(value, dict):
+                raise UserError(f"expected a JSON object, got {_shown(value)}", file, number)
+            _check_columns(columns.values(), list(value), file, number)
+        except UserError as fault:
+            faults.add(fault)
         except json.JSONDecodeError as error:
             faults.add(UserError(f"not valid JSON: {error.msg} (column {error.colno})", file, number))
-            continue
         except (RecursionError, ValueError):
             faults.add(UserError("not valid JSON: nested too deep, or a number too long", file, number))
-            continue
-        if not isinstance(value, dict):
-            faults.add(UserError(f"expected a JSON object, got {_shown(value)}", file, number))
-            continue
-        fault = _missing(columns.values(), list(value), file, number)
-        if fault is not None:
-            faults.add(fault)
-            continue
-        yield number, {role: value[column] for role, column in columns.items()}
+        else:
+            yield number, {role: value[column] for role, column in columns.items()}
 
 
 def _parquet_rows(columns: dict[str, str], file: Path, advance: Advance) -> Iterator[Row]:
@@ -314,9 +296,7 @@ def _parquet_rows(columns: dict[str, str], file: Path, advance: Advance) -> Iter
 
     try:
         with pyarrow.parquet.ParquetFile(file) as table:
-            fault = _missing(columns.values(), table.schema_arrow.names, file, None)
-            if fault is not None:
-                raise fault
+            _check_columns(columns.values(), table.schema_arrow.names, file, None)
             number = 0
             for batch in table.iter_batches(_PARQUET_BATCH, columns=sorted(set(columns.values()))):
                 for values in batch.to_pylist():

@@ -16,7 +16,7 @@ from lexmill.params import TextReader
 def read(
     reader: TextReader, name: str, file: Path, *, span: Span, faults: Faults, advance: Advance
 ) -> Iterator[Record]:
-    """Documents of one file; a file's group is its name, a paragraph's or a line's is its own text."""
+    """Yield the documents of one file; a file's group is its name, that of a paragraph or line its own text."""
     encoding = checked_encoding(reader.encoding)
     try:
         if reader.document == "file":
@@ -31,7 +31,7 @@ def read(
 
 
 def inside_after(line: str) -> bool:
-    """Whether a paragraph goes on in the next line, if that is not blank."""
+    """Whether a paragraph continues in the next line, unless that is blank."""
     return bool(line.strip())
 
 

@@ -1,7 +1,6 @@
 """JSON trees of messages, one file a language and component, joined on (component, key path).
 
-A component that lacks one of the two languages, a key that only one side has and a value that is no text are not
-records: nothing pairs with them.
+Components in only one of the two languages, keys on only one side and values other than text are skipped.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ KeyPath = tuple[str, ...]
 
 
 def units(reader: TranslationTreeReader, files: SourceFiles, faults: Faults) -> list[Unit]:
-    """The components that have both languages; raises `UserError` where a pattern does not fit."""
+    """Return the components with both languages; raise `UserError` where a pattern does not fit."""
     sources = _by_component("source", reader.source, files)
     targets = _by_component("target", reader.target, files)
     if not sources.keys() & targets.keys():
         counts = f"{len(sources)} components with a source file, {len(targets)} with a target file"
-        faults.add(UserError(f"{counts}, none with both; look at reader.source and reader.target", files.folder))
+        faults.add(UserError(f"{counts}, none with both; check reader.source and reader.target", files.folder))
     return [(component, (path, targets[component])) for component, path in sources.items() if component in targets]
 
 
 def read(component: str, files: Sequence[Path], faults: Faults, advance: Advance) -> Iterator[Record]:
-    """Message pairs of one component, in the order of its source tree; its name is their group."""
+    """Yield the message pairs of one component, in the order of its source tree; its name is their group."""
     trees = []
     for file in files:
         try:
@@ -50,7 +49,7 @@ def read(component: str, files: Sequence[Path], faults: Faults, advance: Advance
 
 def _by_component(side: str, pattern: str, files: SourceFiles) -> dict[str, str]:
     if pattern.count("{group}") != 1:
-        raise UserError(f"reader.{side}: '{pattern}' must hold {{group}} once, where the component stands")
+        raise UserError(f"reader.{side}: '{pattern}' must hold {{group}} once, in place of the component")
     before, after = pattern.split("{group}")
     expression = re.compile(f"(?:.*/)?{re.escape(before)}([^/]+){re.escape(after)}")
     found: dict[str, str] = {}
@@ -72,13 +71,13 @@ def _messages(file: Path, advance: Advance) -> dict[KeyPath, str]:
     text = whole_text(file, "utf-8", advance)
     try:
         tree = json.loads(text)
-        messages = dict(_leaves(tree, ())) if isinstance(tree, dict) else None
+        if not isinstance(tree, dict):
+            raise UserError("expected a JSON object of messages", file, 1)
+        messages = dict(_leaves(tree, ()))
     except json.JSONDecodeError as error:
         raise UserError(f"not valid JSON: {error.msg} (column {error.colno})", file, error.lineno) from None
     except (RecursionError, ValueError):
         raise UserError("not valid JSON: nested too deep, or a number too long", file) from None
-    if messages is None:
-        raise UserError("expected a JSON object of messages", file, 1)
     for key, message in messages.items():
         half = half_character("".join((*key, message)))
         if half is not None:
