@@ -74,7 +74,7 @@ def test_wrong_files_end_with_2_file_and_line_and_no_traceback(workspace):
 
 
 def test_an_unknown_corpus(workspace):
-    with pytest.raises(UserError, match="corpora.ticket is not in params.yaml, did you mean 'tickets'"):
+    with pytest.raises(UserError, match=r"corpora\.ticket is not in params.yaml, did you mean 'tickets'"):
         prepare.main("ticket")
 
 
