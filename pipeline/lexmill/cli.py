@@ -1,6 +1,6 @@
-"""The `lexmill` command: options in, exit codes out. What the commands do is in `lexmill.commands` and the rooms.
+"""The `lexmill` command: options in, exit codes out. The commands' work is in `lexmill.commands`.
 
-Everything but Typer is imported when a command needs it, so `lexmill --help` is there at once.
+All but Typer is imported when a command needs it, so that `lexmill --help` is quick.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import typer
 
 from lexmill.commands import cli_team, cli_use
 from lexmill.commands import init as cli_init
-from lexmill.commands.options import Jobs, Targets
+from lexmill.commands.cli_team import Jobs, Targets
 
 app = typer.Typer(
     name="lexmill",
@@ -33,21 +33,20 @@ def run(
     jobs: Jobs = 2,
     why: Annotated[bool, typer.Option("--why", help="Only say what would run, and why.")] = False,
     worktree: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Run beside what runs here, in a git worktree made from HEAD.")
+        str | None, typer.Option(metavar="NAME", help="Run in a git worktree made from HEAD, next to a run here.")
     ] = None,
     params: Annotated[
-        bool, typer.Option("--params", help="Take params.yaml, dvc.yaml and the sources' pins as they are now along.")
+        bool, typer.Option("--params", help="Take the present params.yaml, dvc.yaml and pins along.")
     ] = False,
 ) -> None:
     """Run what changed, publish the models, show the results."""
     from lexmill.commands import run as command
 
     if params and worktree is None:
-        raise typer.BadParameter("it goes with --worktree", param_hint="--params")
+        raise typer.BadParameter("it needs --worktree", param_hint="--params")
     if worktree is not None:
-        command.run_beside(
-            worktree, [*(targets or ()), f"--jobs={jobs}", *(["--why"] if why else [])], take_params=params
-        )
+        arguments = [*(targets or ()), f"--jobs={jobs}", *(["--why"] if why else [])]
+        command.run_in_worktree(worktree, arguments, take_params=params)
     if why:
         command.show_reasons(targets or ())
         return
@@ -56,7 +55,7 @@ def run(
 
 @app.command()
 def check() -> None:
-    """Look for every fault before spending hours: params, execution settings, files, disk; and whether bf16 pays."""
+    """Find every error before spending hours: params, execution settings, files, disk; say whether bf16 pays."""
     from lexmill.commands.check import check as command
 
     command()
@@ -70,10 +69,10 @@ def compose(
     *,
     keep: Annotated[
         bool,
-        typer.Option("--keep", help="Leave the choices of params.yaml; write what follows from them."),
+        typer.Option("--keep", help="Keep the choices of params.yaml; write what follows from them."),
     ] = False,
 ) -> None:
-    """Write params.yaml from conf/ and the choices given, and the stages of its mixtures into dvc.yaml."""
+    """Write params.yaml from conf/ and the given choices, and the stages of its mixtures into dvc.yaml."""
     from lexmill.config.compose import write_params, write_stages
 
     path = write_stages(overrides or ()) if keep else write_params(overrides or ())
@@ -84,7 +83,7 @@ def compose(
 def params(
     execution: Annotated[bool, typer.Option("--execution", help="The keys of conf/execution/ instead.")] = False,
 ) -> None:
-    """Each key of params.yaml with its meaning, unit, bounds and default."""
+    """Print each key of params.yaml with its meaning, unit, bounds and default."""
     from lexmill.commands.describe import describe
 
     print(describe(execution=execution))
@@ -96,15 +95,15 @@ def plan(
         list[str] | None, typer.Argument(metavar="[MODEL]...", help="Language models of params.yaml; default all.")
     ] = None,
     *,
-    devices: Annotated[int | None, typer.Option(min=1, help="How many; default as conf/execution/ says.")] = None,
-    device_name: Annotated[str | None, typer.Option(help="Which, for its peak: H100, 'RTX 4090', ...")] = None,
-    tflops: Annotated[float | None, typer.Option(min=0.001, help="The peak of one device, in place of a name.")] = None,
-    utilisation: Annotated[float, typer.Option(min=0.001, max=1, help="The share of the peak that is reached.")] = 0.4,
+    devices: Annotated[int | None, typer.Option(min=1, help="Number of devices; default of conf/execution/.")] = None,
+    device_name: Annotated[str | None, typer.Option(help="Device, for its peak: H100, 'RTX 4090', ...")] = None,
+    tflops: Annotated[float | None, typer.Option(min=0.001, help="Peak of one device, instead of a name.")] = None,
+    utilisation: Annotated[float, typer.Option(min=0.001, max=1, help="Share of the peak that is reached.")] = 0.4,
     micro_batch: Annotated[int | None, typer.Option(min=1, help="Most tokens that a device computes at once.")] = None,
-    vocab_size: Annotated[int, typer.Option(min=0, help="In place of the tokenizer's; 0: the tokenizer's.")] = 0,
+    vocab_size: Annotated[int, typer.Option(min=0, help="Vocabulary; 0: that of the tokenizer.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="As JSON, in bytes and seconds.")] = False,
 ) -> None:
-    """Before anything runs: parameters, FLOPs, memory of a device under each strategy, and time."""
+    """Estimate parameters, FLOPs, memory of a device under each strategy, and time, before anything runs."""
     from lexmill.commands.plan import plan as command
 
     command(
@@ -121,10 +120,10 @@ def plan(
 
 @app.command()
 def results(json: Annotated[bool, typer.Option("--json", help="As JSON, the same bytes every time.")] = False) -> None:
-    """Each model's test figures beside its baselines."""
-    from lexmill.commands.show import show_results
+    """Show each model's test figures next to its baselines."""
+    from lexmill.commands.run import print_results
 
-    show_results(as_json=json)
+    print_results(as_json=json)
 
 
 @app.command()
@@ -141,7 +140,7 @@ app.add_typer(cli_init.app, name="init")
 
 
 def main() -> None:
-    """The console script: faults as sentences on standard error, each with its exit code."""
+    """Run the console script: report an error as a sentence on standard error, with its exit code."""
     from lexmill.base.progress import fill_standard_streams, speak_utf8
     from lexmill.base.workspace import run_own_code
 
@@ -149,7 +148,7 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
-        # In an old locale, paths and arguments beyond ASCII arrive broken: once more, in Python's UTF-8 mode.
+        # An old locale breaks paths and arguments beyond ASCII: start again in Python's UTF-8 mode.
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {"PYTHONUTF8": "1"})
     speak_utf8()
     try:
@@ -158,11 +157,11 @@ def main() -> None:
     except Exception as error:
         from lexmill.base.errors import LexmillError, machine_fault
 
-        fault = machine_fault(error) if isinstance(error, OSError) else error
-        if not isinstance(fault, LexmillError):
+        known = machine_fault(error) if isinstance(error, OSError) else error
+        if not isinstance(known, LexmillError):
             raise
-        print(fault, file=sys.stderr)
-        sys.exit(fault.exit_code)
+        print(known, file=sys.stderr)
+        sys.exit(known.exit_code)
 
 
 if __name__ == "__main__":

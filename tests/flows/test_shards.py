@@ -352,7 +352,7 @@ def test_the_stage_takes_its_workers_from_the_execution_settings(workspace: Any)
     assert told == [
         "artifacts/sources/plays/part1.jsonl:1: not valid JSON: Expecting value (column 1)",
         "artifacts/sources/plays/part4.jsonl:1: 'text' holds 3, not text",
-        "artifacts/sources/plays/ holds copies: mend your own files, then `lexmill run`",
+        "artifacts/sources/plays/ holds copies: repair your own files, then `lexmill run`",
     ]
     assert "Traceback" not in output
     assert [path.name for path in (root / layout.corpus("plays")).parent.iterdir()] == ["plays"]

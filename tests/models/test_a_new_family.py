@@ -18,7 +18,10 @@ USE = """
 import torch
 from lexmill import models
 from lexmill.commands.plan import planning
-from lexmill.params import AdamW, CosineSchedule, Length, Muon, Params, Recipe
+from lexmill.params import Params
+from lexmill.params.length import Length
+from lexmill.params.optimizers import AdamW, CosineSchedule, Muon
+from lexmill.params.recipe import Recipe
 from lexmill.kinds.language_model import Data, Evaluate, LanguageModel
 from lexmill.training import optimizers
 

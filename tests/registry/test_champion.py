@@ -66,11 +66,11 @@ def present(client: MlflowClient) -> str:
 def test_promote_and_roll_back_step_by_step(client: MlflowClient, here: Path) -> None:
     assert champion.line(client, "en_de") == ["1", "3"]
     assert lexmill("promote", "en_de", "--reason", "the customers' wish") == (
-        "en_de: version 4 is the champion now, in the place of version 3\n"
+        "en_de: version 4 is the champion now, instead of version 3\n"
     )
     version = client.get_model_version_by_alias("en_de", "champion")
     assert version.tags[champion.WHY] == "by hand: the customers' wish"
-    assert lexmill("promote", "en_de", "v2") == "en_de: version 2 is the champion now, in the place of version 4\n"
+    assert lexmill("promote", "en_de", "v2") == "en_de: version 2 is the champion now, instead of version 4\n"
     assert champion.line(client, "en_de") == ["1", "3", "4", "2"]
 
     assert lexmill("rollback", "en_de") == "en_de: back to version 4; version 2 is no longer the champion\n"

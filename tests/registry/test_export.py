@@ -15,7 +15,7 @@ import torch
 from lexmill import tokenizers
 from lexmill.base import layout, storage
 from lexmill.base.errors import UserError
-from lexmill.commands.export import export_model
+from lexmill.commands.deploy import export_model
 from lexmill.corpora.fetching.checkpoint_folder import fetch_checkpoint
 from lexmill.models import build, folder, pretrained
 from lexmill.models.common.state import weights
@@ -221,7 +221,7 @@ def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     model = make(tmp_path / "model", "gpt", GPT)
     (tmp_path / "export").mkdir()
     (tmp_path / "export" / "mine.txt").write_text("mine")
-    with pytest.raises(UserError, match="something here already"):
+    with pytest.raises(UserError, match="is not empty"):
         export(model, tmp_path / "export", "plays")
     assert [path.name for path in (tmp_path / "export").iterdir()] == ["mine.txt"]
 

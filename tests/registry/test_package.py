@@ -96,8 +96,8 @@ def test_the_card_names_each_corpus_of_a_mixture_and_its_licence(params: Params,
     assert package.read(tmp_path / layout.package("gpt"))["train_corpora"] == {
         name: {"tokens": 100, "sha256": f"of {name}"} for name in ("plays", "poems")
     }
-    assert "- 75 % of what it learned from is corpus `plays`, licence: " in text
-    assert "- 25 % of what it learned from is corpus `poems`, licence: CC0" in text
+    assert "- 75 % of its training data is corpus `plays`, licence: " in text
+    assert "- 25 % of its training data is corpus `poems`, licence: CC0" in text
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_publish_promote_use_and_an_outage(
         return next(line for line in said if line.startswith("en_de: "))
 
     assert publish(0.5, 0) == "en_de: version 1 is the champion: the first version"
-    assert publish(0.1, 1).startswith("en_de: version 2 stays beside the champion: worse: bleu")
+    assert publish(0.1, 1).startswith("en_de: version 2 does not replace the champion: worse: bleu")
     assert publish(0.9, 2).startswith("en_de: version 3 is the champion: better: bleu")
     assert publish(0.9, 2) == "en_de: already version 3 (champion)"
     answer = load_package(here / "artifacts/packages/en_de").predict(["Good day"])

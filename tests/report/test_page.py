@@ -128,7 +128,7 @@ def test_nothing_of_the_machine_is_in_it(demo: Project) -> None:
 
 def test_before_anything_ran_it_shows_what_is_planned(project: Project) -> None:
     text = shown(project.page)
-    assert "No model was measured beside a baseline yet." in text
+    assert "No model was compared with a baseline yet." in text
     assert "Not prepared yet." in text
     assert "Results" not in text
     assert "sentiment register" in text

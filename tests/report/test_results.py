@@ -112,10 +112,10 @@ def test_they_are_shown_in_any_locale(door: str) -> None:
     """Arrows and texts are no ASCII; a run of hours must not end in a traceback for that."""
     code = f"""
 import sys
-from lexmill.commands import run, show
+from lexmill.commands import run
 from lexmill.report.results import Row
 row = Row("gpt", "plays", "language_model", "bits_per_byte", 2.0, None, None, False, {{"unigram": 4.0}})
-show.show_results = lambda as_json: run.show_results([row], "demo")
+run.print_results = lambda as_json: run.show_results([row], "demo")
 run.run_nothing = lambda targets, jobs: run.show_results([row], "demo") or True
 run.preflight = lambda: None
 {door}

@@ -42,7 +42,7 @@ def test_each_state_has_a_sign_of_its_own() -> None:
 def test_the_sentence_over_all_models() -> None:
     clear, none, unknown = Verdict("clear", "wins"), Verdict("none", "loses"), Verdict("unknown", "waits")
     assert summary({}) == "This project has no model."
-    assert summary({"a": unknown}) == "No model was measured beside a baseline yet."
+    assert summary({"a": unknown}) == "No model was compared with a baseline yet."
     assert summary({"a": clear}) == "The model beats every baseline."
     assert summary({"a": clear, "b": clear}) == "All 2 models beat every baseline."
     assert summary({"a": clear, "b": none, "c": unknown}) == "1 of 3 models beats every baseline; b loses; c waits."

@@ -169,7 +169,7 @@ def test_ctrl_c_of_a_run_whose_training_sends_its_points(server: Server, tmp_pat
 
     # Were it waited for, this would last ten minutes.
     told = stopped(project, ["-m", "lexmill.cli"], signal.SIGTERM, 143, server)
-    assert "MLflow shows this run as running until the next one, or `lexmill sync`, tells it" in told
+    assert "MLflow shows this run as running until the next run or `lexmill sync`" in told
     parent = parent_of(project)
     assert client.get_run(parent).info.status == "RUNNING"
     server.answers("ok")

@@ -1,4 +1,4 @@
-"""`lexmill promote | rollback | champions`: the champion's alias by hand."""
+"""`lexmill promote | rollback | champions`: move the champion's alias by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def promote(name: str, version: str | None, reason: str) -> None:
-    """Make a version the champion (None: the newest) and say what was done.
+    """Make a version the champion (None: the newest) and report it.
 
     Raises:
         UserError: no such model or version, or it is the champion already.
@@ -26,16 +26,16 @@ def promote(name: str, version: str | None, reason: str) -> None:
     """
     from lexmill.registry import champion
 
-    told = f"by hand: {reason}" if reason else "by hand"
+    why = f"by hand: {reason}" if reason else "by hand"
     with _registry() as (client, root):
-        moved = champion.promote(client, name, version, told)
-        _keep(moved, "promoted by hand", told, root)
-    beside = f", in the place of version {moved.before}" if moved.before else ""
-    print(f"{name}: version {moved.version} is the champion now{beside}")
+        moved = champion.promote(client, name, version, why)
+        _keep(moved, "promoted by hand", why, root)
+    instead = f", instead of version {moved.before}" if moved.before else ""
+    print(f"{name}: version {moved.version} is the champion now{instead}")
 
 
 def rollback(name: str, reason: str) -> None:
-    """Give the alias back to the version that was champion before and say what was done.
+    """Give the alias back to the previous champion and report it.
 
     Raises:
         UserError: no such model, or no version was champion before.
@@ -67,7 +67,7 @@ def champions(name: str | None) -> None:
 
 @contextmanager
 def _registry() -> Iterator[tuple[Any, Path]]:
-    """The registry that exists already, while nobody else publishes to it."""
+    """Yield a client of the existing registry and the workspace, under the lock of publishing."""
     from lexmill.registry.deciding import only_one
 
     root, uri = Path(), execution.load_execution().tracking_uri

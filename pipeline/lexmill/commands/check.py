@@ -1,12 +1,13 @@
-"""`lexmill check`: every fault that can be seen before hours are spent, all at once; then what is worth knowing.
+"""`lexmill check`: report every error that can be seen before hours are spent, all at once; then give advice.
 
-Cost: a few seconds, most of them for DVC's reading of the outputs and for starting torch.
+Cost: a few seconds, mostly for DVC to read the outputs and for torch to start.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from lexmill import params
@@ -20,23 +21,21 @@ from lexmill.compute.place import place_of
 from lexmill.compute.settings import EVALUATION, TRAINING, group_of
 from lexmill.corpora.fetching import pins
 from lexmill.params import Params
-from lexmill.params.corpora import FileSource, Source
+from lexmill.params.corpora import FileSource, RegisteredSource, Source
 
 LEAST_FREE = 2 << 30  # bytes
-# The groups of stages that compute on the devices of `accelerator`.
-ON_DEVICE = (TRAINING, EVALUATION)
+ON_DEVICE = (TRAINING, EVALUATION)  # groups of stages that compute on the devices of `accelerator`
 
 
 def check() -> None:
-    """Print what is in order and what is worth knowing.
+    """Print what is in order, and advice.
 
     Raises:
-        UserErrors: with every fault.
+        UserErrors: with every error.
     """
     from lexmill.stages.entry import preflight
 
-    faults = gather([preflight, _dag, _disk, _tracker, _device, *_file_checks()])
-    if faults:
+    if faults := gather([preflight, _dag, _disk, _tracker, _device, *_file_checks()]):
         raise UserErrors(faults)
     choices = params.load()
     print("params.yaml, execution settings, DAG, files and disk are in order")
@@ -47,7 +46,7 @@ def check() -> None:
 
 
 def gather(checks: list[Callable[[], object]]) -> list[str]:
-    """The faults of all checks, each once, in order."""
+    """Return the errors of all checks, each once, in order."""
     faults: dict[str, None] = {}
     for one in checks:
         try:
@@ -63,7 +62,7 @@ def _dag() -> None:
     try:
         params.load()
     except UserError:
-        return  # told already; DVC would only tell it again in other words
+        return  # reported already; DVC would repeat it in other words
     from lexmill.runner.graph import read
 
     try:
@@ -75,9 +74,7 @@ def _dag() -> None:
 def _disk() -> None:
     free = shutil.disk_usage(Path.cwd()).free
     if free < LEAST_FREE:
-        raise UserError(
-            f"only {free / 2**30:.1f} GiB are free on this disk; {LEAST_FREE >> 30} GiB are needed at least"
-        )
+        raise UserError(f"only {free / 2**30:.1f} GiB are free on this disk; at least {LEAST_FREE >> 30} are needed")
 
 
 def _tracker() -> None:
@@ -93,17 +90,15 @@ def _device() -> None:
         return
     import torch
 
-    there = torch.cuda.is_available() if settings.accelerator == "cuda" else torch.backends.mps.is_available()
-    if not there:
+    cuda = settings.accelerator == "cuda"
+    if not (torch.cuda.is_available() if cuda else torch.backends.mps.is_available()):
         raise UserError(f"accelerator: torch finds no '{settings.accelerator}' on this machine", "conf/execution")
-    if settings.accelerator == "cuda" and settings.devices > torch.cuda.device_count():
-        raise UserError(
-            f"devices: {settings.devices}, but this machine has {torch.cuda.device_count()}", "conf/execution"
-        )
+    if cuda and settings.devices > (count := torch.cuda.device_count()):
+        raise UserError(f"devices: {settings.devices}, but this machine has {count}", "conf/execution")
 
 
 def _computes_here(settings: Execution) -> bool:
-    """Whether any stage that needs a device runs on this machine, and not all of them on a cluster."""
+    """Return whether any stage that needs a device runs on this machine."""
     named = {key for key in settings.stages if group_of(key) in ON_DEVICE}
     return not all(place_of(stage, settings).elsewhere for stage in (*ON_DEVICE, *named))
 
@@ -112,7 +107,7 @@ def _settings() -> Execution | None:
     try:
         return load_execution()
     except UserError:
-        return None  # told already
+        return None  # reported already
 
 
 def _file_checks() -> list[Callable[[], object]]:
@@ -120,35 +115,21 @@ def _file_checks() -> list[Callable[[], object]]:
         choices = params.load()
     except UserError:
         return []
-    starts = {name: Path(model.start) for name, model in choices.models.items()}
-    return [
-        *(
-            lambda where=f"corpora.{name}.source", source=corpus.source: _files(where, source)
-            for name, corpus in choices.corpora.items()
-            if isinstance(corpus.source, FileSource)
-        ),
-        *(
-            lambda where=f"checkpoints.{name}.source", source=one.source: _files(where, source)
-            for name, one in choices.checkpoints.items()
-            if isinstance(one.source, FileSource)
-        ),
-        *(
-            lambda group=group, name=name, source=source: _pin(group, name, source)
-            for group, named in pins.sources(choices).items()
+    checks: list[Callable[[], object]] = []
+    for group, entries in (("corpora", choices.corpora), ("checkpoints", choices.checkpoints)):
+        for name, entry in entries.items():
+            if isinstance(entry.source, FileSource):
+                checks.append(partial(_files, f"{group}.{name}.source", entry.source))
+    for group, named in pins.sources(choices).items():
+        checks += [
+            partial(_pin, group, name, source)
             for name, source in named.items()
-            if pins.needs_pin(source)
-        ),
-        *(
-            lambda name=name, path=path: _recipe(name, path)
-            for name, path in starts.items()
-            if path.suffix in (".yaml", ".yml")
-        ),
-        *(
-            lambda name=name, path=path: check_start(choices, name, path)
-            for name, path in starts.items()
-            if path.parent == layout.checkpoint("")
-        ),
-    ]
+            if not isinstance(source, RegisteredSource) and pins.needs_pin(source)
+        ]
+    starts = {name: Path(model.start) for name, model in choices.models.items()}
+    checks += [partial(_recipe, name, path) for name, path in starts.items() if path.suffix in (".yaml", ".yml")]
+    starting = {name: path for name, path in starts.items() if path.parent == layout.checkpoint("")}
+    return [*checks, *(partial(check_start, choices, name, path) for name, path in starting.items())]
 
 
 def _pin(group: str, name: str, source: Source) -> None:
@@ -186,6 +167,6 @@ def _changed_files(choices: Params) -> list[str]:
     from lexmill.runner.sources import changed_files
 
     return [
-        f"{stage}: {reason}; `lexmill run` takes it up, plain `dvc repro` does not"
+        f"{stage}: {reason}; `lexmill run` fetches them again, plain `dvc repro` does not"
         for stage, reason in changed_files(choices, Path.cwd()).items()
     ]

@@ -1,4 +1,4 @@
-"""`lexmill publish | schedule`: what a team needs that runs the pipeline every night."""
+"""Commands for a team that runs the pipeline every night: `lexmill publish`, `schedule`, `nightly`, ..."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from typing import Annotated
 
 import typer
 
-from lexmill.commands.options import Jobs, Targets
+Targets = Annotated[list[str] | None, typer.Argument(metavar="[STAGE]...", help="Stages or groups; default all.")]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, max=64, help="Light stages that run in parallel.")]
 
 app = typer.Typer()
 
 
 @app.command()
 def publish() -> None:
-    """Bring the packaged models into the registry, once each; the better one becomes champion."""
+    """Register the packaged models, once each; the better one becomes champion."""
     from lexmill.commands.run import publish as command
 
     command()
@@ -21,7 +22,7 @@ def publish() -> None:
 
 @app.command()
 def sync() -> None:
-    """Send to MLflow what waits here: points of trainings and records of runs, each once."""
+    """Send what waits here to MLflow: points of trainings and records of runs, each once."""
     from lexmill.commands.sync import sync as command
 
     command()
@@ -44,7 +45,7 @@ def rollback(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A registered model.")],
     reason: Annotated[str, typer.Option("--reason", help="Kept with the version.")] = "",
 ) -> None:
-    """Go back to the version that was champion before; again: one further."""
+    """Go back to the previous champion; a second call goes back one further."""
     from lexmill.commands.champions import rollback as command
 
     command(name, reason)
@@ -54,7 +55,7 @@ def rollback(
 def champions(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show all versions of this model.")] = None,
 ) -> None:
-    """Show which version of each registered model is the champion, since when and why."""
+    """Show the champion of each registered model, since when and why."""
     from lexmill.commands.champions import champions as command
 
     command(name)
@@ -66,11 +67,11 @@ def schedule(
     *,
     cron: Annotated[str | None, typer.Option("--cron", help='When, as in "0 2 * * *".')] = None,
     interval: Annotated[str | None, typer.Option("--interval", help="How often, as in '6 h', '30 min', 90.")] = None,
-    timezone: Annotated[str, typer.Option("--timezone", help="Of --cron, as in Europe/Berlin.")] = "UTC",
+    timezone: Annotated[str, typer.Option("--timezone", help="Time zone of --cron, as in Europe/Berlin.")] = "UTC",
     approve: Annotated[bool, typer.Option("--approve", help="Ask on the page before a champion is replaced.")] = False,
     approval_hours: Annotated[float, typer.Option("--approval-hours", min=0.01, help="How long to wait for it.")] = 12,
-    nightly: Annotated[bool, typer.Option("--nightly", help="Each run as `lexmill nightly`.")] = False,
-    branch: Annotated[str | None, typer.Option("--branch", help="With --nightly: where it commits.")] = None,
+    nightly: Annotated[bool, typer.Option("--nightly", help="Run `lexmill nightly` each time.")] = False,
+    branch: Annotated[str | None, typer.Option("--branch", help="With --nightly: the branch it commits to.")] = None,
     push: Annotated[
         str | None,
         typer.Option("--push", metavar="REMOTE", help="With --nightly: push the outputs to DVC's, the branch to this."),
@@ -90,12 +91,12 @@ def schedule(
 @app.command()
 def refresh(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[CORPUS]...", help="Corpora or checkpoints; default all that move.")
+        list[str] | None, typer.Argument(metavar="[CORPUS]...", help="Corpora or checkpoints; default: all that move.")
     ] = None,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would move.")] = False,
 ) -> None:
-    """Look at the sources that move (newest versions, branches, addresses, files) and pin what they are now."""
+    """Check the sources that move (newest versions, branches, addresses, files) and pin them as they are now."""
     from lexmill.commands.refresh import command
 
     raise typer.Exit(command(names or (), dry_run=dry_run))
@@ -104,11 +105,11 @@ def refresh(
 @app.command()
 def search(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A search of conf/search/, as gpt.")],
-    trials: Annotated[int | None, typer.Option("--trials", min=1, help="Trainings in all; default its own.")] = None,
+    trials: Annotated[int | None, typer.Option("--trials", min=1, help="Trainings in all; default: its own.")] = None,
     *,
     adopt: Annotated[bool, typer.Option("--adopt", help="Write the best as a choice of conf/.")] = False,
 ) -> None:
-    """Search a model's hyper-parameters by its valid loss; the same command goes on where it was stopped."""
+    """Search a model's hyper-parameters by validation loss; the same command resumes a stopped search."""
     from lexmill.commands.search import search as command
 
     raise typer.Exit(command(name, trials, take=adopt))
@@ -125,7 +126,7 @@ def nightly(
     ] = None,
     jobs: Jobs = 2,
 ) -> None:
-    """Refresh the sources, run what follows, publish, and commit the results to a branch; once, now."""
+    """Refresh the sources, run what changed, publish, and commit the results to a branch; once, now."""
     from lexmill.commands.nightly import nightly as command
 
     raise typer.Exit(command(targets or (), jobs, branch=branch, push=push))
@@ -134,12 +135,12 @@ def nightly(
 @app.command()
 def doctor(
     *,
-    fix: Annotated[bool, typer.Option("--fix", help="Put right what is safe to put right.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Repair what is safe to repair.")] = False,
     checkpoints: Annotated[
-        bool, typer.Option("--checkpoints", help="With --fix: remove checkpoints that are kept for later, too.")
+        bool, typer.Option("--checkpoints", help="With --fix: also remove checkpoints that are kept for later.")
     ] = False,
 ) -> None:
-    """Find what died here and was not cleared away: runs, locks, half-written files, servers, a full disk."""
+    """Find what dead processes left: runs, locks, half-written files, servers; and full disks."""
     from lexmill.commands.doctor import doctor as command
 
     raise typer.Exit(command(fix=fix, remove_checkpoints=checkpoints))

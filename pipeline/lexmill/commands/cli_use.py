@@ -1,4 +1,4 @@
-"""The use of models: each kind's verb, `lexmill serve`, `lexmill export`."""
+"""Commands that use a model: each kind's verb, `lexmill serve`, `lexmill export`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def serve(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: a free one.")] = 5001,
 ) -> None:
     """Answer HTTP requests with a registered model, until Ctrl-C."""
-    from lexmill.commands.serve import serve as command
+    from lexmill.commands.deploy import serve as command
 
     command(name, version, host, port)
 
@@ -35,6 +35,6 @@ def export(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")],
 ) -> None:
     """Write a model in Hugging Face format, for transformers."""
-    from lexmill.commands.export import export_model
+    from lexmill.commands.deploy import export_model
 
     export_model(name, folder)

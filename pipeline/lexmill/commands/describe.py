@@ -1,4 +1,4 @@
-"""`lexmill params`: the documented keys of params.yaml and of the execution settings, read from their dataclasses."""
+"""`lexmill params`: describe the keys of params.yaml and of the execution settings, from their dataclasses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lexmill.params.models import Model
 
 
 def describe(*, execution: bool) -> str:
-    """One line a key: its path, type, meaning, unit, bounds and default."""
+    """Return one line a key: its path, type, meaning, unit, bounds and default."""
     if execution:
         from lexmill.compute.execution import Execution as Root
     else:
@@ -47,7 +47,7 @@ def _nested(kind: Any, path: str) -> Iterator[str]:
 
 
 def _models(path: str) -> Iterator[str]:
-    """What an entry of `models` holds, by kind and by family."""
+    """Describe an entry of `models`, by kind and by family."""
     for kind in kinds.every():
         yield f"{path}, with kind {kind.name}: {_first_line(kind.entry)}"
         yield from _lines(kind.entry, f"{path}.")
@@ -78,7 +78,7 @@ def _meaning(field: dataclasses.Field[Any]) -> str:
 
 
 def type_text(kind: Any) -> str:
-    """A type as people say it: `number`, `list of text`, `one of a, b`."""
+    """Return a type in words: `number`, `list of text`, `one of a, b`."""
     plain = {int: "whole number", float: "number", str: "text", bool: "true or false", type(None): "none"}
     if kind in plain:
         return plain[kind]

@@ -1,13 +1,14 @@
-"""`lexmill doctor`: what died here and was not cleared away, each as a sentence; `--fix` clears what is safe to clear.
+"""`lexmill doctor`: report what dead processes left, each as a sentence; `--fix` repairs what is safe to repair.
 
-Nothing that a living process holds is touched: `--fix` takes the workspace like a run does. Exit code 0 where all is
-well (or was put right), 2 where something is left.
+Nothing that a living process holds is touched: `--fix` takes the workspace's lock, as a run does. Exit code 0 where all
+is well (or was repaired), 2 where something is left.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,64 +28,48 @@ _LEAST_SHARE = 0.05
 
 
 def doctor(*, fix: bool, remove_checkpoints: bool) -> int:
-    """Tell what is wrong, put right what may be, and give the exit code.
+    """Report what is wrong, repair what is safe with `fix`, and return the exit code.
 
     Args:
-        fix: put right what is safe.
-        remove_checkpoints: with `fix`, also the checkpoints that are kept for a longer training or were given up.
+        fix: repair what is safe.
+        remove_checkpoints: with `fix`, also remove checkpoints kept for a longer training or abandoned.
 
     Raises:
-        UserError: this is no project, or its execution settings have faults.
-        RetryableError: `fix` was asked for while a run is at work.
+        UserError: this is no project, or its execution settings have errors.
+        RetryableError: `fix` was asked for while a run is active.
     """
     root = Path.cwd()
     if remove_checkpoints and not fix:
         raise UserError("--checkpoints removes files, so it needs --fix; without both they are listed")
     settings = execution.load_execution(root)
-    if not fix:
-        findings = list(_findings(root, settings))
-        for finding in findings:
-            print(finding)
-        _list_kept(root, settings)
-        return _end(len(findings))
-    with run_lock("lexmill doctor", root):
-        left = _put_right(root, settings)
+    with run_lock("lexmill doctor", root) if fix else nullcontext():
+        left = sum([not _closed(finding, fix) for finding in _findings(root, settings)])
         if remove_checkpoints:
             _remove_checkpoints(root, settings)
         _list_kept(root, settings)
-        return _end(left)
+    if left:
+        return EXIT_USER
+    print("all is well")
+    return EXIT_DONE
 
 
-def _end(left: int) -> int:
-    if left == 0:
-        print("all is well")
-        return EXIT_DONE
-    return EXIT_USER
-
-
-def _put_right(root: Path, settings: Execution) -> int:
-    """Fix what can be fixed; how many are left."""
-    left = 0
-    for finding in _findings(root, settings):
-        if finding.fix is None:
-            print(finding)
-            left += 1
-            continue
-        try:
-            finding.fix()
-        except LexmillError as error:
-            print(f"{finding.what}; this could not be put right: {error}")
-            left += 1
-        except OSError as error:
-            print(f"{finding.what}; this could not be put right: {error.strerror}: {error.filename}")
-            left += 1
-        else:
-            print(f"put right: {finding.what}")
-    return left
+def _closed(finding: Finding, fix: bool) -> bool:
+    """Report a finding, repaired with `fix` where that is possible; return whether it was."""
+    if not fix or finding.fix is None:
+        print(finding)
+        return False
+    try:
+        finding.fix()
+    except (LexmillError, OSError) as error:
+        why = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else error
+        print(f"{finding.what}; this could not be repaired: {why}")
+        return False
+    print(f"repaired: {finding.what}")
+    return True
 
 
 def _findings(root: Path, settings: Execution) -> Iterator[Finding]:
-    """All of them, the cause before what follows from it."""
+    """Find all, a cause before its consequences."""
     yield from _runs(root)
     yield from _tracking(root, settings)
     yield from leftovers.half_written(root)
@@ -100,14 +85,14 @@ def _runs(root: Path) -> Iterator[Finding]:
         where = "" if place == root else f" in the worktree {place.name}"
         for record in unfinished(place):
             yield Finding(
-                f"{told(record)} has died{where}",
-                "`lexmill doctor --fix` closes its record, and so does the next run, which goes on from there",
+                f"{run_words(record)} has died{where}",
+                "`lexmill doctor --fix` closes its record, and so does the next run, which resumes the work",
                 partial(record.end, None),
             )
 
 
-def told(record: RunRecord) -> str:
-    """A run in words: `the run 'lexmill run' of 2026-01-02T03:04:05Z, at train@gpt`."""
+def run_words(record: RunRecord) -> str:
+    """Return a run in words: `the run 'lexmill run' of 2026-01-02T03:04:05Z, at train@gpt`."""
     at = [stage.name for stage in record.stages if stage.state == "running"]
     return f"the run '{record.what}' of {record.started}" + (f", at {', '.join(at)}," if at else "")
 
@@ -123,7 +108,7 @@ def _tracking(root: Path, settings: Execution) -> Iterator[Finding]:
     if old is not None:
         yield Finding(
             f"the MLflow database {old} was made by another version of MLflow",
-            "`lexmill doctor --fix` upgrades it, and so does the next run; keep a copy if you mean to go back",
+            "`lexmill doctor --fix` upgrades it, and so does the next run; keep a copy to be able to go back",
             lambda: prepare(settings.tracking_uri, root),
         )
     waits = spool.waiting(root)
@@ -134,15 +119,14 @@ def _tracking(root: Path, settings: Execution) -> Iterator[Finding]:
             send(params.load(root / "params.yaml"), settings, print, root)
 
         yield Finding(
-            f"{counted(count, 'record')} of trainings and runs wait for MLflow, which may show what died as running",
-            "`lexmill sync` (or `lexmill doctor --fix`) sends the rest and ends those that died as killed",
+            f"{counted(count, 'record')} of trainings and runs wait for MLflow, which may show dead runs as running",
+            "`lexmill sync` (or `lexmill doctor --fix`) sends the rest and marks dead runs as killed",
             send_all,
         )
 
 
 def _half_saved(root: Path) -> Iterator[Finding]:
-    found = list(checkpoints.half_saved(root))
-    if found:
+    if found := list(checkpoints.half_saved(root)):
         size = sum(map(leftovers.size_of, found))
 
         def clear() -> None:
@@ -151,7 +135,7 @@ def _half_saved(root: Path) -> Iterator[Finding]:
 
         yield Finding(
             f"{counted(len(found), 'half-saved checkpoint')} of dead trainings ({size / 1e6:,.1f} MB) under {root}",
-            "`lexmill doctor --fix` removes them, and so does the training when it goes on",
+            "`lexmill doctor --fix` removes them, and so does the training when it resumes",
             clear,
         )
 
@@ -167,7 +151,7 @@ def _disks(root: Path, settings: Execution) -> Iterator[Finding]:
         free, total = usage.free / 2**30, usage.total / 2**30
         yield Finding(
             f"the disk of {place} is nearly full: {free:.1f} of {total:.0f} GiB are free",
-            "`dvc gc --workspace` drops results of old from DVC's cache, the download cache may be emptied, and"
+            "`dvc gc --workspace` removes old results from DVC's cache, the download cache may be emptied, and"
             " `lexmill doctor --fix --checkpoints` removes old checkpoints",
         )
 
@@ -177,15 +161,14 @@ def _checkpoint_root(root: Path, settings: Execution) -> Path:
 
 
 def _list_kept(root: Path, settings: Execution) -> None:
-    """No faults: what is kept on purpose, so that somebody may find it too much."""
-    found = checkpoints.kept(_checkpoint_root(root, settings))
-    if found:
+    """List what is kept deliberately, so that the user can delete it."""
+    if found := checkpoints.kept(_checkpoint_root(root, settings)):
         print(f"checkpoints ({sum(one.size for one in found) / 1e6:,.1f} MB):")
         for one in found:
             print(f"  {one}")
     for place in leftovers.kept_worktrees(root):
-        path, at_work = place.relative_to(root), held_by(place) is not None
-        remove = "a run is at work in it" if at_work else f"`git worktree remove --force {path}` removes it"
+        path, active = place.relative_to(root), held_by(place) is not None
+        remove = "a run is active in it" if active else f"`git worktree remove --force {path}` removes it"
         print(f"worktree {place.name} ({leftovers.size_of(place) / 1e6:,.1f} MB): {remove}")
 
 

@@ -1,4 +1,4 @@
-"""What `lexmill publish` does with the experiments of `dvc exp run`: their models become MLflow runs, once each."""
+"""Publish the experiments of `dvc exp run`: each of their models becomes an MLflow run, once."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from lexmill.base import storage
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.workspace import HOME
 from lexmill.compute.execution import Execution
-from lexmill.runner.experiments import Experiment, experiments, taken_out
+from lexmill.runner.experiments import experiments, taken_out
 
 _SENT = HOME / "experiments.json"
 
 
 def publish_experiments(settings: Execution, say: Callable[[str], None], root: Path) -> None:
-    """Send those that were not sent yet; one whose params this version cannot read is told and left out.
+    """Send new experiments; report and skip one whose params this version cannot read.
 
     Raises:
         RetryableError, UserError: the store fails or refuses.
@@ -31,9 +31,10 @@ def publish_experiments(settings: Execution, say: Callable[[str], None], root: P
     with opened(settings.tracking_uri, root) as client:
         for one in new:
             try:
-                chosen = _params(one, root)
-            except (UserError, UserErrors) as fault:
-                say(f"experiment {one.name}: not published: {fault}")
+                with taken_out(root, one.commit, ["params.yaml"]) as folder:
+                    chosen = params.load(folder / "params.yaml")
+            except (UserError, UserErrors) as error:
+                say(f"experiment {one.name}: not published: {error}")
                 continue
             from lexmill.registry.experiments import paths, send_experiment
 
@@ -51,8 +52,3 @@ def publish_experiments(settings: Execution, say: Callable[[str], None], root: P
             sent[one.name] = one.commit
             storage.write_json(mark, sent)
             say(f"experiment {one.name}: {len(runs)} models in MLflow")
-
-
-def _params(one: Experiment, root: Path) -> params.Params:
-    with taken_out(root, one.commit, ["params.yaml"]) as folder:
-        return params.load(folder / "params.yaml")

@@ -1,8 +1,8 @@
-"""`lexmill nightly`: look at the sources, run what follows, publish, commit the results to a branch.
+"""`lexmill nightly`: refresh the sources, run what changed, publish, commit the results to a branch.
 
-Each step starts from what lies in the workspace, not from what the last one remembers: a night that was killed at any
-point is finished by the next. The sources' pins are written before the run, and a run that fails leaves them; the next
-night looks again and runs what is not done. Only a run that went well is committed.
+Each step starts from the workspace's files, so the next night finishes one that was killed at any point. The sources'
+pins are written before the run, and a failed run leaves them; the next night refreshes again and runs what is not done.
+Only a successful run is committed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lexmill.stages.entry import preflight
 
 BRANCH = "nightly"
 _SHOWN_FILES = 5
-_NOT_DONE = "nothing is committed; the sources stay pinned as they are now, and the next night goes on from here"
+_NOT_DONE = "nothing is committed; the sources stay pinned as they are now, and the next night continues from here"
 
 
 def nightly(
@@ -38,19 +38,19 @@ def nightly(
     run: Callable[[], int] | None = None,
     say: Callable[[str], None] = speak,
 ) -> int:
-    """One night of the workspace in the present folder; gives the exit code, that of the run where it failed.
+    """Run one night in the present folder's workspace; return the exit code, that of the run if it failed.
 
     Args:
-        targets: stages or groups of stages; they and what they need. Empty: all.
-        jobs: light stages side by side.
+        targets: stages or groups of stages, run with what they need. Empty: all.
+        jobs: light stages that run in parallel.
         branch: where the results are committed.
-        push: the git remote that the branch is pushed to, after its outputs to DVC's default remote; None: none.
-        run: the door: runs the targets, publishes, and gives the exit code or raises; default `lexmill run`.
-        say: tells people what happens.
+        push: the git remote to push the branch to, after its outputs to DVC's default remote; None: none.
+        run: runs the targets, publishes, and returns the exit code or raises; default `lexmill run`.
+        say: called with each message.
 
     Raises:
-        UserError: faults of params or execution settings, a branch that cannot take a commit; before anything is run.
-        RetryableError: another night or run is at work, a source without a pin did not answer, a push failed.
+        UserError: errors in params or execution settings, a branch that cannot take a commit; before anything runs.
+        RetryableError: another night or run is active, a source without a pin did not answer, a push failed.
     """
     root = Path.cwd()
     with only_one("nightly", root):
@@ -58,7 +58,7 @@ def nightly(
         choices = params.load()
         to = _branch(ResultBranch(root, branch), push, say)
         looks = refresh(choices, root)
-        _tell(looks, say)
+        _report(looks, say)
         try:
             ran, code = (True, run()) if run is not None else _run(targets, jobs)
         except LexmillError:
@@ -76,7 +76,7 @@ def nightly(
 
 
 def _branch(to: ResultBranch, push: str | None, say: Callable[[str], None]) -> ResultBranch | None:
-    """The branch, or None where there is no repository: that is said, and no reason not to run."""
+    """Return the branch; without a repository say so and return None, which does not stop the run."""
     try:
         to.check()
         if push is not None:
@@ -90,11 +90,11 @@ def _branch(to: ResultBranch, push: str | None, say: Callable[[str], None]) -> R
     return to
 
 
-def _tell(looks: Sequence[Look], say: Callable[[str], None]) -> None:
-    """Say what moved and what could not be looked at.
+def _report(looks: Sequence[Look], say: Callable[[str], None]) -> None:
+    """Report what moved and what could not be checked.
 
     Raises:
-        UserErrors, RetryableError: a source has no pin and got none now; all that have none.
+        UserErrors, RetryableError: sources that had no pin and got none; names all.
     """
     for look in looks:
         if look.moved or look.error is not None:
@@ -107,7 +107,7 @@ def _tell(looks: Sequence[Look], say: Callable[[str], None]) -> None:
 
 
 def _run(targets: Sequence[str], jobs: int) -> tuple[bool, int]:
-    """`lexmill run`; whether there was something to run, and the exit code."""
+    """Do `lexmill run`; return whether there was something to run, and the exit code."""
     from lexmill.commands.run import run, run_nothing
 
     if run_nothing(targets, jobs):
@@ -121,7 +121,7 @@ def _commit(to: ResultBranch, choices: params.Params, say: Callable[[str], None]
     new = [row for row in results.collect(choices, to.root) if _is_new(to, row)]
     made = to.commit(message(moved, new, choices.experiment, others))
     if made is None:
-        nothing = "no source moved and nothing was to run" if quiet else "the results are those that are committed"
+        nothing = "no source moved and nothing was to run" if quiet else "the results are committed already"
         say(f"skipped: {nothing}; no commit")
         return
     say(f"committed to '{to.name}' as {made[:12]}: {_title(moved)}")
@@ -130,7 +130,7 @@ def _commit(to: ResultBranch, choices: params.Params, say: Callable[[str], None]
 
 
 def _push(to: ResultBranch, nights: Sequence[str], push: str, say: Callable[[str], None]) -> None:
-    """Push the nights' outputs, then the branch that names them: whoever finds a night there finds its outputs too."""
+    """Push the nights' outputs, then the branch that names them, so that no night is there without its outputs."""
     store = default_remote(to.root)
     if store is None:
         say("DVC has no default remote: the outputs stay on this machine (`dvc remote add --default NAME ADDRESS`)")
@@ -142,35 +142,35 @@ def _push(to: ResultBranch, nights: Sequence[str], push: str, say: Callable[[str
                 f"the outputs are not pushed to DVC's remote '{store}', nor is the branch: {error}; the next night"
                 " pushes both"
             ) from None
-        lacks = "" if whole else "; some are in no cache of this machine, and whoever pulls makes them anew"
+        lacks = "" if whole else "; some are not in this machine's cache and will be made again after a pull"
         say(f"pushed the outputs to DVC's remote '{store}'{lacks}")
     to.push(push)
     say(f"pushed '{to.name}' to {push}")
 
 
 def _pins_before(to: ResultBranch) -> dict[str, dict[str, pins.Entry]]:
-    """The lock file's entries as the branch has them."""
+    """Return the entries of sources.lock.yaml on the branch."""
     try:
         data = yaml.safe_load(to.file(pins.FILE) or "") or {}
         return {group: dict(data.get(group) or {}) for group in pins.GROUPS}
     except (yaml.YAMLError, AttributeError, TypeError, ValueError):
-        return {group: {} for group in pins.GROUPS}  # damaged there: everything is news
+        return {group: {} for group in pins.GROUPS}  # damaged on the branch: every source counts as moved
 
 
 def _is_new(to: ResultBranch, row: results.Row) -> bool:
-    """Whether a model was measured anew since the commit before."""
+    """Return whether a model's figures differ from those of the last commit."""
     path = layout.metrics("evaluate", row.model)
     return to.file(path.as_posix()) != (to.root / path).read_text(encoding="utf-8")
 
 
 def message(moved: Sequence[str], rows: Sequence[results.Row], experiment: str, others: Sequence[str] = ()) -> str:
-    """The commit's message: which sources moved, the new figures of models, what the commit does not hold.
+    """Return the commit's message: the sources that moved, new figures, uncommitted files.
 
     Args:
-        moved: what moved, a line a source.
-        rows: figures that are new.
-        experiment: the name of the params' choices.
-        others: files with changes that are not committed.
+        moved: one line a source.
+        rows: the new figures.
+        experiment: its name in params.yaml.
+        others: files with uncommitted changes.
     """
     parts = [_title(moved)]
     if moved:

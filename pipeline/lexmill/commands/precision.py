@@ -1,6 +1,6 @@
-"""What `lexmill check` knows of bf16 on this machine: whether there are instructions for it, and how fast they are.
+"""Advise on bf16 for `lexmill check`: whether this machine has instructions for it, and how fast they are.
 
-Precision is part of a model's identity, so no machine chooses it; a person is told what their choice costs here.
+Precision is part of a model's identity, so no machine chooses it; the user learns what their choice costs here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WORTH = 1.1
 
 
 def advice(choices: Params, device: str) -> list[str]:
-    """Sentences about the models' `precision` on a device of the execution settings (`cpu`, `cuda`, `mps`)."""
+    """Return sentences about the models' `precision` on a device (`cpu`, `cuda`, `mps`)."""
     recipes = {name: model.recipe for name, model in choices.models.items()}
     models = {name: recipe.precision for name, recipe in recipes.items() if isinstance(recipe, Recipe)}
     if not models:
@@ -33,7 +33,7 @@ def advice(choices: Params, device: str) -> list[str]:
 
 
 def sentences(models: Mapping[str, str], found: list[str] | None, measured: tuple[float, float]) -> list[str]:
-    """What to say of these models' precisions.
+    """Return the advice on these models' precisions.
 
     Args:
         models: name -> precision.
@@ -45,27 +45,19 @@ def sentences(models: Mapping[str, str], found: list[str] | None, measured: tupl
     float32, bf16 = measured
     figures = f"{float32 / 1e9:,.0f} GFLOP/s in float32, {bf16 / 1e9:,.0f} in bf16"
     if found == []:
-        told = [f"this machine has no bf16 instructions (matrix products: {figures}); 32-true is right for it"]
-        return (
-            [*told, f"{mixed}: `recipe.precision: bf16-mixed` is slow here; 32-true would train faster"]
-            if mixed
-            else told
-        )
+        none = f"this machine has no bf16 instructions (matrix products: {figures}); 32-true is right for it"
+        slow = f"{mixed}: `recipe.precision: bf16-mixed` is slow here; 32-true would train faster"
+        return [none, slow] if mixed else [none]
     if bf16 < _WORTH * float32:
         return [f"bf16 matrix products are no faster here ({figures}); 32-true is right for this machine"]
     by = f" ({', '.join(found)})" if found else ""
-    told = [f"bf16 is recommended here{by}: matrix products make {figures}, {bf16 / float32:.1f} times as much"]
-    if not full:
-        return told
-    return [
-        *told,
-        f"{full}: `recipe.precision: bf16-mixed` would train faster, with other figures in the last digits (precision"
-        " is part of a model's identity)",
-    ]
+    better = f"bf16 is recommended here{by}: matrix products make {figures}, {bf16 / float32:.1f} times as much"
+    faster = f"{full}: `recipe.precision: bf16-mixed` would train faster, with other last digits in its figures"
+    return [better, f"{faster} (precision is part of a model's identity)"] if full else [better]
 
 
 def instructions(device: str, cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str] | None:
-    """The device's instructions for bf16; None where it cannot be asked."""
+    """Return the device's instructions for bf16; None where they cannot be found out."""
     if device == "cuda":
         import torch
 
@@ -81,9 +73,9 @@ def instructions(device: str, cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str
 
 
 def rates(device: str) -> tuple[float, float]:
-    """FLOP/s of a matrix product in float32 and in bf16, on a CPU of one thread.
+    """Return the FLOP/s of a matrix product in float32 and in bf16, on a CPU of one thread.
 
-    By turns, the best of each; on a CPU by the processor time, which a busy machine does not distort.
+    The best of several, in turns; on a CPU by processor time, which a busy machine does not distort.
 
     Raises:
         UserError: the device does not work.

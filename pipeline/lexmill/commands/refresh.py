@@ -1,4 +1,4 @@
-"""`lexmill refresh`: look at the sources that move, and pin what they are now."""
+"""`lexmill refresh`: check the sources that move, and pin them as they are now."""
 
 from __future__ import annotations
 
@@ -12,47 +12,41 @@ from lexmill.nightly.refresh import Look, refresh
 
 
 def command(names: Sequence[str], *, dry_run: bool) -> int:
-    """Refresh and tell; gives the exit code.
+    """Refresh, print what moved, and return the exit code.
 
-    2 where a source is not there or its name is wrong, 75 where none of them answered or one without a pin did not;
-    0 else, also where one keeps its old pin because it did not answer.
+    2 where a source is missing or misnamed, 75 where no source answered or one without a pin did not; else 0, also
+    where a source that did not answer keeps its old pin.
 
     Raises:
-        UserErrors: params.yaml has faults. UserError: a name that is none of its corpora or checkpoints.
+        UserErrors: params.yaml has errors.
+        UserError: a name that is none of its corpora or checkpoints.
         RetryableError: a run holds the workspace.
     """
     choices = params.load()
     looks = refresh(choices, Path.cwd(), names, dry_run=dry_run)
-    for look in looks:
-        print(look)
-    for line in _fixed(choices, names):
+    fixed = [
+        f"{group}.{name} does not move: params.yaml pins it"
+        for group, named in pins.sources(choices).items()
+        for name, source in named.items()
+        if name in names and not pins.moves(source)
+    ]
+    for line in [*looks, *fixed]:
         print(line)
     moved = sum(look.moved for look in looks)
     if looks:
         would = "would move" if dry_run else "moved"
-        print(
-            f"{moved} of {len(looks)} source{'' if len(looks) == 1 else 's'} {would}"
-            + (f"; {pins.FILE} is written" if moved and not dry_run else "")
-        )
+        written = f"; {pins.FILE} is written" if moved and not dry_run else ""
+        print(f"{moved} of {len(looks)} source{'' if len(looks) == 1 else 's'} {would}{written}")
     elif not names:
         print("no source moves: params.yaml pins each of them")
     return code_of(looks)
 
 
 def code_of(looks: Sequence[Look]) -> int:
-    """The exit code of these looks."""
+    """Return the exit code for these sources."""
     failed = [look for look in looks if look.error is not None]
     if any(isinstance(look.error, UserError) for look in failed):
         return EXIT_USER
     if any(look.stuck for look in failed) or (failed and len(failed) == len(looks)):
         return EXIT_RETRY
     return EXIT_DONE
-
-
-def _fixed(choices: params.Params, names: Sequence[str]) -> list[str]:
-    return [
-        f"{group}.{name} does not move: params.yaml pins it"
-        for group, named in pins.sources(choices).items()
-        for name, source in named.items()
-        if name in names and not pins.moves(source)
-    ]

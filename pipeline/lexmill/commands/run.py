@@ -1,9 +1,10 @@
-"""`lexmill run`, and what every door does at the end of a run: publish the models, show the results."""
+"""`lexmill run`, and the end of every run: publish the models, show the results (`lexmill results`)."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from lexmill import params
 from lexmill.base import layout
-from lexmill.base.errors import EXIT_BUG, EXIT_DONE, EXIT_RETRY, EXIT_USER, RetryableError
+from lexmill.base.errors import EXIT_BUG, EXIT_DONE, EXIT_RETRY, EXIT_USER, RetryableError, UserError
 from lexmill.base.progress import bar, say
 from lexmill.base.workspace import only_one, publishing, run_lock
 from lexmill.commands.sync import send, send_after_run, tracked
@@ -30,16 +31,16 @@ from lexmill.tracking.closing import Closing
 if TYPE_CHECKING:
     from lexmill.registry.publish import Proposal
 
-__all__ = ["finish", "open_run", "preflight", "publish", "run", "run_beside", "run_nothing", "show_reasons"]
+__all__ = ["finish", "open_run", "preflight", "publish", "run", "run_in_worktree", "run_nothing", "show_reasons"]
 
 _SHOWN_REASONS = 4
 
 
 def run(targets: Sequence[str], jobs: int) -> int:
-    """Run what changed under the workspace's lock, publish, show the results; gives the exit code.
+    """Run what changed under the workspace's lock, publish, show the results; return the exit code.
 
     Raises:
-        UserErrors: params.yaml or the execution settings have faults (all of them).
+        UserErrors: all errors in params.yaml and the execution settings.
         RetryableError: another run holds the workspace.
     """
     preflight()
@@ -52,18 +53,18 @@ def run(targets: Sequence[str], jobs: int) -> int:
         session.end()
         if session.code == EXIT_DONE:
             finish(session.root, session.display)
-        if told := worktree.farewell(session.root):
-            session.display.note(told)
+        if farewell := worktree.farewell(session.root):
+            session.display.note(farewell)
         return session.code
 
 
-def run_beside(name: str, arguments: Sequence[str], *, take_params: bool) -> NoReturn:
-    """`lexmill run --worktree NAME`: become the run of a worktree, beside whatever runs here.
+def run_in_worktree(name: str, arguments: Sequence[str], *, take_params: bool) -> NoReturn:
+    """Replace this process by the `lexmill run` of a worktree (`lexmill run --worktree NAME`).
 
     Args:
         name: of the worktree.
         arguments: of its `lexmill run`.
-        take_params: bring the present params.yaml along.
+        take_params: whether to copy the present params.yaml.
 
     Raises:
         UserError: the worktree cannot be made.
@@ -80,7 +81,7 @@ def run_beside(name: str, arguments: Sequence[str], *, take_params: bool) -> NoR
 def open_run(
     targets: Sequence[str], jobs: int, *, door: Door = "run", handle_signals: bool = True
 ) -> Iterator[Session]:
-    """A session of this workspace in which corpora from the user's own files are fetched again when those changed."""
+    """Open a session of this workspace; corpora of the user's own files that changed are fetched again."""
     choices = params.load()
     pins.complete(choices)
     also = changed_files(choices, Path.cwd())
@@ -93,11 +94,11 @@ def open_run(
             closing.start(session.record.path)
 
     def close() -> None:
-        """For a run that is to end soon: the next one sends what it did."""
+        """Mark the run as ended in MLflow; the next run sends its record."""
         assert session is not None
         assert session.record is not None
         if tracked(settings) and not closing.finish(session.record.path):
-            session.display.note("MLflow shows this run as running until the next one, or `lexmill sync`, tells it")
+            session.display.note("MLflow shows this run as running until the next run or `lexmill sync`")
 
     try:
         with open_session(
@@ -126,7 +127,7 @@ def open_run(
 
 
 def run_nothing(targets: Sequence[str], jobs: int) -> bool:
-    """Finish at once where nothing changed; False where there is something to run."""
+    """Finish at once if nothing changed; return False if there is something to run."""
     with open_run(targets, jobs) as session:
         if session.plan.todo:
             return False
@@ -140,28 +141,20 @@ def _nothing(session: Session) -> None:
 
 
 def _summary(session: Session) -> None:
-    counts: dict[str, int] = {}
-    for outcome in session.outcomes.values():
-        counts[outcome.state] = counts.get(outcome.state, 0) + 1
-    if session.plan.unchanged:
-        counts["unchanged"] = counts.get("unchanged", 0) + session.plan.unchanged
-    if session.not_run:
-        counts["not run"] = len(session.not_run)
+    counts = Counter(str(outcome.state) for outcome in session.outcomes.values())
+    counts |= Counter({"unchanged": counts["unchanged"] + session.plan.unchanged, "not run": len(session.not_run)})
     session.display.note("stages: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
     if session.not_run:
         session.display.note(f"not run: {', '.join(session.not_run)}")
 
 
 def finish(root: Path, display: Display, *, approve: Callable[[Proposal], bool] | None = None) -> str:
-    """Publish what is packaged (if the execution settings say so) and show the results.
+    """Publish the packages if the execution settings say so, show the results and return them as a Markdown table.
 
-    A tracking server that is down does not spoil the run: it is told, and `lexmill publish` sends the rest later.
+    A tracking server that is down does not fail the run: this is reported, and `lexmill publish` sends the rest later.
 
     Args:
-        approve: asked before a champion is replaced; None: nobody is asked.
-
-    Returns:
-        The results as a Markdown table; empty where there are none.
+        approve: called before a champion is replaced; None: replace it.
     """
     choices = params.load(root / "params.yaml")
     settings = execution.load_execution(root)
@@ -184,7 +177,7 @@ def finish(root: Path, display: Display, *, approve: Callable[[Proposal], bool] 
 
 
 def publish() -> None:
-    """`lexmill publish`: bring the packages into the registry.
+    """Register the packages (`lexmill publish`).
 
     Raises:
         UserError: there is no package, or one was changed after it was made.
@@ -202,22 +195,39 @@ def publish() -> None:
 
 
 def show_results(rows: list[results.Row], experiment: str) -> None:
-    """The table on standard output."""
+    """Print the table on standard output."""
     from rich.console import Console
 
     console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120)
     console.print(results.table(rows, experiment))
 
 
+def print_results(as_json: bool) -> None:
+    """Print the results of the workspace as a table or as JSON (`lexmill results`).
+
+    Raises:
+        UserError: no model was evaluated yet.
+    """
+    choices = params.load()
+    rows = results.collect(choices)
+    if not rows:
+        raise UserError("no model was evaluated yet; `lexmill run` does it")
+    if as_json:
+        sys.stdout.write(results.to_json(rows, choices.experiment))
+    else:
+        show_results(rows, choices.experiment)
+    if absent := results.missing(choices):
+        print(f"not evaluated yet: {', '.join(absent)}", file=sys.stderr)
+
+
 def show_reasons(targets: Sequence[str]) -> None:
-    """`lexmill run --why`: what would run and why, without running it."""
+    """Print what would run and why, without running it (`lexmill run --why`)."""
     preflight()
-    plan = read(targets=targets, also=changed_files(params.load(), Path.cwd()))
-    print(reasons_text(plan))
+    print(reasons_text(read(targets=targets, also=changed_files(params.load(), Path.cwd()))))
 
 
 def reasons_text(plan: Plan) -> str:
-    """One line a stage to run with its first reasons, then how many need nothing."""
+    """Return one line a stage to run with its first reasons, then the number of unchanged stages."""
     lines = []
     for name, reasons in plan.reasons().items():
         more = f"; {len(reasons) - _SHOWN_REASONS} more" if len(reasons) > _SHOWN_REASONS else ""

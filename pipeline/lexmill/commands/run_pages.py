@@ -1,8 +1,9 @@
-"""What the page of a run shows, as texts and tables: its stages, the graph, links, a proposal. Knows no Prefect."""
+"""The texts and tables of a run's page: its stages, graph, links, a proposal. Independent of Prefect."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +28,12 @@ _MARKS = {"ran": "✓", "restored": "✓", "unchanged": "·", "failed": "✗", "
 
 
 def slug(name: str) -> str:
-    """A name as the key of an artifact: lowercase letters, digits and dashes."""
+    """Return a name as the key of an artifact: lowercase letters, digits and dashes."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def stage_rows(plan: Plan, outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
-    """A row for each stage that was to run, in running order: how it ended, its seconds, why it ran."""
+    """Return a row for each stage that was to run, in order: how it ended, its seconds, why it ran."""
     rows = []
     for name, reasons in plan.reasons().items():
         outcome = outcomes.get(name)
@@ -52,17 +53,14 @@ def stage_rows(plan: Plan, outcomes: Mapping[str, Outcome]) -> list[dict[str, An
 
 
 def stage_counts(plan: Plan, outcomes: Mapping[str, Outcome]) -> str:
-    """`3 ran, 1 failed, 2 not run, 12 unchanged`."""
-    counts: dict[str, int] = {}
-    for row in stage_rows(plan, outcomes):
-        counts[row["state"]] = counts.get(row["state"], 0) + 1
-    if plan.unchanged:
-        counts["unchanged"] = counts.get("unchanged", 0) + plan.unchanged
+    """Return the counts by state: `3 ran, 1 failed, 2 not run, 12 unchanged`."""
+    counts = Counter(row["state"] for row in stage_rows(plan, outcomes))
+    counts += Counter({"unchanged": plan.unchanged})
     return ", ".join(f"{count} {state}" for state, count in counts.items())
 
 
 def graph_markdown(plan: Plan, outcomes: Mapping[str, Outcome]) -> str:
-    """The graph as a tree of text: each stage below the last of those it needs, the others named behind it."""
+    """Return the graph as a text tree: each stage below the last one it needs, the others named after it."""
     names = [stage.name for stage in plan.stages]
     place = {name: number for number, name in enumerate(names)}
     below: dict[str, list[str]] = {name: [] for name in names}
@@ -93,16 +91,16 @@ def graph_markdown(plan: Plan, outcomes: Mapping[str, Outcome]) -> str:
 
 
 def decision_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The table of decisions as it fits on a page: figures rounded, the difference with its interval in one cell."""
+    """Return the table of decisions for a page: figures rounded, the difference with its interval in one cell."""
     shown = []
     for row in rows:
-        told = {key: _short(row[key]) for key in ("challenger", "champion", "difference", "low", "high")}
-        between = f"{told['difference']} [{told['low']}, {told['high']}]" if told["difference"] else ""
+        figures = {key: _short(row[key]) for key in ("challenger", "champion", "difference", "low", "high")}
+        between = f"{figures['difference']} [{figures['low']}, {figures['high']}]" if figures["difference"] else ""
         shown.append(
             {
                 "decided": row["decided"][:16].replace("T", " "),
                 **{key: row[key] for key in ("model", "version", "against", "outcome", "metric")},
-                **{key: told[key] for key in ("challenger", "champion")},
+                **{key: figures[key] for key in ("challenger", "champion")},
                 "difference": between,
                 "p": "" if row["p_value"] is None else f"{row['p_value']:.2g}",
                 "level": "" if row["level"] is None else f"{row['level']:.2g}",
@@ -113,17 +111,17 @@ def decision_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _short(value: Any) -> str:
-    """A figure as people read it; one that is not finite is a text already, one that is not there is empty."""
+    """Return a rounded figure; one that is not finite is a text already, a missing one is empty."""
     return "" if value is None else value if isinstance(value, str) else figure(value)
 
 
 def proposal_sentence(proposal: Proposal) -> str:
-    """What is asked, in one sentence."""
+    """Return the question in one sentence."""
     return f"May version {proposal.version} of {proposal.name} replace version {proposal.champion_version} as champion?"
 
 
 def proposal_markdown(proposal: Proposal) -> str:
-    """The question with the figures that it rests on."""
+    """Return the question with the figures behind it."""
     found = proposal.decision.comparison
     parts = [proposal_sentence(proposal), proposal.decision.reason.rstrip(".") + "."]
     if found is not None:
@@ -140,7 +138,7 @@ def proposal_markdown(proposal: Proposal) -> str:
 
 @dataclass(frozen=True)
 class Link:
-    """A page of MLflow: a short name, what it shows, its address."""
+    """A page of MLflow: its short name, content and address."""
 
     name: str
     text: str
@@ -148,18 +146,17 @@ class Link:
 
 
 def mlflow_links(root: Path) -> list[Link]:
-    """The experiment, the comparison of the models' runs, and each model's run; empty where nothing is published.
+    """Return links to the experiment, the comparison of the models' runs, and each run; none if nothing is published.
 
     Raises:
-        RetryableError, UserError: the tracking store cannot be asked.
+        RetryableError, UserError: the tracking store does not answer.
     """
     choices, settings = params.load(root / "params.yaml"), execution.load_execution(root)
-    uri = settings.tracking_uri
     folders = {name: root / layout.package(name) for name in choices.models}
     packages = {name: package.read(folder) for name, folder in folders.items() if folder.is_dir()}
     if not packages or not settings.publish:
         return []
-    with opened(uri, root) as client:
+    with opened(settings.tracking_uri, root) as client:
         experiment = client.get_experiment_by_name(choices.experiment)
         found = {
             name: lookup.client_published(client, name, description["fingerprint"])
@@ -168,7 +165,7 @@ def mlflow_links(root: Path) -> list[Link]:
     runs = {name: one.run_id for name, one in found.items() if one is not None and one.run_id}
     if experiment is None or not runs:
         return []
-    base, number = base_url(uri), experiment.experiment_id
+    base, number = base_url(settings.tracking_uri), experiment.experiment_id
     links = [Link("experiment", f"the runs of '{choices.experiment}' in MLflow", experiment_url(base, number))]
     if len(runs) > 1:
         links.append(Link("comparison", "all models side by side", compare_url(base, number, list(runs.values()))))

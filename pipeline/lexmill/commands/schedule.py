@@ -1,4 +1,4 @@
-"""`lexmill schedule`: the flow in a process of its own (only flows/ knows Prefect)."""
+"""`lexmill schedule`: run the flow in a process of its own (only flows/ uses Prefect)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,7 @@ _NAMES = {"sec": "s", "second": "s", "min": "m", "minute": "m", "hour": "h", "da
 
 @dataclass(frozen=True)
 class Timetable:
-    """When the flow runs.
-
-    Attributes:
-        cron: a cron expression; None: by interval.
-        interval: seconds from start to start; None: by cron.
-        timezone: in which the cron expression is read.
-    """
+    """When the flow runs: a cron expression in a time zone, or an interval in seconds from start to start."""
 
     cron: str | None
     interval: float | None
@@ -37,22 +31,22 @@ class Timetable:
         """Read the options of the command line.
 
         Raises:
-            UserError: none or both of `cron` and `interval`, an interval that is none, an unknown time zone.
+            UserError: none or both of `cron` and `interval`, a wrong interval, an unknown time zone.
         """
         if (cron is None) == (interval is None):
-            raise UserError("""say when: --cron "0 2 * * *" or --interval '6 h', one of both""")
+            raise UserError("""say when: either --cron "0 2 * * *" or --interval '6 h'""")
         if cron is not None and len(cron.split()) not in (1, 5):
             raise UserError(f"--cron '{cron}': five fields are needed: minute, hour, day, month, day of the week")
         return cls(cron, None if interval is None else seconds_of(interval), _checked_zone(timezone))
 
     @property
     def words(self) -> str:
-        """For people."""
+        """Return the timetable as text."""
         return f"'{self.cron}' ({self.timezone})" if self.cron is not None else f"every {self.interval:g} seconds"
 
 
 def seconds_of(interval: str) -> float:
-    """`90`, `90 s`, `15 min`, `6 h`, `1.5 days` in seconds.
+    """Return `90`, `90 s`, `15 min`, `6 h` or `1.5 days` in seconds.
 
     Raises:
         UserError: it is none of these, or 0.
@@ -77,7 +71,7 @@ def _checked_zone(name: str) -> str:
 
 
 def schedule(timetable: Timetable, options: Sequence[str]) -> int:
-    """Serve the flow until Ctrl-C; gives its exit code.
+    """Serve the flow until Ctrl-C; return its exit code.
 
     Args:
         timetable: when it runs.
@@ -87,11 +81,10 @@ def schedule(timetable: Timetable, options: Sequence[str]) -> int:
         UserError: this is not the project's folder.
     """
     if not Path("flows/__main__.py").is_file():
-        raise UserError("there is no folder flows/ here, which runs Prefect; run this in the project's folder")
+        raise UserError("there is no folder flows/ here; run this in the project's folder")
     when = ["--cron", timetable.cron] if timetable.cron is not None else ["--interval", f"{timetable.interval:g}"]
     command = [sys.executable, "-m", "flows", "serve", *when, "--timezone", timetable.timezone, *options]
-    # In a session of its own, so that a signal reaches the child once, through us, whoever sent it: the terminal's
-    # Ctrl-C, `kill`, a service manager. It ends in good order and we give its code.
+    # In its own session, so that a signal (Ctrl-C, `kill`, a service manager) reaches the child once, through us.
     process: subprocess.Popen[bytes] | None = None
     waiting: list[int] = []
 

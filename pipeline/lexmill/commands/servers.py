@@ -1,7 +1,7 @@
-"""The pages' servers as child processes: MLflow and Prefect on 127.0.0.1, each ended with the process that started it.
+"""Servers of MLflow and Prefect on 127.0.0.1 as child processes, each ended with the process that started it.
 
-A server runs under the runner's supervisor, so it ends even when its parent is killed. A Prefect server leaves its
-address in .lexmill/servers/prefect.json, so that the pages and a run of the same workspace share one: two servers on
+A server runs under the runner's supervisor, so it ends even if its parent is killed. A Prefect server writes its
+address to .lexmill/servers/prefect.json, so that the pages and a run of the same workspace share one: two servers on
 one SQLite file block each other ("database is locked").
 """
 
@@ -37,11 +37,11 @@ MLFLOW_PORT = 5000
 START_SECONDS = 180.0
 _POLL_SECONDS = 0.2
 _ANSWER_SECONDS = 10.0
-_ORDERLY_SECONDS = 3.0  # Prefect takes ten; its SQLite file survives a kill
+_ORDERLY_SECONDS = 3.0  # Prefect needs ten; its SQLite file survives a kill
 
 
 def free_port(preferred: int = 0) -> int:
-    """The preferred port if nobody has it, else one the system gives."""
+    """Return the preferred port if it is free, else one that the system chooses."""
     for port in (preferred, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -55,10 +55,7 @@ def free_port(preferred: int = 0) -> int:
 
 @contextmanager
 def own_port(preferred: int) -> Iterator[int]:
-    """A port for a server that takes seconds to bind it, held meanwhile against others of ours that start now.
-
-    The preferred one, unless somebody has it already.
-    """
+    """Reserve a port, the preferred one if free, until a server that takes seconds to start has bound it."""
     port = free_port(preferred)
     while True:
         with open(Path(tempfile.gettempdir()) / f"lexmill-{os.getuid()}-port-{port}.lock", "ab") as stream:
@@ -72,7 +69,7 @@ def own_port(preferred: int) -> Iterator[int]:
 
 
 def ask(mlflow: Server, what: str, body: Mapping[str, str] | None = None) -> Any:
-    """What an MLflow server of ours answers to a call of its API (a POST where there is a body); None for a 404."""
+    """Call the API of our MLflow server (POST if there is a body); return its answer, None for a 404."""
     address = f"{mlflow.url}/api/2.0/mlflow/{what}"
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address, data, {"Content-Type": "application/json"})
@@ -87,7 +84,7 @@ def ask(mlflow: Server, what: str, body: Mapping[str, str] | None = None) -> Any
 
 @dataclass
 class Server:
-    """A server that runs (or starts): its page, the address that tells its health, its process and its log."""
+    """A running or starting server: its page, health address, process and log."""
 
     name: str
     url: str
@@ -102,19 +99,18 @@ class Server:
             RetryableError: it ended, or did not answer in time; with the end of its log.
         """
         deadline = time.monotonic() + seconds
-        # Another server may answer at the port of one that could not have it.
+        # If this one has ended, another server may answer at its port.
         while self.process.poll() is not None or not answers(self.health):
             ended = self.process.poll() is not None
             if ended or time.monotonic() > deadline:
                 lines = self.log.read_text(encoding="utf-8", errors="replace").strip().split("\n")[-8:]
                 what = "ended while starting" if ended else f"did not answer within {seconds:.0f} seconds"
-                raise RetryableError(
-                    "\n  ".join([f"the {self.name} server {what}; its log, {self.log}, ends:", *lines])
-                )
+                head = f"the {self.name} server {what}; its log, {self.log}, ends:"
+                raise RetryableError("\n  ".join([head, *lines]))
             time.sleep(_POLL_SECONDS)
 
     def end(self) -> None:
-        """End it and all its children in good order."""
+        """End it and all its children."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(b"t")
@@ -124,7 +120,7 @@ class Server:
         try:
             self.process.wait(timeout=_ORDERLY_SECONDS)
         except subprocess.TimeoutExpired:
-            self.process.stdin.close()  # the supervisor takes that for our death and kills what is left
+            self.process.stdin.close()  # the supervisor then kills what is left, as if we had died
             self.process.wait()
 
 
@@ -132,7 +128,7 @@ class Server:
 def serving(
     name: str, command: Sequence[str], port: int, *, health: str, environment: Mapping[str, str], root: Path
 ) -> Iterator[Server]:
-    """Start a server under the supervisor for the length of the block (it may not answer yet: `Server.wait`)."""
+    """Run a server under the supervisor during the block (it may not answer yet: `Server.wait`)."""
     quieten()
     log = root / HOME / "logs" / f"{name}-server.log"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -142,7 +138,7 @@ def serving(
             cwd=root,
             env={**os.environ, **environment},
             stdin=subprocess.PIPE,
-            bufsize=0,  # what could not be written to one that has ended must not come up again at close
+            bufsize=0,  # a failed write to an ended server must not be repeated at close
             stdout=stream,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -158,12 +154,12 @@ def serving(
 
 
 def prefect_home(root: Path) -> Path:
-    """Where this workspace's Prefect keeps its database."""
+    """Return the folder of this workspace's Prefect database."""
     return Path(os.environ.get("PREFECT_HOME") or root / ".prefect").expanduser()
 
 
 def prefect_setting(name: str) -> str | None:
-    """What the user has set for Prefect, in the environment or in the active profile; None for nothing."""
+    """Return the user's Prefect setting from the environment or the active profile, or None."""
     import tomllib
 
     if value := os.environ.get(name):
@@ -179,16 +175,16 @@ def prefect_setting(name: str) -> str | None:
 
 
 def configured_prefect() -> str | None:
-    """The Prefect API that the user has set; None for none."""
+    """Return the Prefect API that the user has set, or None."""
     return prefect_setting("PREFECT_API_URL")
 
 
 def ask_prefect(url: str) -> None:
-    """See that a Prefect API answers, and answers us: Prefect itself tells neither in a sentence.
+    """Check that a Prefect API answers and accepts us, for Prefect's own errors are hard to read.
 
     Raises:
-        RetryableError: nobody answers there.
-        UserError: it refuses us, or is no address.
+        RetryableError: nothing answers there.
+        UserError: it refuses us, or the address is wrong.
     """
     if not url.startswith(("http://", "https://")):
         raise UserError(f"PREFECT_API_URL: '{url}' is no address; it is as http://127.0.0.1:4200/api")
@@ -201,7 +197,7 @@ def ask_prefect(url: str) -> None:
         with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS):
             return
     except urllib.error.HTTPError as error:
-        # A gateway before it may want headers of its own, which Prefect is told and we are not.
+        # A gateway may want headers that only Prefect is configured with.
         if error.code in (401, 403) and not prefect_setting("PREFECT_CLIENT_CUSTOM_HEADERS"):
             raise UserError(
                 f"the Prefect server {url} refuses us (HTTP {error.code}); set PREFECT_API_AUTH_STRING, or"
@@ -210,14 +206,14 @@ def ask_prefect(url: str) -> None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLError):
-            return  # Prefect has certificates of its own
+            return  # Prefect has its own certificates
         raise RetryableError(
             f"the Prefect server {url} does not answer ({reason}); start it, or unset PREFECT_API_URL"
         ) from None
 
 
 def running_prefect(root: Path) -> str | None:
-    """The page of the Prefect server that already serves this workspace; None for none."""
+    """Return the page of the Prefect server that already serves this workspace, or None."""
     try:
         url = str(storage.read_json(_prefect_file(root))["url"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -231,7 +227,7 @@ def _prefect_file(root: Path) -> Path:
 
 @contextmanager
 def serving_prefect(root: Path, port: int | None = None) -> Iterator[Server]:
-    """A Prefect server on this workspace's database; others find it by `running_prefect`."""
+    """Run a Prefect server on this workspace's database; others find it by `running_prefect`."""
     if port is None:
         with own_port(PREFECT_PORT) as own, serving_prefect(root, own) as server:
             yield server
@@ -239,7 +235,7 @@ def serving_prefect(root: Path, port: int | None = None) -> Iterator[Server]:
     environment = {
         "PREFECT_HOME": str(prefect_home(root)),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        # The page asks port 4200 whatever the server's own port is, unless it is told.
+        # By default the page calls port 4200, whatever the server's own port is.
         "PREFECT_UI_API_URL": "/api",
     }
     command = ("prefect", "server", "start", "--host", HOST, "--port", str(port))
@@ -253,13 +249,13 @@ def serving_prefect(root: Path, port: int | None = None) -> Iterator[Server]:
 
 @contextmanager
 def serving_mlflow(store: str, root: Path, port: int | None = None) -> Iterator[Server]:
-    """An MLflow server on a store, `sqlite:///...` with an absolute path."""
+    """Run an MLflow server on a store, `sqlite:///...` with an absolute path."""
     if port is None:
         with own_port(MLFLOW_PORT) as own, serving_mlflow(store, root, own) as server:
             yield server
         return
     environment = {
-        # Seven job processes of 240 MB each serve features that nothing here uses.
+        # Saves seven job processes of 240 MB each, for features that we do not use.
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",
     }

@@ -1,9 +1,9 @@
-"""Whether a language model has the shape of the checkpoint that it starts from, told before a stage has run.
+"""Check before any stage runs that a language model has the shape of the checkpoint that it starts from.
 
-(Of a model that another entry of params.yaml trains, params.yaml itself knows the shape: `Params.faults`.)
-A checkpoint's shape is read where it is known: in the user's own files, or in the folder that the checkpoint stage
-left, as long as that came from the source of today. One that is yet to be fetched is compared by the training.
-Cost: the reading of a small file, and the start of torch.
+The shape is read from the user's own files, or from the folder of the checkpoint stage if that was made from the
+present source. A checkpoint that is not fetched yet is compared by the training; a model of params.yaml by
+`Params.faults`.
+Cost: one small file is read, and torch is started.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from lexmill.base import layout
 from lexmill.base.errors import UserError
@@ -23,48 +22,36 @@ from lexmill.params.corpora import FileSource, HubSource, RegisteredSource
 
 
 def check_start(choices: Params, name: str, path: Path) -> None:
-    """Raise `UserError` where `models.<name>` and the checkpoint at `path` have other shapes."""
+    """Raise `UserError` if `models.<name>` and the checkpoint at `path` have different shapes."""
     from lexmill.models.pretrained import read_shape
 
-    model, folder = choices.models[name], _folder(choices, path.name)
+    folder = _folder(choices, path.name)
     if folder is None:
         return
     family, shape, _ = read_shape(folder)
-    if fault := model.start_fault(name, family, shape):
-        raise UserError(fault, "params.yaml")
+    if error := choices.models[name].start_fault(name, family, shape):
+        raise UserError(error, "params.yaml")
 
 
 def _folder(choices: Params, name: str) -> Path | None:
-    """Where the config.json of a checkpoint lies; None: its shape is not known yet."""
+    """Return the folder of a checkpoint's config.json; None if its shape is not known yet."""
     source = choices.checkpoints[name].source
     if isinstance(source, FileSource):
         try:
             found = locate(source, Path.cwd())
         except UserError:
-            return None  # told already
+            return None  # reported already
         configs = [place for place in found if PurePosixPath(place).name == "config.json"]
-        if configs:  # the topmost is the model's, as the checkpoint stage takes it
+        if configs:  # as the checkpoint stage, take the topmost
             return found[min(configs, key=lambda place: len(PurePosixPath(place).parts))].parent
     if isinstance(source, FileSource) or (isinstance(source, HubSource) and Path(source.dataset).is_dir()):
-        return None  # the user's own files may have changed since; what was made of them tells nothing
+        return None  # the user's own files may have changed since the stage ran
     folder = layout.checkpoint(name)
-    return folder if _made_of(folder, _today(source, name)) else None
-
-
-def _today(source: Any, name: str) -> Any:
-    """The source with its pin put in; None where it has none, which is told already."""
     try:
-        return source if isinstance(source, RegisteredSource) else pins.pinned(source, "checkpoints", name).source
-    except UserError:
-        return None
-
-
-def _made_of(folder: Path, source: Any) -> bool:
-    """Whether the checkpoint's folder came from this source, by its manifest."""
-    if source is None:
-        return False
-    try:
+        if not isinstance(source, RegisteredSource):
+            source = pins.pinned(source, "checkpoints", name).source
         manifest = read_json(folder / "manifest.json")
-    except (OSError, ValueError):
-        return False
-    return isinstance(manifest, dict) and manifest.get("source") == json.loads(json.dumps(dataclasses.asdict(source)))
+    except (UserError, OSError, ValueError):
+        return None  # no pin, which is reported already, or not fetched yet
+    made_of = manifest.get("source") if isinstance(manifest, dict) else None
+    return folder if made_of == json.loads(json.dumps(dataclasses.asdict(source))) else None

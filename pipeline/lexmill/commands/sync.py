@@ -1,4 +1,4 @@
-"""`lexmill sync`, and the same at the end of each run: what waits in the workspace goes to MLflow."""
+"""`lexmill sync`, also done at the end of each run: send what waits in the workspace to MLflow."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _SECONDS_AFTER_A_RUN = 60.0
 
 
 def sync(root: Path = Path()) -> None:
-    """`lexmill sync`: send all that waits, and say what was sent and what is left.
+    """Send all that waits, and report what was sent and what is left (`lexmill sync`).
 
     Raises:
-        UserError: the execution settings want nothing published; MLflow is not installed; the store refuses us.
+        UserError: `publish` is false in the execution settings; MLflow is not installed; the store refuses us.
         RetryableError: the store does not answer; what was sent stays.
     """
     choices, settings = params.load(root / "params.yaml"), execution.load_execution(root)
@@ -43,9 +43,9 @@ def sync(root: Path = Path()) -> None:
 
 
 def send(
-    choices: Params, settings: Execution, tell: Callable[[str], None], root: Path, seconds: float | None = None
+    choices: Params, settings: Execution, say: Callable[[str], None], root: Path, seconds: float | None = None
 ) -> Waiting:
-    """Close the records of runs that were killed, send all that waits; gives what still does.
+    """Close the records of killed runs, send all that waits; return what still waits.
 
     Raises:
         RetryableError: the store does not answer, or takes longer than `seconds`.
@@ -64,26 +64,26 @@ def send(
             uri=settings.tracking_uri,
             experiment=choices.experiment,
             run_of_model=lambda client, experiment, name: run_of_model(client, experiment, name, root),
-            say=lambda line: tell(f"sent to MLflow: {line}"),
+            say=lambda line: say(f"sent to MLflow: {line}"),
             seconds=seconds,
         )
     )
 
 
 def tracked(settings: Execution) -> bool:
-    """Whether runs here are told to MLflow at all."""
+    """Return whether runs here are sent to MLflow at all."""
     return settings.publish and find_spec("mlflow") is not None
 
 
-def send_after_run(choices: Params, settings: Execution, tell: Callable[[str], None], root: Path) -> None:
-    """Send what waits when a run has ended. A store that fails does not spoil the run: it is told."""
+def send_after_run(choices: Params, settings: Execution, say: Callable[[str], None], root: Path) -> None:
+    """Send what waits after a run. A tracking failure is reported, not raised."""
     if not tracked(settings):
         return
     try:
-        with bar("tell MLflow of the run") if spool.waiting(root) else nullcontext():
+        with bar("send the run to MLflow") if spool.waiting(root) else nullcontext():
             send(choices, settings, lambda _: None, root, _SECONDS_AFTER_A_RUN)
     except LexmillError as error:
-        tell(f"not all is in MLflow ({_words(spool.waiting(root))} wait): {error}")
+        say(f"not all is in MLflow ({_words(spool.waiting(root))} wait): {error}")
 
 
 def _words(waits: Waiting) -> str:

@@ -1,4 +1,4 @@
-"""`lexmill ui`: the MLflow and Prefect pages of this workspace on 127.0.0.1, both ended at Ctrl-C."""
+"""`lexmill ui`: serve the MLflow and Prefect pages of this workspace on 127.0.0.1 until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ui() -> None:
     """Serve until Ctrl-C or SIGTERM.
 
     Raises:
-        RetryableError: a server does not come up, or ends; or the pages are already served.
+        RetryableError: a server does not start, or ends; or the pages are already served.
     """
     root = Path.cwd()
     settings = execution.load_execution(root)
@@ -55,7 +55,7 @@ def _wait(server: servers.Server, ended: threading.Event) -> None:
 
 
 def _mlflow(uri: str, root: Path, stack: ExitStack) -> servers.Server | None:
-    """A server on a local store; None where the store is itself a server."""
+    """Serve a local store; return None if the store is itself a server."""
     if uri.startswith(("http://", "https://")):
         return None
     from lexmill.tracking.store import absolute_uri, prepare
@@ -65,7 +65,7 @@ def _mlflow(uri: str, root: Path, stack: ExitStack) -> servers.Server | None:
 
 
 def _prefect(root: Path, stack: ExitStack) -> servers.Server | None:
-    """A server on the workspace's database; None where the user has configured one or a run serves it now."""
+    """Serve the workspace's database; return None if the user has configured a server or a run serves it now."""
     if servers.configured_prefect() is not None or servers.running_prefect(root) is not None:
         return None
     return stack.enter_context(servers.serving_prefect(root))
@@ -75,7 +75,7 @@ def _links(uri: str, mlflow: servers.Server | None, prefect: servers.Server | No
     from lexmill.tracking.links import base_url
 
     base = mlflow.url if mlflow is not None else base_url(uri)
-    # MLflow opens in a view for chat applications; these addresses open the training runs.
+    # MLflow opens a view for chat applications by default; these addresses open the training runs.
     for line in _runs(base, uri, mlflow, root) or [f"MLflow   {base}/#/experiments?workflowType=machine_learning"]:
         say(line)
     page = prefect.url if prefect is not None else servers.running_prefect(root)
@@ -84,9 +84,9 @@ def _links(uri: str, mlflow: servers.Server | None, prefect: servers.Server | No
 
 
 def _runs(base: str, uri: str, mlflow: servers.Server | None, root: Path) -> list[str]:
-    """The addresses of this workspace's runs and of the comparison of its models; none where nothing is published.
+    """Return the addresses of this workspace's runs and the comparison of its models; none if nothing is published.
 
-    Only a store of our own is asked: another's may be slow, or want a password.
+    Only our own store is asked: another may be slow, or want a password.
     """
     from lexmill.registry.lookup import champion
     from lexmill.tracking.links import compare_url, experiment_url
@@ -97,7 +97,7 @@ def _runs(base: str, uri: str, mlflow: servers.Server | None, root: Path) -> lis
     try:
         choices = params.load(root / "params.yaml")
     except UserError:
-        return []  # `lexmill check` tells it; the pages show what is there all the same
+        return []  # `lexmill check` reports it; the pages work without
     found = servers.ask(mlflow, f"experiments/get-by-name?{urlencode({'experiment_name': choices.experiment})}")
     if found is None:
         return []
@@ -105,7 +105,7 @@ def _runs(base: str, uri: str, mlflow: servers.Server | None, root: Path) -> lis
     view = {"experiment_id": experiment, "key": TAG, "value": state()}
     servers.ask(mlflow, "experiments/set-experiment-tag", view)
     lines = [f"MLflow   {experiment_url(base, experiment)}"]
-    # Models of one kind have figures in common; where no kind has two, all are shown.
+    # Models of one kind share figures; if no kind has two models, compare all.
     most = max((list(choices.of_kind(kind)) for kind in kinds.names()), key=len)
     champions = [champion(uri, name, root) for name in (most if len(most) > 1 else choices.models)]
     runs = [one.run_id for one in champions if one is not None]
@@ -115,7 +115,7 @@ def _runs(base: str, uri: str, mlflow: servers.Server | None, root: Path) -> lis
 
 
 def _watch(started: list[servers.Server], borrowed: bool, root: Path, stack: ExitStack, ended: threading.Event) -> None:
-    """Wait for the end; when the run whose Prefect server is shown ends, serve the pages ourselves."""
+    """Wait for the end; start our own Prefect server when the run whose server is shown (`borrowed`) ends."""
     while not ended.wait(_LOOK_SECONDS):
         for server in started:
             if server.process.poll() is not None:

@@ -1,7 +1,7 @@
-"""The use of registered champions from the command line: one line in, one line out, empty lines kept.
+"""Use registered champions from the command line: one line in, one line out, empty lines kept.
 
-Texts given as arguments, or the lines of standard input. When whoever reads the answers has enough (`| head -1`), the
-command ends quietly, as done. The verbs themselves are the kinds' (`lexmill.kinds.<kind>.command`).
+Texts come as arguments or as lines of standard input. When the reader of the output closes it (`| head -1`), the
+command ends quietly with success. The verbs are in `lexmill.kinds.<kind>.command`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from lexmill.kinds.verbs import Precision
 
 
 def show(lines: Iterable[str]) -> None:
-    """Print a line an answer, as long as someone reads them."""
+    """Print one line an answer, until the reader closes the output."""
     with _while_read():
         for line in lines:
             print(harmless(line), flush=True)
 
 
 def show_growing(begun: Iterable[str], pieces: Iterable[str]) -> None:
-    """One text, piece by piece; the line is ended also where the user ends the text."""
+    """Print one text piece by piece, and a newline at its end, also after Ctrl-C."""
     with _while_read():
         try:
             for piece in itertools.chain(begun, pieces):
@@ -37,7 +37,7 @@ def show_growing(begun: Iterable[str], pieces: Iterable[str]) -> None:
 
 
 def harmless(text: str) -> str:
-    """At a terminal no control character of a model's reaches it (it could move the cursor); elsewhere all stays."""
+    """Replace control characters if the output is a terminal, where they could move the cursor."""
     if not sys.stdout.isatty():
         return text
     return "".join("\N{REPLACEMENT CHARACTER}" if category(one) == "Cc" and one not in "\n\t" else one for one in text)
@@ -45,20 +45,20 @@ def harmless(text: str) -> str:
 
 @contextmanager
 def _while_read() -> Iterator[None]:
-    """Go on for as long as someone reads what is printed."""
+    """End the block quietly when the reader closes the output."""
     try:
         yield
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what Python still writes when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python writes at its exit
 
 
 def texts(given: Sequence[str] | None) -> Iterable[str]:
-    """The texts given as arguments, else the lines of standard input."""
+    """Return the texts given as arguments, else the lines of standard input."""
     return given or read_lines(sys.stdin.buffer)
 
 
 def open(kind: str, name: str | None, precision: Precision = "float32") -> Predictor:
-    """The champion of a model, or of the only one of its kind."""
+    """Load the champion of a model, or of the only one of its kind."""
     quieten(offline=True)
     from lexmill import params
     from lexmill.compute.execution import load_execution
@@ -68,10 +68,10 @@ def open(kind: str, name: str | None, precision: Precision = "float32") -> Predi
 
 
 def read_lines(stream: Iterable[bytes]) -> Iterator[str]:
-    """The lines of a byte stream without their ends, split at newlines only.
+    """Yield the lines of a byte stream without their ends, split at newlines only.
 
     Raises:
-        UserError: a line is not UTF-8; says which.
+        UserError: a line is not UTF-8; names it.
     """
     for number, raw in enumerate(stream, start=1):
         try:

@@ -1,6 +1,6 @@
-"""Packages of trained models, and their way into MLflow's registry and out again.
+"""Packages of trained models, in MLflow's registry and out of it.
 
-`package` writes a model's package (a function of its inputs), `card` its description; `publish` brings packages to
-MLflow, once each, and `promotion` decides whether a new version becomes the champion; `loader` and `predictor` run a
-package's model, and `use` finds the champions and runs them.
+`package` writes a model's package (a function of its inputs), `card` its description; `publish` registers packages in
+MLflow, once each, and `promotion` decides whether a new version becomes the champion; `loader` loads a package's model,
+and `use` finds and loads the champions.
 """

@@ -1,11 +1,11 @@
-"""The champion's alias, and the line of versions that held it: moved by a decision, or by hand, and back again.
+"""The champion's alias and the line of versions that held it, moved by a decision or by hand, and rolled back.
 
-The line is a tag of the registered model, `1,4,7`: the oldest first, the present champion last. An alias that was set
-elsewhere (MLflow's page) is taken in when the line is read, and a model without the tag gets its line from its
-versions' decisions. Rolling back takes the last one off, so twice goes back two.
+The line is a tag of the registered model, `1,4,7`: the oldest first, the present champion last. Reading it adds an
+alias set elsewhere (MLflow's page); a model without the tag gets its line from its versions' decisions. A rollback
+removes the last version, so two rollbacks go back two.
 
-Each move is two writes. In the order used here, a kill between them leaves a line that is still right: what a killed
-rollback had not yet moved stays the champion.
+Each move is two writes, in an order in which a kill between them leaves a correct line: after a killed rollback, the
+version that held the alias is still the champion.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LONGEST = 4000
 
 @dataclass(frozen=True)
 class Move:
-    """What a move did: the version that holds the alias now, and the one before it (None: there was none)."""
+    """A move of the alias: the version that holds it now, and the one before (None: there was none)."""
 
     name: str
     version: str
@@ -39,10 +39,10 @@ class Move:
 
 
 def model_of(client: MlflowClient, name: str) -> RegisteredModel:
-    """The registered model.
+    """Return the registered model.
 
     Raises:
-        UserError: there is none of this name; says which there are.
+        UserError: there is none of this name; names the nearest.
     """
     from mlflow.exceptions import MlflowException
 
@@ -57,12 +57,12 @@ def model_of(client: MlflowClient, name: str) -> RegisteredModel:
 
 
 def versions_of(client: MlflowClient, name: str) -> list[Any]:
-    """The model's versions, the oldest first."""
+    """Return the model's versions, the oldest first."""
     return sorted(client.search_model_versions(f"name = '{name}'"), key=lambda version: int(version.version))
 
 
 def line(client: MlflowClient, name: str) -> list[str]:
-    """The versions that were champion, the oldest first, the present one last; those that were deleted left out."""
+    """Return the versions that were champion, without deleted ones, the oldest first, the present one last."""
     model = model_of(client, name)
     versions = versions_of(client, name)
     kept = model.tags.get(LINE)
@@ -78,19 +78,19 @@ def line(client: MlflowClient, name: str) -> list[str]:
 
 
 def move(client: MlflowClient, name: str, version: str, why: str) -> Move:
-    """Give a version the alias; it becomes the last of the line."""
+    """Give a version the alias and append it to the line."""
     before = line(client, name)
     holder = model_of(client, name).aliases.get(CHAMPION)
     client.set_registered_model_alias(name, CHAMPION, version)
     if before[-1:] != [version]:
         before.append(version)
     _write(client, name, before)
-    _tell(client, name, version, why)
+    _tag(client, name, version, why)
     return Move(name, version, None if holder is None else str(holder))
 
 
 def promote(client: MlflowClient, name: str, version: str | None, why: str) -> Move:
-    """As `move`, by hand: None is the newest version.
+    """Move the alias by hand to a version, None: the newest.
 
     Raises:
         UserError: no such model or version, or it is the champion already.
@@ -108,7 +108,7 @@ def promote(client: MlflowClient, name: str, version: str | None, why: str) -> M
 
 
 def rollback(client: MlflowClient, name: str, why: str) -> Move:
-    """Give the alias back to the version that was champion before.
+    """Give the alias back to the previous champion.
 
     Raises:
         UserError: no such model, or no version was champion before.
@@ -125,7 +125,7 @@ def rollback(client: MlflowClient, name: str, why: str) -> Move:
         )
     _write(client, name, earlier)
     client.set_registered_model_alias(name, CHAMPION, earlier[-1])
-    _tell(client, name, earlier[-1], why)
+    _tag(client, name, earlier[-1], why)
     return Move(name, earlier[-1], str(present))
 
 
@@ -133,7 +133,7 @@ def _write(client: MlflowClient, name: str, versions: list[str]) -> None:
     client.set_registered_model_tag(name, LINE, ",".join(versions[-_MOST:]))
 
 
-def _tell(client: MlflowClient, name: str, version: str, why: str) -> None:
+def _tag(client: MlflowClient, name: str, version: str, why: str) -> None:
     client.set_model_version_tag(name, version, SINCE, now())
     client.set_model_version_tag(name, version, WHY, why[:_LONGEST])
 

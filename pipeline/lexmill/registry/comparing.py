@@ -1,12 +1,12 @@
-"""A new version beside the champion of its day: what is compared, and what is decided from it.
+"""Compare a new version with the champion, and decide between them.
 
-Both are judged on the same items, the present test split. The champion's rows are in its package; where the split has
-changed since, its model is loaded (as data, by our loader) and scored anew by the present code, once: the rows are kept
-under .lexmill/rescored/ by the champion, the test data, the settings and the code. A champion that can no longer be
+Both are judged on the same items, the present test split. The champion's rows are in its package; if the split has
+changed since, its model is loaded (as data, by our loader) and scored again by the present code, once: the rows are
+kept under .lexmill/rescored/ by the champion, the test data, the settings and the code. A champion that cannot be
 loaded is compared on the items that both were tested on.
 
-Cost: with an unchanged test split, the paired test; else an evaluation of the champion, once. A version that won brings
-the champion's package here, once, and both answer some texts of the test split a few times.
+Cost: with an unchanged test split, the paired test; else one evaluation of the champion. For a version that won, the
+champion's package is downloaded once, and both models answer some texts of the test split a few times.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _TEXTS, _CHARACTERS = 24, 400  # of a timing
 
 @dataclass(frozen=True)
 class Challenger:
-    """A new version, its package and the package's description; the choices, settings and workspace that judge it."""
+    """A new version, its package and description, and the choices, settings and workspace that judge it."""
 
     found: Found
     folder: Path
@@ -60,10 +60,10 @@ class Challenger:
 
 
 def compared(client: MlflowClient, challenger: Challenger, say: Callable[[str], None]) -> tuple[Decision, Found | None]:
-    """The decision about a version, and the other version that was champion before (None: none was).
+    """Decide about a version; return the decision and the previous champion (None: there was no other).
 
     Args:
-        say: told what takes its time.
+        say: called before slow steps.
     """
     found = challenger.found
     champion = lookup.client_champion(client, found.name)
@@ -92,31 +92,25 @@ def _against(client: MlflowClient, champion: Found, challenger: Challenger, say:
             " you want the new one",
         )
     rule = challenger.params.promotion
+    fresher, resampling = is_fresher(client, challenger.found, champion), challenger.resampling
     decision = decide(
-        test,
-        ours,
-        theirs,
-        champion_version=champion.version,
-        rule=rule,
-        resampling=challenger.resampling,
-        fresher=is_fresher(client, challenger.found, champion),
+        test, ours, theirs, champion_version=champion.version, rule=rule, resampling=resampling, fresher=fresher
     )
     decision = dataclasses.replace(decision, reason=f"{decision.reason}{note}")
     if not decision.promote:
         return decision
     guarded = _by_package(champion, challenger)
     if rule.guards.slices:
-        guarded += guards.check_slices(
-            test, *shared_rows(test, ours, theirs), level=rule.significance, resampling=challenger.resampling
-        )
+        shared = shared_rows(test, ours, theirs)
+        guarded += guards.check_slices(test, *shared, level=rule.significance, resampling=resampling)
     return decision.guarded(guarded)
 
 
 def is_fresher(client: MlflowClient, version: Found, champion: Found) -> bool:
-    """Whether a version has learned from newer data than the champion.
+    """Return whether a version has learned from newer data than the champion.
 
-    Its training data are others, and the registry first saw them after the champion's: going back to old data is not
-    fresher. False where one of the two does not say what it has learned from.
+    That is, data that the registry first saw after the champion's: going back to old data is not fresher. False if
+    either version lacks the tag of its data.
     """
     first: dict[str, int] = {}
     by_version = {}
@@ -131,14 +125,14 @@ def is_fresher(client: MlflowClient, version: Found, champion: Found) -> bool:
 def _rows_of(
     champion: Found, challenger: Challenger, test: PairedTest, ours: list[Row], say: Callable[[str], None]
 ) -> tuple[list[Row] | None, str]:
-    """The champion's rows on the challenger's test items, as far as they can be had, and a note for the reason."""
+    """Return the champion's rows on the challenger's test items, as far as available, and a note for the reason."""
     stored = _stored_rows(champion)
     if stored is not None and _same_items(test, ours, stored):
         return stored, ""
     why = "the test data changed" if stored is not None else "it has no test rows"
-    told = f"{champion.name}: version {champion.version} is scored on the present test split, for {why}"
+    message = f"{champion.name}: version {champion.version} is scored on the present test split, for {why}"
     try:
-        kept = _rescored(champion, challenger, lambda: say(told))
+        kept = _rescored(champion, challenger, lambda: say(message))
     except (TrialFailed, UserError) as error:
         return stored, f"; version {champion.version} could not be scored anew ({error})"
     return kept, f"; version {champion.version} was scored anew on the present test split"
@@ -152,10 +146,10 @@ def _same_items(test: PairedTest, ours: list[Row], theirs: list[Row]) -> bool:
 
 
 def _rescored(champion: Found, challenger: Challenger, announce: Callable[[], None]) -> list[Row]:
-    """The champion's rows on the present test split: those that are kept, or new ones.
+    """Return the champion's rows on the present test split, stored ones if there are any.
 
     Raises:
-        UserError: the test split is not here, or the champion's package cannot be had.
+        UserError: the test split is not here, or the champion's package is not available.
         TrialFailed: it cannot be loaded or run.
     """
     test, root = challenger.description["test_corpus"], challenger.root
@@ -164,14 +158,10 @@ def _rescored(champion: Found, challenger: Challenger, announce: Callable[[], No
     if package.test_sha256(corpus.manifest) != test["sha256"]:
         raise UserError(f"the prepared corpus '{test['name']}' is no longer the one of the test")
     evaluation = challenger.params.evaluation
-    key = storage.fingerprint(
-        {
-            "champion": champion.fingerprint,
-            "test": test["sha256"],
-            "evaluation": dataclasses.asdict(evaluation),
-            "code": _code(challenger.description["kind"]),
-        }
-    )
+    known = {"champion": champion.fingerprint, "test": test["sha256"], "evaluation": dataclasses.asdict(evaluation)}
+    # The code that scores a model of this kind, whatever its family.
+    code = Code().digest(f"lexmill.kinds.{challenger.description['kind']}.evaluate", "lexmill.models.folder")
+    key = storage.fingerprint({**known, "code": code})
     place = root / RESCORED / champion.name
     kept = place / f"{key[:32]}.jsonl"
     if not kept.is_file():
@@ -184,13 +174,8 @@ def _rescored(champion: Found, challenger: Challenger, announce: Callable[[], No
     return read_rows(kept)
 
 
-def _code(kind: str) -> str:
-    """The digest of the code that scores a model of this kind, whatever its family."""
-    return Code().digest(f"lexmill.kinds.{kind}.evaluate", "lexmill.models.folder")
-
-
 def _stored_rows(version: Found) -> list[Row] | None:
-    """The test rows in a version's package; None when it has none."""
+    """Return the test rows in a version's package; None if it has none."""
     from mlflow.artifacts import download_artifacts, list_artifacts
 
     inside = f"models:/{version.name}/{version.version}/data/{version.name}"
@@ -201,14 +186,14 @@ def _stored_rows(version: Found) -> list[Row] | None:
 
 
 def _by_package(champion: Found, challenger: Challenger) -> list[Guard]:
-    """The guards of time and size, for which the champion's package is brought here."""
+    """Check the guards of time and size, for which the champion's package is downloaded."""
     chosen = challenger.params.promotion.guards
     if not (chosen.latency or chosen.size):
         return []
     try:
         folder = champion_package(champion, challenger.execution.tracking_uri, challenger.root)
     except UserError as error:
-        words = f"latency and size not compared: version {champion.version} cannot be brought here ({error})"
+        words = f"latency and size not compared: version {champion.version} cannot be downloaded ({error})"
         return [Guard("latency", None, None, None, False, words)]
 
     def times(first: Path, second: Path) -> dict[str, Any]:
@@ -223,7 +208,7 @@ def _by_package(champion: Found, challenger: Challenger) -> list[Guard]:
 
 
 def _texts(challenger: Challenger) -> list[str]:
-    """Texts to be timed on: of the test split, spread over it; the package's examples where there is none here."""
+    """Return texts for timing, spread over the test split; the package's examples if there is no split here."""
     try:
         corpus = PreparedCorpus(challenger.root / layout.corpus(challenger.description["test_corpus"]["name"]))
         places = set(spread(corpus.count("test"), _TEXTS))

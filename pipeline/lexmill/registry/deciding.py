@@ -1,7 +1,7 @@
-"""What is decided about a new version, and the doing of it: asked of a person where one approves, kept, carried out.
+"""Decide about a new version, ask for approval if configured, record the decision and carry it out.
 
-Order: decision file, champion alias, decision tag. A version that carries the tag is complete; one without is decided
-again, with the same result.
+Order: decision file, champion alias, decision tag. A version with the tag is complete; one without is decided again,
+with the same result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LONGEST = 5000  # characters of a version's tag
 
 @dataclass(frozen=True)
 class Proposal:
-    """A version that won against the champion, before the alias moves: what a person is asked to approve."""
+    """A version that won against the champion, to be approved before the alias moves."""
 
     name: str
     kind: str
@@ -42,9 +42,9 @@ Approve = Callable[[Proposal], bool]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one package.
+    """The result for one package.
 
-    `created` tells whether this call made the version; `champion` whether the version holds the alias now.
+    `created`: whether this call made the version; `champion`: whether the version holds the alias now.
     """
 
     name: str
@@ -57,16 +57,16 @@ class Outcome:
 
     @property
     def sentence(self) -> str:
-        """One line for people."""
+        """Return the outcome as one line of text."""
         if not self.created:
             return f"{self.name}: already version {self.version}{' (champion)' if self.champion else ''}"
-        place = "is the champion" if self.champion else "stays beside the champion"
+        place = "is the champion" if self.champion else "does not replace the champion"
         return f"{self.name}: version {self.version} {place}: {self.reason}"
 
 
 @dataclass(frozen=True)
 class Case:
-    """A package with its version, about which is to be decided."""
+    """A package whose version is to be decided about."""
 
     folder: Path
     description: dict[str, Any]
@@ -78,8 +78,8 @@ class Judge:
     """Decides about versions by the choices and settings of one publish.
 
     Attributes:
-        say: told what takes its time.
-        approve: asked before the alias moves from a champion to a version that won; None: nobody is asked.
+        say: called before slow steps.
+        approve: called before the alias moves from a champion to a version that won; None: no approval is needed.
     """
 
     params: Params
@@ -89,7 +89,7 @@ class Judge:
     approve: Approve | None = None
 
     def settle(self, client: MlflowClient, case: Case) -> Outcome | Proposal:
-        """Decide about a version and do it; only a proposal where a person is to be asked first."""
+        """Decide about a version and carry it out; return a proposal if it must be approved first."""
         challenger = Challenger(
             found=case.found,
             folder=case.folder,
@@ -106,17 +106,15 @@ class Judge:
         return self._carry_out(client, case, decision, champion.version if champion else None)
 
     def ask(self, case: Case, proposal: Proposal) -> Outcome:
-        """Ask about a proposal, again where another version has become champion meanwhile, and do what was answered.
+        """Ask for approval, again if another version has become champion meanwhile, and carry out the answer.
 
-        The registry is locked only for the doing, for a person may think for hours.
+        The registry is not locked while waiting, which may take hours.
         """
         assert self.approve is not None
+        uri, root = self.execution.tracking_uri, self.root
         while True:
             approved = self.approve(proposal)
-            with (
-                only_one(self.execution.tracking_uri, self.root),
-                opened(self.execution.tracking_uri, self.root) as client,
-            ):
+            with only_one(uri, root), opened(uri, root) as client:
                 champion = lookup.client_champion(client, proposal.name)
                 if champion is not None and champion.version == proposal.champion_version:
                     decision = proposal.decision
@@ -137,7 +135,7 @@ class Judge:
         *,
         approved: bool | None = None,
     ) -> Outcome:
-        """Keep the decision in the workspace and in the run, move the alias, mark the version as decided."""
+        """Record the decision in the workspace and the run, move the alias, mark the version as decided."""
         found, kind = case.found, case.description["kind"]
         kept = decisions.keep(
             self.root,
@@ -154,8 +152,8 @@ class Judge:
         if decision.promote:
             alias.move(client, found.name, found.version, decision.reason)
         client.set_terminated(found.run_id, "FINISHED")
-        told = f"{decision.word}: {decision.reason}"[:_LONGEST]
-        client.set_model_version_tag(found.name, found.version, DECISION, told)
+        text = f"{decision.word}: {decision.reason}"[:_LONGEST]
+        client.set_model_version_tag(found.name, found.version, DECISION, text)
         return Outcome(
             name=found.name,
             kind=kind,
@@ -168,6 +166,6 @@ class Judge:
 
 
 def only_one(uri: str, root: Path) -> Any:
-    """A lock under which one process at a time publishes to a local store, or from a workspace to any other."""
+    """Return a lock for one process at a time to publish to a local store, or from a workspace to a remote one."""
     path = sqlite_path(uri, root)
     return locked(root / ".lexmill" / "publish.lock" if path is None else path.with_name(f".{path.name}.publish.lock"))

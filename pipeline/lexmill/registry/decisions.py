@@ -1,10 +1,10 @@
-"""The decisions about new versions, kept in the workspace and shown as one table.
+"""The decisions about new versions, stored in the workspace and shown as one table.
 
-    .lexmill/decisions/<name>-v<version>.json      what a publish decided, with its figures
+    .lexmill/decisions/<name>-v<version>.json      a publish's decision, with its figures
     .lexmill/decisions/<name>-by-hand-<time>.json  a champion that was set by hand
 
-The registry holds the same (tag and file of each version); these are for pages that must not ask it: the flow's table,
-the table in MLflow, reports/decisions.html. They hold times, so neither they nor that page are outputs of a stage.
+The registry holds the same (tag and file of each version); these are for pages that must not query it: the flow's
+table, the table in MLflow, reports/decisions.html. They hold times, so neither they nor that page are stage outputs.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 FOLDER = Path(".lexmill") / "decisions"
 PAGE = layout.REPORTS / "decisions.html"
 TABLE = "decisions.json"
-_SHOWN_AS_TABLES = "mlflow.loggedArtifacts"  # the tag in which MLflow's page looks for tables
+_SHOWN_AS_TABLES = "mlflow.loggedArtifacts"  # the tag that lists tables for MLflow's page
 _FIGURES = ("challenger", "champion", "difference", "low", "high", "p_value")
 
 
 def now() -> str:
-    """The time as it is written everywhere here: UTC, to the millisecond, so that texts sort as times do."""
+    """Return the time in UTC, to the millisecond, as text that sorts by time."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -45,11 +45,11 @@ def keep(
     champion_version: str | None,
     approved: bool | None,
 ) -> dict[str, Any]:
-    """Write down what was decided about a version, over what stands there of it; gives what was written.
+    """Write the decision about a version, over an earlier one, and return what was written.
 
     Args:
-        champion_version: the champion it was compared with; None where there was none.
-        approved: what a person answered; None where nobody was asked.
+        champion_version: the champion it was compared with; None: there was none.
+        approved: a person's answer; None: no approval was needed.
     """
     record = {
         "decided": now(),
@@ -67,7 +67,7 @@ def keep(
 
 
 def keep_by_hand(root: Path, *, name: str, version: str, before: str | None, outcome: str, reason: str) -> None:
-    """Write down that a person moved the champion's alias from the version `before` to another."""
+    """Record that a person moved the champion's alias from the version `before` to another."""
     decided = now()
     record = {
         "decided": decided,
@@ -83,32 +83,35 @@ def keep_by_hand(root: Path, *, name: str, version: str, before: str | None, out
 
 
 def read(root: str | Path) -> list[dict[str, Any]]:
-    """All decisions of a workspace as they were written down, the newest first."""
+    """Return all recorded decisions of a workspace, the newest first."""
+
+    def order(record: dict[str, Any]) -> tuple[str, str, int]:
+        version = record["version"]
+        return record["decided"], record["name"], int(version) if version.isdecimal() else 0
+
     records = [storage.read_json(path) for path in (Path(root) / FOLDER).glob("*.json")]
-    return sorted(
-        records, key=lambda record: (record["decided"], record["name"], _number(record["version"])), reverse=True
-    )
+    return sorted(records, key=order, reverse=True)
 
 
 def rows(root: str | Path) -> list[dict[str, Any]]:
-    """The table of all decisions of a workspace, the newest first; every row has the same keys, all values are plain.
+    """Return the table of all decisions of a workspace, the newest first, with the same keys and plain values in each.
 
-    A figure that does not exist (a first version is compared with nothing) is None.
+    A missing figure (a first version is compared with nothing) is None.
     """
     return [_row(record) for record in read(root)]
 
 
 def write_page(params: Params, root: str | Path) -> None:
-    """Write reports/decisions.html, to which the report links."""
+    """Write reports/decisions.html, which the report links to."""
     from lexmill.report.page import render_decisions
 
     storage.write_text(Path(root) / PAGE, render_decisions(rows(root), params))
 
 
 def log_table(client: MlflowClient, run_id: str, name: str, root: Path) -> None:
-    """Log the decisions about a model to a run, as a table that MLflow's page shows.
+    """Log the decisions about a model to a run, as a table for MLflow's page.
 
-    MLflow's own `log_table` appends to what is there; here the file is written anew, so doing it again changes nothing.
+    MLflow's own `log_table` appends; this overwrites the file, so repeating it changes nothing.
     """
     shown = [row for row in rows(root) if row["model"] == name]
     columns = list(shown[0]) if shown else []
@@ -133,7 +136,3 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
         "guards": "; ".join(guard["words"] for guard in record.get("guards", ())) or None,
         "reason": record["reason"],
     }
-
-
-def _number(version: str) -> int:
-    return int(version) if version.isdecimal() else 0

@@ -1,4 +1,4 @@
-"""A registered model's package, brought from the registry and checked."""
+"""Download a registered model's package and check it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from lexmill.tracking.store import opened
 
 
 def champion_package(champion: Found, uri: str, root: Path) -> Path:
-    """The champion's package on this machine.
+    """Return the champion's package on this machine.
 
-    The workspace's own package where that is the same model, else a copy under .lexmill/, brought once.
+    The workspace's own package if it is the same model, else a copy under .lexmill/, downloaded once.
 
     Raises:
         UserError: the registry holds another model than its tag says.
@@ -35,7 +35,7 @@ def champion_package(champion: Found, uri: str, root: Path) -> Path:
 
 
 def bring(uri: str, name: str, version: str, folder: Path, root: str | Path = ".") -> dict[str, Any]:
-    """Fill an empty folder with the package of a registered version; gives its description.
+    """Download the package of a registered version into an empty folder; return its description.
 
     Raises:
         UserError: there is no such version, it holds no package of ours, or one that was changed.
@@ -52,18 +52,14 @@ def bring(uri: str, name: str, version: str, folder: Path, root: str | Path = ".
                 raise
             raise UserError(f"the registry {uri} has no version {version} of a model '{name}'") from None
         download_artifacts(artifact_uri=f"models:/{name}/{version}/data/{name}", dst_path=str(folder))
-    _lift(folder, name)
-    return package.verify(folder)
-
-
-def _lift(folder: Path, name: str) -> None:
-    """Move what MLflow brought as <folder>/.../<name>/ up into the folder."""
+    # MLflow downloads it as <folder>/.../<name>/: move it up.
     found = next((path.parent for path in folder.rglob(package.DESCRIPTION)), None)
     if found is None:
         raise UserError(f"the registered version of '{name}' holds no package of ours")
     if found != folder:
         for path in list(found.iterdir()):
             path.rename(folder / path.name)
+    return package.verify(folder)
 
 
 def registered_model(source: RegisteredSource, uri: str, target: Path, root: str | Path = ".") -> dict[str, Any]:
@@ -73,7 +69,7 @@ def registered_model(source: RegisteredSource, uri: str, target: Path, root: str
         The manifest: {"files": [{"path", "bytes", "sha256"}], "source": {...}}.
 
     Raises:
-        UserError: as `bring`; also where it is another model than `source.sha256` says.
+        UserError: as `bring`; also if its fingerprint is not `source.sha256`.
     """
     name = source.model
     with storage.new_folder(target) as folder:
@@ -89,12 +85,15 @@ def registered_model(source: RegisteredSource, uri: str, target: Path, root: str
             path.rename(folder / path.name)
         (came / "card.md").rename(folder / "README.md")
         shutil.rmtree(came)
-        files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        manifest = {"files": [_entry(path, folder) for path in files], "source": dataclasses.asdict(source)}
+        files = [
+            {
+                "path": path.relative_to(folder).as_posix(),
+                "bytes": path.stat().st_size,
+                "sha256": storage.sha256_file(path),
+            }
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        ]
+        manifest = {"files": files, "source": dataclasses.asdict(source)}
         storage.write_json(folder / "manifest.json", manifest)
     return manifest
-
-
-def _entry(path: Path, folder: Path) -> dict[str, Any]:
-    name = path.relative_to(folder).as_posix()
-    return {"path": name, "bytes": path.stat().st_size, "sha256": storage.sha256_file(path)}

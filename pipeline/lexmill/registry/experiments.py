@@ -1,7 +1,7 @@
-"""The models of an experiment of `dvc exp run` as MLflow runs, with the figures that `dvc exp show` has of it.
+"""Send the models of an experiment of `dvc exp run` to MLflow as runs, with the figures of `dvc exp show`.
 
-A model that an experiment left unchanged is the run that it was before: it is only tagged. None becomes a version of a
-registered model: that is for what is in the workspace. After `dvc exp apply` publishing finds the run and registers it.
+A model that an experiment left unchanged keeps its run, which is only tagged. None is registered: only models of the
+workspace are. After `dvc exp apply` publishing finds the run and registers it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,13 @@ _COMMIT = "mlflow.source.git.commit"
 def send_experiment(
     client: MlflowClient, uri: str, root: Path, *, name: str, commit: str, baseline: str, folder: Path, params: Params
 ) -> list[str]:
-    """Bring the packages of an experiment into MLflow.
+    """Send the packages of an experiment to MLflow; return the run id of each.
 
     Args:
         client, uri, root: of the store; the workspace.
         name, commit, baseline: of the experiment.
-        folder: with its packages, reports and dvc.lock.
-        params: its own.
-
-    Returns:
-        The run of each package.
+        folder: its packages, reports and dvc.lock.
+        params: of the experiment.
     """
     where = experiment_id(client, params.experiment, sqlite_path(uri, root))
     found = []
@@ -58,12 +55,6 @@ def send_experiment(
 
 
 def paths(params: Params) -> list[str]:
-    """What of a commit `send_experiment` needs."""
-    models = params.models
-    return [
-        "dvc.lock",
-        *(str(layout.package(model)) for model in models),
-        *(str(layout.curve(model)) for model in models),
-        *(str(layout.samples(model)) for model in models),
-        str(layout.REPORTS / "plots"),
-    ]
+    """Return the paths of a commit that `send_experiment` needs."""
+    places = (layout.package, layout.curve, layout.samples)
+    return ["dvc.lock", *(str(at(model)) for at in places for model in params.models), str(layout.REPORTS / "plots")]

@@ -1,15 +1,14 @@
-"""What must not get worse when a better model becomes champion: its time, its size, each part of the test.
+"""Guards of what must not get worse when a better model becomes champion: latency, size, each slice of the test.
 
-A better mean can hide a worse part, a model of twice the time, or one that no longer fits. So a version that won is
-held to `promotion.guards`, and one guard that says "worse" keeps the alias where it is:
+A better mean can hide a worse slice, twice the latency, or a model that no longer fits. So a version that won must pass
+`promotion.guards`; one guard that got worse keeps the alias where it is:
 
-* latency: the median, and the 95th percentile, over texts of the test split, of the time to answer one text, both
-  models in one process and in turns; worse where it is above `latency` times the champion's, twice in a row;
+* latency: the median and the 95th percentile of the time to answer one text of the test split, both models in one
+  process, in turns; worse if above `latency` times the champion's, twice in a row;
 * size: the bytes of the model folder (weights, tokenizer, config); worse above `size` times the champion's;
-* slices: the main figure on each part of the test split, as the kind cuts it: labels, groups, thirds by length. A part
-  is worse where the paired test finds it at
-  `promotion.significance`, by Holm's method over the parts. The level is not spent over the year as that of a promotion
-  is: a guard that errs costs a day, not a worse model.
+* slices: the main figure on each part of the test split by kind: labels, groups, thirds by length; worse if the paired
+  test says so at `promotion.significance`, by Holm's method over the parts. The level is not divided over the year as
+  for a promotion, for a false alarm costs a day, not a worse model.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ Times = Callable[[Path, Path], dict[str, Any]]  # champion, challenger -> second
 class Guard:
     """One guarded metric: both models' figures and whether the challenger got worse.
 
-    `limit` is the most that the challenger's figure may be (latency, size), or the p-value below which a worse part
-    of the test counts (slices); the figures are None where nothing could be measured.
+    `limit` is the largest allowed figure of the challenger (latency, size), or the p-value below which a worse part
+    of the test counts (slices); the figures are None if nothing could be measured.
     """
 
     name: str
@@ -49,16 +48,11 @@ class Guard:
 
 
 def check_latency(guards: Guards, champion: Path, challenger: Path, times: Times) -> list[Guard]:
-    """The guards of time; none where the params switch them off.
-
-    Args:
-        champion, challenger: the packages.
-        times: measures both.
-    """
+    """Check the latency with `times`, which measures both packages; return no guard if the params disable it."""
     if not guards.latency:
         return []
     found = _latency(guards.latency, times(champion, challenger))
-    if any(guard.worse for guard in found):  # a disturbance seldom comes twice
+    if any(guard.worse for guard in found):  # a disturbance is unlikely to repeat
         found = _latency(guards.latency, times(champion, challenger))
     return found
 
@@ -77,15 +71,14 @@ def _latency(most: float, found: dict[str, Any]) -> list[Guard]:
 
 
 def check_size(guards: Guards, champion: Path, challenger: Path) -> list[Guard]:
-    """The guard of size; none where the params switch it off."""
+    """Check the size; return no guard if the params disable it."""
     if not guards.size:
         return []
-    old, new = (_bytes(folder / package.MODEL) for folder in (champion, challenger))
+    old, new = (
+        sum(path.stat().st_size for path in (folder / package.MODEL).rglob("*") if path.is_file())
+        for folder in (champion, challenger)
+    )
     return [_ratio("size", old, new, guards.size, lambda count: f"{figure(count / 1e6)} MB")]
-
-
-def _bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _ratio(name: str, old: float, new: float, most: float, shown: Callable[[float], str]) -> Guard:
@@ -98,31 +91,25 @@ def _ratio(name: str, old: float, new: float, most: float, shown: Callable[[floa
 def check_slices(
     test: PairedTest, challenger: Sequence[Row], champion: Sequence[Row], level: float, resampling: Resampling
 ) -> list[Guard]:
-    """The guards of the parts of the test split.
+    """Check the parts of the test split.
 
     Args:
         challenger, champion: rows of the same items, in the same order.
-        level: the chance that any part is called worse where none is.
+        level: the chance that any part is called worse when none is.
     """
     parts = test.slices(challenger)
     if len(parts) < 2:
         return []
-    compared = {
-        name: compare(
-            test,
-            [challenger[i] for i in places],
-            [champion[i] for i in places],
-            resampling,
-            level=level / len(parts),
-        )
-        for name, places in parts.items()
-    }
+    compared = {}
+    for name, places in parts.items():
+        new, old = [challenger[i] for i in places], [champion[i] for i in places]
+        compared[name] = compare(test, new, old, resampling, level=level / len(parts))
     limits = _holm({name: found.p_value for name, found in compared.items()}, level)
     return [_slice(name, found, limits.get(name)) for name, found in compared.items()]
 
 
 def _holm(p_values: dict[str, float], level: float) -> dict[str, float]:
-    """The parts whose difference holds by Holm's step-down method, each with the level it had to be below."""
+    """Return the significant parts by Holm's step-down method, each with its level."""
     found = {}
     for rank, name in enumerate(sorted(p_values, key=lambda key: p_values[key])):
         limit = level / (len(p_values) - rank)

@@ -1,11 +1,11 @@
-"""A language model of lexmill as a folder that `transformers` alone reads, and gives the same logits and ids from.
+"""Export a language model as a folder for `transformers`, which gives the same logits and ids.
 
     <folder>/
         config.json, generation_config.json, model.safetensors
         tokenizer.json, tokenizer_config.json, special_tokens_map.json
         README.md                 the model card
 
-`lexmill` takes such a folder in again as a checkpoint with a `file` source.
+`lexmill` reads such a folder as a checkpoint with a `file` source.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ def export(model: Path, target: Path, name: str, card: str = "") -> None:
     Args:
         model: a model folder of lexmill.
         target: a new or empty folder.
-        name: the model's, for the card.
-        card: Markdown that follows the card's first part.
+        name: of the model, for the card.
+        card: Markdown to append to the card's first part.
 
     Raises:
-        UserError: `transformers` has no such network, it has a head of labels, or the target holds something.
+        UserError: `transformers` has no such network, it has a classification head, or the target is not empty.
     """
     from safetensors.torch import save_file
 
@@ -46,7 +46,7 @@ def export(model: Path, target: Path, name: str, card: str = "") -> None:
     if "labels" in config:
         raise UserError(f"'{name}' is a {what}; its head of labels cannot be exported yet")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UserError("there is something here already; name a new folder", target)
+        raise UserError("this exists and is not empty; name a new folder", target)
     shape, tokenizer = config["shape"], tokenizers.load(model / model_folder.TOKENIZER)
     mapping = pretrained.mapping(config["family"])
     described = {**mapping.write_config(shape, config["vocab_size"]), **_ids(tokenizer), "dtype": "float32"}
@@ -79,15 +79,15 @@ def _card(name: str, tokenizer: tokenizers.Tokenizer, card: str) -> str:
         "model = AutoModelForCausalLM.from_pretrained(folder)",
         "```",
         "",
-        "The tokenizer adds no token of its own. In training the end token stands before each text and after it, so",
-        f"put `tokenizer.eos_token_id` ({tokenizer.eos_id}) before what the model is to read.",
+        "The tokenizer adds no token of its own. In training the end token is before and after each text, so put",
+        f"`tokenizer.eos_token_id` ({tokenizer.eos_id}) before the model's input.",
         "",
     ]
     return "\n".join(lines) + "\n" + (card or f"# {name}\n\nA language model made with lexmill.\n")
 
 
-def card_beside(package: Path, model: Path) -> str:
-    """The card of a package that holds this very model; "" where it holds another or is not there."""
+def matching_card(package: Path, model: Path) -> str:
+    """Return the card of a package if it holds this very model, else ""."""
     weights: list[Any] = [folder / model_folder.WEIGHTS for folder in (package / "model", model)]
     card = package / "card.md"
     if not card.is_file() or not all(path.is_file() for path in weights):

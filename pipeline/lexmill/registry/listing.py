@@ -1,4 +1,4 @@
-"""What the registry holds, in rows: the champion of each model, or all versions of one."""
+"""List the registry in rows: the champion of each model, or all versions of one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIGURES = ("bits_per_byte", "perplexity", "accuracy", "bleu")  # the first that
 
 
 def champions(client: MlflowClient) -> list[dict[str, str]]:
-    """One row a registered model: its champion, since when and why, and how many versions there are."""
+    """Return one row a registered model: its champion, since when and why, and its number of versions."""
     rows = []
     for model in sorted(client.search_registered_models(max_results=1000), key=lambda model: str(model.name)):
         versions = alias.versions_of(client, model.name)
@@ -26,17 +26,17 @@ def champions(client: MlflowClient) -> list[dict[str, str]]:
                 "model": str(model.name),
                 "kind": holder.tags.get(KIND, "").replace("_", " ") if holder else "",
                 "champion": str(holder.version) if holder else "none",
-                "since": _since(holder) if holder else "",
+                "since": str(holder.tags.get(alias.SINCE, "")).replace("T", " ")[:16] if holder else "",
                 "figure": _figure(client, holder) if holder else "",
                 "versions": str(len(versions)),
-                "why": _why(holder) if holder else "",
+                "why": str(holder.tags.get(alias.WHY) or holder.tags.get(DECISION, "")) if holder else "",
             }
         )
     return rows
 
 
 def versions(client: MlflowClient, name: str) -> list[dict[str, str]]:
-    """One row a version of a model, the newest first.
+    """Return one row a version of a model, the newest first.
 
     Raises:
         UserError: there is no such model.
@@ -52,15 +52,6 @@ def versions(client: MlflowClient, name: str) -> list[dict[str, str]]:
         }
         for one in reversed(alias.versions_of(client, name))
     ]
-
-
-def _since(version: Any) -> str:
-    text = str(version.tags.get(alias.SINCE, ""))
-    return text.replace("T", " ").removesuffix("Z")[:16]
-
-
-def _why(version: Any) -> str:
-    return str(version.tags.get(alias.WHY) or version.tags.get(DECISION, ""))
 
 
 def _figure(client: MlflowClient, version: Any) -> str:

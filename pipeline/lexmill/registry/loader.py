@@ -1,6 +1,6 @@
-"""A package's model, loaded as data: weights by safetensors, everything else by JSON; nothing in it is run.
+"""Load a package's model as data: weights by safetensors, everything else by JSON; no code of it is run.
 
-MLflow loads a registered model through this module too (`loader_module`), so the code that runs is the installed
+MLflow also loads a registered model through this module (`loader_module`), so the code that runs is the installed
 lexmill, never code from the registry.
 """
 
@@ -18,13 +18,12 @@ Precision = Literal["float32", "bfloat16"]
 
 
 def load_package(folder: str | Path, precision: Precision = "float32") -> Predictor:
-    """The model of a package, on the CPU.
+    """Load the model of a package on the CPU.
 
     Args:
-        precision: of its weights and all that is computed from them, up to the logits. bfloat16 halves what is read
-            from memory, and is faster for many texts at once where the processor has instructions for it; it rounds
-            to three digits, so where two tokens are nearly as probable another may be written, and a text may depend
-            on those beside it.
+        precision: of its weights and computations, up to the logits. bfloat16 halves the memory traffic, and is faster
+            for many texts at once if the processor has instructions for it; it rounds to three digits, so of two
+            nearly equal tokens the other may be chosen, and a text may depend on the others in its batch.
 
     Raises:
         UserError: the folder is no package, or a file of it is missing or broken.

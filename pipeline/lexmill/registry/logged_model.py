@@ -1,4 +1,4 @@
-"""A package as an MLflow model: data only, loaded by `lexmill.registry.loader`, and a registered version of it."""
+"""Log a package as an MLflow model (data only, loaded by `lexmill.registry.loader`) and register a version of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RUNS_ON = ("torch", "tokenizers", "safetensors", "numpy", "transformers", "pyya
 
 
 def log_model(client: MlflowClient, run: Run, folder: Path, description: dict[str, Any], root: Path) -> LoggedModel:
-    """The package as an MLflow model of the run: the one that is complete already, or a new one."""
+    """Return the run's MLflow model of the package: a complete one if there is one, or a new one."""
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus
 
     fingerprint, ready = description["fingerprint"], None
@@ -40,7 +40,6 @@ def log_model(client: MlflowClient, run: Run, folder: Path, description: dict[st
 
 
 def _make_model(client: MlflowClient, run: Run, folder: Path, description: dict[str, Any], root: Path) -> LoggedModel:
-    """Data only, to be loaded by `lexmill.registry.loader`."""
     import mlflow.pyfunc
     from mlflow.entities import LoggedModelStatus
     from mlflow.models import Model
@@ -58,11 +57,11 @@ def _make_model(client: MlflowClient, run: Run, folder: Path, description: dict[
         run_id=run.info.run_id,
         model_id=model.model_id,
     )
-    beside = root / ".lexmill" / "publishing"
-    shutil.rmtree(beside, ignore_errors=True)  # of a publish that was killed
+    scratch = root / ".lexmill" / "publishing"
+    shutil.rmtree(scratch, ignore_errors=True)  # left by a killed publish
     try:
         mlflow.pyfunc.save_model(
-            str(beside),
+            str(scratch),
             loader_module=LOADER,
             data_path=str(folder),
             mlflow_model=about,
@@ -70,17 +69,17 @@ def _make_model(client: MlflowClient, run: Run, folder: Path, description: dict[
             input_example=description["example"]["input"] or [""],
             pip_requirements=requirements(),
         )
-        client.log_model_artifacts(model.model_id, str(beside))
+        client.log_model_artifacts(model.model_id, str(scratch))
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
     return client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
 
 
 def signature(description: dict[str, Any]) -> ModelSignature:
-    """What the kind answers comes out; and the params that `predict` takes, with their defaults.
+    """Return the signature: the kind's outputs, and the params of `predict` with their defaults.
 
-    What goes in is left to `served.as_texts`: MLflow's own check takes the first of two columns, and makes a text of a
-    number or of nothing.
+    Inputs are left to `served.as_texts`: MLflow's own check takes the first of two columns, and converts a number or
+    null to text.
     """
     from mlflow.models import ModelSignature, infer_signature
     from mlflow.types import ParamSchema
@@ -92,7 +91,7 @@ def signature(description: dict[str, Any]) -> ModelSignature:
 
 
 def _param(name: str, default: Any) -> ParamSpec:
-    """A param of `predict`, told explicitly: of an empty list MLflow cannot infer what it would hold."""
+    """Return an explicit param of `predict`, for MLflow cannot infer the type of an empty list."""
     from mlflow.types import ParamSpec
 
     if isinstance(default, list):
@@ -101,16 +100,12 @@ def _param(name: str, default: Any) -> ParamSpec:
 
 
 def requirements() -> list[str]:
-    """The packages that a model runs on beside lexmill, at the versions installed here (a build's `+cpu` left out)."""
+    """Return the packages that a model needs besides lexmill, at the installed versions (without a build's `+cpu`)."""
     return [f"{name}=={installed(name).partition('+')[0]}" for name in _RUNS_ON]
 
 
 def register(client: MlflowClient, run: Run, model: LoggedModel, description: dict[str, Any], about: str) -> Found:
-    """A new version of the registered model of the package's name, which is made if need be.
-
-    Args:
-        about: the text on the version's page.
-    """
+    """Create a version of the package's registered model, and the model if needed; `about` is for its page."""
     from mlflow.exceptions import MlflowException
 
     name = description["name"]

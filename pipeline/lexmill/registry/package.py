@@ -1,4 +1,4 @@
-"""A model's package: everything that is needed to use it, judge it and compare it, in one folder.
+"""A model's package: everything needed to use, judge and compare it, in one folder.
 
     artifacts/packages/<name>/
         model/          weights, config, tokenizer (the model folder)
@@ -73,7 +73,7 @@ def write(params: Params, name: str, root: str | Path = ".") -> Path:
 
 
 def read(folder: str | Path) -> dict[str, Any]:
-    """A package's description (package.json).
+    """Return a package's description (package.json).
 
     Raises:
         UserError: the folder is no package.
@@ -93,7 +93,7 @@ def read(folder: str | Path) -> dict[str, Any]:
 
 
 def verify(folder: str | Path) -> dict[str, Any]:
-    """A package's description, after a check that its contents are those that were fingerprinted.
+    """Return a package's description after checking its contents against its fingerprint.
 
     Raises:
         UserError: the folder is no package, or was changed since.
@@ -141,7 +141,7 @@ def _read(path: Path, what: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Dataclasses and tuples as plain JSON data."""
+    """Return dataclasses and tuples as plain JSON data."""
     if isinstance(value, Length):
         return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -152,7 +152,7 @@ def _plain(value: Any) -> Any:
 
 
 def _params(params: Params, entry: Model, root: Path) -> dict[str, Any]:
-    """The choices that made the model: its entry and the entries that it names; its corpus as it was pinned."""
+    """Return the choices that made the model: its entry and the entries it names; its corpus as pinned."""
     corpus = params.corpora[entry.data.corpus]
     source = pins.pinned(corpus.source, "corpora", entry.data.corpus, root).source
     chosen: dict[str, Any] = {
@@ -165,7 +165,7 @@ def _params(params: Params, entry: Model, root: Path) -> dict[str, Any]:
     chosen["tokenizer"] = _plain(known[entry.data.tokenizer])
     mixture = params.mixtures.get(getattr(entry.data, "train", ""))
     if mixture is not None:
-        # A licence of each: the card names all that the model learned from.
+        # The card names all corpora that the model learned from, with their licences.
         whole = sum(mixture.members.values())
         chosen["mixture"] = {
             corpus: {"share": weight / whole, "licence": params.corpora[corpus].licence}
@@ -178,7 +178,7 @@ def _params(params: Params, entry: Model, root: Path) -> dict[str, Any]:
 
 
 def _checkpoint(params: Params, entry: Model) -> str:
-    """The name of the checkpoint that a model starts from, itself or by models in between; "" where there is none."""
+    """Return the name of the checkpoint that a model starts from, directly or through other models, else ""."""
     start = Path(entry.start)
     if start.parent == layout.checkpoint(start.name).parent:
         return start.name
@@ -188,24 +188,24 @@ def _checkpoint(params: Params, entry: Model) -> str:
 
 
 def _metrics(params: Params, entry: Model, name: str, root: Path) -> dict[str, Any]:
-    """{"test": figures, "train": figures, "baselines": {baseline: figures}}."""
+    """Return {"test": figures, "train": figures, "baselines": {baseline: figures}}."""
     evaluated = _read(root / layout.metrics("evaluate", name), "the test figures")
     trained = _read(root / layout.metrics("train", name), "the figures of the training")
-    beside: dict[str, Any] = {}
-    for key in params.baselines_of(entry):  # the one with the model's own tokenizer comes last: its figures stand
+    baselines: dict[str, Any] = {}
+    for key in params.baselines_of(entry):  # the one with the model's own tokenizer is last and wins
         figures = _read(root / layout.metrics("baseline", key), "the figures of the baselines")
-        beside.update({label: value for label, value in figures.items() if isinstance(value, dict)})
-    return {"test": evaluated.get("test", {}), "train": trained, "baselines": beside}
+        baselines.update({label: value for label, value in figures.items() if isinstance(value, dict)})
+    return {"test": evaluated.get("test", {}), "train": trained, "baselines": baselines}
 
 
 def _config(entry: Model, name: str, root: Path) -> dict[str, Any]:
-    """The model folder's config, and how the model is evaluated, which is no part of its training."""
+    """Return the model folder's config with the settings of the evaluation, which are no part of the training."""
     config: dict[str, Any] = _read(root / layout.model(name) / "config.json", "the trained model's files")
     return {**config, "evaluate": _plain(entry.evaluate)}
 
 
 def _test_corpus(corpus: str, root: Path) -> dict[str, Any]:
-    """What the model was tested on: the corpus's name, the counts of its test split and a hash of its shards."""
+    """Return the corpus of the test: its name, the counts of its splits and a hash of its test shards."""
     manifest = _read(root / layout.corpus(corpus) / "manifest.json", "the corpus's counts")
     return {
         "name": corpus,
@@ -215,7 +215,7 @@ def _test_corpus(corpus: str, root: Path) -> dict[str, Any]:
 
 
 def test_sha256(manifest: dict[str, Any]) -> str:
-    """What identifies the test split of a prepared corpus: a hash over its shards, from the corpus's manifest."""
+    """Return the hash of a prepared corpus's test split, from its manifest."""
     return _split_sha256(manifest, "test")
 
 
@@ -224,7 +224,7 @@ def _split_sha256(manifest: dict[str, Any], split: str) -> str:
 
 
 def _train_corpora(entry: Model, root: Path) -> dict[str, Any]:
-    """What identifies the data that a model learned from: corpus -> its amount and a hash of it."""
+    """Return the identity of a model's training data: corpus -> its amount and hash."""
     corpus, train = entry.data.corpus, getattr(entry.data, "train", entry.data.corpus)
     if train == corpus:
         manifest = _read(root / layout.corpus(corpus) / "manifest.json", "the corpus's counts")
@@ -242,7 +242,7 @@ def _counts(split: dict[str, Any]) -> dict[str, int]:
 
 
 def _example(kind: str, name: str, root: Path) -> dict[str, Any]:
-    """An input with its output, from the evaluation's samples; empty where it made none (no prompts)."""
+    """Return inputs with their outputs from the evaluation's samples; empty if it made none (no prompts)."""
     path = root / layout.samples(name)
     document = _read(path, "the evaluation's samples")
     samples = document.get("samples", [])[:_EXAMPLES]

@@ -4,7 +4,7 @@ The first version does. Later the alias moves only when the new version is bette
 same test items, beyond chance. Nightly comparisons add up: at a level of 0.05 each, a year of retraining without any
 gain would promote eighteen times. So `promotion.significance` is the chance of a false promotion in a year, spent in
 equal parts over `tests_per_year` comparisons; the price is power, so the chance to find a gain of the size
-`promotion.gain` is told with each decision. Who has won is then held to the guards (`guards`).
+`promotion.gain` is reported with each decision. A version that won must then pass the guards (`guards`).
 
 A model of fresher data may replace an equal one where `promotion.fresher_margin` is above 0: when it is worse by less
 than this share of the champion's figure, beyond chance (a non-inferiority test, one-sided, at the same level).
@@ -43,7 +43,7 @@ class Decision:
         power: the chance that a true gain of `promotion.gain` is found.
         least_gain: the true gain that is found with a chance of 0.8, in the metric's unit.
         fresher: whether the version has learned from newer data than the champion.
-        guards: what was held to the guards, where it won.
+        guards: the results of the guards, if it won.
     """
 
     promote: bool
@@ -60,15 +60,15 @@ class Decision:
         return "champion" if self.promote else "stays"
 
     def plain(self) -> dict[str, Any]:
-        """For a JSON file; a figure that is not finite becomes text."""
+        """Return plain data for JSON; a figure that is not finite becomes text."""
         comparison = None if self.comparison is None else _finite(dataclasses.asdict(self.comparison))
-        told = {"level": self.level, "power": self.power, "least_gain": self.least_gain}
+        values = {"level": self.level, "power": self.power, "least_gain": self.least_gain}
         guards = [_finite(dataclasses.asdict(guard)) for guard in self.guards]
         decided = {"promote": self.promote, "reason": self.reason, "fresher": self.fresher}
-        return {**decided, "comparison": comparison, "guards": guards, **_finite(told)}
+        return {**decided, "comparison": comparison, "guards": guards, **_finite(values)}
 
     def guarded(self, guards: Sequence[Guard]) -> Decision:
-        """The decision with what its guards say: one that got worse keeps the alias where it is."""
+        """Return the decision with its guards; one that got worse keeps the alias where it is."""
         worse = [guard.words for guard in guards if guard.worse]
         if not worse:
             return dataclasses.replace(self, guards=tuple(guards))
@@ -98,7 +98,7 @@ def decide(
     Args:
         test: of their kind.
         challenger, champion: the test rows of each.
-        champion_version: how to name it.
+        champion_version: for the sentence.
         rule: `promotion` of params.yaml.
         resampling: of the paired test.
         fresher: whether the challenger has learned from newer data than the champion.
@@ -117,28 +117,28 @@ def decide(
     except UserError as error:
         return Decision(False, f"it cannot be compared with {who}: {error}")
     on = "" if len(shared) == most else f" on the {len(shared):,} of {most:,} test items that both saw"
-    beside = (
+    figures = (
         f"{found.metric.replace('_', ' ')} {figure(found.challenger)} against {figure(found.champion)} of {who}{on},"
         f" p = {found.p_value:.3g}"
     )
     gain = rule.gain * abs(found.champion)
     power, least = found.power(gain, rule.level), found.least_gain(rule.level)
-    told = f"a gain of {figure(gain)} is found with a chance of {power:.0%}"
+    found_with = f"a gain of {figure(gain)} is found with a chance of {power:.0%}"
 
     def decided(promote: bool, reason: str) -> Decision:
-        return Decision(promote, f"{reason}; {told}", found, rule.level, power, least, fresher)
+        return Decision(promote, f"{reason}; {found_with}", found, rule.level, power, least, fresher)
 
     if found.better and found.p_value < rule.level:
-        return decided(True, f"better: {beside}")
+        return decided(True, f"better: {figures}")
     if fresher and rule.fresher_margin and found.no_worse_than(rule.fresher_margin * abs(found.champion), rule.level):
-        return decided(True, f"its data are fresher and it is worse by less than {rule.fresher_margin:.1%}: {beside}")
+        return decided(True, f"its data are fresher and it is worse by less than {rule.fresher_margin:.1%}: {figures}")
     if found.better:
-        return decided(False, f"better, but chance explains it (p must be below {rule.level:.2g}): {beside}")
-    return decided(False, f"{'worse' if found.worse else 'no better'}: {beside}")
+        return decided(False, f"better, but chance explains it (p must be below {rule.level:.2g}): {figures}")
+    return decided(False, f"{'worse' if found.worse else 'no better'}: {figures}")
 
 
 def shared_rows(test: PairedTest, challenger: Sequence[Row], champion: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """The rows of the items that both were tested on, in the challenger's order."""
+    """Return the rows of the items that both were tested on, in the challenger's order."""
     by_id = {row["id"]: row for row in champion}
     pairs = [
         (row, by_id[row["id"]])

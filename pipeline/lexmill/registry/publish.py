@@ -48,10 +48,10 @@ def publish_all(
     Args:
         params: the choices: which models, the experiment's name, the rule of promotion.
         execution: `tracking_uri` is used.
-        say: told one line a model, and the addresses of the pages.
+        say: called with one line a model, and the addresses of the pages.
         root: the workspace.
-        approve: asked before the alias moves from a champion to a version that won; it may take its time, for nothing
-            is locked meanwhile. False: the version stays beside the champion. None: nobody is asked.
+        approve: called before the alias moves from a champion to a version that won; it may take hours, for nothing is
+            locked meanwhile. False: the champion stays. None: no approval is needed.
 
     Raises:
         UserError: there is no package, or one was changed after it was made.
@@ -103,7 +103,7 @@ def publish_all(
 
 
 def _already(uri: str, description: dict[str, Any], root: Path) -> Outcome | None:
-    """The outcome for a package that a local store holds complete."""
+    """Return the outcome for a package that a local store holds complete, else None."""
     found = lookup.published(uri, description["name"], description["fingerprint"], root)
     if found is None or not found.decision or _unsent(description, root) is not None:
         return None
@@ -111,7 +111,7 @@ def _already(uri: str, description: dict[str, Any], root: Path) -> Outcome | Non
 
 
 def _unsent(description: dict[str, Any], root: Path) -> Path | None:
-    """The points of the packaged model's training, where they are in this workspace and not all sent."""
+    """Return the points of the model's training if they are in this workspace and not all sent."""
     path = points.file_of("train", description["name"], root)
     made = points.weights_of(path)
     if made is None or points.complete(path):
@@ -133,7 +133,7 @@ def _outcome_of(found: Found, champion: Found | None, kind: str) -> Outcome:
 
 
 def _bring(client: MlflowClient, folder: Path, experiment_id: str, threads: int, root: Path) -> Outcome | Case:
-    """See that the registry holds a package: the outcome where that was decided before, else the case to decide."""
+    """Register a package if needed; return its outcome if it was decided before, else the case to decide."""
     description = package.verify(folder)
     name, kind = description["name"], description["kind"]
     found = lookup.client_published(client, name, description["fingerprint"])

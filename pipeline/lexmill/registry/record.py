@@ -35,10 +35,10 @@ _NOT_IN_A_NAME = re.compile(r"[^\w\-. :/]")
 
 
 def find_or_start(client: MlflowClient, experiment_id: str, description: Mapping[str, Any], weights: str) -> Run:
-    """The run of this package.
+    """Return the run of this package.
 
-    It is the one that carries its fingerprint; else that of the training that made its weights, if no other package
-    has it; else a new one, named after the model.
+    The one with its fingerprint; else that of the training that made its weights, if no other package has it; else a
+    new one, named after the model.
 
     Args:
         weights: the hash of the package's weights.
@@ -48,7 +48,7 @@ def find_or_start(client: MlflowClient, experiment_id: str, description: Mapping
     fingerprint = description["fingerprint"]
     ours = {FINGERPRINT: fingerprint, KIND: description["kind"]}
     for run in _runs(client, experiment_id, FINGERPRINT, fingerprint):
-        return client.get_run(run.info.run_id)  # a search leaves out what went in and came out
+        return client.get_run(run.info.run_id)  # a search omits inputs and outputs
     for run in _runs(client, experiment_id, points.WEIGHTS, weights):
         if FINGERPRINT not in run.data.tags:
             client.log_batch(run.info.run_id, tags=[RunTag(key, value) for key, value in ours.items()])
@@ -57,10 +57,7 @@ def find_or_start(client: MlflowClient, experiment_id: str, description: Mapping
 
 
 def run_of_model(client: MlflowClient, experiment_id: str, name: str, root: Path) -> str | None:
-    """The run of a model of this workspace: that of its package, if it holds the newest figures, else its training's.
-
-    None where the store has neither.
-    """
+    """Return the run of a model: of its package if it holds the newest figures, else of its training, else None."""
     try:
         description = storage.read_json(root / layout.package(name) / "package.json")
         figures = storage.read_json(root / layout.metrics("evaluate", name))
@@ -76,7 +73,7 @@ def run_of_model(client: MlflowClient, experiment_id: str, name: str, root: Path
 
 
 def _runs(client: MlflowClient, experiment_id: str, tag: str, value: str) -> Sequence[Run]:
-    """The runs with a tag, the oldest first."""
+    """Return the runs with a tag, the oldest first."""
     oldest_first = ["attributes.start_time ASC"]
     found: Sequence[Run] = client.search_runs([experiment_id], f"tags.`{tag}` = '{value}'", order_by=oldest_first)
     return found
@@ -119,7 +116,7 @@ def _shorten(value: Any) -> str:
 
 
 def _figures(metrics: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, str]]:
-    """Numbers as metrics (`test/bleu`, `train/...`, `baseline.copy_source/bleu`), texts such as signatures as tags."""
+    """Return numbers as metrics (`test/bleu`, `train/...`, `baseline.copy_source/bleu`), texts as tags."""
     parts = {"test": metrics["test"], "train": metrics["train"]}
     parts |= {f"baseline.{name}": figures for name, figures in metrics["baselines"].items()}
     numbers, words = {}, {}
@@ -134,10 +131,7 @@ def _figures(metrics: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, st
 
 
 def _curve(path: Path, start: int) -> Iterator[Metric]:
-    """The points of a training curve (`curves/train_loss`, ...) at its steps; empty cells are no points.
-
-    All points bear the run's start time. Those that were sent while the training ran are there already, and stay.
-    """
+    """Yield the points of a training curve (`curves/train_loss`, ...), without empty cells, at the run's start time."""
     from mlflow.entities import Metric
 
     if not path.is_file():
@@ -152,7 +146,7 @@ def _curve(path: Path, start: int) -> Iterator[Metric]:
 
 
 def _made_from(description: Mapping[str, Any], root: Path) -> dict[str, str]:
-    """Tags that say what the model was made from: code, lock file, corpus, tokenizer."""
+    """Return tags for the model's origin: code, lock file, corpus, tokenizer."""
     config = description["config"]
     tags = {
         "lexmill.stage": f"train@{description['name']}",
@@ -171,7 +165,7 @@ def _made_from(description: Mapping[str, Any], root: Path) -> dict[str, str]:
 
 
 def git_state(root: Path) -> dict[str, str]:
-    """The commit, and whether the work tree differs from it; nothing outside of a git repository."""
+    """Return the commit and whether the work tree differs from it; nothing outside a git repository."""
     state = checkout.state(root)
     if state is None:
         return {}
@@ -211,7 +205,7 @@ def _log_files(client: MlflowClient, run_id: str, folder: Path, description: Map
 
 
 def log_recipe(client: MlflowClient, run_id: str, folder: Path, made: Recipe, root: Path) -> None:
-    """Log how a packaged model is made again: in its card and its tags, as a script, with the files it needs."""
+    """Log how to make a packaged model again: in its card and tags, as a script, with the files it needs."""
     from mlflow.entities import RunTag
 
     client.log_batch(run_id, tags=[RunTag(key, value) for key, value in made.tags().items()])

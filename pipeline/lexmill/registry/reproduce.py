@@ -1,4 +1,4 @@
-"""How a registered version is made again from its git commit: a script, and a section of its card.
+"""How to make a registered version again from its git commit: a script, and a section of its card.
 
 A package holds no commit, for it is a function of its inputs alone; the run and the version hold it. What a run itself
 writes into git (dvc.lock, code.json, metrics/, reports/) is no difference from the commit: it shapes no model. A
@@ -34,7 +34,7 @@ _LONGEST_DESCRIPTION = 5000  # of a version, in MLflow's databases
 
 @dataclass(frozen=True)
 class Recipe:
-    """The way from a commit to a package.
+    """The steps from a commit to a package.
 
     Attributes:
         commit: empty outside of a git repository.
@@ -53,18 +53,18 @@ class Recipe:
     section: str
 
     def tags(self) -> dict[str, str]:
-        """For the run."""
+        """Return the tags of the run."""
         found = {"lexmill.git_diff_sha256": self.diff_sha256, "lexmill.reproduce": _one_line(self.script)}
         return {key: value for key, value in found.items() if value}
 
     def description(self, card: str) -> str:
-        """For the version's page: how to make it again, then its card, as much as there is room for."""
+        """Return the text of the version's page: how to make it again, then its card, cut to the allowed length."""
         text = f"{self.section}\n{card}"
         return text if len(text) <= _LONGEST_DESCRIPTION else text[: _LONGEST_DESCRIPTION - 4].rstrip() + " ..."
 
 
 def recipe(description: Mapping[str, Any], run_id: str, threads: int, root: Path) -> Recipe:
-    """The recipe of a package that was made in this workspace.
+    """Return the recipe of a package made in this workspace.
 
     Args:
         description: its package.json.
@@ -147,7 +147,7 @@ def _one_line(script: str) -> str:
 
 
 def _address(remote: str) -> str:
-    """A remote's address without a name or password in it."""
+    """Return a remote's address without name and password."""
     parts = urlsplit(remote)
     if parts.scheme in ("http", "https") and "@" in parts.netloc:
         return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
@@ -155,7 +155,7 @@ def _address(remote: str) -> str:
 
 
 def _changes(root: Path) -> tuple[tuple[str, ...], str]:
-    """Changed files that can shape a model, and a hash of the changes: tracked ones, and new ones among the code."""
+    """Return changed files that can shape a model (tracked ones, and new ones among the code) and a hash of them."""
     but = [f":(exclude){name}" for name in (*_RESULTS, *KEPT)]
     changed = git(root, "diff", "--name-only", "-z", "HEAD", "--", ".", *but) or ""
     new = git(root, "ls-files", "--others", "--exclude-standard", "-z", "--", "pipeline", "conf", "dvc.yaml") or ""

@@ -1,4 +1,4 @@
-"""A packaged model as MLflow serves it: tables and arrays in, one request at a time, faults as sentences.
+"""A packaged model as MLflow serves it: tables and arrays in, one request at a time, errors as sentences.
 
 `mlflow models serve` runs requests in threads. The network's kernels would then fight for the same cores, each request
 with a cache of its own, and a tokenizer may hold a setting that threads would change under each other. So
@@ -22,7 +22,7 @@ from lexmill.base.errors import LexmillError, UserError
 from lexmill.base.strict import nearest
 from lexmill.decoding.predictor import Predictor
 
-# Where requests come from anywhere, one must not hold the model for hours.
+# No request may occupy a server for hours.
 MOST_TEXTS = 10_000
 MOST_CHARACTERS = 1_000_000  # of one text
 _SERVING = "_MLFLOW_IS_IN_SERVING_ENVIRONMENT"  # set by MLflow's scoring server
@@ -40,10 +40,10 @@ class ServedModel:
         _refuse_unknown_params(predictor.defaults)
 
     def predict(self, model_input: Any, params: Mapping[str, Any] | None = None) -> list[Any]:
-        """One answer a text; see `Predictor.predict`.
+        """Return one answer a text; see `Predictor.predict`.
 
         Raises:
-            MlflowException: INVALID_PARAMETER_VALUE, with the sentence of the fault.
+            MlflowException: INVALID_PARAMETER_VALUE, with the message.
         """
         try:
             texts = as_texts(model_input)
@@ -56,7 +56,7 @@ class ServedModel:
 
 
 def as_texts(model_input: Any) -> list[str]:
-    """The texts in what MLflow hands over: one text, a list, or a table or array with one column.
+    """Return the texts of MLflow's input: one text, a list, or a table or array with one column.
 
     Raises:
         UserError: it is something else, or has more than one column.
@@ -117,16 +117,16 @@ def _refused(sentence: str) -> Exception:
 
 
 def _refuse_unknown_params(defaults: Mapping[str, Any]) -> None:
-    """From now on a param that a model with these params does not have is an error in this process."""
+    """Make params that are unknown to a model with these params an error in this process."""
     _known_params.add(frozenset(defaults))
     logger = logging.getLogger("mlflow.models.utils")
-    logger.setLevel(logging.WARNING)  # the warning must be made to be heard
+    logger.setLevel(logging.WARNING)  # else the warning that the filter reads is not made
     if _no_unknown_params not in logger.filters:
         logger.addFilter(_no_unknown_params)
 
 
 def _no_unknown_params(record: logging.LogRecord) -> bool:
-    """A filter of MLflow's log that raises what MLflow only warns of, for models of ours; others' pass.
+    """Filter MLflow's log: raise an error for its warning on unknown params, for our models only.
 
     Raises:
         MlflowException: INVALID_PARAMETER_VALUE.

@@ -1,8 +1,8 @@
 """`lexmill serve`: a registered model behind MLflow's own scoring application, in one process that ends by itself.
 
-What answers is what `mlflow models serve` runs, with the same addresses and formats. Before it stands a gate, for what
-MLflow answers with status 500 or does not limit: a request without a content type, JSON nested beyond measure, a body
-too large. There is no second process to leave behind: Ctrl-C, SIGTERM and a kill end it.
+It runs the application of `mlflow models serve`, with the same addresses and formats, behind a gate for requests that
+MLflow answers with status 500 or does not limit: no content type, deeply nested JSON, a large body. There is one
+process only: Ctrl-C, SIGTERM and a kill end it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_BYTES = 16_000_000  # of a request
 _TOO_LARGE = f"the request is too large; send at most {MOST_BYTES // 1_000_000} MB at once"
 _REQUEST_SECONDS = "600"  # MLflow's own minute is short for requests that wait for others
 _WAITING = 2048  # connections that the system holds for us
-_END_SECONDS = 10  # for the requests at work when the server is told to end
+_END_SECONDS = 10  # for active requests when the server ends
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -36,7 +36,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Gate:
-    """An ASGI application before another: refuses with 4xx and a sentence what that one would fail at."""
+    """An ASGI application in front of another: refuses requests that it would fail at, with 4xx and a sentence."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -83,7 +83,7 @@ async def _answer(send: Send, status: int, sentence: str) -> None:
 
 
 def application(model: PyFuncModel) -> App:
-    """MLflow's scoring application for a loaded model, behind the gate."""
+    """Return MLflow's scoring application for a loaded model, behind the gate."""
     from fastapi import Request
     from fastapi.responses import JSONResponse
     from mlflow.pyfunc import scoring_server
@@ -99,7 +99,7 @@ def application(model: PyFuncModel) -> App:
 
 
 def load(name: str, version: str | None, execution: Execution) -> tuple[PyFuncModel, str]:
-    """A registered model, loaded as MLflow loads it, and its version.
+    """Load a registered model through MLflow; return it and its version.
 
     Args:
         version: None: the champion.
@@ -129,10 +129,10 @@ def load(name: str, version: str | None, execution: Execution) -> tuple[PyFuncMo
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0 takes a free one.
+    """Return a listening socket; port 0 takes a free one.
 
     Raises:
-        UserError: the address cannot be had.
+        UserError: the address is not available.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
@@ -149,7 +149,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def run(app: App, bound: socket.socket) -> None:
-    """Answer requests until a signal says to end; those at work get ten seconds."""
+    """Answer requests until a signal; active ones then get ten seconds."""
     import uvicorn
 
     config = uvicorn.Config(

@@ -1,13 +1,13 @@
-"""Two packaged models beside each other in a process of its own: scored on a test split, or timed.
+"""Score or time packaged models in a separate process.
 
     python -m lexmill.registry.trial REQUEST RESULT      (two JSON files)
 
-Publishing needs no torch; what needs it runs here, with the threads and the device of an evaluation, and takes its
-memory with it when it ends. It ends too when its standard input does: then the process that asked is gone.
+Publishing needs no torch; work that needs it runs here, with the threads and device of an evaluation, and frees its
+memory at its end. It also ends when its standard input closes: then its parent is gone.
 
 | request | result |
 |---|---|
-| `what: score`, a package, a prepared corpus, the evaluation's settings | the rows, in a file beside |
+| `what: score`, a package, a prepared corpus, the evaluation's settings | the rows, in a file of their own |
 | `what: time`, two packages, texts, params | seconds of each text's answer, for each of the two |
 """
 
@@ -56,10 +56,10 @@ def score(package: Path, corpus: Path, evaluation: Evaluation, execution: Execut
 def times(
     champion: Path, challenger: Path, texts: Sequence[str], params: dict[str, Any], execution: Execution
 ) -> dict[str, list[float]]:
-    """Seconds of each text's answer: {"champion": [...], "challenger": [...]}; "failed" names one that cannot answer.
+    """Return seconds of each text's answer, {"champion": [...], "challenger": [...]}, or who "failed" to answer.
 
     Raises:
-        TrialFailed: the process came to a bad end.
+        TrialFailed: the process failed.
     """
     request = {"what": "time", "champion": str(champion.absolute()), "challenger": str(challenger.absolute())}
     found: dict[str, list[float]] = _run({**request, "texts": list(texts), "params": params}, execution)
@@ -72,11 +72,10 @@ def interleaved(
     texts: Sequence[str],
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[list[float], list[float]]:
-    """Seconds of each text's answer by the one and by the other: the least of several rounds, taken in turns.
+    """Return seconds of each text's answer by both models: the minimum of several rounds, in turns.
 
-    One goes first in every other round, so that what else the machine does, and what its caches hold, meets both; the
-    least of several is what the work takes when nothing disturbs it. Quick answers are taken more often, for a
-    disturbance weighs more on them.
+    The order alternates, so that caches and other load affect both alike; the minimum is the undisturbed time. Quick
+    answers are repeated more often, for a disturbance weighs more on them.
     """
     both = (first, second)
     least = [[float("inf")] * len(texts) for _ in both]
@@ -127,7 +126,7 @@ def _score(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def rows_on_test(model: Predictor, corpus: PreparedCorpus, evaluation: Evaluation) -> list[Row]:
-    """A model's rows on the test split of a corpus, as its evaluate stage writes them, on the model's device."""
+    """Return a model's rows on the test split of a corpus, as in its evaluate stage, on the model's device."""
     kind = kinds.find(model.config["kind"])
     subject = Subject(
         name=model.name,
@@ -154,7 +153,7 @@ def _time(request: dict[str, Any]) -> dict[str, Any]:
             models[name] = load_package(request[name])
             models[name].module.to(evaluation_device(execution))
             models[name].predict(texts[:1], params)
-        except Exception as error:  # whatever it is, this model does not answer: that is the result
+        except Exception as error:  # of any kind: the result is that this model does not answer
             return {"failed": name, "why": f"{type(error).__name__}: {error}".split("\n")[0]}
     champion, challenger = (
         lambda text, model=models[name]: model.predict([text], params) for name in ("champion", "challenger")
@@ -164,12 +163,12 @@ def _time(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _end_with_parent() -> None:
-    os.read(0, 1)  # nothing is written there: it returns when the other end is closed
+    os.read(0, 1)  # returns when the other end is closed
     os._exit(EXIT_TERMINATED)
 
 
 def main() -> None:
-    """The process: answers one request."""
+    """Answer one request."""
     from lexmill.base.quiet import quieten
 
     threading.Thread(target=_end_with_parent, daemon=True).start()

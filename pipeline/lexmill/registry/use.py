@@ -1,8 +1,8 @@
-"""The registered champions, for the command line.
+"""Load registered champions for the command line.
 
-Which version is the champion is asked of the registry each time. Its files come from the workspace's own package when
-that is the same model (the fingerprint says so), else from a copy under .lexmill/, brought once from the registry and
-checked. With a local store MLflow is not imported at all unless the files must be brought.
+The registry is asked for the champion each time. Its files come from the workspace's own package if that has the same
+fingerprint, else from a copy under .lexmill/, downloaded once and checked. With a local store MLflow is imported only
+for a download.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lexmill.registry.loader import Precision, load_package
 
 
 def choose(name: str | None, kind: str, params: Params) -> str:
-    """The model's name: the one given, or the only one of its kind.
+    """Return the model's name: the given one, or the only one of its kind.
 
     Raises:
         UserError: there is none, or several and none was named, or none of that name.
@@ -48,7 +48,7 @@ def open_model(
     *,
     precision: Precision = "float32",
 ) -> Predictor:
-    """The registered champion of a model, loaded.
+    """Load the registered champion of a model.
 
     Args:
         name: the model, or None where there is only one of its kind.

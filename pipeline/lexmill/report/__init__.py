@@ -1,1 +1,1 @@
-"""The report: one self-contained HTML page, drawn from small files that other stages left."""
+"""The report: one self-contained HTML page, drawn from small files of other stages."""

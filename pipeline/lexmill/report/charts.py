@@ -1,4 +1,4 @@
-"""Charts as inline SVG: a model beside its baselines, and learning curves."""
+"""Charts as inline SVG: a model next to its baselines, and learning curves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Contender:
-    """A figure with its interval (None where none was measured)."""
+    """A figure with its interval (None if none was measured)."""
 
     name: str
     value: float
@@ -25,13 +25,13 @@ class Contender:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The interval, or the value twice."""
+        """Return the interval, or the value twice."""
         return (self.value, self.value) if self.low is None or self.high is None else (self.low, self.high)
 
 
 @dataclass(frozen=True)
 class _Scale:
-    """Data to pixels."""
+    """A linear map from data to pixels."""
 
     low: float
     high: float
@@ -48,7 +48,7 @@ _VALUES = 58.0
 
 @dataclass(frozen=True)
 class Size:
-    """Of a chart: its width, that of the names at its left, the characters that fit there."""
+    """A chart's width, the width of the names at its left, and the characters that fit there."""
 
     width: float
     names: float
@@ -61,7 +61,7 @@ SMALL, LARGE = Size(390.0, 138.0, 19), Size(460.0, 186.0, 28)
 def beside_baselines(
     model: Contender, baselines: Sequence[Contender], metric: str, higher_is_better: bool, size: Size
 ) -> Markup:
-    """Dots with their intervals, the model first, the best baseline next; the side that beats all of them is shaded."""
+    """Draw dots with intervals, the model first, the best baseline next; shade the side that beats all baselines."""
     baselines = sorted(baselines, key=lambda baseline: baseline.value, reverse=higher_is_better)
     shown = [model, *baselines]
     height = _TOP + _ROW * len(shown) + _AXIS
@@ -79,8 +79,7 @@ def beside_baselines(
         parts += [line(x, _TOP, x, bottom, "grid"), text(x, bottom + 14, tick_text(tick), "tick", "middle")]
     if baselines:
         parts.append(line(edge, _TOP, edge, bottom, "best-baseline"))
-    for i, one in enumerate(shown):
-        parts.append(_contender(one, _TOP + _ROW * (i + 0.5), scale, i == 0, size.characters))
+    parts += [_contender(one, _TOP + _ROW * (i + 0.5), scale, i == 0, size.characters) for i, one in enumerate(shown)]
     arrow = "higher is better →" if higher_is_better else "← lower is better"
     parts.append(text((scale.start + scale.end) / 2, height - 4, f"{metric}, {arrow}", "axis", "middle"))
     words = ", ".join(f"{one.name} {figure(one.value)}" for one in shown)
@@ -106,7 +105,7 @@ _LEFT, _RIGHT, _UPPER, _LOWER = 44.0, 88.0, 12.0, 36.0
 
 
 def learning_curve(train: Points, valid: Points, kept: float | None, unit: str) -> Markup | None:
-    """Training and validation loss by step; `kept` is the step whose weights were kept. None without two points."""
+    """Draw training and validation loss by step, None without two points; `kept` is the step of the kept weights."""
     points = [*train, *valid]
     steps = [step for step, _ in points]
     if len(points) < 2 or min(steps) == max(steps):
@@ -117,10 +116,9 @@ def learning_curve(train: Points, valid: Points, kept: float | None, unit: str) 
     y = _Scale(low, high, _CURVE_HEIGHT - _LOWER, _UPPER)
     parts: list[Markup] = []
     for tick in ticks(low, high, 5):
-        parts += [line(x.start, y(tick), x.end, y(tick), "grid")]
-        parts += [text(x.start - 8, y(tick) + 4, tick_text(tick), "tick", "end")]
-    for tick in ticks(x.low, x.high, 6):
-        parts.append(text(x(tick), y.start + 16, tick_text(tick), "tick", "middle"))
+        parts.append(line(x.start, y(tick), x.end, y(tick), "grid"))
+        parts.append(text(x.start - 8, y(tick) + 4, tick_text(tick), "tick", "end"))
+    parts += [text(x(tick), y.start + 16, tick_text(tick), "tick", "middle") for tick in ticks(x.low, x.high, 6)]
     parts.append(line(x.start, y.start, x.end, y.start, "base"))
     kept_loss = dict(valid).get(kept) if kept is not None else None
     if kept is not None and kept_loss is not None:
@@ -133,16 +131,15 @@ def learning_curve(train: Points, valid: Points, kept: float | None, unit: str) 
             parts += [element("circle", cx=px, cy=py, r=2.5, class_="valid-dot") for px, py in places]
     if kept is not None and kept_loss is not None:
         parts.append(element("circle", cx=x(kept), cy=y(kept_loss), r=5, class_="kept-dot"))
-    parts += _end_names(
-        [(kind, series[-1][1]) for kind, series in (("train", train), ("valid", valid)) if series], x, y
-    )
+    ends = [(kind, series[-1][1]) for kind, series in (("train", train), ("valid", valid)) if series]
+    parts += _end_names(ends, x, y)
     parts.append(text((x.start + x.end) / 2, _CURVE_HEIGHT - 3, "step", "axis", "middle"))
     label = f"Loss in {unit} by step, from {figure(losses[0])} to {figure(points[-1][1])}"
     return drawing(_CURVE_WIDTH, _CURVE_HEIGHT, label, parts, "chart")
 
 
 def _end_names(ends: Sequence[tuple[str, float]], x: _Scale, y: _Scale) -> list[Markup]:
-    """The curves' names and last values at their ends, at least a line apart."""
+    """Write the curves' names and last values at their ends, at least a line apart."""
     found: list[Markup] = []
     last = float("inf")
     for kind, loss in sorted(ends, key=lambda end: -y(end[1])):  # the lowest first: none falls below the axis
@@ -152,6 +149,6 @@ def _end_names(ends: Sequence[tuple[str, float]], x: _Scale, y: _Scale) -> list[
 
 
 def _padded(low: float, high: float, share: float) -> tuple[float, float]:
-    """The range a little wider; one that is a single value gets a width."""
+    """Return a slightly wider range; a single value gets a width."""
     margin = (high - low) * share or abs(high) * 0.1 or 1.0
     return low - margin, high + margin

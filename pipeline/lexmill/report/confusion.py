@@ -1,13 +1,13 @@
-"""A confusion matrix from the counts that evaluation left: `"<right> as <predicted>"` -> items."""
+"""A confusion matrix from the counts of an evaluation: `"<right> as <predicted>"` -> items."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 _BETWEEN = " as "
-MOST_LABELS = 12  # a larger matrix is no longer read; its largest confusions are
+MOST_LABELS = 12  # a larger matrix is unreadable; the page lists its largest confusions
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class Confusion:
 
     @property
     def readable(self) -> bool:
-        """Whether the matrix is small enough to be read as one."""
+        """Return whether the matrix is small enough to read."""
         return len(self.labels) <= MOST_LABELS
 
 
 def confusion(counts: Any) -> Confusion | None:
-    """The matrix; None where there are no counts."""
+    """Return the matrix; None if there are no counts."""
     if not isinstance(counts, Mapping) or not counts:
         return None
     pairs = _pairs(counts)
@@ -61,7 +61,7 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def _pairs(counts: Mapping[str, int]) -> dict[tuple[str, str], int]:
-    """(right, predicted) -> items. A label may itself hold " as ": then the split whose sides are labels is right."""
+    """Return (right, predicted) -> items. If a label contains " as ", choose the split whose sides are known labels."""
     splits = {key: _splits(key) for key in counts}
     known = {side for found in splits.values() if len(found) == 1 for side in found[0]}
     known |= {left for found in splits.values() for left, right in found if left == right}
@@ -74,11 +74,5 @@ def _pairs(counts: Mapping[str, int]) -> dict[tuple[str, str], int]:
 
 
 def _splits(key: str) -> list[tuple[str, str]]:
-    return [(key[:place], key[place + len(_BETWEEN) :]) for place in _places(key)]
-
-
-def _places(key: str) -> Iterable[int]:
-    place = key.find(_BETWEEN)
-    while place >= 0:
-        yield place
-        place = key.find(_BETWEEN, place + 1)
+    places = [place for place in range(len(key)) if key.startswith(_BETWEEN, place)]
+    return [(key[:place], key[place + len(_BETWEEN) :]) for place in places]

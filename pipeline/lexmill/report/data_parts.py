@@ -1,4 +1,4 @@
-"""What the page shows of each corpus and tokenizer."""
+"""The page's sections on corpora and tokenizers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _PAIR = " ||| "  # between the sides of an example pair
 
 @dataclass(frozen=True)
 class Removal:
-    """What one filter removed: `share` of the raw records; `examples` as (source, target) for pairs, else (text,)."""
+    """The records removed by one filter: `share` of the raw ones; `examples` are (source, target) for pairs, else
+    (text,)."""
 
     name: str
     bound: str
@@ -33,7 +34,7 @@ class Removal:
 
 @dataclass(frozen=True)
 class CorpusPart:
-    """One corpus's section; counts are None before it was prepared."""
+    """One corpus's section; counts are None before it is prepared."""
 
     name: str
     kind: str
@@ -54,7 +55,7 @@ class CorpusPart:
 
 
 def corpora(choices: Params, root: Path) -> list[CorpusPart]:
-    """The corpora, in the order of params.yaml."""
+    """Return the corpora, in the order of params.yaml."""
     entries = pins.read(root)["corpora"]
     return [_corpus(name, corpus, entries.get(name), root) for name, corpus in choices.corpora.items()]
 
@@ -86,7 +87,7 @@ def _corpus(name: str, corpus: Corpus, entry: pins.Entry | None, root: Path) -> 
 
 
 def _removals(removed: Mapping[str, Any], filters: Any, corpus: Corpus, raw: int) -> list[Removal]:
-    """In the order in which prepare applies them (the samples'), else by name."""
+    """Return the filters in the order in which prepare applies them (that of the samples), else by name."""
     examples = {
         str(entry.get("name")): entry.get("examples")
         for entry in (filters if isinstance(filters, list) else [])
@@ -116,11 +117,11 @@ def _sides(example: str, kind: str) -> tuple[str, ...]:
 
 
 def source_text(source: Source, pin: Mapping[str, Any] | None = None) -> str:
-    """Where a corpus comes from, in words: a source that moves as its pin in sources.lock.yaml has it.
+    """Return a corpus's source in words; a moving source as pinned in sources.lock.yaml.
 
     Args:
         source: of params.yaml.
-        pin: of that source; None: it is fixed there, or was never pinned.
+        pin: of that source; None: it is fixed in params.yaml, or was never pinned.
     """
     found, asked = pin or {}, ""
     if isinstance(source, PackageSource):
@@ -142,22 +143,22 @@ def source_text(source: Source, pin: Mapping[str, Any] | None = None) -> str:
 
 @dataclass(frozen=True)
 class TokenizerPart:
-    """One line of the table of tokenizers; figures on the valid split, None where they were not measured."""
+    """One line of the table of tokenizers; figures on the validation split, None if they were not measured."""
 
     name: str
     kind: str
     corpus: str
     lowercase: bool
     vocab_size: int | None
-    tokens_per_word: float | None
-    bytes_per_token: float | None
-    unknown: int | None
-    round_trip_failures: int | None
     encoded: list[tuple[str, int]]  # corpus, its tokens
+    tokens_per_word: float | None = None
+    bytes_per_token: float | None = None
+    unknown: int | None = None
+    round_trip_failures: int | None = None
 
 
 def tokenizers(choices: Params, root: Path) -> list[TokenizerPart]:
-    """The tokenizers, in the order of params.yaml; those of pretrained models last."""
+    """Return the tokenizers, in the order of params.yaml; those of pretrained models last."""
     encoded: dict[str, list[tuple[str, int]]] = {}
     for name, encoding in choices.encodings.items():
         metrics = read.json_object(root / layout.metrics("encode", name)) or {}
@@ -191,10 +192,6 @@ def tokenizers(choices: Params, root: Path) -> list[TokenizerPart]:
                 corpus=imported.checkpoint,
                 lowercase=False,
                 vocab_size=_count(metrics.get("vocab_size")),
-                tokens_per_word=None,
-                bytes_per_token=None,
-                unknown=None,
-                round_trip_failures=None,
                 encoded=encoded.get(name, []),
             )
         )

@@ -1,7 +1,6 @@
-"""The stages of dvc.yaml and what they need, with every `foreach` written out: plain YAML, no DVC.
+"""The stages of dvc.yaml and their needs, with every `foreach` expanded, from plain YAML without DVC.
 
-DVC knows more forms than this project uses (`matrix`, `vars`, sub-folders); a stage in a form that is not known here is
-drawn as one box, without the edges that cannot be seen.
+A stage in a form that this project does not use (`matrix`, `vars`, sub-folders) becomes one box without unknown edges.
 """
 
 from __future__ import annotations
@@ -13,13 +12,14 @@ from pathlib import PurePosixPath
 from typing import Any
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
+_DEPS, _OUTS = ("deps",), ("outs", "metrics", "plots")
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One box of the drawing: `kind` is the stage's name in dvc.yaml, `item` its key ("" without foreach).
+    """One box of the drawing.
 
-    `needs` are the addresses of the stages that it depends on directly.
+    `kind` is the stage's name in dvc.yaml, `item` its key ("" without foreach), `needs` its direct needs' addresses.
     """
 
     kind: str
@@ -29,23 +29,15 @@ class Stage:
 
     @property
     def address(self) -> str:
-        """The name that DVC gives it: `train@gpt`."""
+        """Return DVC's name for it: `train@gpt`."""
         return f"{self.kind}@{self.item}" if self.item else self.kind
 
 
 def stages(dag: Any, params: Any) -> list[Stage]:
-    """The stages of a dvc.yaml.
-
-    Args:
-        dag: the parsed dvc.yaml.
-        params: the parsed params.yaml, whose values `${...}` names.
-
-    Returns:
-        The stages in the order of the file, the items of a `foreach` in its own order.
-    """
+    """Return the stages of a parsed dvc.yaml with the values of a parsed params.yaml, in the order of the file."""
     written = list(_written_out(dag, params))
     owners = {out: stage.address for stage, _, outs in written for out in outs}
-    # A dependency on a folder is one on everything made inside of it.
+    # A dependency on a folder is one on every output inside it.
     inside: dict[str, list[str]] = {}
     for out, owner in owners.items():
         for parent in PurePosixPath(out).parents:
@@ -62,22 +54,25 @@ def stages(dag: Any, params: Any) -> list[Stage]:
 
 
 def _written_out(dag: Any, params: Any) -> Iterator[tuple[Stage, list[str], list[str]]]:
-    """Each stage with the paths that it reads and those that it makes."""
+    """Yield each stage with its inputs and outputs."""
     bodies = dag.get("stages") if isinstance(dag, Mapping) else None
     for kind, body in (bodies if isinstance(bodies, Mapping) else {}).items():
         if not isinstance(body, Mapping):
             continue
         do = body.get("do")
         if "foreach" not in body or not isinstance(do, Mapping):
-            yield Stage(str(kind), "", str(body.get("desc", ""))), _paths(body, ("deps",), params), _outs(body, params)
+            yield (
+                Stage(str(kind), "", str(body.get("desc", ""))),
+                _paths(body, _DEPS, params),
+                _paths(body, _OUTS, params),
+            )
             continue
         for key, names in _items(body["foreach"], params):
-            stage = Stage(str(kind), key, str(do.get("desc", "")))
-            yield stage, _paths(do, ("deps",), names), _outs(do, names)
+            yield Stage(str(kind), key, str(do.get("desc", ""))), _paths(do, _DEPS, names), _paths(do, _OUTS, names)
 
 
 def _items(foreach: Any, params: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The items of a foreach: each one's key, and the values that its `${...}` may name."""
+    """Yield the items of a foreach: each key, and the values for its `${...}`."""
     values = foreach
     if isinstance(foreach, str):
         reference = _REFERENCE.fullmatch(foreach.strip())
@@ -91,12 +86,8 @@ def _items(foreach: Any, params: Any) -> Iterator[tuple[str, dict[str, Any]]]:
             yield (str(i) if isinstance(item, Mapping) else str(item)), {**base, "item": item}
 
 
-def _outs(body: Mapping[str, Any], names: Any) -> list[str]:
-    return _paths(body, ("outs", "metrics", "plots"), names)
-
-
 def _paths(body: Mapping[str, Any], lists: Sequence[str], names: Any) -> list[str]:
-    """The paths in lists of a stage, each entry `path` or `{path: {...}}`."""
+    """Return the paths in lists of a stage, each entry `path` or `{path: {...}}`."""
     found = []
     for name in lists:
         entries = body.get(name)
@@ -107,7 +98,7 @@ def _paths(body: Mapping[str, Any], lists: Sequence[str], names: Any) -> list[st
 
 
 def _filled(text: str, names: Any) -> str:
-    """The text with each `${a.b}` replaced by its value; one that has none stays as it is."""
+    """Replace each `${a.b}` by its value; one without a value stays."""
 
     def value(match: re.Match[str]) -> str:
         found = _lookup(names, match[1])
@@ -125,9 +116,9 @@ def _lookup(data: Any, dotted: str) -> Any:
 
 
 def depths(found: Sequence[Stage]) -> dict[str, int]:
-    """The length of the longest chain before each stage; stages in a cycle, which DVC refuses, are left out."""
+    """Return the length of the longest chain before each stage, without stages in a cycle, which DVC refuses."""
     depth: dict[str, int] = {}
-    waiting = {stage.address: {n for n in stage.needs} for stage in found}
+    waiting = {stage.address: set(stage.needs) for stage in found}
     while True:
         ready = [name for name, needs in waiting.items() if needs <= depth.keys()]
         if not ready:
@@ -137,7 +128,7 @@ def depths(found: Sequence[Stage]) -> dict[str, int]:
 
 
 def direct_needs(found: Sequence[Stage]) -> dict[str, tuple[str, ...]]:
-    """Each stage's needs without those that follow from its other needs (the transitive reduction)."""
+    """Return each stage's needs without those implied by its other needs (the transitive reduction)."""
     order = depths(found)
     needs = {stage.address: stage.needs for stage in found if stage.address in order}
     before: dict[str, set[str]] = {}

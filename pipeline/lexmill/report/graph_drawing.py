@@ -1,4 +1,4 @@
-"""The DAG as inline SVG: a box a stage, its item's name first."""
+"""The DAG as inline SVG: one box a stage, its item's name first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lexmill.report.graph_layout import BOX_HEIGHT, BOX_WIDTH, Layout, Node, Way
 from lexmill.report.svg import coordinate, drawing, element, shortened, text
 
 _MARGIN = 2.0
-# What a stage is for, by the start of its name: the colour of its box.
+# A stage's role, the colour of its box, by the start of its name.
 _ROLES = (
     ("baseline", "baseline"),
     ("evaluate", "evaluate"),
@@ -22,12 +22,16 @@ _ROLES = (
 
 
 def draw(found: Sequence[Stage]) -> Markup | None:
-    """The picture; None where there are no stages."""
+    """Return the picture; None if there are no stages."""
     layout = lay_out(found)
     if not layout.stages:
         return None
     edges = [_edge(layout, left, right) for left, right in layout.edges]
-    passes = [_pass(layout, node) for node in layout.y if isinstance(node, Waypoint)]
+    passes = [
+        element("path", d=f"M{coordinate(layout.x[node])} {coordinate(y)}h{coordinate(BOX_WIDTH)}", class_="edge")
+        for node, y in layout.y.items()
+        if isinstance(node, Waypoint)
+    ]
     boxes = [_box(layout, stage) for stage in layout.stages.values()]
     label = f"The pipeline's {len(boxes)} stages and what each needs, from left to right"
     inner = element("g", *edges, *passes, *boxes, transform=f"translate({_MARGIN:g} {_MARGIN:g})")
@@ -35,7 +39,7 @@ def draw(found: Sequence[Stage]) -> Markup | None:
 
 
 def role(kind: str) -> str:
-    """What a stage is for: data, train, baseline, evaluate or register."""
+    """Return a stage's role: data, train, baseline, evaluate or register."""
     return next((name for start, name in _ROLES if kind.startswith(start)), "data")
 
 
@@ -62,8 +66,3 @@ def _edge(layout: Layout, left: Node, right: Node) -> Markup:
     bend = (x2 - x1) * 0.55
     a, b, c, d, e, f = map(coordinate, (x1, y1, x1 + bend, x2 - bend, x2, y2))
     return element("path", d=f"M{a} {b}C{c} {b} {d} {f} {e} {f}", class_="edge")
-
-
-def _pass(layout: Layout, node: Waypoint) -> Markup:
-    x, y = coordinate(layout.x[node]), coordinate(layout.y[node])
-    return element("path", d=f"M{x} {y}h{coordinate(BOX_WIDTH)}", class_="edge")

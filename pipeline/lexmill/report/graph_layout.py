@@ -1,29 +1,29 @@
-"""Where the boxes of the DAG stand: a layered drawing (Sugiyama et al. 1981), columns by depth.
+"""The layout of the DAG's boxes: a layered drawing (Sugiyama et al. 1981), columns by depth.
 
-Stages that share nothing but what gathers them all (the report) stand in bands one below the other. An edge that
-crosses columns gets a waypoint in each, so that it passes no box; edges from one stage share theirs, and so do those
-to one gatherer. Boxes keep the order of the file where nothing speaks against it, and the same graph gives the same
-bytes. (grandalf, which DVC brings along, keeps neither: it draws every edge on its own and holds edges in a set that is
-ordered by their addresses in memory.)
+Stages connected only by a gatherer (the report) are in separate bands, one below the other. An edge that crosses
+columns gets a waypoint in each, so that it crosses no box; edges from one stage share waypoints, as do edges to one
+gatherer. Boxes keep the order of the file where possible, and the same graph gives the same bytes. (DVC's grandalf does
+neither: it draws each edge on its own and orders edges by their addresses in memory.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 
 from lexmill.report.graph import Stage, depths, direct_needs
 
 BOX_WIDTH, BOX_HEIGHT = 148.0, 40.0
 COLUMN_GAP, ROW_GAP, BAND_GAP = 20.0, 12.0, 26.0
 _WAYPOINT_HEIGHT = 8.0
-_LIGHT = 0.05  # the weight of a waypoint beside a box: lines give way
+_LIGHT = 0.05  # the weight of a waypoint against a box: lines give way
 _SWEEPS = 8
 
 
 @dataclass(frozen=True)
 class Waypoint:
-    """Where an edge crosses a column: edges of one owner share it within a band."""
+    """The place where an edge crosses a column, shared by edges of one owner within a band."""
 
     owner: str
     band: int
@@ -35,7 +35,7 @@ Node = str | Waypoint  # a stage's address, or a waypoint
 
 @dataclass
 class Layout:
-    """Left and middle of each box and waypoint; edges between them, each from left to right."""
+    """The left and vertical middle of each box and waypoint; edges between them, from left to right."""
 
     stages: dict[str, Stage]
     x: dict[Node, float] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class _Graph:
-    """The stages by address, their direct needs, their columns; gatherers stand in the last column, behind all."""
+    """The stages by address, their direct needs and columns; gatherers are in the last column."""
 
     stages: dict[str, Stage]
     needs: dict[str, tuple[str, ...]]
@@ -89,7 +89,7 @@ def _graph(found: Sequence[Stage]) -> _Graph:
 
 
 def _bands(graph: _Graph) -> list[list[str]]:
-    """The connected parts of what is not gathered, each in the file's order, the parts by their first stage."""
+    """Return the connected parts without the gatherers, each in the file's order, by their first stage."""
     names = [name for name in graph.stages if name not in graph.gatherers]
     part = {name: name for name in names}
 
@@ -111,7 +111,7 @@ def _bands(graph: _Graph) -> list[list[str]]:
 
 
 def _layered(graph: _Graph, band: Sequence[str], number: int) -> tuple[list[list[Node]], list[tuple[Node, Node]]]:
-    """A band's nodes by column, waypoints included, and its edges from one column to the next."""
+    """Return a band's nodes by column, with waypoints, and its edges from one column to the next."""
     inside = set(band)
     nodes: dict[Node, None] = dict.fromkeys(band)
     edges: dict[tuple[Node, Node], None] = {}
@@ -122,7 +122,7 @@ def _layered(graph: _Graph, band: Sequence[str], number: int) -> tuple[list[list
             here: Node = before
             for between in range(graph.column[before] + 1, graph.column[name]):
                 point = Waypoint(before, number, between)
-                if name in graph.gatherers and point not in nodes:  # along the stage's own line as far as there is one
+                if name in graph.gatherers and point not in nodes:  # follow the stage's own line while it lasts
                     point = Waypoint(name, number, between)
                 nodes[point] = None
                 edges[here, point] = None
@@ -135,34 +135,30 @@ def _layered(graph: _Graph, band: Sequence[str], number: int) -> tuple[list[list
 
 
 def _rows(layers: list[list[Node]], edges: Sequence[tuple[Node, Node]]) -> dict[Node, float]:
-    """The middle of each node: the order in a column by its neighbours, then as near to them as the boxes allow."""
+    """Return each node's middle: ordered in a column by its neighbours, then as near to them as the boxes allow."""
     present = {node for layer in layers for node in layer}
-    beside: dict[Node, list[Node]] = {node: [] for node in present}
+    neighbours: dict[Node, list[Node]] = {node: [] for node in present}
     for left, right in edges:
         if left in present and right in present:
-            beside[left].append(right)
-            beside[right].append(left)
+            neighbours[left].append(right)
+            neighbours[right].append(left)
     y = {node: i * (BOX_HEIGHT + ROW_GAP) for layer in layers for i, node in enumerate(layer)}
     for _ in range(_SWEEPS):
         for layer in (*layers, *reversed(layers)):
-            wanted = {node: _mean([y[other] for other in beside[node]], y[node]) for node in layer}
+            wanted = {node: _mean([y[other] for other in neighbours[node]], y[node]) for node in layer}
             layer.sort(key=lambda node: wanted[node])  # stable: equals keep their order
             y |= _spaced(layer, wanted)
-    for layer in layers[1:]:  # last, straight lines: each as level with what leads to it as the boxes allow
+    for layer in layers[1:]:  # last, straighten the lines: each node as level with its inputs as the boxes allow
         led = {node: [y[left] for left, right in edges if right == node] for node in layer}
         y |= _spaced(layer, {node: _mean(led[node], y[node]) for node in layer})
     return y
 
 
 def _spaced(layer: Sequence[Node], wanted: Mapping[Node, float]) -> dict[Node, float]:
-    """The places nearest to the wanted ones (least squares) at which no two overlap: isotonic regression
+    """Return the places nearest to the wanted ones (least squares) without overlaps: isotonic regression
     by pooling adjacent violators (Ayer et al. 1955)."""
-    offsets: list[float] = []
-    at = 0.0
-    for i, node in enumerate(layer):
-        if i:
-            at += (_height(layer[i - 1]) + _height(node)) / 2 + ROW_GAP
-        offsets.append(at)
+    gaps = [(_height(above) + _height(node)) / 2 + ROW_GAP for above, node in pairwise(layer)]
+    offsets = list(accumulate(gaps, initial=0.0))[: len(layer)]
     groups: list[tuple[float, float, int]] = []  # mean, weight, size
     for node, offset in zip(layer, offsets, strict=True):
         mean, weight, size = wanted[node] - offset, _LIGHT if isinstance(node, Waypoint) else 1.0, 1
@@ -176,7 +172,7 @@ def _spaced(layer: Sequence[Node], wanted: Mapping[Node, float]) -> dict[Node, f
 
 
 def _place_gatherers(gatherers: Sequence[str], layout: Layout) -> None:
-    """Each in the middle of what reaches it."""
+    """Place each gatherer in the middle of its inputs."""
     if not gatherers:
         return
     middle = layout.height / 2

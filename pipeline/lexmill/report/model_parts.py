@@ -1,4 +1,4 @@
-"""What the page shows of each model: its figures, its training, its outputs."""
+"""The page's section on each model: its figures, training and outputs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from lexmill.report.confusion import Confusion, confusion
 from lexmill.report.results import Row, figure
 from lexmill.report.verdicts import Verdict, plain
 
-# Pictures that the page draws itself from the same numbers.
-_DRAWN = ("curve", "confusion")
+_DRAWN = ("curve", "confusion")  # pictures that the page draws itself from the same numbers
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class ModelPart:
 
 
 def collect(choices: Params, rows: Sequence[Row], root: Path) -> list[ModelPart]:
-    """The sections, in the order of params.yaml.
+    """Return the sections, in the order of params.yaml.
 
     Raises:
         UserError: a file is broken.
@@ -84,7 +83,7 @@ def _part(name: str, model: Model, choices: Params, rows: Sequence[Row], root: P
     trained = read.json_object(root / layout.metrics("train", name)) or {}
     samples = read.json_object(root / layout.samples(name)) or {}
     test = measured["test"] if isinstance(measured.get("test"), dict) else {}
-    beside = _baseline_metrics(model, choices, root)
+    baselines = _baseline_metrics(model, choices, root)
     points = read.curve(root / layout.curve(name))
     unit = f"nats a {kind.counted.removesuffix('s')}"
     curve = learning_curve(points.get("train_loss", []), points.get("valid_loss", []), _kept(model, trained), unit)
@@ -97,8 +96,8 @@ def _part(name: str, model: Model, choices: Params, rows: Sequence[Row], root: P
         languages=corpus.languages if corpus else (),
         verdict=verdicts.of_model(rows),
         main=rows[0] if rows else None,
-        small_chart=_chart(rows[0], beside, SMALL) if rows else None,
-        charts=[_chart(row, beside, LARGE) for row in rows],
+        small_chart=_chart(rows[0], baselines, SMALL) if rows else None,
+        charts=[_chart(row, baselines, LARGE) for row in rows],
         facts=[*_choices(model), *kind.facts(model), *_training(trained)],
         curve=curve,
         curve_note=_curve_note(model, trained, unit),
@@ -118,7 +117,7 @@ def _part(name: str, model: Model, choices: Params, rows: Sequence[Row], root: P
 
 
 def _baseline_samples(model: Model, choices: Params, root: Path) -> list[dict[str, Any]]:
-    """What the baselines over the model's own tokens wrote, where they write."""
+    """Return the texts of the generating baselines over the model's own tokens."""
     for name, one in choices.baselines_of(model).items():
         if one.tokenizer == model.data.tokenizer:
             return _objects((read.json_object(root / layout.samples(f"baseline-{name}")) or {}).get("samples"))
@@ -126,7 +125,7 @@ def _baseline_samples(model: Model, choices: Params, root: Path) -> list[dict[st
 
 
 def _baseline_metrics(model: Model, choices: Params, root: Path) -> list[tuple[str, dict[str, Any]]]:
-    """(baseline, its metrics) of all that were measured on the corpus."""
+    """Return (baseline, its metrics) for all measured on the corpus."""
     found = []
     for name in choices.baselines_of(model):
         data = read.json_object(root / layout.metrics("baseline", name)) or {}
@@ -136,7 +135,7 @@ def _baseline_metrics(model: Model, choices: Params, root: Path) -> list[tuple[s
 
 def _chart(row: Row, baseline_metrics: Sequence[tuple[str, dict[str, Any]]], size: Size) -> Markup:
     def contender(name: str, value: float) -> Contender:
-        # The same baseline may have been measured with several tokenizers; its interval is the one of this value.
+        # The same baseline may have been measured with several tokenizers; take the interval of this value.
         for label, metrics in baseline_metrics:
             if label == name and metrics.get(row.metric) == value:
                 low, high = (read.number(metrics.get(f"{row.metric}_{end}")) for end in ("low", "high"))
@@ -153,7 +152,7 @@ def _chart(row: Row, baseline_metrics: Sequence[tuple[str, dict[str, Any]]], siz
 
 
 def _kept(model: Model, trained: Mapping[str, Any]) -> float | None:
-    """The step whose weights are the model, where they are one step's."""
+    """Return the step of the model's weights, if they are those of one step."""
     keep = model.recipe.keep if isinstance(model.recipe, Recipe) else "last"
     key = {"best": "best_step", "last": "steps"}.get(keep)
     return read.number(trained.get(key)) if key else None
@@ -170,7 +169,7 @@ def _curve_note(model: Model, trained: Mapping[str, Any], unit: str) -> str:
     return "; ".join(notes) + "."
 
 
-# Sizes that say most about a network, where its shape has them, and how people say them.
+# The most informative sizes of a network, in words.
 _SIZES = {
     "n_layer": "layers",
     "encoder_layers": "encoder layers",
@@ -181,7 +180,7 @@ _SIZES = {
 
 
 def _choices(model: Model) -> list[tuple[str, str]]:
-    """The choices that say most about a model."""
+    """Return the most informative choices of a model."""
     facts = [("family", model.family), ("tokenizer", model.data.tokenizer)]
     if layout.checkpoint("") == Path(model.start).parent:
         facts.append(("starts from", Path(model.start).name))
@@ -199,21 +198,18 @@ _COUNTS = ("parameters", "steps", "tokens", "train_texts", "train_pairs")
 
 
 def _training(trained: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What the training measured."""
+    """Return the figures of the training."""
     facts = []
-    for key in _COUNTS:
+    for key in (*_COUNTS, "epochs", "valid_loss"):
         if (value := read.number(trained.get(key))) is not None:
-            facts.append((plain(key), f"{value:,.0f}"))
-    for key in ("epochs", "valid_loss"):
-        if (value := read.number(trained.get(key))) is not None:
-            facts.append((plain(key), figure(value)))
+            facts.append((plain(key), f"{value:,.0f}" if key in _COUNTS else figure(value)))
     if trained.get("stopped_early"):
         facts.append(("stopped early", "yes"))
     return facts
 
 
 def _figures(test: Mapping[str, Any]) -> list[Figure]:
-    """Every figure of the test split: those with an interval first, then counts, then words."""
+    """Return every figure of the test split: those with an interval first, then counts, then words."""
     found: list[tuple[int, Figure]] = []
     for key, value in test.items():
         if key == "interval_unit" or (key.endswith(("_low", "_high")) and key.rpartition("_")[0] in test):

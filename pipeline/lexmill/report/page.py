@@ -1,4 +1,4 @@
-"""The page from its parts: a Jinja template that escapes all it is given; nothing comes from outside."""
+"""Render the page from its parts with an escaping Jinja template; the page loads nothing from outside."""
 
 from __future__ import annotations
 
@@ -14,32 +14,30 @@ from lexmill import params
 from lexmill.base.errors import UserError
 from lexmill.base.yaml_file import read_yaml
 from lexmill.report import data_parts, model_parts, results, verdicts
-from lexmill.report.cleaning import clean
 from lexmill.report.graph import stages
 from lexmill.report.graph_drawing import draw
 from lexmill.report.results import figure
+from lexmill.report.svg import clean
 
 
 def render(choices: params.Params, root: Path) -> str:
-    """The whole page as HTML; the same files give the same text.
+    """Return the whole page as HTML; the same files give the same text.
 
     Args:
         choices: params.yaml.
-        root: the workspace: params.yaml, sources.lock.yaml, dvc.yaml, metrics/ and reports/ are read; what is missing
-            is left out.
+        root: the workspace: params.yaml, sources.lock.yaml, dvc.yaml, metrics/ and reports/ are read; missing files
+            are left out.
 
     Raises:
-        UserError: a file that is there is broken.
+        UserError: a file is broken.
     """
     rows = results.collect(choices, root)
     models = model_parts.collect(choices, rows, root)
-    judged = {model.name: model.verdict for model in models}
     environment = _environment()
-    style = environment.get_template("style.css").render()
     return environment.get_template("page.html.j2").render(
-        style=Markup(style),
+        style=Markup(environment.get_template("style.css").render()),
         experiment=choices.experiment,
-        summary=verdicts.summary(judged),
+        summary=verdicts.summary({model.name: model.verdict for model in models}),
         models=models,
         corpora_used=len({model.corpus for model in models}),
         rows=[(row, verdicts.of_row(row)) for row in rows],
@@ -51,7 +49,7 @@ def render(choices: params.Params, root: Path) -> str:
 
 
 def render_decisions(rows: Sequence[Mapping[str, Any]], choices: params.Params) -> str:
-    """The page of all decisions about champions as HTML.
+    """Return the page of all decisions about champions as HTML.
 
     Args:
         rows: the newest first, with the keys of `lexmill.registry.decisions.rows`.
@@ -107,19 +105,19 @@ def _cleaned(value: Any) -> Any:
 
 
 def percent(share: float) -> str:
-    """A share in percent; one that is not 0 never looks like 0, nor one that is not 1 like 1."""
+    """Return a share in percent; none is rounded to 0% or 100%."""
     if 0 < share < 0.001:
         return "<0.1%"
     return ">99.9%" if 0.999 < share < 1 else f"{100 * share:.1f}%"
 
 
 def cut(text: Any, most: int = 1200) -> str:
-    """The text, cut to at most `most` characters."""
+    """Cut a text to at most `most` characters."""
     words = str(text)
     return words if len(words) <= most else f"{words[:most].rstrip()} …"
 
 
-_CODE_STAGE = "code"  # all others depend on it: its arrows would hide theirs
+_CODE_STAGE = "code"  # not drawn: all others depend on it
 
 
 def _dag(root: Path) -> Markup | None:
@@ -129,4 +127,4 @@ def _dag(root: Path) -> Markup | None:
     except UserError:
         if (root / "dvc.yaml").is_file() and (root / "params.yaml").is_file():
             raise
-        return None  # a project without them is still worth a page
+        return None  # a project without them still gets a page

@@ -1,4 +1,4 @@
-"""Reading what other stages left. What is missing is None or empty; what is there and broken is told by its path."""
+"""Read files of other stages. A missing file gives None or nothing; a broken one is an error that names it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AGAIN = "`lexmill run` makes it anew"
 
 
 def json_object(path: Path) -> dict[str, Any] | None:
-    """A JSON object; None where there is no such file.
+    """Read a JSON object; return None if there is no such file.
 
     Raises:
         UserError: the file is not a JSON object.
@@ -31,14 +31,14 @@ def json_object(path: Path) -> dict[str, Any] | None:
 
 
 def number(value: Any) -> float | None:
-    """A finite number as a float, else None."""
+    """Return a finite number as a float, else None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
 
 
 def curve(path: Path) -> dict[str, list[tuple[float, float]]]:
-    """A training curve: column -> [(step, value)]; cells that were not measured or are not finite are left out.
+    """Read a training curve: column -> [(step, value)]; empty cells and cells that are not finite are left out.
 
     Raises:
         UserError: a cell is no number, or a row has no step; names the line.
@@ -60,5 +60,5 @@ def curve(path: Path) -> dict[str, list[tuple[float, float]]]:
 
 
 def pictures(folder: Path) -> list[Path]:
-    """The PNG files of a folder, by name; none where there is no such folder."""
+    """Return the PNG files of a folder, by name; none if there is no such folder."""
     return sorted(folder.glob("*.png")) if folder.is_dir() else []

@@ -1,6 +1,6 @@
-"""Each model's test figures beside its baselines: what `lexmill results`, the flow's table and the report show.
+"""Each model's test figures next to its baselines, for `lexmill results`, the flow's table and the report.
 
-Read from metrics/evaluate/ and metrics/baseline/ alone, so the same files give the same rows on any machine.
+They are read from metrics/evaluate/ and metrics/baseline/ alone, so the same files give the same rows on any machine.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ from typing import Any
 
 from lexmill import kinds
 from lexmill.base import layout, storage
-from lexmill.base.errors import UserError
 from lexmill.params import Params
 from lexmill.params.models import Model
+from lexmill.report import read
+
+_COLUMNS = ("model", "corpus", "metric", "value [interval]", "baselines")
 
 
 @dataclass(frozen=True)
 class Row:
     """One figure of one model on the test split of its corpus.
 
-    `low` and `high` bound its interval (None where none was measured); `baselines` holds the same figure of each
-    baseline that was measured on the same test split and in the same unit.
+    `low` and `high` bound its interval (None if none was measured); `baselines` holds the same figure of each baseline
+    measured on the same test split and in the same unit.
     """
 
     model: str
@@ -35,59 +37,41 @@ class Row:
     baselines: dict[str, float]
 
     def beats_baseline(self, name: str) -> bool:
-        """Whether the model's value is better than that baseline's."""
+        """Return whether the model's value is better than that baseline's."""
         return self.value > self.baselines[name] if self.higher_is_better else self.value < self.baselines[name]
 
     @property
     def beats(self) -> bool:
-        """Whether it is better than every baseline (true where there is none)."""
+        """Return whether it is better than every baseline (true if there is none)."""
         return all(self.beats_baseline(name) for name in self.baselines)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        data = storage.read_json(path)
-    except ValueError as error:
-        raise UserError(f"not valid JSON: {error}; `lexmill run` makes it anew", path) from None
-    return data if isinstance(data, dict) else {}
-
-
 def baseline_metrics(params: Params, model: Model, root: Path) -> dict[str, tuple[dict[str, Any], bool]]:
-    """Each baseline's metrics on the model's corpus, and whether it is measured over the model's tokens."""
+    """Return each baseline's metrics on the model's corpus, and whether they are over the model's tokens."""
     found: dict[str, tuple[dict[str, Any], bool]] = {}
-    for name, one in params.baselines_of(model).items():  # that with the model's own tokenizer last: its figures stand
-        path = root / layout.metrics("baseline", name)
-        if not path.is_file():
-            continue
+    for name, one in params.baselines_of(model).items():  # the one with the model's own tokenizer is last and wins
         same_tokens = one.tokenizer == model.data.tokenizer
-        for label, metrics in _read(path).items():
+        for label, metrics in (read.json_object(root / layout.metrics("baseline", name)) or {}).items():
             if isinstance(metrics, dict):
                 found[label] = (metrics, same_tokens and not label.startswith("byte_"))
     return found
 
 
 def collect(params: Params, root: str | Path = ".") -> list[Row]:
-    """The rows of all evaluated models, in the order of params.yaml.
-
-    Args:
-        params: the choices, which name the models and their corpora.
-        root: the workspace.
+    """Return the rows of all evaluated models of a workspace, in the order of params.yaml.
 
     Raises:
-        UserError: a metrics file is not JSON.
+        UserError: a metrics file is no JSON object.
     """
     root = Path(root)
     rows: list[Row] = []
     for name, model in params.models.items():
-        path = root / layout.metrics("evaluate", name)
-        if not path.is_file():
-            continue
-        test = _read(path).get("test", {})
+        test = (read.json_object(root / layout.metrics("evaluate", name)) or {}).get("test", {})
         measured = baseline_metrics(params, model, root)
         for metric in kinds.find(model.kind).metrics:
             if metric.name not in test:
-                continue  # bits per byte is refused where the tokenizer made unknown tokens
-            beside = {
+                continue  # no bits per byte if the tokenizer made unknown tokens
+            baselines = {
                 label: float(metrics[metric.name])
                 for label, (metrics, same_tokens) in measured.items()
                 if metric.name in metrics and (same_tokens or not metric.over_tokens)
@@ -102,31 +86,30 @@ def collect(params: Params, root: str | Path = ".") -> list[Row]:
                     low=test.get(f"{metric.name}_low"),
                     high=test.get(f"{metric.name}_high"),
                     higher_is_better=metric.higher_is_better,
-                    baselines=beside,
+                    baselines=baselines,
                 )
             )
     return rows
 
 
 def missing(params: Params, root: str | Path = ".") -> list[str]:
-    """The models of params.yaml that have no test figures yet."""
+    """Return the models of params.yaml without test figures."""
     return [name for name in params.models if not (Path(root) / layout.metrics("evaluate", name)).is_file()]
 
 
 def to_json(rows: list[Row], experiment: str) -> str:
-    """The rows as canonical JSON: the same rows are the same bytes."""
-    return storage.canonical_json(
-        {"experiment": experiment, "results": [{**asdict(row), "beats": row.beats} for row in rows]}
-    )
+    """Return the rows as canonical JSON: the same rows are the same bytes."""
+    found = [{**asdict(row), "beats": row.beats} for row in rows]
+    return storage.canonical_json({"experiment": experiment, "results": found})
 
 
 def figure(value: float) -> str:
-    """A figure as people read it: three decimals below 10, two below 100, one above."""
+    """Return a figure as text: three decimals below 10, two below 100, one above."""
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.2f}" if abs(value) < 100 else f"{value:,.1f}"
 
 
 def cells(row: Row) -> tuple[str, str, str, str, str]:
-    """Model, corpus, metric, value with its interval, and the baselines (a beaten one marked `<` or `>`)."""
+    """Return model, corpus, metric, value with its interval, and the baselines (a beaten one marked `<` or `>`)."""
     value = figure(row.value)
     if row.low is not None and row.high is not None:
         value += f" [{figure(row.low)}, {figure(row.high)}]"
@@ -140,19 +123,17 @@ def cells(row: Row) -> tuple[str, str, str, str, str]:
 
 
 def markdown(rows: list[Row]) -> str:
-    """The rows as a Markdown table."""
-    lines = ["| model | corpus | metric | value [interval] | beside its baselines |", "|---|---|---|---|---|"]
+    """Return the rows as a Markdown table."""
+    lines = [f"| {' | '.join(_COLUMNS)} |", "|---|---|---|---|---|"]
     lines += ["| " + " | ".join(cell.replace("\n", "<br>") for cell in cells(row)) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 
 
 def table(rows: list[Row], experiment: str) -> Any:
-    """A rich table of the rows."""
+    """Return the rows as a rich table."""
     from rich.table import Table
 
-    shown = Table(title=f"results of '{experiment}' on the test splits", title_justify="left")
-    for column in ("model", "corpus", "metric", "value [interval]", "beside its baselines"):
-        shown.add_column(column)
+    shown = Table(*_COLUMNS, title=f"results of '{experiment}' on the test splits", title_justify="left")
     for row in rows:
         shown.add_row(*cells(row))
     return shown

@@ -1,4 +1,4 @@
-"""Parts of inline SVG. Every text and attribute is escaped; colours are CSS classes, so that the page's themes hold."""
+"""Elements of inline SVG. Every text and attribute is escaped; colours are CSS classes, for the page's themes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from collections.abc import Iterable
 
 from markupsafe import Markup, escape
 
-from lexmill.report.cleaning import clean
+# Control characters but tab and newline.
+_FORBIDDEN = {code: "\ufffd" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"}
+
+
+def clean(words: str) -> str:
+    """Return foreign text without what HTML forbids and UTF-8 cannot hold (control characters, lone surrogates)."""
+    return words.translate(_FORBIDDEN).encode("utf-8", "replace").decode("utf-8")
 
 
 def element(name: str, *children: str | Markup, **attributes: object) -> Markup:
-    """An element; an attribute's `_` stands for `-`, a last `_` for nothing, floats get one decimal."""
+    """Return an element; an attribute's `_` becomes `-`, a last `_` is dropped, floats get one decimal."""
     parts = Markup("").join(
         Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), clean(coordinate(value)))
         for key, value in attributes.items()
@@ -22,7 +28,7 @@ def element(name: str, *children: str | Markup, **attributes: object) -> Markup:
 
 
 def coordinate(value: object) -> str:
-    """A number with at most one decimal, the same text on any machine; other values as they are."""
+    """Return a float as text with at most one decimal, the same on any machine; other values as they are."""
     if not isinstance(value, float):
         return str(value)
     text = f"{value:.1f}"
@@ -30,7 +36,7 @@ def coordinate(value: object) -> str:
 
 
 def drawing(width: float, height: float, label: str, children: Iterable[Markup], kind: str) -> Markup:
-    """A whole picture that scales to its place; `label` is read to those who do not see it."""
+    """Return a whole picture that scales to its container; `label` is for screen readers."""
     return element(
         "svg",
         *children,
@@ -44,7 +50,7 @@ def drawing(width: float, height: float, label: str, children: Iterable[Markup],
 
 
 def text(x: float, y: float, words: str, kind: str, anchor: str = "start") -> Markup:
-    """A line of text with its baseline at y."""
+    """Return a line of text with its baseline at y."""
     return element("text", words, x=x, y=y, class_=kind, text_anchor=anchor)
 
 
@@ -58,7 +64,7 @@ def polyline(points: Iterable[tuple[float, float]], kind: str) -> Markup:
 
 
 def shortened(words: str, most: int) -> str:
-    """The words, cut in the middle to at most `most` characters: both ends of a name tell it apart."""
+    """Cut words in the middle to at most `most` characters, for both ends distinguish a name."""
     if len(words) <= most:
         return words
     tail = (most - 1) // 2
@@ -66,24 +72,23 @@ def shortened(words: str, most: int) -> str:
 
 
 def cut(words: str, most: int) -> str:
-    """The words, cut at their end to at most `most` characters."""
+    """Cut words at their end to at most `most` characters."""
     return words if len(words) <= most else f"{words[: most - 1].rstrip()}…"
 
 
 def ticks(low: float, high: float, about: int) -> list[float]:
-    """Round numbers (1, 2 or 5 times a power of ten apart) from `low` to `high`, roughly `about` of them."""
+    """Return about `about` round numbers (1, 2 or 5 times a power of ten apart) from `low` to `high`."""
     span = high - low
     if not (span > 0 and math.isfinite(span)):
         return [low]
     power = 10.0 ** math.floor(math.log10(span / about))
     step = next(m * power for m in (1, 2, 5, 10) if span / (m * power) <= about)
-    first = math.ceil(low / step - 1e-9)
-    last = math.floor(high / step + 1e-9)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [float(f"{i * step:.12g}") for i in range(first, last + 1)]
 
 
 def tick_text(value: float) -> str:
-    """A tick's number in few characters: 20k, 1.5M, 0.25."""
+    """Return a tick's number in few characters: 20k, 1.5M, 0.25."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= size:
             return f"{value / (1e3 if unit == 'k' else size):.6g}{unit}"

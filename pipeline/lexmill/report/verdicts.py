@@ -1,4 +1,4 @@
-"""Whether a model beats its baselines, in words: from the rows of `lexmill.report.results`."""
+"""Verdicts in words on whether a model beats its baselines, from the rows of `lexmill.report.results`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from lexmill.report.results import Row
 
 @dataclass(frozen=True)
 class Verdict:
-    """`state`: clear (beats every baseline), within (does, but a baseline lies in its interval), some, none (beats some
-    baselines, or none of them), unknown (no baseline or no figure)."""
+    """`state`: clear (beats every baseline), within (as clear, but a baseline is in its interval), some, none (beats
+    some baselines, or none), unknown (no baseline or no figure)."""
 
     state: str
     words: str
 
     @property
     def mark(self) -> str:
-        """A sign that needs no colour."""
+        """Return a sign that is readable without colour."""
         return {"clear": "✓", "within": "≈", "some": "◐", "none": "✕"}.get(self.state, "–")
 
 
@@ -33,12 +33,12 @@ _NAMES = {
 
 
 def plain(name: str) -> str:
-    """A key as words, the field's own names as the field writes them."""
+    """Return a key in words, with the field's own spelling of its names."""
     return _NAMES.get(name, name.replace("_", " "))
 
 
 def of_row(row: Row) -> Verdict:
-    """On one figure."""
+    """Return the verdict on one figure."""
     count = len(row.baselines)
     lost = [name for name in row.baselines if not row.beats_baseline(name)]
     if not row.baselines:
@@ -50,13 +50,12 @@ def of_row(row: Row) -> Verdict:
     best = (max if row.higher_is_better else min)(row.baselines.values())
     if row.low is not None and row.high is not None and row.low <= best <= row.high:
         return Verdict("within", "ahead of every baseline, but the best one lies within its interval")
-    return Verdict(
-        "clear", {1: "beats its baseline", 2: "beats both baselines"}.get(count, f"beats all {count} baselines")
-    )
+    words = {1: "beats its baseline", 2: "beats both baselines"}.get(count, f"beats all {count} baselines")
+    return Verdict("clear", words)
 
 
 def of_model(rows: Sequence[Row]) -> Verdict:
-    """On all figures that have a baseline: the worst of them; the first row's words where they agree."""
+    """Return the worst verdict over all figures with a baseline; the first row's words if they agree."""
     if not rows:
         return Verdict("unknown", "not evaluated yet")
     with_baselines = [row for row in rows if row.baselines]
@@ -71,12 +70,12 @@ def of_model(rows: Sequence[Row]) -> Verdict:
 
 
 def summary(verdicts: dict[str, Verdict]) -> str:
-    """One sentence over all models."""
+    """Return one sentence on all models."""
     judged = {name: verdict for name, verdict in verdicts.items() if verdict.state != "unknown"}
     if not verdicts:
         return "This project has no model."
     if not judged:
-        return "No model was measured beside a baseline yet."
+        return "No model was compared with a baseline yet."
     good = [name for name, verdict in judged.items() if verdict.state in ("clear", "within")]
     if len(good) == len(judged) == len(verdicts):
         return "The model beats every baseline." if len(good) == 1 else f"All {len(good)} models beat every baseline."

@@ -1,10 +1,10 @@
-"""Score what the models of a kind must beat on a corpus.
+"""Score the baselines that the models of a kind must beat on a corpus.
 
 Reads   artifacts/corpora/<corpus>/, and artifacts/tokenizers/<tokenizer>/ where the kind's baselines use it
 Writes  metrics/baseline/<name>.json, artifacts/predictions/baseline-<name>/<baseline>.jsonl,
         reports/samples/baseline-<name>.json
 Identity: params `baselines.<name>`, `evaluation`, `data_seed`, the inputs, the code of its kind.
-Cost: seconds a megabyte at most; the kind's baselines say more.
+Cost: at most seconds a megabyte; see the kind's baselines.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
-"""Bring a pretrained model here, as one folder in Hugging Face format, or a registered one as the folder it is.
+"""Fetch a pretrained model as one folder in Hugging Face format, or a registered one as its own folder.
 
-Reads   the network, local files or the registry of the execution settings, as params `checkpoints.<name>.source` say
+Reads   the network, local files or the registry of the execution settings, by params `checkpoints.<name>.source`
 Writes  artifacts/checkpoints/<name>/: config.json, model.safetensors, tokenizer.json ... and manifest.json
 Identity: params `checkpoints.<name>.source` and its pin in sources.lock.yaml; the sha256 in one of them pins the bytes.
-Cost: one download (none when the download cache has it), one pass over the archive; memory O(1).
+Cost: one download (none if the download cache has it), one pass over the archive; memory O(1).
 """
 
 from __future__ import annotations
 
 from lexmill import params
 from lexmill.base import layout, progress
-from lexmill.base.errors import UserError
-from lexmill.base.strict import nearest
+from lexmill.base.strict import pick
 from lexmill.compute.execution import load_execution
 from lexmill.corpora.fetching.checkpoint_folder import fetch_checkpoint
 from lexmill.corpora.fetching.fetch import told_of
@@ -21,10 +20,7 @@ from lexmill.stages.entry import run_stage
 
 
 def main(name: str) -> None:
-    checkpoints = params.load().checkpoints
-    if name not in checkpoints:
-        raise UserError(f"checkpoints: there is no checkpoint '{name}'{nearest(name, checkpoints)}")
-    source, target = checkpoints[name].source, layout.checkpoint(name)
+    source, target = pick(params.load().checkpoints, name, "checkpoints").source, layout.checkpoint(name)
     with told_of(f"checkpoints.{name}.source"):
         if isinstance(source, RegisteredSource):
             from lexmill.registry.download import registered_model

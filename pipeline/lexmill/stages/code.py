@@ -1,8 +1,8 @@
-"""Write down what the code of each stage says.
+"""Write the digest of each stage's code.
 
 Reads   pipeline/lexmill/
 Writes  code.json: a digest of the import closure of each stage, for each kind and family that it depends on
-Identity: the package's code; a comment, a docstring or another layout gives the same bytes.
+Identity: the package's code; comments, docstrings and layout do not count.
 Cost: about a second.
 """
 
@@ -14,7 +14,7 @@ from lexmill.stages.entry import run_stage
 
 
 def main(_key: str = "") -> None:
-    """Write code.json of the workspace that is the present folder."""
+    """Write code.json of the workspace in the present folder."""
     closures = Code().closures()
     code_history.remember(closures)
     storage.write_json(layout.CODE, digests(closures))

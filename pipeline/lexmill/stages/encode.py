@@ -13,8 +13,7 @@ from collections.abc import Iterable
 
 from lexmill import params
 from lexmill.base import layout, progress, storage
-from lexmill.base.errors import UserError
-from lexmill.base.strict import nearest
+from lexmill.base.strict import pick
 from lexmill.compute.workers.choosing import executor_for
 from lexmill.compute.workers.executor import Here
 from lexmill.corpora.prepared import PreparedCorpus
@@ -25,11 +24,7 @@ from lexmill.tokenizers import load
 
 
 def main(name: str) -> None:
-    """Encode the corpus of the entry `name` with its tokenizer."""
-    encodings = params.load().encodings
-    if name not in encodings:
-        raise UserError(f"encodings: there is no entry '{name}'{nearest(name, encodings)}")
-    choice = encodings[name]
+    choice = pick(params.load().encodings, name, "encodings")
     corpus = PreparedCorpus(layout.corpus(choice.corpus))
     tokenizer = load(layout.tokenizer(choice.tokenizer))
     splits = corpus.manifest["splits"]

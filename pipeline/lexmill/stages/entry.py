@@ -1,18 +1,17 @@
-"""How a stage starts and ends: its key from the command line, checks before it works, exit codes, its parent watched.
+"""The start and end of a stage: key from the command line, preflight checks, exit codes, watching the parent.
 
     python -m lexmill.stages.NAME KEY        (code and report, which have no items: no KEY)
 
-Before the stage works, all faults of params.yaml and of the execution settings are told at once. A `LexmillError` ends
-it with its exit code and its sentences alone; Ctrl-C gives 130; SIGTERM gives 143 (it raises `SignalledToEnd` in the
-main thread unless the stage installs a handler of its own); anything else is our bug: a traceback and 1. DVC turns
-every code into 255, so the code is also left in .lexmill/status/ under the stage's address.
+All errors of params.yaml and the execution settings are reported at once before the stage works. A `LexmillError` ends
+it with its exit code and message; Ctrl-C gives 130; SIGTERM gives 143 (it raises `SignalledToEnd` in the main thread
+unless the stage installs its own handler); anything else is our bug: a traceback and 1. DVC turns every code into 255,
+so the code is also written to .lexmill/status/ under the stage's address.
 
-A stage runs where the execution settings say (`lexmill.compute`): here, with GPUs and cores of its own if it is to
-have them and no longer than its time; or elsewhere, and then this process submits it, streams its log, waits, and ends
-as it ended.
+A stage runs where the execution settings say (`lexmill.compute`): here, with its own GPUs and cores if configured and
+within its time limit; or elsewhere: then this process submits it, streams its log, waits, and ends with its code.
 
-A stage that DVC started ends when that DVC process is gone: `kill -9` of dvc would leave the stage running, and the
-next `dvc repro` would start a second one beside it.
+A stage that DVC started ends when that DVC process is gone: after `kill -9` of dvc, the next `dvc repro` would start a
+second one.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ T = TypeVar("T")
 
 _FETCHING = ("fetch", "checkpoint")
 _SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "busybox"}
-# By these Lightning takes a process for one that Slurm started for it, and would leave it to Slurm to start the others.
+# With these set, Lightning assumes that Slurm starts its other processes.
 _SLURM_TASKS = ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE")
 _WATCH_SECONDS = 0.5
 _GRACE_SECONDS = 10.0
@@ -66,8 +65,7 @@ def run_stage(main: Callable[[str], None], *, keyed: bool = True, configured: bo
     Args:
         main: the stage's work.
         keyed: whether it takes a key; if not, `main` gets "".
-        configured: whether it depends on params.yaml and the execution settings; if not, neither is read, and it runs
-            in this process.
+        configured: whether it reads params.yaml and the execution settings; if not, it runs in this process.
     """
     workspace.run_own_code()
     module = _module_name(main)
@@ -79,7 +77,7 @@ def run_stage(main: Callable[[str], None], *, keyed: bool = True, configured: bo
     for name in _SLURM_TASKS:
         os.environ.pop(name, None)
     stage = os.environ.get("DVC_STAGE") or (f"{module}@{key}" if keyed else module)
-    first = _is_first_rank()
+    first = all(int(os.environ.get(name) or 0) == 0 for name in ("LOCAL_RANK", "NODE_RANK", "RANK"))
     signal.signal(signal.SIGTERM, terminate)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` leaves it ignored
     said: list[bool] = []
@@ -98,18 +96,20 @@ def run_stage(main: Callable[[str], None], *, keyed: bool = True, configured: bo
 
     code, message = outcome(work)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)  # it is over; a second signal must not break the way out
-    if first:
-        _leave_status(stage, code, message)
+        signal.signal(number, signal.SIG_IGN)  # a second signal must not disturb the exit
+    job = JobFolder.here()
+    if first and job is None:
+        workspace.write_status(stage, code, message)
+    elif first and job is not None:
+        job.write_status(code, message)
     if not said:
         _say(message)
-    job = JobFolder.here()
-    # 143 brings a job back into its queue; not one that was cancelled.
+    # 143 requeues a job, which a cancelled one must not do.
     sys.exit(EXIT_RETRY if job is not None and code == EXIT_TERMINATED and job.cancelled.exists() else code)
 
 
 def _placed(main: Callable[[], None], command: list[str], stage: str, first: bool) -> None:
-    """Do the stage's work where it belongs; of several processes of a training the first alone sees to it."""
+    """Do the stage's work where it belongs; the first process of a training alone submits, leases and watches."""
     job = JobFolder.here()
     if not first:
         preflight()
@@ -129,34 +129,24 @@ def _placed(main: Callable[[], None], command: list[str], stage: str, first: boo
             run_elsewhere(place, command, settings)
             return
         _set_threads(place, settings)
-        # A cluster has given its job GPUs, and torchrun's processes have those of the process that started it.
-        here = place.launcher == "local"
-        # A Prefect worker gives nothing by itself, and ends nothing.
+        # A Prefect worker assigns no GPUs and enforces no time limit.
         by_worker = job is not None and place.launcher == "prefect"
         if job is None or place.elsewhere:
+            # A cluster has assigned its job's GPUs; torchrun's processes inherit those of their parent.
             gpus = by_worker or not place.elsewhere
             stack.enter_context(leases.leased(place, settings.lease_root, progress.say, gpus=gpus))
         if job is None or by_worker:
             stack.enter_context(deadline(place.seconds, stage))
-        if job is None and not here:
+        if job is None and place.launcher != "local":
             run_elsewhere(place, command, settings)
         else:
             main()
 
 
-def _leave_status(stage: str, code: int, message: str) -> None:
-    """Where whoever waits for this process looks for its end."""
-    job = JobFolder.here()
-    if job is None:
-        workspace.write_status(stage, code, message)
-    else:
-        job.write_status(code, message)
-
-
 def _set_threads(place: Place, settings: execution.Execution) -> None:
-    """The threads of the libraries that read them from the environment, the same behind every door and in every shell.
+    """Set the threads of libraries that read them from the environment, also where a scheduler or torchrun set others.
 
-    A job gets the number too that its scheduler or torchrun would set otherwise. Torch's own are set by who uses it.
+    Torch's own threads are set where torch is used.
     """
     count = settings.threads or place.cpus
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -167,7 +157,7 @@ def _set_threads(place: Place, settings: execution.Execution) -> None:
 
 
 def outcome(work: Callable[[], None]) -> tuple[int, str]:
-    """Do `work`; give its exit code and what to tell about it (the traceback of a bug, nothing when it went well)."""
+    """Do `work`; return its exit code and message (a bug's traceback, nothing on success)."""
     try:
         work()
     except LexmillError as error:
@@ -177,32 +167,25 @@ def outcome(work: Callable[[], None]) -> tuple[int, str]:
     except SignalledToEnd:
         return EXIT_TERMINATED, "terminated"
     except SystemExit as error:
-        return _system_exit(error)
+        if error.code is None:
+            return EXIT_DONE, ""
+        return (error.code, "") if isinstance(error.code, int) else (EXIT_BUG, str(error.code))
     except OSError as error:
-        fault = machine_fault(error)
-        if fault is None:
+        known = machine_fault(error)
+        if known is None:
             return EXIT_BUG, traceback.format_exc().rstrip()
-        return fault.exit_code, str(fault)
+        return known.exit_code, str(known)
     except Exception:
         return EXIT_BUG, traceback.format_exc().rstrip()
     return EXIT_DONE, ""
 
 
-def _system_exit(error: SystemExit) -> tuple[int, str]:
-    if error.code is None:
-        return EXIT_DONE, ""
-    return (error.code, "") if isinstance(error.code, int) else (EXIT_BUG, str(error.code))
-
-
 def preflight() -> execution.Execution:
-    """Check params.yaml and the execution settings, and make the store of what will be tracked.
-
-    Returns:
-        The execution settings.
+    """Check params.yaml and the execution settings, prepare the tracking store, and return the execution settings.
 
     Raises:
-        UserErrors: with all faults of both.
-        UserError: what lies in the store's place is none.
+        UserErrors: with all errors of both.
+        UserError: the file in the store's place is no store.
     """
     faults: list[str] = []
     choices, settings = _checked(params.load, faults), _checked(execution.load_execution, faults)
@@ -223,9 +206,9 @@ def _checked(load: Callable[[], T], faults: list[str]) -> T | None:
 
 
 def _prepare_store(settings: execution.Execution, choices: params.Params) -> None:
-    """Make a local MLflow database before anything runs: several processes that make one at once ruin it.
+    """Create a local MLflow database before anything runs, for processes that create it at once would corrupt it.
 
-    A server is left alone: whether it answers must matter to no stage.
+    A server is not contacted: no stage may depend on its answer.
     """
     if not settings.publish or not choices.models or find_spec("mlflow") is None:
         return
@@ -241,13 +224,9 @@ def _module_name(main: Callable[[str], None]) -> str:
     return str(name).rpartition(".")[2]
 
 
-def _is_first_rank() -> bool:
-    return all(int(os.environ.get(name) or 0) == 0 for name in ("LOCAL_RANK", "NODE_RANK", "RANK"))
-
-
 def terminate(_signal: int, _frame: FrameType | None) -> None:
-    """A handler of SIGTERM that raises `SignalledToEnd` in the main thread."""
-    # Once only: a second SIGTERM must not break what cleans up after the first.
+    """Handle SIGTERM: raise `SignalledToEnd` in the main thread."""
+    # Once only: a second SIGTERM must not disturb the clean-up after the first.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SignalledToEnd
 
@@ -258,15 +237,15 @@ def _say(message: str) -> None:
     try:
         os.write(2, f"{message}\n".encode())
     except OSError:
-        return  # the reader of our output is gone; the code and the message stand in the status file
+        return  # the reader of our output is gone; code and message are in the status file
 
 
 def watch_parent() -> None:
-    """End this process when the process that runs dvc is gone: first by SIGTERM, after ten seconds at once."""
+    """End this process when the process of dvc is gone: by SIGTERM, after ten seconds immediately."""
     try:
         import psutil
     except ImportError:
-        return  # no psutil, no dvc: a training machine
+        return  # a training machine without dvc
     ancestor = _dvc_process(psutil)
     if ancestor is None:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -275,7 +254,7 @@ def watch_parent() -> None:
 
 
 def _dvc_process(psutil: Any) -> Any:
-    """The nearest ancestor that is no shell: dvc itself. None when it is already gone."""
+    """Return the nearest ancestor that is no shell, dvc itself; None if it is already gone."""
     try:
         process = psutil.Process().parent()
         while process is not None and process.name().lower() in _SHELLS:
@@ -296,7 +275,7 @@ def _watch(ancestor: Any) -> None:
 
 
 def _lives(process: Any) -> bool:
-    """Whether it still runs: a reused process id (by its start time) and a zombie do not count."""
+    """Return whether it still runs; a reused process id (by its start time) and a zombie do not count."""
     import psutil
 
     try:

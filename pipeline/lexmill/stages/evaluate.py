@@ -4,7 +4,7 @@ Reads   artifacts/models/<name>/, artifacts/corpora/<corpus>/, reports/curves/<n
 Writes  metrics/evaluate/<name>.json, artifacts/predictions/<name>/rows.jsonl, reports/plots/<name>/*.png,
         reports/samples/<name>.json
 Identity: params `models.<name>.evaluate`, `evaluation`, `data_seed`, the inputs, the code of its kind and family.
-Cost: a pass over the test split, or a search over it where the kind searches.
+Cost: one pass over the test split, or a search over it if the kind decodes by search.
 """
 
 from __future__ import annotations

@@ -1,28 +1,25 @@
-"""Bring the files of a corpus here.
+"""Fetch the files of a corpus.
 
-Reads   the network or local files, as params `corpora.<name>.source` say; sources.lock.yaml where they may move
+Reads   the network or local files, by params `corpora.<name>.source`; sources.lock.yaml if they may move
 Writes  artifacts/sources/<name>/: the wanted files and manifest.json
 Identity: params `corpora.<name>.source` and its pin in sources.lock.yaml; the sha256 in one of them pins the bytes.
-Cost: one download (none when the download cache has it), one pass over the archive; memory O(1).
+Cost: one download (none if the download cache has it), one pass over the archive; memory O(1).
 """
 
 from __future__ import annotations
 
 from lexmill import params
 from lexmill.base import layout, progress
-from lexmill.base.errors import UserError
-from lexmill.base.strict import nearest
+from lexmill.base.strict import pick
 from lexmill.corpora.fetching.fetch import fetch, told_of
 from lexmill.corpora.fetching.pins import pinned
 from lexmill.stages.entry import run_stage
 
 
 def main(name: str) -> None:
-    corpora = params.load().corpora
-    if name not in corpora:
-        raise UserError(f"corpora: there is no corpus '{name}'{nearest(name, corpora)}")
+    source = pick(params.load().corpora, name, "corpora").source
     with told_of(f"corpora.{name}.source"):
-        found = pinned(corpora[name].source, "corpora", name)
+        found = pinned(source, "corpora", name)
         manifest = fetch(found.source, ".", layout.source(name), found.files)
     size = sum(entry["bytes"] for entry in manifest["files"])
     progress.say(f"fetch {name}: {len(manifest['files'])} files, {size / 1e6:.1f} MB")

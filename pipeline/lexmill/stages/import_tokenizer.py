@@ -19,13 +19,7 @@ def main(name: str) -> None:
     choice = pick(params.load().imported_tokenizers, name, "imported_tokenizers")
     with storage.new_folder(layout.tokenizer(name)) as folder:
         tokenizer = import_tokenizer(layout.checkpoint(choice.checkpoint), folder)
-    special = {
-        "bos": tokenizer.bos_id,
-        "eos": tokenizer.eos_id,
-        "pad": tokenizer.pad_id,
-        "unk": tokenizer.unk_id,
-        "mask": tokenizer.mask_id,
-    }
+    special = {role: getattr(tokenizer, f"{role}_id") for role in ("bos", "eos", "pad", "unk", "mask")}
     ids = {role: i for role, i in special.items() if i is not None}
     storage.write_json(layout.metrics("import_tokenizer", name), {"vocab_size": tokenizer.vocab_size, "special": ids})
     progress.say(f"import_tokenizer {name}: {tokenizer.vocab_size} entries, documents end with id {tokenizer.eos_id}")

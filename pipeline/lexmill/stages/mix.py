@@ -1,11 +1,11 @@
-"""Put encoded corpora together into a mixture, from which trainings draw by weight.
+"""Combine encoded corpora into a mixture, from which trainings draw by weight.
 
 Reads   artifacts/tokens/<member>-<tokenizer>/ of each member
 Writes  artifacts/tokens/<name>-<tokenizer>/
 Identity: params `mixtures.<name>`, the members, the code it imports.
-Cost: a link a file; copies where the disk has no links. DVC's cache holds the members' bytes once.
+Cost: a link a file; copies if the disk has no links. DVC's cache holds the members' bytes once.
 
-`lexmill compose` writes its entry of dvc.yaml, `mix-<name>`: DVC cannot make a list of dependencies from params.
+`lexmill compose` writes its stage in dvc.yaml, `mix-<name>`, for DVC cannot make a list of dependencies from params.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from lexmill.stages.entry import run_stage
 
 
 def main(name: str) -> None:
-    """Make the mixture `name`."""
     mixture = pick(params.load().mixtures, name, "mixtures")
     members = {corpus: (layout.tokens(corpus, mixture.tokenizer), weight) for corpus, weight in mixture.members.items()}
     with storage.new_folder(layout.tokens(name, mixture.tokenizer)) as folder:

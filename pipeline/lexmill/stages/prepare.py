@@ -4,11 +4,10 @@ Reads   artifacts/sources/<corpus>/
 Writes  artifacts/corpora/<corpus>/{train,valid,test}-NNNNN.jsonl and manifest.json,
         metrics/prepare/<corpus>.json, reports/samples/prepare-<corpus>.json
 Identity: params `corpora.<corpus>`, the fetched files, the code it imports.
-Cost: reads the files once and copies what is kept once more; memory O(largest document), whatever the size of the
-corpus; scratch on disk: the corpus once, and about 200 bytes a record (with near duplicates 8 bytes a permutation
-more).
-A large corpus is read by the workers of the execution settings (`data`), its large files in pieces and once more, to
-find where to cut them.
+Cost: reads the files once and copies the kept records once more; memory O(largest document), whatever the size of the
+corpus; scratch on disk: the corpus once, and about 200 bytes a record (8 bytes a permutation more with near
+duplicates). A large corpus is read by the workers of the execution settings (`data`); its large files are read once
+more to be cut into chunks.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from __future__ import annotations
 from lexmill import params
 from lexmill.base import layout, progress, storage
 from lexmill.base.errors import UserError, UserErrors
-from lexmill.base.strict import nearest
+from lexmill.base.strict import pick
 from lexmill.compute.workers.choosing import executor_for
 from lexmill.corpora.preparing.prepare import prepare
 from lexmill.corpora.preparing.source_files import SourceFiles
@@ -25,17 +24,16 @@ from lexmill.stages.entry import run_stage
 
 
 def main(name: str) -> None:
-    """Prepare the corpus `name`."""
-    corpora = params.load().corpora
-    if name not in corpora:
-        raise UserError(f"corpora: there is no corpus '{name}'{nearest(name, corpora)}")
+    corpus = pick(params.load().corpora, name, "corpora")
     try:
         with executor_for(f"prepare {name}", SourceFiles(layout.source(name)).bytes) as executor:
-            report = prepare(name, corpora[name], layout.source(name), layout.corpus(name), executor)
+            report = prepare(name, corpus, layout.source(name), layout.corpus(name), executor)
     except UserError as error:
         copies = f"{layout.source(name)}/"
-        if isinstance(corpora[name].source, FileSource) and copies in str(error):
-            raise UserErrors([str(error), f"{copies} holds copies: mend your own files, then `lexmill run`"]) from None
+        if isinstance(corpus.source, FileSource) and copies in str(error):
+            raise UserErrors(
+                [str(error), f"{copies} holds copies: repair your own files, then `lexmill run`"]
+            ) from None
         raise
     storage.write_json(layout.metrics("prepare", name), report.metrics)
     storage.write_json(layout.samples(f"prepare-{name}"), report.samples)

@@ -4,7 +4,7 @@ Reads   artifacts/models/<name>/, artifacts/predictions/<name>/rows.jsonl, artif
         the manifest of what it was trained on, metrics/train/<name>.json, metrics/evaluate/<name>.json,
         metrics/baseline/, reports/samples/<name>.json
 Writes  artifacts/packages/<name>/
-Identity: params of the model and of what it names, the seeds; the files above; the code of registry/ and of its
+Identity: params of the model and the entries it names, the seeds; the files above; the code of registry/ and of its
 kind and family.
 Cost: one copy and one hash of the model; no model is run.
 """

@@ -1,8 +1,8 @@
-"""One page with every result beside its baselines.
+"""Write one page with every result next to its baselines.
 
 Reads   params.yaml, sources.lock.yaml, dvc.yaml, metrics/, reports/curves/, reports/plots/, reports/samples/
 Writes  reports/index.html
-Identity: the params that dvc.yaml names for it, what it reads, the code it imports; equal inputs give equal bytes.
+Identity: its params in dvc.yaml, the files it reads, the code it imports; equal inputs give equal bytes.
 Cost: seconds; memory O(the page).
 """
 
@@ -17,7 +17,7 @@ from lexmill.stages.entry import run_stage
 
 
 def main(_key: str = "") -> None:
-    """Write the page of the workspace that is the present folder."""
+    """Write the page of the workspace in the present folder."""
     page = layout.REPORTS / "index.html"
     storage.write_text(page, render(params.load(), Path()))
     progress.say(f"report: {page}")

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 
 from lexmill import params
 from lexmill.base import layout, progress, storage
-from lexmill.base.errors import UserError
-from lexmill.base.strict import nearest
+from lexmill.base.strict import pick
 from lexmill.corpora.prepared import PreparedCorpus, texts_of
 from lexmill.stages.entry import run_stage
 from lexmill.tokenizers import load
@@ -24,17 +23,13 @@ from lexmill.tokenizers.training import train
 
 
 def texts(corpus: PreparedCorpus, split: str) -> Iterator[str]:
-    """The texts of a split; of pairs the source, then the target."""
+    """Yield the texts of a split; of pairs the source, then the target."""
     for record in corpus.records(split):
         yield from texts_of(record)
 
 
 def main(name: str) -> None:
-    """Train the tokenizer `name`."""
-    tokenizers = params.load().tokenizers
-    if name not in tokenizers:
-        raise UserError(f"tokenizers: there is no tokenizer '{name}'{nearest(name, tokenizers)}")
-    choice = tokenizers[name]
+    choice = pick(params.load().tokenizers, name, "tokenizers")
     corpus = PreparedCorpus(layout.corpus(choice.corpus))
     progress.say(f"tokenizer {name}: training {choice.kind} on {choice.corpus}")
     backend = train(
@@ -48,16 +43,15 @@ def main(name: str) -> None:
         save(backend, folder)
     tokenizer = load(layout.tokenizer(name))
     if tokenizer.vocab_size < choice.vocab_size:
-        progress.say(
-            f"tokenizer {name}: the text gave {tokenizer.vocab_size} entries, {choice.vocab_size} were allowed"
-        )
+        found = f"the text gave {tokenizer.vocab_size} entries, {choice.vocab_size} were allowed"
+        progress.say(f"tokenizer {name}: {found}")
     parts = {split: fit(tokenizer, texts(corpus, split)) for split in sorted(corpus.manifest["splits"])}
     storage.write_json(layout.metrics("tokenizer", name), _metrics(tokenizer.vocab_size, parts))
     for split, part in parts.items():
         if part.round_trip_failures:
             progress.say(
-                f"tokenizer {name}: {part.round_trip_failures} of {part.texts} texts of {split} do not come back"
-                f" as they were: {part.example}"
+                f"tokenizer {name}: {part.round_trip_failures} of {part.texts} texts of {split} change in a round trip:"
+                f" {part.example}"
             )
 
 

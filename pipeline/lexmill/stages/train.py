@@ -1,10 +1,10 @@
 """Train a model.
 
-Reads   what the model's `start` names, artifacts/tokenizers/<tokenizer>/, and its data: token shards of
+Reads   the files of the model's `start`, artifacts/tokenizers/<tokenizer>/, and its data: token shards of
         artifacts/tokens/ or a prepared corpus of artifacts/corpora/
 Writes  artifacts/models/<name>/, metrics/train/<name>.json, reports/curves/<name>.csv
-Identity: params `models.<name>` (all but `evaluate`), the two seeds, the data's manifest, the bytes of what `start`
-names, the code of its kind and family.
+Identity: params `models.<name>` (all but `evaluate`), the two seeds, the data's manifest, the bytes of the files of
+`start`, the code of its kind and family.
 Cost: steps * batch targets; memory O(parameters + micro_batch * activations of a target).
 
 Wall time and speed go to .lexmill/metrics/train-<name>.json, which git ignores.

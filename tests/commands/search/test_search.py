@@ -149,7 +149,7 @@ def test_a_trial_that_fails_is_kept_and_the_search_goes_on(tmp_path: Path, monke
 def test_what_may_pass_and_what_is_a_bug_stop_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = Outcome("train@gpt", "failed", 75, 0.0, "the disk is full")
     monkeypatch.setattr(Parabola, "fail", {1: full})
-    with pytest.raises(RetryableError, match="the same command goes on with this trial"):
+    with pytest.raises(RetryableError, match="the same command resumes this trial"):
         begun(tmp_path).run()
     monkeypatch.setattr(Parabola, "fail", {1: Outcome("train@gpt", "failed", 1, 0.0, "Traceback ...")})
     with pytest.raises(LexmillError, match="Traceback"):
@@ -163,7 +163,7 @@ def test_a_search_that_only_fails_ends(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(
         Parabola, "fail", dict.fromkeys(range(9), Outcome("train@gpt", "failed", 2, 0.0, "the corpus is empty"))
     )
-    with pytest.raises(UserError, match="the first 3 trials all failed, the last of them so: the corpus is empty"):
+    with pytest.raises(UserError, match="the first 3 trials all failed, the last one with: the corpus is empty"):
         begun(tmp_path).run()
 
 

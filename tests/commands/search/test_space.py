@@ -62,7 +62,7 @@ def test_every_search_of_conf_fits_the_default_params_and_spells_out_each_field(
         ({"space": {"recipe.optimizer.lr": {**LR, "low": 0}}}, "low: 0.0 is too small; it must be above 0"),
         ({"space": {"recipe.optimizer.rl": LR}}, "models.gpt has no such key, did you mean 'recipe.optimizer.lr'?"),
         ({"space": {"models.gpt.recipe.optimizer.lr": LR}}, "write recipe.optimizer.lr"),
-        ({"space": {"data.tokenizer": {"kind": "choice", "values": ["a", "b"]}}}, "what the figure is measured on"),
+        ({"space": {"data.tokenizer": {"kind": "choice", "values": ["a", "b"]}}}, "it changes the data of the figure"),
         (
             {"space": {"recipe.clip_norm": {"kind": "uniform", "low": -1, "high": 1}}},
             "recipe.clip_norm=-1.0: models.gpt",

@@ -1,4 +1,4 @@
-"""`lexmill init lm | classify | translate`: the configuration for a user's own files."""
+"""`lexmill init lm | classify | translate`: write the configuration for a user's own files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ GroupColumn = Annotated[
     str | None, typer.Option("--group", help="Column whose value keeps records in one split (author, thread, ...).")
 ]
 Encoding = Annotated[str | None, typer.Option("--encoding", help="The files' encoding, as latin-1; default utf-8.")]
-Quoting = Annotated[
-    bool | None, typer.Option("--quoting/--no-quoting", help="Whether quotes have a meaning in a .csv or .tsv.")
-]
+Quoting = Annotated[bool | None, typer.Option("--quoting/--no-quoting", help="Whether a .csv or .tsv uses quotes.")]
 
 
 @app.command("lm")
@@ -32,7 +30,7 @@ def init_lm(
     encoding: Encoding = None,
     quoting: Quoting = None,
 ) -> None:
-    """A language model of your text."""
+    """Set up a language model of your text."""
     from lexmill.commands.init.initialize import initialize
 
     reading = _reading(encoding, quoting)
@@ -51,7 +49,7 @@ def init_classify(
     encoding: Encoding = None,
     quoting: Quoting = None,
 ) -> None:
-    """A model that labels texts like yours."""
+    """Set up a model that labels texts like yours."""
     from lexmill.commands.init.initialize import initialize
 
     initialize(
@@ -78,7 +76,7 @@ def init_translate(
     encoding: Encoding = None,
     quoting: Quoting = None,
 ) -> None:
-    """A model that translates sentences like yours: one table, or two text files of equal length (source first)."""
+    """Set up a model that translates sentences: from one table, or two text files of equal length (source first)."""
     from lexmill.commands.init.initialize import initialize
 
     initialize(

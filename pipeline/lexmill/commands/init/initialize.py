@@ -1,11 +1,12 @@
-"""`lexmill init lm|classify|translate`: the configuration for a user's own files.
+"""`lexmill init lm|classify|translate`: write the configuration for a user's own files.
 
-reads    the files, whole, as the prepare stage will (every fault with file and line, before anything is written)
-writes   conf/corpus/<name>.yaml, conf/config.yaml (the old one kept as config.yaml.bak-N), params.yaml
+Reads   all of the files, as the prepare stage will; reports every error with file and line before writing anything
+Writes  conf/corpus/<name>.yaml, conf/config.yaml (the old one kept as config.yaml.bak-N), params.yaml
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -50,16 +51,16 @@ def initialize(
     Args:
         kind: text, labelled or parallel.
         files: paths or globs, relative to the present folder.
-        columns: the column of each role, where the files are tables.
+        columns: the column of each role, for tables.
         group: the column whose value keeps records in one split.
         name: the corpus's name; None: from the first file's name.
-        force: replace what an earlier init wrote.
-        languages: `en`, or `en-de` for pairs; None: from names such as train.en and train.de, else those.
-        reading: keys of the reader that are not the default: encoding, quoting.
+        force: replace the files of an earlier init.
+        languages: `en`, or `en-de` for pairs; None: from names such as train.en and train.de, else these defaults.
+        reading: non-default keys of the reader: encoding, quoting.
         root: the project's folder.
 
     Raises:
-        UserErrors: everything that is wrong with the files; nothing was written.
+        UserErrors: all errors in the files; nothing was written.
         UserError: this is not the project's folder, or an earlier init would be replaced.
     """
     if not (root / "conf" / "config.yaml").is_file():
@@ -79,30 +80,30 @@ def initialize(
     _enough(kind, counts, ", ".join(map(str, files)))
     config = f"{_header(kind, files, counts)}{_yaml(configuration(kind, name, counts))}"
     _write(name, entry, config, root)
-    told = ", ".join(f"{label} {n:,}" for label, n in counts.labels.most_common(8))
-    say(f"{name}: {counts.records:,} records, {counts.characters:,} characters" + (f" ({told})" if told else ""))
+    labels = ", ".join(f"{label} {n:,}" for label, n in counts.labels.most_common(8))
+    say(f"{name}: {counts.records:,} records, {counts.characters:,} characters" + (f" ({labels})" if labels else ""))
     say(f"written: conf/corpus/{name}.yaml, conf/config.yaml, params.yaml")
     say("next: lexmill check, then lexmill run; sizes and steps are in conf/config.yaml (then: lexmill compose)")
 
 
 def corpus_name(text: str) -> str:
-    """A name of letters without accents, digits and `_` that begins with a letter."""
+    """Return the text as a name of unaccented letters, digits and `_` that begins with a letter."""
     bare = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
     name = re.sub(r"[^A-Za-z0-9]+", "_", bare).strip("_").lower()
     return name if name[:1].isalpha() else f"corpus_{name}".rstrip("_")
 
 
 def _from_workspace(file: Path, root: Path) -> str:
-    """The path as params.yaml holds it: relative to the workspace where it lies inside, else absolute."""
+    """Return the path for params.yaml: relative if it is inside the workspace, else absolute."""
     path = Path(os.path.abspath(os.path.expanduser(file)))
     home = Path(os.path.abspath(root))
     return path.relative_to(home).as_posix() if path.is_relative_to(home) else path.as_posix()
 
 
 def _refuse_replacing(name: str, root: Path, force: bool) -> None:
-    config = root / "conf" / "config.yaml"
     if force:
         return
+    config = root / "conf" / "config.yaml"
     if config.read_text(encoding="utf-8").startswith(MARK):
         raise UserError("an earlier `lexmill init` wrote this; --force replaces it and keeps a copy", config)
     corpus = root / "conf" / "corpus" / f"{name}.yaml"
@@ -113,10 +114,10 @@ def _refuse_replacing(name: str, root: Path, force: bool) -> None:
 def corpus_entry(
     kind: Kind, paths: Sequence[str], columns: Mapping[str, str | None], group: str | None, languages: str
 ) -> dict[str, Any]:
-    """The entry of conf/corpus/: source, reader, filters that fit the kind.
+    """Return the entry of conf/corpus/: source, reader, filters that fit the kind.
 
     Raises:
-        UserError: files of several formats, a format that cannot give this kind, or options that do not fit.
+        UserError: files of several formats, a format unfit for this kind, or options that do not fit.
     """
     reader = _reader(kind, paths, columns, group)
     tongues = [tongue for tongue in re.split(r"[-,:]", languages) if tongue]
@@ -138,12 +139,11 @@ def corpus_entry(
 
 
 def _suffix(path: str) -> str:
-    plain = path.removesuffix(".gz").removesuffix(".zst")
-    return PurePath(plain).suffix.lower()
+    return PurePath(path.removesuffix(".gz").removesuffix(".zst")).suffix.lower()
 
 
 def _languages(kind: Kind, paths: Sequence[str]) -> str:
-    """The languages that two file names end in, else English (to German)."""
+    """Return the languages that two file names end in, else English (to German)."""
     if kind != "parallel":
         return "en"
     endings = [_suffix(path).removeprefix(".") for path in paths]
@@ -154,19 +154,16 @@ def _languages(kind: Kind, paths: Sequence[str]) -> str:
 def _reader(kind: Kind, paths: Sequence[str], columns: Mapping[str, str | None], group: str | None) -> dict[str, Any]:
     suffixes = sorted({_suffix(path) for path in paths})
     if kind == "parallel" and not set(suffixes) & _TABLES.keys():
-        suffixes = [".txt"]  # train.en and train.de are plain text too
+        suffixes = [".txt"]  # train.en and train.de are plain text
     if len(suffixes) > 1:
         raise UserError(f"the files have several formats ({', '.join(suffixes)}); give files of one format")
     suffix = suffixes[0]
     if suffix in _TABLES:
-        defaults = {"text": "text", "label": "label", "source": "source", "target": "target"}
-        reader: dict[str, Any] = {"format": _TABLES[suffix]}
-        named = {role: column or defaults[role] for role, column in columns.items()}
+        named = {role: column or role for role, column in columns.items()}
         if len(set(named.values())) < len(named):
             both = " and ".join(f"--{role}" for role in named)
-            raise UserError(f"{both} name the column '{next(iter(named.values()))}'; give two of them")
-        reader |= named
-        return reader | ({"group": group} if group else {})
+            raise UserError(f"{both} name the column '{next(iter(named.values()))}'; give two columns")
+        return {"format": _TABLES[suffix], **named, **({"group": group} if group else {})}
     if suffix not in _PLAIN:
         known = ", ".join([*_TABLES, ".txt"])
         raise UserError(f"{paths[0]}: the format '{suffix}' is unknown; known: {known}, each also with .gz or .zst")
@@ -201,10 +198,10 @@ def _located(corpus: Corpus, root: Path) -> dict[str, Path]:
 
 
 def count(corpus: Corpus, root: Path) -> Counts:
-    """Read the files as the prepare stage will.
+    """Count what the files hold, read as in the prepare stage.
 
     Raises:
-        UserErrors: all their faults, with file and line.
+        UserErrors: all their errors, with file and line.
     """
     from lexmill.corpora.preparing.faults import Faults
     from lexmill.corpora.preparing.readers import read
@@ -214,9 +211,9 @@ def count(corpus: Corpus, root: Path) -> Counts:
     located = _located(corpus, root)
     counts = Counts()
     faults = Faults()
-    with tempfile.TemporaryDirectory() as beside:
-        # What fetch would make, with links in place of copies.
-        folder = Path(beside).resolve()
+    with tempfile.TemporaryDirectory() as scratch:
+        # As the fetch stage would make it, with links instead of copies.
+        folder = Path(scratch).resolve()
         for name, path in located.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).symlink_to(path.resolve())
@@ -248,10 +245,10 @@ def _real_paths(fault: str, folder: Path, located: Mapping[str, Path]) -> str:
 def _enough(kind: Kind, counts: Counts, files: str) -> None:
     faults: list[str] = []
     if counts.records < LEAST_RECORDS:
-        faults.append(f"{counts.records} records; {LEAST_RECORDS} are needed at least, to have some in each split")
+        faults.append(f"{counts.records} records; at least {LEAST_RECORDS} are needed, to have some in each split")
     elif len(counts.different) < LEAST_RECORDS:
-        only = f"of which only {len(counts.different)} are different texts"
-        faults.append(f"{counts.records:,} records, {only}; {LEAST_RECORDS} are needed at least")
+        only = f"but only {len(counts.different)} different texts"
+        faults.append(f"{counts.records:,} records, {only}; at least {LEAST_RECORDS} are needed")
     if kind == "labelled" and len(counts.labels) == 1:
         faults.append(f"all records have the label {next(iter(counts.labels))!r}; two labels are needed")
     if kind == "labelled" and len(counts.labels) > max(2, counts.records // 2):
@@ -262,11 +259,9 @@ def _enough(kind: Kind, counts: Counts, files: str) -> None:
 
 
 def _header(kind: Kind, files: Sequence[Path], counts: Counts) -> str:
-    command = f"{MARK} {COMMANDS[kind]} {shlex.join(map(str, files))}`"
-    return (
-        f"{command.splitlines()[0]} from {counts.records:,} records.\n"
-        "# Change sizes and steps here, then `lexmill compose` and `lexmill run`.\n"
-    )
+    command = f"{MARK} {COMMANDS[kind]} {shlex.join(map(str, files))}`".splitlines()[0]
+    then = "# Change sizes and steps here, then `lexmill compose` and `lexmill run`."
+    return f"{command} from {counts.records:,} records.\n{then}\n"
 
 
 def _yaml(value: Any) -> str:
@@ -274,7 +269,7 @@ def _yaml(value: Any) -> str:
 
 
 def _write(name: str, entry: dict[str, Any], config: str, root: Path) -> None:
-    """Write the three files, copies of the old ones first; when anything fails, all is as it was."""
+    """Write the three files and backups of the old ones; restore everything if anything fails."""
     conf = root / "conf"
     texts = {conf / "corpus" / f"{name}.yaml": f"# Your files.\n{_yaml(entry)}", conf / "config.yaml": config}
     before = {path: path.read_bytes() if path.exists() else None for path in texts}
@@ -288,7 +283,11 @@ def _write(name: str, entry: dict[str, Any], config: str, root: Path) -> None:
             storage.write_text(path, text)
         compose.write_params((), root)
     except BaseException:  # also Ctrl-C
-        _restore(before)
+        for path, data in before.items():
+            if data is None:
+                path.unlink(missing_ok=True)
+            elif path.read_bytes() != data:
+                storage.write_bytes(path, data)
         for copy in copies.values():
             copy.unlink(missing_ok=True)
         raise
@@ -296,16 +295,5 @@ def _write(name: str, entry: dict[str, Any], config: str, root: Path) -> None:
         say(f"kept: the old {path.name} as {copy.relative_to(root)}")
 
 
-def _restore(before: Mapping[Path, bytes | None]) -> None:
-    for path, data in before.items():
-        if data is None:
-            path.unlink(missing_ok=True)
-        elif path.read_bytes() != data:
-            storage.write_bytes(path, data)
-
-
 def _backup(path: Path) -> Path:
-    number = 1
-    while (beside := path.with_name(f"{path.name}.bak-{number}")).exists():
-        number += 1
-    return beside
+    return next(copy for n in itertools.count(1) if not (copy := path.with_name(f"{path.name}.bak-{n}")).exists())

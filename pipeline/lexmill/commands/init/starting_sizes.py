@@ -1,6 +1,6 @@
-"""The first conf/config.yaml for a corpus of one's own: a model, sizes by the amount of data.
+"""The first conf/config.yaml for a user's corpus: one model, sized by the amount of data.
 
-They are a start for an evening on a CPU, to be changed by hand.
+The sizes suit an evening on a CPU and are meant to be changed by hand.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ Kind = Literal["text", "labelled", "parallel"]
 
 @dataclass
 class Counts:
-    """What the files hold: records, characters, UTF-8 bytes, and how often each label comes.
+    """The numbers of records, characters, UTF-8 bytes and of each label in the files.
 
-    `different` has some of the distinct texts (their hashes), no more than are needed to see that there are enough.
+    `different` holds hashes of distinct texts, no more than needed to know that there are enough.
     """
 
     records: int = 0
@@ -34,7 +34,7 @@ def _clamp(value: float, low: int, high: int) -> int:
 
 
 def configuration(kind: Kind, name: str, counts: Counts) -> dict[str, Any]:
-    """conf/config.yaml for one corpus and one model; sizes by the amount of data."""
+    """Return conf/config.yaml for one corpus and one model, sized by the amount of data."""
     parts = {"text": _text, "labelled": _labelled, "parallel": _parallel}[kind](name, counts)
     return {
         "defaults": [{f"corpus@corpora.{name}": name}, *parts["defaults"], "_self_"],
@@ -52,7 +52,7 @@ def configuration(kind: Kind, name: str, counts: Counts) -> dict[str, Any]:
 
 
 def _vocabulary(size: int) -> int:
-    """Entries of a BPE for so many bytes: a small corpus cannot fill a large one."""
+    """Return the vocabulary of a BPE for so many bytes: a small corpus cannot fill a large one."""
     return 512 if size < 200_000 else 1024 if size < 1_000_000 else 2048 if size < 20_000_000 else 8192
 
 
@@ -79,11 +79,10 @@ def _text(name: str, counts: Counts) -> dict[str, Any]:
 
 
 def _lengths(steps: int, validations: int, warmups: int) -> dict[str, Any]:
-    """A length in steps, validated so many times, with a part of it as warm-up."""
-    every = max(1, steps // validations)
+    """Return a length in steps with so many validations and 1/`warmups` of it as warm-up."""
     return {
         "length": f"{steps} steps",
-        "validate_every": f"{every} steps",
+        "validate_every": f"{max(1, steps // validations)} steps",
         "schedule": {"warmup": f"{steps // warmups} steps"},
     }
 
@@ -113,7 +112,5 @@ def _parallel(name: str, counts: Counts) -> dict[str, Any]:
             {f"model@models.{name}": "transformer_tiny"},
         ],
         "tokenizers": {tokenizer: {"corpus": name, "vocab_size": vocabulary}},
-        "models": {
-            name: {"data": {"corpus": name, "tokenizer": tokenizer}, "recipe": _lengths(steps, 6, 4)},
-        },
+        "models": {name: {"data": {"corpus": name, "tokenizer": tokenizer}, "recipe": _lengths(steps, 6, 4)}},
     }

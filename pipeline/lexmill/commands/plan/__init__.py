@@ -1,6 +1,6 @@
-"""`lexmill plan`: what each causal model of params.yaml will take, before anything runs.
+"""`lexmill plan`: estimate the cost of each causal model of params.yaml before anything runs.
 
-The formulas stand in `lexmill.commands.plan.planning`. Cost: seconds, whatever the model's size.
+The formulas are in `lexmill.commands.plan.planning`. Cost: seconds, whatever the model's size.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from lexmill.commands.plan.planning import Machine, Plan
 from lexmill.compute.execution import load_execution
 from lexmill.models import families
 from lexmill.params import Params
-from lexmill.params.models import Model
 
 
 def plan(
@@ -31,28 +30,28 @@ def plan(
     vocab_size: int,
     as_json: bool,
 ) -> None:
-    """Print the plan of each model, or of all.
+    """Print the plan of each model.
 
     Args:
-        models: names in `models` of a causal family; none: all of them.
-        devices: how many; None: as conf/execution/ says.
+        models: names in `models` of a causal family; empty: all.
+        devices: their number; None: as in conf/execution/.
         device_name: looked up for its peak.
-        tflops: the peak of a device, in place of a name.
+        tflops: the peak of a device, instead of a name.
         utilisation: the share of the peak that the training reaches.
-        micro_batch: most tokens that a device computes at once; None: as conf/execution/ says.
-        vocab_size: in place of the tokenizer's; 0: the tokenizer's.
-        as_json: for programs, in bytes and seconds.
+        micro_batch: most tokens that a device computes at once; None: as in conf/execution/.
+        vocab_size: 0: that of the tokenizer.
+        as_json: print JSON, in bytes and seconds.
 
     Raises:
-        UserError: a model or device that is not known, or a vocabulary that is not known yet.
+        UserError: a model or device is unknown, or a vocabulary is not known yet.
     """
     choices = params.load()
-    planned = _planned(choices)
+    planned = [name for name, model in choices.models.items() if model.family in families("causal")]
     for name in models:
         model = pick(choices.models, name, "models")
         if name not in planned:
             raise UserError(f"models.{name}: only causal models are planned; the family {model.family} is not")
-    names = list(models) or list(planned)
+    names = list(models) or planned
     if not names:
         raise UserError("params.yaml has no causal model to plan")
     execution = load_execution()
@@ -71,11 +70,6 @@ def plan(
         return
     for one in plans:
         _show(one, utilisation)
-
-
-def _planned(choices: Params) -> dict[str, Model]:
-    """The models whose cost is known before they are built for real."""
-    return {name: model for name, model in choices.models.items() if model.family in families("causal")}
 
 
 def _peak(choices: Params, name: str, device_name: str | None, tflops: float | None) -> float | None:
@@ -98,7 +92,7 @@ def _show(one: Plan, utilisation: float) -> None:
     print(f"{one.name} ({one.family}): {sizes.parameters:,} parameters over a vocabulary of {one.vocab_size:,}")
     print(f"  {_scaled(sizes.flops_per_token)} FLOPs a token of training")
     if one.tokens is None or one.flops is None:
-        print("  its length is in epochs, and how many tokens these are is known once its corpus is encoded")
+        print("  its length is in epochs; their tokens are known once its corpus is encoded")
     else:
         print(f"  {_scaled(one.tokens)} tokens, {_scaled(one.flops)} FLOPs in all")
     if one.tokens_per_second is None:
@@ -128,7 +122,7 @@ def _gib(count: int | None) -> str:
 
 
 def _scaled(number: float) -> str:
-    """Three digits in words: `855 million`, `3.15e+23`."""
+    """Return three digits in words: `855 million`, `3.15e+23`."""
     for power, word in ((12, "trillion"), (9, "billion"), (6, "million")):
         if 10**power <= number < 1000 * 10**power:
             return f"{number / 10**power:.3g} {word}"
@@ -136,7 +130,7 @@ def _scaled(number: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`0.4 s`, `12 min`, `3.4 h`, `40 h`, `3,554 days`."""
+    """Return a duration as text: `0.4 s`, `12 min`, `3.4 h`, `40 h`, `3,554 days`."""
     for least, size, unit in ((2 * 86400, 86400, "days"), (3600, 3600, "h"), (60, 60, "min"), (0, 1, "s")):
         if seconds >= least:
             value = seconds / size

@@ -1,36 +1,36 @@
-"""What a training will take, before anything runs: parameters, FLOPs, memory of a device, time.
+"""Estimate a training before anything runs: parameters, FLOPs, memory of a device, time.
 
-The network is built on torch's meta device, which has shapes and no memory, so that 175 billion parameters cost what a
-million do. All bytes are of one device of N; P is the number of parameters, n the tokens of a micro-batch.
+The network is built on torch's meta device, which has shapes and no memory, so that 175 billion parameters cost no more
+than a million. All bytes are of one device of N; P is the number of parameters, n the tokens of a micro-batch.
 
     weights        4 P      float32 in both precisions: bf16-mixed rounds copies, not the weights
     gradients      4 P
     optimizer      sgd 0, or 4 P with momentum; adagrad 4 P; rmsprop 4 P, or 8 P with momentum; adadelta, adam and adamw
-                   8 P; muon 4 a number of the blocks' matrices and 8 a number elsewhere. All but sgd and muon count
-                   their steps too: 4 bytes a tensor
+                   8 P; muon 4 a number of the blocks' matrices and 8 a number elsewhere. All but sgd and muon also
+                   count their steps: 4 bytes a tensor
     running mean   4 P with keep: ema
 
     single         all of it
-    ddp            all of it, and 4 P for the buckets in which gradients travel
-    fsdp           1/N of it; and whole for a while, 8 R + 12 B: weights and gradients of what lies outside the blocks,
-                   R parameters, the weights of two blocks of B, and the gradient of one
-    tensor parallel  1/N of what the plan of the network shares out, all of the rest
+    ddp            all of it, and 4 P for the buckets of the gradients
+    fsdp           1/N of it; and unsharded for a while 8 R + 12 B: weights and gradients of the R parameters outside
+                   the blocks, the weights of two blocks of B parameters and the gradients of one
+    tensor parallel  1/N of what the network's plan shards, all of the rest
 
 Activations are what autograd keeps for the backward pass (D width, V vocabulary; r bytes in a matrix product, 4 or, in
 bf16-mixed, 2; m bytes in a dropout mask, 4 on a CPU, elsewhere 1):
 
-    a block         what it says itself, a token (`activation_bytes` in models/common): a residual block of softmax
-                    attention 8 D + r (2 D + 4 A + 2 F) + 4 H and 8 (RMSNorm) or 16 (layer norm), r 4 F with a gated
+    a block         `activation_bytes` a token (models/common): for a residual block of softmax attention
+                    8 D + r (2 D + 4 A + 2 F) + 4 H and 8 (RMSNorm) or 16 (layer norm), r 4 F with a gated
                     feed-forward layer, and 2 m D with dropout; A all heads together, H heads, F feed-forward width
-    once a token    8 D + 16: what the last norm reads, the loss's gradient, token and target; m D with dropout
+    once a token    8 D + 16: the input of the last norm, the loss's gradient, token and target; m D with dropout
     once            4 V D: the gradient of the output matrix; in bf16-mixed 2 a number of the blocks' matrices, for the
                     rounded copies, which autocast keeps whole under fsdp too
     backward        the gradients inside a block, a token, as measured (`gradient_bytes`)
 
-Under tensor parallelism the A, H and F terms and the copies fall to 1/N. With activation checkpointing a block keeps
-its input alone, 4 D, and one block at a time has all of the above. Not counted: what the device's runtime takes (0.5
-to 1 GB on a GPU), slices of logits (2 MB on a CPU, up to 0.5 GB on a GPU) and fragmentation. Of a small training on a
-CPU the sum is held to the measured peak within 5 % (tests/commands/test_planning.py).
+Under tensor parallelism the A, H and F terms and the copies are divided by N. With activation checkpointing a block
+keeps only its input, 4 D, and one block at a time has all of the above. Not counted: the device's runtime (0.5 to 1 GB
+on a GPU), slices of logits (2 MB on a CPU, up to 0.5 GB on a GPU) and fragmentation. For a small training on a CPU a
+test holds the sum to within 5 % of the measured peak (tests/commands/test_planning.py).
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a network is made of, counted in numbers.
+    """A network's numbers of parameters.
 
     Attributes:
         parameters: P, a tied matrix once.
-        tensors: how many tensors these are.
-        outside: R, what lies outside the blocks.
+        tensors: the number of tensors.
+        outside: R, outside the blocks.
         block: B, the largest block.
         matrices, matrix_tensors: of the blocks, in numbers and in tensors.
         flops_per_token: of training one token at full context.
@@ -76,7 +76,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of one device under one strategy; `activations` is None for a family whose blocks do not say."""
+    """Bytes of one device under one strategy; `activations` is None for a family without `activation_bytes`."""
 
     strategy: str
     devices: int
@@ -90,7 +90,7 @@ class Memory:
 
     @property
     def total(self) -> int | None:
-        """All of it, None where the activations are unknown."""
+        """Return the sum, None where the activations are unknown."""
         if self.activations is None:
             return None
         state = self.weights + self.gradients + self.optimizer + self.running_mean
@@ -99,7 +99,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Plan:
-    """One model's needs; `tokens` and what follows from it are None where its length is not known yet."""
+    """One model's cost; `tokens` and figures derived from it are None if the length is not known yet."""
 
     name: str
     family: str
@@ -114,20 +114,19 @@ class Plan:
     seconds: float | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        rows = [asdict(row) | {"total": row.total} for row in self.memory]
-        return asdict(self) | {"memory": rows}
+        """Return plain data for JSON."""
+        return asdict(self) | {"memory": [asdict(row) | {"total": row.total} for row in self.memory]}
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a plan is made for.
+    """The devices of a plan.
 
     Attributes:
         devices: N.
         micro_batch: most tokens that a device computes at once; 0: its whole share of the batch.
         peak: FLOP/s of a device; None: unknown.
-        utilisation: the share of it that a training reaches.
+        utilisation: the share of the peak that a training reaches.
         on_cpu: whether dropout masks are float32.
     """
 
@@ -139,10 +138,10 @@ class Machine:
 
 
 def plan(params: Params, name: str, machine: Machine, vocab_size: int = 0) -> Plan:
-    """Work out what the model `name`, of a causal family, takes.
+    """Return the plan of the model `name`, of a causal family.
 
     Args:
-        vocab_size: in place of the tokenizer's; 0: the tokenizer's.
+        vocab_size: 0: that of the tokenizer.
 
     Raises:
         UserError: the vocabulary is not known yet.
@@ -158,8 +157,8 @@ def plan(params: Params, name: str, machine: Machine, vocab_size: int = 0) -> Pl
             continue
         try:
             shared = shared_out(module, devices) if strategy == "tensor_parallel" else 0
-        except UserError as fault:
-            cannot[strategy] = str(fault)
+        except UserError as error:
+            cannot[strategy] = str(error)
             continue
         share = -(-model.recipe.batch // (devices if strategy in ("ddp", "fsdp") else 1))
         tokens = min(machine.micro_batch or share, share)
@@ -204,7 +203,7 @@ def plan(params: Params, name: str, machine: Machine, vocab_size: int = 0) -> Pl
 
 
 def on_meta(model: Model, vocab_size: int) -> nn.Module:
-    """The network, without memory."""
+    """Build the network without memory."""
     import torch
 
     from lexmill.models import build
@@ -214,26 +213,28 @@ def on_meta(model: Model, vocab_size: int) -> nn.Module:
 
 
 def measure(module: nn.Module) -> Sizes:
-    """Count a network."""
-    count = sum(parameter.numel() for parameter in module.parameters())
-    blocks = [sum(parameter.numel() for parameter in block.parameters()) for block in module.blocks]  # type: ignore[union-attr]
-    inside = [parameter for block in module.blocks for parameter in block.parameters()]  # type: ignore[union-attr]
+    """Count a network's parameters."""
+    everything = list(module.parameters())
+    count = sum(parameter.numel() for parameter in everything)
+    blocks = [list(block.parameters()) for block in module.blocks]  # type: ignore[union-attr]
+    sizes = [sum(parameter.numel() for parameter in block) for block in blocks]
+    matrices = [parameter.numel() for block in blocks for parameter in block if parameter.ndim == 2]
     return Sizes(
         parameters=count,
-        tensors=sum(1 for _ in module.parameters()),
-        outside=count - sum(blocks),
-        block=max(blocks),
-        matrices=sum(parameter.numel() for parameter in inside if parameter.ndim == 2),
-        matrix_tensors=sum(parameter.ndim == 2 for parameter in inside),
+        tensors=len(everything),
+        outside=count - sum(sizes),
+        block=max(sizes),
+        matrices=sum(matrices),
+        matrix_tensors=len(matrices),
         flops_per_token=module.flops_per_token(),  # type: ignore[operator]
     )
 
 
 def shared_out(module: nn.Module, devices: int) -> int:
-    """How many parameters tensor parallelism over so many devices shares out.
+    """Return the number of parameters that tensor parallelism shards over so many devices.
 
     Raises:
-        UserError: the network cannot be shared out, or not by that number.
+        UserError: the network cannot be sharded, or not by that number.
     """
     from torch.distributed.tensor.parallel import ColwiseParallel
 
@@ -250,7 +251,7 @@ def shared_out(module: nn.Module, devices: int) -> int:
 
 
 def optimizer_bytes(settings: Optimizer, sizes: Sizes) -> int:
-    """An optimizer's state after its first step."""
+    """Return the bytes of an optimizer's state after its first step."""
     momentum = getattr(settings, "momentum", 0) > 0
     if settings.name == "sgd":
         return 4 * sizes.parameters if momentum else 0
@@ -272,12 +273,12 @@ def activations(
     checkpointing: bool,
     shared_by: int = 0,
 ) -> int | None:
-    """Bytes that a micro-batch takes forward and backward; None for a family whose blocks do not say.
+    """Return the bytes of a micro-batch forward and backward; None for a family without `activation_bytes`.
 
     Args:
         tokens: n.
         on_cpu: whether dropout masks are float32.
-        checkpointing: whether blocks are computed again on the way back.
+        checkpointing: whether the backward pass computes blocks again.
         shared_by: devices of tensor parallelism; 0: none.
     """
     blocks: Any = module.blocks
@@ -294,7 +295,7 @@ def activations(
 
 
 def low_bytes(model: Model) -> int:
-    """Bytes of a number in a matrix product."""
+    """Return the bytes of a number in a matrix product."""
     return 4 if model.recipe.precision == "32-true" else 2
 
 
@@ -329,7 +330,7 @@ def _memory(
 
 
 def vocabulary(params: Params, model: Model) -> int:
-    """The vocabulary of the model's tokenizer: of its shards, where they are there, else of its entry in params.yaml.
+    """Return the vocabulary of the model's tokenizer, from its shards if they exist, else from its entry.
 
     Raises:
         UserError: it is known only once the tokenizer is made.
@@ -350,17 +351,16 @@ def vocabulary(params: Params, model: Model) -> int:
 
 
 def tokens_of(params: Params, model: Model) -> int | None:
-    """The tokens of the whole training; None for epochs of a corpus that is not encoded yet, or of a mixture."""
-    length = model.recipe.length
+    """Return the tokens of the whole training; None for epochs of a mixture or a corpus that is not encoded yet."""
+    length, batch, steps_an_epoch = model.recipe.length, model.recipe.batch, 1
     if length.unit == "epochs":
         splits = _manifest(model.data.train, model.data.tokenizer).get("splits", {})
         train = splits.get("train", {}).get("text", {}).get("tokens")
         if train is None or model.data.train in params.mixtures:
             return None
         windows = max(1, train // model.shape.context)
-        a_step = model.recipe.batch // model.shape.context
-        return length.steps(model.recipe.batch, math.ceil(windows / a_step)) * model.recipe.batch
-    return length.steps(model.recipe.batch, 1) * model.recipe.batch
+        steps_an_epoch = math.ceil(windows / (batch // model.shape.context))
+    return length.steps(batch, steps_an_epoch) * batch
 
 
 def _manifest(corpus: str, tokenizer: str) -> Mapping[str, Any]:
@@ -368,7 +368,7 @@ def _manifest(corpus: str, tokenizer: str) -> Mapping[str, Any]:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """A JSON object, or an empty one where the file is not there or no such thing: then nothing is known from it."""
+    """Return a JSON object, an empty one if the file is missing or holds no object."""
     try:
         found = read_json(path)
     except (OSError, ValueError):

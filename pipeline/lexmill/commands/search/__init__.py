@@ -1,4 +1,4 @@
-"""`lexmill search NAME`: search conf/search/NAME.yaml, go on with it, show what was found, take it."""
+"""`lexmill search NAME`: run or resume the search of conf/search/NAME.yaml, show the best trials, adopt the best."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _SHOWN = 10
 
 
 def search(name: str, wanted: int | None, *, take: bool) -> int:
-    """Train until there are as many trials as wanted, then show the best; gives the exit code.
+    """Run trials until the wanted number is reached, then show the best; return the exit code.
 
     Args:
         name: of conf/search/.
-        wanted: trials in all; None: as the file says.
+        wanted: trials in all; None: as in the file.
         take: write the best as a choice of conf/.
 
     Raises:
-        UserErrors: the search, params.yaml or the execution settings have faults.
-        RetryableError: another run holds the workspace, or a training failed for what may pass.
+        UserErrors: the search, params.yaml or the execution settings have errors.
+        RetryableError: another run holds the workspace, or a training failed for a passing reason.
     """
     preflight()
     root = Path.cwd()
@@ -56,16 +56,16 @@ def search(name: str, wanted: int | None, *, take: bool) -> int:
         else:
             os.environ["LEXMILL_EXECUTION"] = before
     if code != EXIT_DONE:
-        say("the search was stopped; the same command goes on with it")
+        say("the search was stopped; the same command resumes it")
         return code
     sending(where.folder)
-    sending.tell()
+    sending.report()
     _show(where, about, root, take=take)
     return EXIT_DONE
 
 
 def _inputs(about: space.Target) -> int:
-    """Make what the training needs, where that is not up to date; the exit code."""
+    """Bring the training's inputs up to date; return the exit code."""
     plan = read(targets=[about.stage])
     needs = next(stage.needs for stage in plan.stages if stage.name == about.stage)
     if not {stage.name for stage in plan.todo} - {about.stage}:
@@ -76,7 +76,7 @@ def _inputs(about: space.Target) -> int:
 
 
 class _Sending:
-    """Sends ended trials to MLflow; a store that fails is told once and costs the search nothing."""
+    """Sends ended trials to MLflow; a failure is reported once and does not stop the search."""
 
     def __init__(self, settings: Execution, root: Path) -> None:
         self._settings, self._root, self._failure = settings, root, ""
@@ -90,7 +90,7 @@ class _Sending:
             send(self._settings.tracking_uri, folder, self._root)
         except LexmillError as error:
             failure = str(error)
-        except Exception as error:  # an answer that makes no sense: the trials are on disk
+        except Exception as error:  # an unexpected answer must not stop the search: the trials are on disk
             failure = f"{type(error).__name__}: {error}"
         else:
             self._failure = ""
@@ -99,8 +99,8 @@ class _Sending:
             say(f"not in MLflow yet, the search goes on: {failure}")
         self._failure = failure
 
-    def tell(self) -> None:
-        """Say what is still not sent."""
+    def report(self) -> None:
+        """Report trials that are still not sent."""
         if self._failure:
             say(f"not all trials are in MLflow ({self._failure}); the same command sends them")
 
@@ -118,12 +118,12 @@ def _show(where: Place, about: space.Target, root: Path, *, take: bool) -> None:
         table.add_column(head, justify="right" if head in ("trial", "valid loss", "time") else "left")
     for one in trials.ranked(ended)[:_SHOWN]:
         loss = "" if one.valid_loss is None else f"{one.valid_loss:.5g}"
-        state = f"ended early at look {one.looks}" if one.state == "pruned" else one.state
+        state = f"pruned at validation {one.looks}" if one.state == "pruned" else one.state
         table.add_row(str(one.number), *map(str, one.values.values()), loss, state, seconds_text(one.seconds))
     Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120).print(table)
     if take:
         path, line = adopting.adopt(where.name, about, found.values, root)
-        print(f"{path.relative_to(root)} written; to train with it and all else as it stands:")
+        print(f"{path.relative_to(root)} written; to train with it and keep all else:")
     else:
         line = adopting.command(about, found.values, root)
         print(f"the best is trial {found.number}; to take it:")

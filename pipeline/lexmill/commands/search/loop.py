@@ -1,8 +1,7 @@
-"""The loop of a search: draw a trial, train it, end it where it is hopeless, keep what became of it.
+"""The loop of a search: draw a trial, train it, prune it if it is hopeless, record its result.
 
-What the model needs (corpora, tokens) is made first, in the workspace, as a run would. Trials come one after the other:
-a training takes the cores it is given. After Ctrl-C, SIGTERM or kill -9 the same command goes on, with the same trial
-from its last checkpoint. Only valid data decide; the test split is never read.
+Trials run one after the other, for a training uses all cores it may. After Ctrl-C, SIGTERM or kill -9 the same command
+resumes the same trial from its last checkpoint. Only validation data decide; the test split is never read.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import yaml
@@ -27,7 +26,7 @@ from lexmill.base.errors import (
     UserError,
 )
 from lexmill.base.progress import say
-from lexmill.base.strict import flatten as flat
+from lexmill.base.strict import flatten
 from lexmill.commands.search import trials
 from lexmill.commands.search.scratch import Looks, Scratch
 from lexmill.commands.search.space import Search, Target, told
@@ -43,7 +42,7 @@ _MOST_FAILED = 3
 
 @dataclass(frozen=True)
 class Place:
-    """Where a search lies, and what tells it from one over other choices."""
+    """The folder of a search, and a hash that identifies it."""
 
     name: str
     identity: str
@@ -51,14 +50,13 @@ class Place:
 
 
 def place(name: str, search: Search, about: Target, root: Path) -> Place:
-    """The folder of this search over these choices, data and code: another of them begins anew, in another folder.
+    """Return the folder of this search; other choices, data or code start a new search in another folder.
 
-    How many trials there shall be is no part of it, nor what params.yaml has for the searched keys: taking the best
-    begins no new search.
+    The number of trials and the present values of the searched keys do not count: adopting the best starts no new one.
     """
     known = {
-        "search": {key: value for key, value in _plain(search).items() if key != "trials"},
-        "entry": {key: value for key, value in flat(about.entry).items() if key not in search.space},
+        "search": {key: value for key, value in asdict(search).items() if key != "trials"},
+        "entry": {key: value for key, value in flatten(about.entry).items() if key not in search.space},
         "seeds": [about.data["data_seed"], about.data["training_seed"]],
         "inputs": _inputs(about, root),
     }
@@ -66,14 +64,8 @@ def place(name: str, search: Search, about: Target, root: Path) -> Place:
     return Place(name, identity, root / FOLDER / f"{name}-{identity[:8]}")
 
 
-def _plain(search: Search) -> dict[str, object]:
-    from dataclasses import asdict
-
-    return asdict(search)
-
-
 def _inputs(about: Target, root: Path) -> dict[str, str]:
-    """What the training depends on: outputs of other stages as dvc.lock has them, recipes by their bytes, its code."""
+    """Return hashes of the training's inputs: outputs of other stages by dvc.lock, recipes by their bytes, its code."""
     from lexmill.runner.inputs import code_of, inputs_of
 
     lock = yaml.safe_load((root / "dvc.lock").read_text(encoding="utf-8")) if (root / "dvc.lock").is_file() else {}
@@ -95,10 +87,10 @@ class Loop:
     """Runs the trials of a search until there are enough.
 
     Args:
-        where: of the search.
+        where: the search's folder.
         search, about: what is searched.
-        root: the workspace, whose lock the caller holds.
-        after: is called after each trial with the search's folder: to send it on.
+        root: the workspace, locked by the caller.
+        after: called after each trial with the search's folder.
     """
 
     def __init__(self, where: Place, search: Search, about: Target, root: Path, after: Callable[[Path], None]) -> None:
@@ -108,28 +100,22 @@ class Loop:
         self._scratch = Scratch(folder, root, about)
         self._study = Study(search, folder / "study.db", where.name)
         self._display = Display()
-        storage.write_json(
-            folder / "search.json",
-            {"name": where.name, "identity": where.identity, "experiment": about.data["experiment"], **_plain(search)},
-        )
+        known = {"name": where.name, "identity": where.identity, "experiment": about.data["experiment"]}
+        storage.write_json(folder / "search.json", {**known, **asdict(search)})
 
     def run(self) -> int:
-        """Train until there are enough trials.
-
-        Returns:
-            0, or the exit code of the stop.
+        """Run trials until there are enough; return 0, or the exit code of the stop.
 
         Raises:
             UserError: the first trials all failed.
-            RetryableError: a training failed for what may pass.
+            RetryableError: a training failed for a passing reason.
             LexmillError: a training failed by a bug.
         """
         os.environ["LEXMILL_EXECUTION"] = str(self._scratch.settings)
-        while (trial := self._study.next(self._search.trials)) is not None:
+        code = EXIT_DONE
+        while code == EXIT_DONE and (trial := self._study.next(self._search.trials)) is not None:
             code = self._trial(trial)
-            if code != EXIT_DONE:
-                return code
-        return EXIT_DONE
+        return code
 
     def _trial(self, trial: Trial) -> int:
         say(f"trial {trial.number + 1} of {self._search.trials}: {told(trial.values)}")
@@ -153,13 +139,15 @@ class Loop:
         trials.write(self._where.folder, ended, self._scratch.points)
         self._study.end(trial, state, value)
         self._scratch.ended()
-        self._tell(ended)
+        so_far = trials.read(self._where.folder)
+        self._report(ended, trials.best(so_far))
         self._after(self._where.folder)
-        self._give_up()
+        if len(so_far) >= _MOST_FAILED and all(one.state == "failed" for one in so_far):
+            raise UserError(f"the first {len(so_far)} trials all failed, the last one with: {so_far[-1].message}")
         return EXIT_DONE
 
     def _train(self, trial: Trial, stop: Stop) -> tuple[Outcome, bool]:
-        """Run the training and watch it; whether it was ended as hopeless."""
+        """Run the training and watch it; return its outcome, and whether it was pruned."""
         stage, display = self._about.stage, self._display
         self._scratch.begin(trial.number, self._about.with_values(trial.values))
         listener = Listener(
@@ -180,7 +168,7 @@ class Loop:
         thread.start()
         looks, pruned = Looks(self._scratch.points), False
         while thread.is_alive():
-            thread.join(_LOOK_SECONDS)  # with an end, so that the main thread sees signals
+            thread.join(_LOOK_SECONDS)  # with a timeout, so that the main thread sees signals
             if stop.code is None and self._study.hopeless(trial, looks()) is not None:
                 pruned = True
                 stop.request(EXIT_TERMINATED)
@@ -191,7 +179,7 @@ class Loop:
         return outcome, pruned
 
     def _judge(self, trial: Trial, outcome: Outcome, pruned: bool) -> tuple[trials.State, float | None, int, str]:
-        """State, loss, looks and message of a trial whose training is over."""
+        """Return state, loss, validations and message of a trial whose training is over."""
         if outcome.code == EXIT_DONE:
             looks = self._scratch.looks()
             last = self._study.hopeless(trial, looks)
@@ -199,27 +187,20 @@ class Loop:
                 return "pruned", looks[last - 1], last, ""
             return "complete", self._scratch.value(), len(looks), ""
         if pruned:
-            looks = Looks(self._scratch.points)()
             last = self._study.judged(trial)
-            return "pruned", looks[last - 1], last, ""
+            return "pruned", Looks(self._scratch.points)()[last - 1], last, ""
         if outcome.code == EXIT_RETRY:
-            raise RetryableError(f"{outcome.message}\nthe same command goes on with this trial")
+            raise RetryableError(f"{outcome.message}\nthe same command resumes this trial")
         if outcome.code != EXIT_USER and not outcome.message.startswith("killed"):
             raise LexmillError(f"the training failed: {outcome.message}")
         return "failed", None, self._study.judged(trial), outcome.message
 
-    def _tell(self, ended: trials.Ended) -> None:
-        first = trials.best(trials.read(self._where.folder))
+    def _report(self, ended: trials.Ended, first: trials.Ended | None) -> None:
         loss = "" if ended.valid_loss is None else f"valid loss {ended.valid_loss:.5g}"
         what = {
             "complete": loss,
-            "pruned": f"ended early at look {ended.looks}, {loss}",
+            "pruned": f"pruned at validation {ended.looks}, {loss}",
             "failed": f"failed: {ended.message}",
         }[ended.state]
         lead = "" if first is None else f"; best so far {first.valid_loss:.5g} (trial {first.number})"
         say(f"trial {ended.number}: {what}{lead}")
-
-    def _give_up(self) -> None:
-        ended = trials.read(self._where.folder)
-        if len(ended) >= _MOST_FAILED and all(one.state == "failed" for one in ended):
-            raise UserError(f"the first {len(ended)} trials all failed, the last of them so: {ended[-1].message}")

@@ -1,12 +1,12 @@
-"""A workspace beside the workspace, in which a search trains: its own params.yaml, links to all that it reads.
+"""The scratch workspace in which a search trains, with its own params.yaml and links to its inputs.
 
     .lexmill/searches/<search>/workspace/     params.yaml, dvc.yaml, code.json, a small .dvc/ of its own
         artifacts/<kind>/<name>, conf, pipeline   links to the real ones
-        artifacts/models/<model>, metrics/, reports/   what the training makes
-    .lexmill/searches/<search>/checkpoints/   of the trial that runs; gone when it has ended
+        artifacts/models/<model>, metrics/, reports/   the training's outputs
+    .lexmill/searches/<search>/checkpoints/   of the running trial; removed when it ends
 
-The user's params.yaml, models and dvc.lock are never touched. DVC's cache is the same, so what a trial made is there
-when its choices are taken: the next `dvc repro` restores it.
+The user's params.yaml, models and dvc.lock are never touched. DVC's cache is shared, so that `dvc repro` restores a
+trial's outputs when its values are adopted.
 Cost: some links; DVC's start, about 1.4 s a trial.
 """
 
@@ -52,7 +52,7 @@ class Scratch:
 
     @property
     def points(self) -> Path:
-        """What the training that runs has seen of itself."""
+        """Return the file of the running training's points."""
         return file_of("train", self._about.name, self.place)
 
     def _made(self) -> None:
@@ -73,12 +73,12 @@ class Scratch:
             f"[core]\n    no_scm = true\n    analytics = false\n[cache]\n    dir = {_cache_of(self.root)}\n",
         )
         settings = read_yaml(settings_file(self.root)) or {}
-        # Points go to MLflow when the trial has ended, in its own run.
+        # The points go to MLflow when the trial has ended, as a run of their own.
         settings |= {"checkpoint_root": str(self._checkpoints), "publish": False}
         storage.write_text(self.settings, yaml.safe_dump(settings))
 
     def begin(self, number: int, params: Mapping[str, Any]) -> None:
-        """Make ready for a trial: nothing of the one before is there, unless it is the same, which was interrupted."""
+        """Prepare a trial: clear the state of the last one, unless this is the same trial, interrupted."""
         if not self._mark.is_file() or self._mark.read_text(encoding="utf-8") != str(number):
             self.points.unlink(missing_ok=True)
             shutil.rmtree(self._checkpoints, ignore_errors=True)
@@ -86,39 +86,37 @@ class Scratch:
         storage.write_text(self.place / "params.yaml", yaml.safe_dump(dict(params), sort_keys=False))
 
     def run(self, stop: Stop, listener: Listener) -> Outcome:
-        """Train, or go on with it."""
+        """Start or resume the training."""
         with workspace.run_lock("lexmill search", self.place) as lock:
             return run_stage(self._about.stage, self.place, lock, stop, listener)
 
     def ended(self) -> None:
-        """The trial is over: nobody goes on from its checkpoints."""
+        """Remove the ended trial's checkpoints."""
         shutil.rmtree(self._checkpoints, ignore_errors=True)
         self._mark.unlink(missing_ok=True)
 
-    # ---------------------------------------------------------------- what a training shows
-
     def looks(self) -> list[float]:
-        """The losses on valid of a training that has ended well, look by look."""
+        """Return the validation losses of a successful training, in order."""
         with open(self.place / layout.curve(self._about.name), encoding="utf-8", newline="") as stream:
             return [float(row["valid_loss"]) for row in csv.DictReader(stream) if row["valid_loss"]]
 
     def value(self) -> float:
-        """The loss on valid of the weights that it kept."""
+        """Return the validation loss of its kept weights."""
         path = self.place / layout.metrics("train", self._about.name)
         return float(storage.read_json(path)["valid_loss"])
 
 
 class Looks:
-    """The losses on valid of a training that runs, from its file of points."""
+    """The validation losses of a running training, from its file of points."""
 
     def __init__(self, points: Path) -> None:
         self._tail, self._found = Tail(points), dict[int, float]()
 
     def __call__(self) -> list[float]:
-        """All so far, in order; each once, also where a training that went on wrote it again."""
+        """Return all so far, in order; each once, also where a resumed training wrote it again."""
         for line in self._tail.lines():
             if line["kind"] == "row" and "valid_loss" in line:
-                # As the curve's file has it: a trial is judged alike whether it is seen running or afterwards.
+                # Rounded as in the curve's file, so that a trial is judged alike while it runs and afterwards.
                 self._found.setdefault(int(line["step"]), float(f"{line['valid_loss']:.8g}"))
         return [loss for _, loss in sorted(self._found.items())]
 
@@ -131,7 +129,7 @@ def _link(path: Path, to: Path) -> None:
 
 
 def _cache_of(root: Path) -> str:
-    """DVC's cache of a workspace, absolute."""
+    """Return the absolute path of a workspace's DVC cache."""
     done = subprocess.run(
         [sys.executable, "-m", "dvc", "cache", "dir"],
         cwd=root,

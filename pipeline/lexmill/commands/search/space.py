@@ -1,4 +1,4 @@
-"""What is searched: conf/search/*.yaml as checked dataclasses.
+"""Search spaces: conf/search/*.yaml as checked dataclasses.
 
     model: gpt                                            # an entry of params.yaml
     trials: 20
@@ -8,14 +8,15 @@
     space:                                                # keys of that entry
       recipe.optimizer.lr: {kind: log_uniform, low: 0.005, high: 0.1}
 
-Each bound and each choice is put into params.yaml and checked as that is, before anything runs. What changes the data
-that a figure is measured on is refused: figures of different tokenizers or corpora cannot be compared.
+Each bound and choice is checked as a value of params.yaml before anything runs. Keys that change the data of a figure
+are refused: figures of different tokenizers or corpora cannot be compared.
 """
 
 from __future__ import annotations
 
 import copy
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +24,12 @@ from typing import Any, Literal
 
 from lexmill import params
 from lexmill.base.errors import UserError, UserErrors
-from lexmill.base.strict import build, nearest, spec
-from lexmill.base.strict import flatten as flat
+from lexmill.base.strict import build, flatten, nearest, spec
 from lexmill.base.yaml_file import read_yaml
 from lexmill.params import Params
 
 FOLDER = Path("conf") / "search"
-# These say which data a model learns from or is measured on, or shape no training.
+# Keys of the data that a model learns from or is measured on, or that shape no training.
 _NOT_SEARCHED = ("kind", "family", "start", "evaluate", "data.corpus", "data.train", "data.tokenizer")
 _MOST_TOGETHER = 64
 _DIGITS = 4
@@ -38,11 +38,11 @@ Value = int | float | str | bool | None
 
 
 class Plain:
-    """A value as YAML has it: a number, text, true, false or nothing."""
+    """A scalar of YAML: a number, text, true, false or null."""
 
     @classmethod
     def parse(cls, value: Any) -> Value:
-        """The value itself.
+        """Return the value itself.
 
         Raises:
             ValueError: it is a list or a mapping.
@@ -52,48 +52,52 @@ class Plain:
         raise ValueError(f"{value!r} is no single value")
 
 
+class _Range:
+    """What the ranges share."""
+
+    low: float
+    high: float
+
+    def faults(self) -> list[str]:
+        return [] if self.low < self.high else [f"high: {self.high} must be above low, {self.low}"]
+
+    @property
+    def ends(self) -> tuple[Value, ...]:
+        return self.low, self.high
+
+    def _short(self, value: float) -> float:
+        """Round to four digits, as a person copies them, within the bounds."""
+        return min(max(float(f"{value:.{_DIGITS}g}"), self.low), self.high)
+
+
 @dataclass(frozen=True)
-class Uniform:
+class Uniform(_Range):
     """A number of a range."""
 
     kind: Literal["uniform"] = spec("a number of a range")
     low: float = spec("the least")
     high: float = spec("the greatest")
 
-    def faults(self) -> list[str]:
-        return _order(self.low, self.high)
-
-    @property
-    def ends(self) -> tuple[Value, ...]:
-        return self.low, self.high
-
     def draw(self, trial: Any, key: str) -> Value:
-        """The trial's value, as params.yaml gets it."""
-        return _short(trial.suggest_float(key, self.low, self.high), self.low, self.high)
+        """Return the trial's value for params.yaml."""
+        return self._short(trial.suggest_float(key, self.low, self.high))
 
 
 @dataclass(frozen=True)
-class LogUniform:
-    """A positive number of a range, each factor as likely as another."""
+class LogUniform(_Range):
+    """A positive number of a range, uniform in its logarithm."""
 
     kind: Literal["log_uniform"] = spec("a number of a range, uniform in its logarithm")
     low: float = spec("the least", above=0)
     high: float = spec("the greatest", above=0)
 
-    def faults(self) -> list[str]:
-        return _order(self.low, self.high)
-
-    @property
-    def ends(self) -> tuple[Value, ...]:
-        return self.low, self.high
-
     def draw(self, trial: Any, key: str) -> Value:
-        """The trial's value, as params.yaml gets it."""
-        return _short(trial.suggest_float(key, self.low, self.high, log=True), self.low, self.high)
+        """Return the trial's value for params.yaml."""
+        return self._short(trial.suggest_float(key, self.low, self.high, log=True))
 
 
 @dataclass(frozen=True)
-class Integer:
+class Integer(_Range):
     """A whole number of a range."""
 
     kind: Literal["integer"] = spec("a whole number of a range")
@@ -103,20 +107,16 @@ class Integer:
 
     def faults(self) -> list[str]:
         uneven = (self.high - self.low) % self.step
-        return _order(self.low, self.high) or ([f"step: {self.step} does not lead from low to high"] if uneven else [])
-
-    @property
-    def ends(self) -> tuple[Value, ...]:
-        return self.low, self.high
+        return super().faults() or ([f"step: {self.step} does not lead from low to high"] if uneven else [])
 
     def draw(self, trial: Any, key: str) -> Value:
-        """The trial's value, as params.yaml gets it."""
+        """Return the trial's value for params.yaml."""
         return int(trial.suggest_int(key, self.low, self.high, step=self.step))
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some values, in no order."""
+    """One of several values, in no order."""
 
     kind: Literal["choice"] = spec("one of some values")
     values: tuple[Plain, ...] = spec("the values")
@@ -129,10 +129,10 @@ class Choice:
 
     @property
     def ends(self) -> tuple[Value, ...]:
-        return self.values  # type: ignore[return-value]  # Plain stands for the values themselves
+        return self.values  # type: ignore[return-value]  # Plain parses to the values themselves
 
     def draw(self, trial: Any, key: str) -> Value:
-        """The trial's value, as params.yaml gets it."""
+        """Return the trial's value for params.yaml."""
         found: Value = trial.suggest_categorical(key, list(self.values))
         return found
 
@@ -148,27 +148,18 @@ class Search:
     trials: int = spec("trainings in all", low=1)
     seed: int = spec("of the draws: the same search finds the same again", low=0)
     pruner: Literal["median", "hyperband", "none"] = spec("what ends hopeless trainings early")
-    startup: int = spec("trials drawn at random first, none of which median ends early", low=1)
+    startup: int = spec("random trials at first, which median does not prune", low=1)
     space: dict[str, Dimension] = spec("keys of the model's entry and what is tried for them")
 
     def faults(self) -> list[str]:
         return [] if self.space else ["space: it is empty; give at least one key"]
 
 
-def _order(low: float, high: float) -> list[str]:
-    return [] if low < high else [f"high: {high} must be above low, {low}"]
-
-
-def _short(value: float, low: float, high: float) -> float:
-    """Four digits are what a person copies, and what is trained: within the bounds."""
-    return min(max(float(f"{value:.{_DIGITS}g}"), low), high)
-
-
 def load(name: str, root: Path) -> Search:
-    """The search of that name.
+    """Read a search of conf/search/.
 
     Raises:
-        UserError, UserErrors: there is none, or it has faults.
+        UserError, UserErrors: there is none, or it has errors.
     """
     path = root / FOLDER / f"{name}.yaml"
     if not path.is_file():
@@ -183,14 +174,14 @@ def load(name: str, root: Path) -> Search:
 
 @dataclass(frozen=True)
 class Target:
-    """The model of params.yaml that a search is about, and the whole file as plain data."""
+    """The searched model of params.yaml, and the whole file as plain data."""
 
     name: str
     data: Mapping[str, Any]
 
     @property
     def stage(self) -> str:
-        """The address of its training."""
+        """Return the address of its training stage."""
         return f"train@{self.name}"
 
     @property
@@ -203,7 +194,7 @@ class Target:
         return found
 
     def with_values(self, values: Mapping[str, Value]) -> dict[str, Any]:
-        """All of params.yaml with these values in the model's entry."""
+        """Return all of params.yaml with these values in the model's entry."""
         data: dict[str, Any] = copy.deepcopy(dict(self.data))
         for key, value in values.items():
             inner = data["models"][self.name]
@@ -215,7 +206,7 @@ class Target:
 
 
 def target(search: Search, choices: Params, root: Path) -> Target:
-    """The model of params.yaml that a search names.
+    """Return the model of params.yaml that a search names.
 
     Raises:
         UserError: there is none.
@@ -226,20 +217,17 @@ def target(search: Search, choices: Params, root: Path) -> Target:
 
 
 def check(search: Search, about: Target, file: str) -> None:
-    """Hold every bound and choice to what params.yaml may have.
+    """Check every bound and choice as a value of params.yaml.
 
-    Where their combinations are few, each is tried together with each, so that sizes which do not fit are seen too.
+    If there are few combinations, check all of them, which also finds sizes that do not fit together.
 
     Raises:
-        UserErrors: with all faults.
+        UserErrors: with all errors.
     """
-    faults = [*_names(search, about)]
+    faults = _names(search, about)
     if not faults:
         ends = {key: dimension.ends for key, dimension in search.space.items()}
-        together = 1
-        for values in ends.values():
-            together *= len(values)
-        if together <= _MOST_TOGETHER:
+        if math.prod(map(len, ends.values())) <= _MOST_TOGETHER:
             tried = [dict(zip(ends, one, strict=True)) for one in itertools.product(*ends.values())]
         else:
             tried = [{key: value} for key, values in ends.items() for value in values]
@@ -249,13 +237,11 @@ def check(search: Search, about: Target, file: str) -> None:
 
 
 def _names(search: Search, about: Target) -> list[str]:
-    keys = flat(about.entry)
+    keys = flatten(about.entry)
     found = []
     for key in search.space:
         if any(key == one or key.startswith(f"{one}.") for one in _NOT_SEARCHED):
-            found.append(
-                f"space.{key}: it decides what the figure is measured on, or shapes no training; search over others"
-            )
+            found.append(f"space.{key}: it changes the data of the figure, or shapes no training; choose other keys")
         elif key.startswith(f"{about.path}."):
             found.append(f"space.{key}: keys are those of the entry; write {key.removeprefix(f'{about.path}.')}")
         elif key not in keys:
@@ -264,7 +250,7 @@ def _names(search: Search, about: Target) -> list[str]:
 
 
 def _invalid(about: Target, tried: list[dict[str, Value]]) -> list[str]:
-    """The faults of params.yaml with these values, each fault once, with the values that first showed it."""
+    """Return the errors of params.yaml with these values, each once, with the values that first showed it."""
     found: dict[str, str] = {}
     for values in tried:
         try:
@@ -276,5 +262,5 @@ def _invalid(about: Target, tried: list[dict[str, Value]]) -> list[str]:
 
 
 def told(values: Mapping[str, Value]) -> str:
-    """`optimizer.lr=0.01, shape.n_layer=4`."""
+    """Return the values as text: `optimizer.lr=0.01, shape.n_layer=4`."""
     return ", ".join(f"{key}={value}" for key, value in values.items())

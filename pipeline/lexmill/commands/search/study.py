@@ -1,9 +1,8 @@
-"""Trials drawn and judged by Optuna, kept in a file: after a kill the same trial goes on, and the draws are the same.
+"""Trials drawn and judged by Optuna and kept in a file, so that a killed search resumes with the same draws.
 
-Draws come from a tree-structured Parzen estimator (Bergstra et al. 2011) whose generator is seeded anew for each trial
-from the search's seed and the trial's number. So a search that was stopped and went on draws what an undisturbed one
-would: each trial is a function of the seed, its number and the trials before it. Looks at valid are counted, not steps:
-trials of other lengths are compared look by look. Less is better.
+Draws come from a tree-structured Parzen estimator (Bergstra et al. 2011), seeded for each trial by the search's seed
+and the trial's number: a resumed search draws what an undisturbed one would. Trials of different lengths are compared
+validation by validation, not step by step. Lower is better.
 Cost: Optuna's import, about a second; a few milliseconds a trial.
 """
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial that has begun: its number from 0, its values, and the looks already judged."""
+    """A trial that has begun: its number from 0, its values, and Optuna's handle."""
 
     number: int
     values: dict[str, Value]
@@ -31,13 +30,7 @@ class Trial:
 
 
 class Study:
-    """The trials of one search.
-
-    Args:
-        search: what is searched.
-        database: the SQLite file, made if need be.
-        name: of the study in it.
-    """
+    """The trials of one search, in the study `name` of a SQLite file that is created if it is missing."""
 
     def __init__(self, search: Search, database: Path, name: str) -> None:
         import optuna
@@ -53,7 +46,7 @@ class Study:
         )
 
     def next(self, wanted: int) -> Trial | None:
-        """The trial that was interrupted, or else a new one; None where all `wanted` ones have ended."""
+        """Return the interrupted trial, or else a new one; None if all `wanted` ones have ended."""
         import optuna
 
         trials = self._study.get_trials(deepcopy=False)
@@ -68,33 +61,33 @@ class Study:
         return Trial(number, values, handle)
 
     def hopeless(self, trial: Trial, looks: list[float]) -> int | None:
-        """The number of looks (from 1) after which a trial should end; None where it should go on.
+        """Return the number of validations (from 1) after which a trial should be pruned; None if it should not.
 
         Args:
-            trial: that runs, or has ended by itself.
-            looks: its losses on valid so far, in order; those told before are passed over.
+            trial: running, or ended by itself.
+            looks: its validation losses so far, in order; those reported before are skipped.
         """
         known = self._frozen(trial).intermediate_values
         for number, loss in enumerate(looks):
             if number not in known:
                 trial.handle.report(loss, number)
             elif number + 1 in known:
-                continue  # it went on after this one
+                continue  # it was not pruned after this one
             if trial.handle.should_prune():
                 return number + 1
         return None
 
     def judged(self, trial: Trial) -> int:
-        """How many looks of a trial were judged."""
+        """Return the number of judged validations of a trial."""
         return len(self._frozen(trial).intermediate_values)
 
     def end(self, trial: Trial, state: State, value: float | None) -> None:
-        """The trial is over; `value` is what it reached (of one that was ended early: at its last look)."""
+        """Record the end of a trial with the loss that it reached (a pruned one's: at its last validation)."""
         import optuna
 
         states = optuna.trial.TrialState
-        told = {"complete": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}[state]
-        self._study.tell(trial.number, value if state == "complete" else None, told)
+        ended = {"complete": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}[state]
+        self._study.tell(trial.number, value if state == "complete" else None, ended)
 
     def _frozen(self, trial: Trial) -> optuna.trial.FrozenTrial:
         return self._study.get_trials(deepcopy=False)[trial.number]
@@ -103,7 +96,7 @@ class Study:
 def _pruner(search: Search) -> optuna.pruners.BasePruner:
     import optuna
 
-    if search.pruner == "median":  # the first look comes in the warm-up of the learning rate: it ends none
+    if search.pruner == "median":  # the first validation is in the learning rate's warm-up and prunes none
         return optuna.pruners.MedianPruner(n_startup_trials=search.startup, n_warmup_steps=1)
     if search.pruner == "hyperband":  # Li et al. 2018
         return optuna.pruners.HyperbandPruner()

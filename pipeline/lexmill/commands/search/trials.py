@@ -1,4 +1,4 @@
-"""What became of each trial, on disk: what is shown and sent to MLflow comes from here, and needs no study.
+"""The results of trials on disk, for display and for MLflow, independent of Optuna's study.
 
 .lexmill/searches/<search>/search.json        what is searched
 .lexmill/searches/<search>/trials/0007.json   one ended trial
@@ -24,13 +24,13 @@ class Ended:
     """A trial that is over.
 
     Attributes:
-        number: from 1, as people count.
+        number: from 1.
         state: `pruned`: ended early, as hopeless.
         values: of the searched keys.
-        valid_loss: what it reached; of a pruned one at its last look; None where it failed.
-        looks: at valid, that were judged.
+        valid_loss: that it reached; of a pruned one at its last validation; None if it failed.
+        looks: the number of judged validations.
         message: why it failed.
-        started, seconds: milliseconds since 1970; how long it ran since then.
+        started, seconds: milliseconds since 1970, and its run time since then.
     """
 
     number: int
@@ -44,7 +44,7 @@ class Ended:
 
 
 def write(folder: Path, ended: Ended, points: Path) -> None:
-    """Keep a trial and, where there are any, its points."""
+    """Store a trial and its points, if there are any."""
     path = folder / TRIALS / f"{ended.number:04d}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     if points.is_file():
@@ -53,20 +53,16 @@ def write(folder: Path, ended: Ended, points: Path) -> None:
 
 
 def read(folder: Path) -> list[Ended]:
-    """The trials that have ended, by number."""
+    """Return the ended trials, by number."""
     return [Ended(**storage.read_json(path)) for path in sorted((folder / TRIALS).glob("[0-9]*.json"))]
 
 
 def ranked(trials: list[Ended]) -> list[Ended]:
-    """The best first: complete ones by their loss, then pruned ones, then failed ones."""
+    """Sort trials: complete ones by their loss, then pruned ones, then failed ones."""
     order = {"complete": 0, "pruned": 1, "failed": 2}
-
-    def rank(one: Ended) -> tuple[int, float, int]:
-        return order[one.state], one.valid_loss if one.valid_loss is not None else 0.0, one.number
-
-    return sorted(trials, key=rank)
+    return sorted(trials, key=lambda one: (order[one.state], one.valid_loss or 0.0, one.number))
 
 
 def best(trials: list[Ended]) -> Ended | None:
-    """The complete trial with the least loss; of equal ones the first."""
+    """Return the complete trial with the lowest loss; of equal ones the first."""
     return next((one for one in ranked(trials) if one.state == "complete"), None)

@@ -1,0 +1,71 @@
+"""`lexmill serve` and `lexmill export`: a registered model over HTTP, a language model for `transformers`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lexmill import params
+from lexmill.base import layout
+from lexmill.base.errors import UserError
+from lexmill.base.quiet import quieten
+from lexmill.base.strict import nearest
+from lexmill.compute.execution import load_execution
+from lexmill.models import folder as model_folder
+from lexmill.registry import lookup
+from lexmill.registry.download import champion_package
+from lexmill.registry.hugging_face import export, matching_card
+from lexmill.registry.package import MODEL
+from lexmill.tracking.store import sqlite_path
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def serve(name: str, version: str | None, host: str, port: int) -> None:
+    """Serve until Ctrl-C.
+
+    Raises:
+        UserError: no such model or version, or the address is taken.
+        RetryableError: the tracking server does not answer.
+    """
+    settings = load_execution()
+    path = sqlite_path(settings.tracking_uri)
+    if path is not None and not path.is_file():
+        raise UserError("there is no registry yet; `lexmill run` makes it", path)
+    quieten(offline=True)
+    from lexmill.registry import serving
+
+    with serving.listening(host, port) as bound:
+        model, version = serving.load(name, version, settings)
+        import torch
+
+        if settings.threads:
+            torch.set_num_threads(settings.threads)
+        if host not in _LOOPBACK:
+            print(f"{host} may be reached from other machines, and no password is asked for")
+        address = f"[{host}]" if ":" in host else host
+        shown = f"http://{address}:{bound.getsockname()[1]}/invocations"
+        print(f"{name}, version {version}: {shown} (Ctrl-C ends it)", flush=True)
+        serving.run(serving.application(model), bound)
+
+
+def export_model(name: str, target: Path, root: Path = Path()) -> None:
+    """Export the workspace's model of that name, or else the registered champion.
+
+    Raises:
+        UserError: there is neither, or it cannot be exported.
+    """
+    quieten(offline=True)
+    model = root / layout.model(name)
+    if (model / model_folder.CONFIG).is_file():
+        export(model, target, name, matching_card(root / layout.package(name), model))
+        print(f"{target}: written from {model}")
+        return
+    uri = load_execution(root).tracking_uri
+    champion = lookup.champion(uri, name, root)
+    if champion is None:
+        known = params.load(root / "params.yaml").models
+        made = "is not trained yet; `lexmill run` trains it" if name in known else f"is unknown{nearest(name, known)}"
+        raise UserError(f"the model '{name}' {made}, and {uri} has no registered champion of that name")
+    package = champion_package(champion, uri, root)
+    export(package / MODEL, target, name, matching_card(package, package / MODEL))
+    print(f"{target}: written from the champion of '{name}', version {champion.version}")
