@@ -14,7 +14,7 @@ from lexmill.models.declaration import Family, families, family
 if TYPE_CHECKING:
     from torch import nn
 
-LOADS = ("lexmill.models.{family}.model",)  # by name, see lexmill.base.code
+LOADS = ("lexmill.models.{family}", "lexmill.models.{family}.model")  # by name, see lexmill.base.code
 
 __all__ = ["Family", "build", "families", "family"]
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from lexmill.base.errors import UserError
-from lexmill.models.common.fused import fused_layouts
+from lexmill.models.common.mixer import fused_layouts
 from lexmill.params import SGD, AdaDelta, AdaGrad, Adam, AdamW, Muon, Optimizer, RMSprop
 from lexmill.training.muon import MuonOptimizer
 
