@@ -171,7 +171,7 @@ def fuse_projections(query: Tensor, key: Tensor, value: Tensor, n_head: int) -> 
 
 
 def split_projection(fused: Tensor, n_head: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the query, key and value part, (H * K, ...) each, of a `SelfAttention.query_key_value` weight or bias."""
+    """Return the query, key and value part, (H * K, ...) each, of a fused `query_key_value` weight or bias."""
     query, key, value = (part.flatten(0, 1) for part in fused.unflatten(0, (n_head, 3, -1)).unbind(1))
     return query, key, value
 

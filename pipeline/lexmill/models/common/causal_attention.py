@@ -26,7 +26,7 @@ class CausalAttention(nn.Module):
         return KeyValueCache(capacity)
 
     def flops(self, context: int) -> int:
-        """Return FLOPs of scores and sums per token; causal attention counts as full (Chowdhery et al. 2022, appendix B)."""
+        """Return FLOPs of scores and sums per token, causal counted as full (Chowdhery et al. 2022, appendix B)."""
         return 12 * context * self.n_head * self.d_head
 
     def activation_bytes(self, low: int) -> int:

@@ -78,7 +78,8 @@ def read_state(shape: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[
     for here, there in _names(shape["n_layer"]).items():
         tensor = state[here].t() if there.endswith(_TRANSPOSED) else state[here]
         if ".query_key_value." in here:
-            tensor = fuse_projections(*tensor.chunk(3), shape["n_head"])
+            query, key, value = tensor.chunk(3)
+            tensor = fuse_projections(query, key, value, shape["n_head"])
         state[here] = tensor.contiguous()
     if head is not None and not head.equal(state["embedding.weight"]):
         raise UserError("'lm_head.weight' is not the embedding; only a tied output matrix is computed here")

@@ -27,7 +27,7 @@ def sinusoids(positions: int, d_model: int) -> Tensor:
 
 
 class Residual(nn.Module):
-    """The residual branch around a sub-layer f: `x + drop(f(norm(x)))` in pre-norm, `norm(x + drop(f(x)))` in post-norm."""
+    """The residual around a sub-layer f: `x + drop(f(norm(x)))` in pre-norm, `norm(x + drop(f(x)))` in post-norm."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
