@@ -165,7 +165,7 @@ class SelfAttention(nn.Module):
 
 
 def fuse_projections(query: Tensor, key: Tensor, value: Tensor, n_head: int) -> Tensor:
-    """Return the weight (or bias) of `SelfAttention.query_key_value`, (H * 3 * K, ...), from three (H * K, ...) parts."""
+    """Return the fused `query_key_value` weight (or bias), (H * 3 * K, ...), from three (H * K, ...) parts."""
     parts = [part.unflatten(0, (n_head, -1)) for part in (query, key, value)]  # (H, K, ...)
     return torch.stack(parts, dim=1).flatten(0, 2)
 
