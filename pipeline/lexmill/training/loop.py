@@ -83,8 +83,6 @@ class Loop:
             self._finish_step()
         self._end()
 
-    # ---------------------------------------------------------------- start
-
     def _set_up(self, fabric: Fabric) -> None:
         """Move the network to its devices and build its optimizers."""
         self._fabric = fabric
@@ -154,8 +152,6 @@ class Loop:
             agree=self.ranks.largest,
         )
 
-    # ---------------------------------------------------------------- a step
-
     def _make_step(self) -> None:
         """Forward and backward over this rank's micro-batches of the next global batch, then one update."""
         losses: list[Tensor] = []
@@ -193,8 +189,7 @@ class Loop:
         """Under ddp, exchange gradients only in the last micro-batch; FSDP reduces every one."""
         if last or self.execution.strategy != "ddp":
             return nullcontext()
-        without: AbstractContextManager[None] = self._fabric.no_backward_sync(self._objective)
-        return without
+        return self._fabric.no_backward_sync(self._objective)
 
     def _autocast(self) -> AbstractContextManager[object]:
         """Return the precision's context. Fabric's caches rounded weights, so their gradients would add up in bf16."""
@@ -247,8 +242,6 @@ class Loop:
         self._stop_signal = self.stopping.outcome(votes, self.ranks.world)
         self._save_now = saves > 0
         return total, int(count), math.sqrt(squares) if squares >= 0 else math.nan
-
-    # ---------------------------------------------------------------- after a step
 
     def _finish_step(self) -> None:
         """Validate, save and stop, each if due."""
@@ -318,8 +311,6 @@ class Loop:
         self._saver.wait()
         raise self.stopping.error(self.step, signal)
 
-    # ---------------------------------------------------------------- checkpoints
-
     def _checkpoint_due(self) -> bool:
         """Return whether `checkpoint_seconds` have passed and none is being written (0: after each step, waiting)."""
         due = time.monotonic() >= self._next_checkpoint
@@ -352,8 +343,6 @@ class Loop:
                 stays,
             )
         self._next_checkpoint = time.monotonic() + self.execution.checkpoint_seconds
-
-    # ---------------------------------------------------------------- end
 
     def _end(self) -> None:
         """Load the kept weights into the task's network; averaged ones are new and are validated once."""

@@ -133,14 +133,12 @@ def _plain(parameters: list[nn.Parameter], settings: Optimizer) -> torch.optim.O
 
 def _block_matrices(module: nn.Module) -> set[str]:
     """Return the names of the trained matrices in a stack of blocks (`nn.ModuleList`), without embeddings."""
-    found = set()
-    for path, child in module.named_modules():
-        if isinstance(child, nn.ModuleList):
-            for inner, block in child.named_modules(prefix=path):
-                if not isinstance(block, nn.Embedding):
-                    found |= {
-                        f"{inner}.{name}"
-                        for name, parameter in block.named_parameters(recurse=False)
-                        if parameter.ndim == 2 and parameter.requires_grad
-                    }
-    return found
+    stacks = [(path, child) for path, child in module.named_modules() if isinstance(child, nn.ModuleList)]
+    return {
+        f"{inner}.{name}"
+        for path, stack in stacks
+        for inner, block in stack.named_modules(prefix=path)
+        if not isinstance(block, nn.Embedding)
+        for name, parameter in block.named_parameters(recurse=False)
+        if parameter.ndim == 2 and parameter.requires_grad
+    }

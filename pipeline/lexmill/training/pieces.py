@@ -85,9 +85,8 @@ def write(path: Path, pieces: Mapping[str, Piece]) -> str:
     text += b" " * (-len(text) % 8)
     digest = hashlib.sha256()
     with open(path, "wb") as stream:
-        data = (one.data.reshape(-1).view(torch.uint8).numpy().data for _, one in named)
-        for part in (len(text).to_bytes(8, "little"), text, *data):
-            view = memoryview(part)
+        data = (memoryview(one.data.reshape(-1).view(torch.uint8).numpy()) for _, one in named)
+        for view in (memoryview(len(text).to_bytes(8, "little")), memoryview(text), *data):
             for start in range(0, len(view), _CHUNK):
                 chunk = view[start : start + _CHUNK]
                 stream.write(chunk)

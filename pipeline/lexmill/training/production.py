@@ -164,7 +164,7 @@ def produce(training: Training, choices: Params) -> None:
 
 
 def _beyond(recipe: Recipe, settings: TrainingSettings) -> dict[str, str]:
-    """Return what shapes a training in a recipe outside the engine's settings, without the length (see `continuing`)."""
+    """Return what shapes a training in a recipe outside the engine's settings, but the length (see `continuing`)."""
     names = vars(recipe).keys() - vars(settings).keys() - {"length"}
     return {name: repr(getattr(recipe, name)) for name in sorted(names)}
 

@@ -1,7 +1,7 @@
 """This process's rank among those that share a training, and the numbers they exchange.
 
-Processes form a grid: data ranks learn from different rows; the tensor ranks of one data rank split its matrix products,
-so they see the same rows and draw the same dropout.
+Processes form a grid: data ranks learn from different rows; the tensor ranks of one data rank split its matrix
+products, so they see the same rows and draw the same dropout.
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ class Ranks:
             return numbers
         tensor = torch.tensor(numbers, dtype=torch.float64, device=self.device)
         distributed.all_reduce(tensor, op=how)
-        out: list[float] = tensor.tolist()
-        return out
+        return list(tensor.tolist())
 
     def owns(self, tensor: Tensor) -> bool:
         """Return whether, of all processes that hold the same piece of a tensor, this one counts and saves it."""

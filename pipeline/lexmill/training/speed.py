@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Clock = Callable[[], float]
 _WINDOW_SECONDS = 10.0
 
-# TFLOP/s by the makers' data sheets, dense (half of the often quoted sparse figure), of float32 without TF32 and of bf16
+# TFLOP/s by the makers' data sheets, dense (half of the often quoted sparse ones), of float32 without TF32 and of bf16
 # with float32 sums; None: no bf16 units. The first name found counts, so a longer name comes before its prefix. Names
 # are as in CUDA and ROCm ("NVIDIA A100-SXM4-80GB", "Tesla T4").
 _PEAKS: tuple[tuple[str, float, float | None], ...] = (
@@ -164,7 +164,7 @@ class Meter:
 
 
 def memory() -> dict[str, float]:
-    """Return the most memory that this process has held so far, in GiB: `memory_gib`, on a GPU also `gpu_memory_gib`."""
+    """Return this process's peak memory so far, in GiB: `memory_gib`, on a GPU also `gpu_memory_gib`."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     found = {"memory_gib": peak / (2**30 if sys.platform == "darwin" else 2**20)}  # bytes there, KiB elsewhere
     torch = sys.modules.get("torch")  # a training has loaded it

@@ -7,9 +7,11 @@ process if there are GPUs.
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
+from contextlib import suppress
 from typing import Any
 
 _MEBI = 1 << 20
@@ -25,8 +27,10 @@ class System:
     """Samples this machine; percentages are since the previous sample."""
 
     def __init__(self) -> None:
-        self._psutil = _psutil()
-        self._process = None if self._psutil is None else self._psutil.Process()
+        self._psutil: Any = None
+        with suppress(ImportError):
+            self._psutil = importlib.import_module("psutil")
+        self._process = self._psutil and self._psutil.Process()
         self._gpus = _Gpus()
         self._cpu()
 
@@ -39,7 +43,7 @@ class System:
         self._gpus.close()
 
     def _cpu(self) -> dict[str, float]:
-        if self._psutil is None or self._process is None:
+        if self._psutil is None:
             return {}
         memory, disk = self._psutil.virtual_memory(), self._psutil.disk_usage(os.curdir)
         return {
@@ -114,11 +118,3 @@ def _number(cell: str) -> float | None:
         return float(cell)
     except ValueError:
         return None
-
-
-def _psutil() -> Any:
-    try:
-        import psutil
-    except ImportError:
-        return None
-    return psutil

@@ -106,8 +106,6 @@ class Watch:
         self._system: System | None = None
         self._every, self._next_system, self._spent = system_seconds, system_seconds, 0.0
 
-    # ---------------------------------------------------------------- the engine's side
-
     def start(self, step: int, training: str) -> None:
         """Record that the training starts, or resumes after `step`.
 
@@ -196,8 +194,6 @@ class Watch:
         utilisation = self.meter.utilisation(rate)
         return {f"{self._counted}/s": f"{rate:,.0f}", **({} if utilisation is None else {"use": f"{utilisation:.0%}"})}
 
-    # ---------------------------------------------------------------- the other side
-
     def made(self, weights: Path) -> None:
         """Record the hash of the result's weights, by which publishing finds these points."""
         if not self._on:
@@ -225,8 +221,6 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    # ---------------------------------------------------------------- lines
 
     def _point(self) -> None:
         rate = self.meter.recent()

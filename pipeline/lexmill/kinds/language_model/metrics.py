@@ -151,17 +151,16 @@ def language_model_figures(sums: dict[str, float], with_bytes: bool) -> dict[str
     nats = sums["nats"]
     if sums["targets"]:
         found["nats_per_token"] = nats / sums["targets"]
-        _add_exp(found, "perplexity", found["nats_per_token"])
+        found |= _exp("perplexity", found["nats_per_token"])
     if with_bytes and sums["bytes"]:
         found["bits_per_byte"] = nats / math.log(2) / sums["bytes"]
     if with_bytes and sums["words"]:
-        _add_exp(found, "word_perplexity", nats / sums["words"])
+        found |= _exp("word_perplexity", nats / sums["words"])
     return found
 
 
-def _add_exp(found: dict[str, float], name: str, exponent: float) -> None:
-    if exponent < _LARGEST_EXPONENT:
-        found[name] = math.exp(exponent)
+def _exp(name: str, exponent: float) -> dict[str, float]:
+    return {name: math.exp(exponent)} if exponent < _LARGEST_EXPONENT else {}
 
 
 def summarise(rows: Sequence[Row], unit: str, how: Resampling) -> dict[str, float | str]:
@@ -188,8 +187,7 @@ def summarise(rows: Sequence[Row], unit: str, how: Resampling) -> dict[str, floa
     figures = language_model_figures(total, with_bytes)
     units = resampling_units(rows, unit, f"block of {BLOCK} characters")
     found = with_intervals(figures, score, units, how)
-    for column in ("targets", "bytes", "words", "unknown"):
-        found[column] = int(total[column])
+    found |= {column: int(total[column]) for column in columns[1:]}
     if not with_bytes:
         found["refused"] = "bits_per_byte, word_perplexity: the tokenizer made unknown tokens"
     return found

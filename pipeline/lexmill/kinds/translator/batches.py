@@ -163,11 +163,9 @@ class ParallelBatches:
     def collate(self, rows: Ids) -> Batch:
         """Pad the pairs at these positions of `pairs` into a batch."""
         index = self.pairs[rows]
-        s = int(self.source_lengths[rows].max(initial=1))
-        t = int(self.target_lengths[rows].max(initial=1))
+        s, t = (int(lengths[rows].max(initial=1)) for lengths in (self.source_lengths, self.target_lengths))
         source = np.full((len(rows), s), self.source.pad_id, dtype=np.int64)
-        target_in = np.full((len(rows), t), self.target.pad_id, dtype=np.int64)
-        target_out = np.full((len(rows), t), self.target.pad_id, dtype=np.int64)
+        target_in, target_out = (np.full((len(rows), t), self.target.pad_id, dtype=np.int64) for _ in range(2))
         for i, pair in enumerate(index):
             ids = self.source.document(int(pair))
             source[i, : len(ids)] = ids

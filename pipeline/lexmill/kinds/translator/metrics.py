@@ -101,9 +101,7 @@ def summarise(rows: Sequence[Row], unit: str, how: Resampling, language: str = "
     figures = score(np.ones(len(rows), dtype=np.int64))
     found = with_intervals(figures, score, resampling_units(rows, unit, "sentence pair"), how)
     found["items"] = len(rows)
-    for name in METRICS:
-        found[f"{name}_signature"] = signature(name, language)
-    return found
+    return {**found, **{f"{name}_signature": signature(name, language) for name in METRICS}}
 
 
 TEST = PairedTest(

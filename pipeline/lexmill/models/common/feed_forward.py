@@ -1,4 +1,4 @@
-"""The position-wise feed-forward layer. Shape letters: B batch, T time, D width."""
+"""Position-wise feed-forward layers, plain and gated. Shape letters: B batch, T time, D width."""
 
 from __future__ import annotations
 
@@ -67,3 +67,33 @@ class FeedForward(nn.Module):
     def activation_bytes(self, low: int) -> int:
         """Return the bytes per token that autograd keeps: the activation's input and output, `low` bytes a number."""
         return low * 2 * self.expand.out_features
+
+
+class GatedFeedForward(nn.Module):
+    """SwiGLU (Shazeer 2020): output(silu(gate(x)) * expand(x)), D -> d_ffn -> D per position, without biases.
+
+    Cost: 3 * D * d_ffn multiply-adds a token.
+    """
+
+    def __init__(self, d_model: int, d_ffn: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(d_model, d_ffn, bias=False)
+        self.expand = nn.Linear(d_model, d_ffn, bias=False)
+        self.output = nn.Linear(d_ffn, d_model, bias=False)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        out: Tensor = self.output(nn.functional.silu(self.gate(hidden)) * self.expand(hidden))
+        return out
+
+    def split(self) -> Split:
+        """Split by activations."""
+        return {"gate": "columns", "expand": "columns", "output": "rows"}
+
+    def activations_read(self) -> dict[str, Callable[[Tensor], Tensor]]:
+        """Return the gate's activation for the output layer."""
+        return {"output": nn.functional.silu}
+
+    def activation_bytes(self, low: int) -> int:
+        """Return the bytes per token that autograd keeps: gate, its activation, the other factor, the product."""
+        return low * 4 * self.expand.out_features

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from lexmill.models.common.block import Block
 from lexmill.models.common.causal import CausalModel
-from lexmill.models.common.gated_feed_forward import GatedFeedForward
+from lexmill.models.common.feed_forward import GatedFeedForward
 from lexmill.models.common.grouped_attention import GroupedAttention
 from lexmill.models.common.init import GPT2
 from lexmill.models.common.norms import RMSNorm
