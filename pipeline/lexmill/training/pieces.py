@@ -85,8 +85,9 @@ def write(path: Path, pieces: Mapping[str, Piece]) -> str:
     text += b" " * (-len(text) % 8)
     digest = hashlib.sha256()
     with open(path, "wb") as stream:
-        data = (memoryview(one.data.reshape(-1).view(torch.uint8).numpy()) for _, one in named)
-        for view in (memoryview(len(text).to_bytes(8, "little")), memoryview(text), *data):
+        data = (one.data.reshape(-1).view(torch.uint8).numpy().data for _, one in named)
+        parts: tuple[Any, ...] = (len(text).to_bytes(8, "little"), text, *data)
+        for view in map(memoryview, parts):
             for start in range(0, len(view), _CHUNK):
                 chunk = view[start : start + _CHUNK]
                 stream.write(chunk)

@@ -7,7 +7,6 @@ process if there are GPUs.
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 import subprocess
@@ -29,7 +28,9 @@ class System:
     def __init__(self) -> None:
         self._psutil: Any = None
         with suppress(ImportError):
-            self._psutil = importlib.import_module("psutil")
+            import psutil
+
+            self._psutil = psutil
         self._process = self._psutil and self._psutil.Process()
         self._gpus = _Gpus()
         self._cpu()
