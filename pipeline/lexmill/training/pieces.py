@@ -87,7 +87,8 @@ def write(path: Path, pieces: Mapping[str, Piece]) -> str:
     with open(path, "wb") as stream:
         data = (one.data.reshape(-1).view(torch.uint8).numpy().data for _, one in named)
         parts: tuple[Any, ...] = (len(text).to_bytes(8, "little"), text, *data)
-        for view in map(memoryview, parts):
+        for part in parts:
+            view = memoryview(part)
             for start in range(0, len(view), _CHUNK):
                 chunk = view[start : start + _CHUNK]
                 stream.write(chunk)
