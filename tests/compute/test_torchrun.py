@@ -120,7 +120,7 @@ def test_a_lost_process_ends_the_group_and_the_next_run_goes_on(project: SmallPr
         os.kill(process.pid, signal.SIGTERM)
         said, _ = process.communicate(timeout=120)
     assert process.returncode == 143, said
-    assert "goes on after step" in said
+    assert "resumes after step" in said
     wait_for(lambda: not ranks(project.root))
 
 

@@ -78,6 +78,6 @@ def test_a_killed_training_goes_on_to_the_same_bits(training: Project) -> None:
     assert (training.root / "dvc.lock").read_bytes() == lock, "a killed stage is not recorded"
 
     again = training.run("-m", "dvc", "repro", "-s", "--force", "--no-run-cache", "train@gpt")
-    assert "goes on after step" in again.stdout + again.stderr
+    assert "resumes after step" in again.stdout + again.stderr
     assert result(training.root) == undisturbed
     assert not list((training.root / ".lexmill" / "checkpoints").glob("train-gpt-*/step-*"))

@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from lexmill.base.errors import UserError
-from lexmill.models.common.feed_forward import FeedForward
-from lexmill.models.common.gated_feed_forward import GatedFeedForward
+from lexmill.models.common.feed_forward import FeedForward, GatedFeedForward
 from lexmill.models.common.init import GPT2, Kaiming, Recipe, Xavier, gain, initialize, load_recipe
 from lexmill.models.common.norms import RMSNorm
 from lexmill.models.gpt.model import GPT

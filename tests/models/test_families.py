@@ -17,8 +17,8 @@ from lexmill import models
 from lexmill.base import strict
 from lexmill.base.errors import UserError
 from lexmill.models import folder, pretrained
-from lexmill.models.common.fused import fused_layouts
 from lexmill.models.common.init import GPT2, Kaiming, Recipe, Xavier, initialize
+from lexmill.models.common.mixer import fused_layouts
 from lexmill.models.common.state import snapshot
 from lexmill.models.declaration import mismatch, unlike
 

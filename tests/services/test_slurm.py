@@ -109,7 +109,7 @@ def test_preempted_and_requeued_in_mid_training_it_makes_the_same_bits(project: 
         (job,) = [job for job, state in jobs(cluster) if state == "RUNNING"]
         cluster.ask("scontrol", "requeue", job)
         said = ended(process, cluster)
-    assert said.count("goes on after step") == 2, said
+    assert said.count("resumes after step") == 2, said
     assert f"slurm job {job} waits: pending" in said
     assert results(project) == undisturbed
 

@@ -50,7 +50,7 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
     assert stopped.returncode == EXIT_INTERRUPTED, stopped.stderr
     done = run_two(tmp_path / "a", out, **plan)
     assert done.returncode == 0, done.stderr
-    assert "goes on after step 5" in done.stderr
+    assert "resumes after step 5" in done.stderr
 
     alone = ArithmeticTask(rows=5, ragged=True)
     result = train(alone, tmp_path / "b", settings(steps=8, optimizer=SOBER), checkpoint_seconds=1e9)

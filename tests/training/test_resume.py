@@ -53,8 +53,8 @@ def test_kills_and_stops_leave_no_trace_in_the_result(tmp_path: Path) -> None:
     assert not (last_checkpoint(tmp_path / "a") / "COMPLETE").exists()
     code, told = run(tmp_path / "a", out, die_at=12, signal=int(signal.SIGTERM))
     assert (code, out.exists()) == (EXIT_TERMINATED, False), told
-    assert "goes on after step 8" in told
-    assert "stopped after step 13; the same command goes on from there" in told
+    assert "resumes after step 8" in told
+    assert "stopped after step 13; the same command resumes from there" in told
     with pytest.raises(Interrupted, match="stopped after step 17"):
         train(DyingTask(16, signal.SIGINT, dropout=0.3), tmp_path / "a", settings(steps=STEPS))
     disturbed, undisturbed = ArithmeticTask(dropout=0.3), ArithmeticTask(dropout=0.3)

@@ -2,15 +2,15 @@
 
 A kind's folder declares a `KIND` in its `__init__.py`, which imports no torch, and has these modules, found by name:
 
-    task.py        train(name, choices): a model of params.yaml trained
-    evaluate.py    evaluate(subject) -> Evaluated: a model scored on a test split; rows(subject): its rows alone
-    metrics.py     the figures of a test split from its rows, and TEST, by which two models are compared
-    baselines.py   baselines(chosen, corpus, how): the results that a model must beat, one after the other
-    predict.py     Predictor: a packaged model that answers its user
+    task.py        train(name, choices): train a model of params.yaml
+    evaluate.py    evaluate(subject) -> Evaluated: score a model on a test split; rows(subject): its rows only
+    metrics.py     the figures of a test split from its rows, and TEST, which compares two models
+    baselines.py   baselines(chosen, corpus, how): yields the results that a model must beat
+    predict.py     Predictor: a packaged model that answers requests
     command.py     add(app, use): the kind's verb on the command line
-    section.html.j2   how the report shows what a model made
+    section.html.j2   a model's section in the report
 
-No other room names a kind: they are found here.
+No other package names a kind: all are found here.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Metric:
     """A figure of the test split.
 
     Attributes:
-        name: its key among the figures; `words` is how people say it.
+        name: its key among the figures; `words` is its name for people.
         unit: of the figure; "" for a share or a score.
-        over_tokens: it is a mean over tokens, so models of other tokenizers cannot be compared by it.
+        over_tokens: it is a mean over tokens, so it cannot compare models with different tokenizers.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Inputs:
     """What the stages of a model read, as paths of the workspace.
 
     Attributes:
-        data: what it is trained on: token shards, or a prepared corpus.
+        data: the training data: token shards, or a prepared corpus.
         encodings: (corpus, tokenizer) pairs that must be encoded for it.
     """
 
@@ -60,26 +60,26 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Kind:
-    """What the other rooms must know of a kind.
+    """What other packages need to know about a kind.
 
     Attributes:
         name: the folder's name.
-        words: how people say it.
+        words: its name for people.
         does: what such a model does, for the model card: "gives a text one of its labels".
         verb: the command that uses it.
         corpus: the kind of corpus it is trained and evaluated on.
         entry: the dataclass of an entry of `models` (see `lexmill.params.models.Model`).
-        role: of the families of networks that it can be made of (see `lexmill.models.families`).
-        metrics: shown figures of the test split; the first decides.
-        counted: what a target of the training's loss is: "tokens", "texts".
-        inputs: what a model reads, from its entry as plain data; raises KeyError where a key is missing.
-        baseline: settings of its baselines, from its entry as plain data; of models that share them, all settings but
-            `samples` must be equal.
-        baseline_tokenizer: whether its baselines use its tokenizer.
-        facts: what the report and the card say of an entry, beyond every model's: (words, value).
+        role: of the network families it can use (see `lexmill.models.families`).
+        metrics: the test split's figures to show; the first decides.
+        counted: what the training loss counts as targets: "tokens", "texts".
+        inputs: what a model reads, from its entry as plain data; raises KeyError if a key is missing.
+        facts: what the report and the card say about an entry besides what they say of every model: (words, value).
         example: (input, output) of one of the evaluation's samples.
-        limits: what the model card warns of, from the entry as plain data.
-        trained_tokenizer: its tokenizer is one of `tokenizers`, with all special tokens; a checkpoint's will not do.
+        limits: the model card's warnings, from the entry as plain data.
+        baseline: settings of its baselines, from its entry as plain data; models that share baselines must agree on
+            all settings but `samples`.
+        baseline_tokenizer: whether its baselines use its tokenizer.
+        trained_tokenizer: its tokenizer must be one of `tokenizers`, with all special tokens, not a checkpoint's.
     """
 
     name: str
@@ -92,40 +92,40 @@ class Kind:
     metrics: tuple[Metric, ...]
     counted: str
     inputs: Callable[[Mapping[str, Any]], Inputs]
-    baseline: Callable[[Mapping[str, Any]], Mapping[str, Any]]
-    baseline_tokenizer: bool
     facts: Callable[[Any], list[tuple[str, str]]]
     example: Callable[[Mapping[str, Any]], tuple[Any, Any]]
     limits: Callable[[Mapping[str, Any]], tuple[str, ...]]
+    baseline: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda _: {}
+    baseline_tokenizer: bool = False
     trained_tokenizer: bool = False
 
     def evaluate_settings(self, plain: Mapping[str, Any]) -> Any:
-        """The `evaluate` part of an entry from plain data.
+        """Return the `evaluate` part of an entry from plain data.
 
         Raises:
-            UserErrors: with all that is wrong in it.
+            UserErrors: all errors in it.
         """
-        faults: list[str] = []
-        found = build(get_type_hints(self.entry)["evaluate"], plain, faults)
+        errors: list[str] = []
+        found = build(get_type_hints(self.entry)["evaluate"], plain, errors)
         if found is None:
-            raise UserErrors(faults)
+            raise UserErrors(errors)
         return found
 
     def module(self, name: str) -> ModuleType:
-        """One of the kind's modules: `task`, `evaluate` ..."""
+        """Return one of the kind's modules: `task`, `evaluate` ..."""
         return plugins.load("kinds", self.name, name)
 
 
 def names() -> tuple[str, ...]:
-    """All kinds, sorted."""
+    """Return the names of all kinds, sorted."""
     return plugins.names("kinds")
 
 
 def find(name: object) -> Kind:
-    """The kind of that name.
+    """Return the kind of that name.
 
     Raises:
-        UserError: there is none, with the nearest.
+        UserError: there is none; names the nearest.
     """
     if name not in names():
         raise UserError(f"there is no kind of model {name!r}{nearest(str(name), names())}")
@@ -134,5 +134,5 @@ def find(name: object) -> Kind:
 
 
 def every() -> Sequence[Kind]:
-    """All kinds, in the order of their names."""
+    """Return all kinds, sorted by name."""
     return [find(name) for name in names()]

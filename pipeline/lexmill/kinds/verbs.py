@@ -1,6 +1,6 @@
-"""What a kind's verb on the command line is given: the champion of a model, the texts, the way to show answers.
+"""What a kind's verb on the command line uses: a model's champion, the texts, ways to show answers.
 
-The command line implements it (`lexmill.commands.use`), so that no kind needs the registry.
+The command line implements it (`lexmill.commands.use`), so no kind needs the registry.
 """
 
 from __future__ import annotations
@@ -18,25 +18,21 @@ Texts = Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="De
 
 
 class Use(Protocol):
-    """The use of registered champions."""
+    """Access to registered champions and to the terminal."""
 
     def open(self, kind: str, name: str | None, precision: Precision = "float32") -> Predictor:
-        """The champion of a model, or of the only one of its kind; raises `UserError` where there is none."""
-        ...
+        """Return the champion of a model, or of the only one of its kind; raises `UserError` if there is none."""
 
     def texts(self, given: Sequence[str] | None) -> Iterable[str]:
-        """The texts given as arguments, else the lines of standard input."""
-        ...
+        """Return the texts given as arguments, else the lines of standard input."""
 
     def show(self, lines: Iterable[str]) -> None:
-        """Print a line an answer, as long as someone reads them."""
-        ...
+        """Print one line per answer, until the reader closes the pipe."""
 
     def show_growing(self, begun: Iterable[str], pieces: Iterator[str]) -> None:
         """Print one text piece by piece."""
-        ...
 
 
 def one_line(text: str) -> str:
-    """The text with `\\n` for a line break, and `\\\\` for a backslash so that nothing is lost."""
+    """Return the text with `\\n` for a line break and `\\\\` for a backslash, so that nothing is lost."""
     return text.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n")

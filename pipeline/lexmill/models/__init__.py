@@ -1,4 +1,4 @@
-"""Networks as plain torch modules: `common/` holds the shared blocks, and each architecture is a folder of its own.
+"""Networks as plain torch modules: shared blocks in `common/`, one folder for each architecture.
 
 Importing this package, or the `shape` of a family, loads no torch.
 """
@@ -14,21 +14,22 @@ from lexmill.models.declaration import Family, families, family
 if TYPE_CHECKING:
     from torch import nn
 
-LOADS = ("lexmill.models.{family}",)  # by name, see lexmill.base.code
+LOADS = ("lexmill.models.{family}", "lexmill.models.{family}.model")  # by name, see lexmill.base.code
 
 __all__ = ["Family", "build", "families", "family"]
 
 
 def build(config: Mapping[str, Any]) -> nn.Module:
-    """A network with fresh weights from a model folder's `config.json` (at least family, shape, vocab_size).
+    """Return a network with fresh weights from a model folder's `config.json` (at least family, shape, vocab_size).
 
-    A config with `labels` is that of an encoder under a pooled head.
+    A config with `labels` describes an encoder under a pooled head.
 
     Raises:
         UserError: for an unknown family.
     """
-    family(config.get("family"))
-    module: nn.Module = importlib.import_module(f"lexmill.models.{config['family']}").build(config)
+    declared = family(config.get("family"))
+    network = getattr(importlib.import_module(f"lexmill.models.{config['family']}.model"), declared.network)
+    module: nn.Module = network(declared.shape(**config["shape"]), int(config["vocab_size"]))
     if "labels" in config:
         from lexmill.models.common.heads import PooledClassifier
 

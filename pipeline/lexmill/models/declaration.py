@@ -1,8 +1,7 @@
 """What the rest of the program knows of an architecture without loading torch.
 
 A family is a folder of `lexmill.models`. Its `shape.py` declares its sizes, a dataclass `Shape`, and one `FAMILY`; its
-`__init__.py` has `build(config)`. Everything else finds it by the folder's name, so that adding a family is adding a
-folder.
+`model.py` has the network. Everything else finds it by the folder's name: to add a family, add a folder.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ class Sizes:
     """What every `Shape` has; its fields are declared with `base.strict.spec`."""
 
     def faults(self) -> list[str]:
-        """What is wrong with the sizes together, each as `field: why`."""
+        """Return what is wrong with the sizes together, each as `field: why`."""
         return []
 
     @classmethod
     def resolved(cls, sizes: Mapping[str, Any]) -> dict[str, Any]:
-        """Plain sizes with every derived one written out, so that equal functions have equal sizes."""
+        """Return plain sizes with every derived one written out, so that equal functions have equal sizes."""
         return dict(sizes)
 
 
@@ -40,17 +39,19 @@ class Family:
     """An architecture.
 
     Attributes:
-        role: what it gives: the next token's logits, hidden states of a text, or a target's of a source.
+        role: what it computes: next-token logits, hidden states of a text, or target logits given a source.
+        network: the class in its `model.py`, called with (shape, vocab_size).
         shape: the dataclass of its sizes.
         tiny: fields of a shape small enough for tests and examples.
         unlimited: reads text of any length at the same cost a token, by a recurrent state.
         model_types: the `model_type`s in transformers that its module `hugging_face` reads; it writes the first.
-        free: sizes that may differ when a training starts from the weights of another model.
-        shrinking: sizes that may be smaller then: the first rows of the weights are taken.
+        free: sizes that may differ from those of the model whose weights a training starts from.
+        shrinking: sizes that may be smaller then; the first rows of the weights are used.
         libraries: what it computes with besides torch.
     """
 
     role: Role
+    network: str
     shape: type[Sizes]
     tiny: Mapping[str, Any]
     unlimited: bool = False
@@ -61,13 +62,13 @@ class Family:
 
 
 def families(role: Role | None = None) -> list[str]:
-    """The names of all families, or of those with a role."""
+    """Return the names of all families, or of those with a role."""
     names = sorted(path.parent.name for path in Path(__file__).parent.glob("*/shape.py"))
     return [name for name in names if role is None or family(name).role == role]
 
 
 def family(name: object) -> Family:
-    """The declaration of a family.
+    """Return the declaration of a family.
 
     Raises:
         UserError: there is no such family; names the nearest.
@@ -82,10 +83,9 @@ def family(name: object) -> Family:
 def unlike(
     name: str, shape: Mapping[str, Any], found_name: str, found_shape: Mapping[str, Any]
 ) -> dict[str, tuple[Any, Any]]:
-    """Why a model cannot start from the weights of another: the fields that differ -> (the other's value, its own).
+    """Return why a model cannot start from another's weights: each differing field -> (the other's value, its own).
 
-    Fields that a shape lacks, as an older model's may, have their default. Of another family only the family is
-    reported: its sizes mean other things.
+    Fields that a shape lacks (an older model's may) have their default. If the family differs, only that is reported.
     """
     if name != found_name:
         return {"family": (found_name, name)}
@@ -94,8 +94,7 @@ def unlike(
     found: dict[str, tuple[Any, Any]] = {}
     for key in sorted(here.keys() | there.keys()):
         other, own = there.get(key), here.get(key)
-        shorter = key in kind.shrinking and int(own or 0) <= int(other or 0)
-        if own != other and not shorter:
+        if own != other and not (key in kind.shrinking and int(own or 0) <= int(other or 0)):
             found[key] = (other, own)
     return found
 
@@ -107,7 +106,7 @@ def _compared(kind: Family, shape: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mismatch(path: str, differing: Mapping[str, tuple[Any, Any]]) -> str:
-    """`unlike`'s result as a sentence about the model at `path`."""
+    """Return `unlike`'s result as a sentence about the model at `path`."""
     there, here = (", ".join(f"{key} {values[i]}" for key, values in differing.items()) for i in (0, 1))
     rule = "the family must be the same" if "family" in differing else "only dropout may differ, and context be shorter"
     return f"{path} has {there}, this model has {here}; {rule}"

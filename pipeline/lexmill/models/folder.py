@@ -1,6 +1,6 @@
 """A model folder: `model.safetensors`, `config.json`, `tokenizer/`.
 
-Data only: nothing in it is unpickled or run. Tied weights are stored once. The same model is the same bytes.
+Data only: nothing in it is unpickled or run. Tied weights are stored once. The same model gives the same bytes.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from lexmill.base.storage import read_json, write_json
 from lexmill.models import build
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
 TOKENIZER = "tokenizer"
-FORMAT = 2  # of the weights; 1 had the rows of a fused query, key and value projection in another order
+FORMAT = 2  # of the weights; 1 ordered the rows of a fused query, key and value projection differently
 
 
 def save(folder: str | Path, config: Mapping[str, Any], module: nn.Module) -> None:
-    """Write weights and config into a folder (see `storage.new_folder`); the tokenizer is the caller's to copy."""
+    """Write weights and config into a folder (see `storage.new_folder`); the caller copies the tokenizer."""
     from safetensors.torch import save_file
 
     from lexmill.models.common.state import snapshot
@@ -38,19 +38,14 @@ def save(folder: str | Path, config: Mapping[str, Any], module: nn.Module) -> No
 
 
 def read_config(folder: str | Path) -> dict[str, Any]:
-    """The model's `config.json`, its format left out.
+    """Return the model's `config.json` without its format.
 
     Raises:
-        UserError: the folder is no model folder, or another version's.
+        UserError: the folder is not a model folder, or has another format.
     """
     path = Path(folder) / CONFIG
-    try:
-        config = read_json(path)
-    except FileNotFoundError:
-        raise UserError("there is no model here: the file does not exist", path) from None
-    except ValueError as error:
-        raise UserError(f"not a model's config: {error}", path) from None
-    if not isinstance(config, dict) or config.get("kind") not in plugins.names("kinds"):
+    config = read_mapping(path)
+    if config.get("kind") not in plugins.names("kinds"):
         raise UserError(f"not a model's config: 'kind' must be one of {', '.join(plugins.names('kinds'))}", path)
     found = config.pop("format", 1)
     if found != FORMAT:
@@ -58,25 +53,50 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     return config
 
 
-def load(folder: str | Path) -> tuple[dict[str, Any], nn.Module]:
-    """The config and the network, in eval mode, on the CPU.
+def read_mapping(path: Path) -> dict[str, Any]:
+    """Return a config.json.
 
     Raises:
-        UserError: when a file is missing or broken, or the weights do not fit the config.
+        UserError: it does not exist or is not a JSON object.
+    """
+    try:
+        config = read_json(path)
+    except FileNotFoundError:
+        raise UserError("there is no model here: the file does not exist", path) from None
+    except ValueError as error:
+        raise UserError(f"not a model's config: {error}", path) from None
+    if not isinstance(config, dict):
+        raise UserError("not a model's config", path)
+    return config
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file.
+
+    Raises:
+        UserError: it is missing or damaged.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    from lexmill.models.common.state import load_weights
-
-    config = read_config(folder)
-    path = Path(folder) / WEIGHTS
     try:
-        state = load_file(path)
+        return load_file(path)
     except FileNotFoundError:
         raise UserError("the model's weights are missing", path) from None
-    except SafetensorError as error:
+    except (SafetensorError, OSError) as error:
         raise UserError(f"the model's weights cannot be read: {error}", path) from None
+
+
+def load(folder: str | Path) -> tuple[dict[str, Any], nn.Module]:
+    """Return the config and the network, in eval mode, on the CPU.
+
+    Raises:
+        UserError: a file is missing or broken, or the weights do not fit the config.
+    """
+    from lexmill.models.common.state import load_weights
+
+    config, path = read_config(folder), Path(folder) / WEIGHTS
+    state = read_tensors(path)
     module = build(config)
     load_weights(module, state, f"the weights of {path}")
     return config, module.eval()

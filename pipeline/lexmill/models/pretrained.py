@@ -1,6 +1,6 @@
-"""A model's folder, ours or in Hugging Face format, as weights under the names here.
+"""Reads a model's folder, ours or in Hugging Face format, as weights under the names here.
 
-Weights are read as safetensors only, in one file or several with an index; nothing is unpickled or run.
+Weights are read from safetensors only, one file or several with an index; nothing is unpickled or run.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 LOADS = ("lexmill.models.{family}.hugging_face",)  # by name, see lexmill.base.code
-_UNDER_HEAD = "encoder."  # of a model with a pooled head
+_UNDER_HEAD = "encoder."  # prefix in a model with a pooled head
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A model as it was found, without a head.
+    """A model as found, without a head.
 
     Attributes:
-        family, shape: as in params.yaml; what may differ is left to the user.
-        vocab_size: rows of the embedding, which may be more than the tokenizer has entries.
+        family, shape: as in params.yaml, without the sizes that may differ.
+        vocab_size: rows of the embedding, possibly more than the tokenizer has entries.
         state: the weights.
         ours: whether the folder is a model folder of lexmill.
     """
@@ -44,7 +44,7 @@ class Pretrained:
 
 
 def mapping(name: str) -> ModuleType:
-    """The module that knows a family's names in Hugging Face format.
+    """Return the module with a family's names in Hugging Face format.
 
     Raises:
         UserError: `transformers` has no such model.
@@ -55,7 +55,7 @@ def mapping(name: str) -> ModuleType:
 
 
 def _family_of(config: Mapping[str, Any], folder: Path) -> str:
-    """The family that computes a config.json's model_type."""
+    """Return the family of a config.json's model_type."""
     known = {kind: name for name in families() for kind in family(name).model_types}
     found = config.get("model_type")
     if found not in known:
@@ -71,7 +71,7 @@ def read(folder: str | Path) -> Pretrained:
     """
     folder = Path(folder)
     name, shape, ours = read_shape(folder)
-    config, state = _config(folder), tensors(folder)
+    config, state = model_folder.read_mapping(folder / CONFIG), tensors(folder)
     if ours:
         if "labels" in config:
             state = {
@@ -87,8 +87,8 @@ def read(folder: str | Path) -> Pretrained:
 
 
 def read_shape(folder: Path) -> tuple[str, dict[str, Any], bool]:
-    """Family, shape and whether the folder is one of lexmill, by its config.json alone; raises as `read`."""
-    config = _config(folder)
+    """Return family, shape and whether the folder is lexmill's, from config.json alone; raises like `read`."""
+    config = model_folder.read_mapping(folder / CONFIG)
     if "model_type" not in config:
         config = model_folder.read_config(folder)
         free = family(config["family"]).free
@@ -100,28 +100,12 @@ def read_shape(folder: Path) -> tuple[str, dict[str, Any], bool]:
         raise UserError(f"{error}", None if error.file else folder) from None
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    path = folder / CONFIG
-    try:
-        config = read_json(path)
-    except FileNotFoundError:
-        raise UserError("there is no model here: the file does not exist", path) from None
-    except ValueError as error:
-        raise UserError(f"not a model's config: {error}", path) from None
-    if not isinstance(config, dict):
-        raise UserError("not a model's config", path)
-    return config
-
-
 def tensors(folder: Path) -> dict[str, Tensor]:
-    """All tensors of `model.safetensors`, or of the files that its index names.
+    """Return all tensors of `model.safetensors`, or of the files in its index.
 
     Raises:
         UserError: they are missing or damaged, or there are only pickled ones.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     names = [WEIGHTS]
     if not (folder / WEIGHTS).is_file():
         if not (folder / INDEX).is_file():
@@ -131,12 +115,9 @@ def tensors(folder: Path) -> dict[str, Tensor]:
         names = sorted(set(_weight_map(folder / INDEX).values()))
     found: dict[str, Tensor] = {}
     for name in names:
-        try:
-            found |= load_file(folder / name)
-        except FileNotFoundError:
-            raise UserError(f"{name}, which the index of the weights names, is missing", folder) from None
-        except (SafetensorError, OSError) as error:
-            raise UserError(f"the weights cannot be read: {error}", folder / name) from None
+        if not (folder / name).is_file():
+            raise UserError(f"{name}, which the index of the weights names, is missing", folder)
+        found |= model_folder.read_tensors(folder / name)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Where a training's weights start: fresh by a recipe, or those of a model (continued pre-training)."""
+"""The initial weights of a training: drawn by a recipe, or those of a model (continued pre-training)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from lexmill.tokenizers.imported import origin, origin_of
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-# Matrices with a row for each entry of the vocabulary, or for each position; a larger one gives its first rows.
+# Matrices with a row per vocabulary entry or position; of a larger one the first rows are used.
 _BY_TOKEN = ("embedding.weight", "head.weight", "embeddings.word_embeddings.weight")
 _BY_POSITION = ("positions.weight",)
 
 
 def digest(path: str | Path) -> str:
-    """A hash of what `start` names, a recipe or a folder.
+    """Return a hash of what `start` names, a recipe or a folder.
 
     Raises:
         UserError: it does not exist.
@@ -37,11 +37,11 @@ def _existing(path: str | Path) -> Path:
 
 
 def start(module: nn.Module, config: Mapping[str, Any], path: str | Path, tokenizer: Path) -> None:
-    """Give the module its first weights.
+    """Set the module's initial weights.
 
     Args:
-        module: built of `config`.
-        config: the model's config: family, shape, vocab_size.
+        module: built from `config`.
+        config: the model's: family, shape, vocab_size.
         path: a recipe (YAML), or a model's folder, ours or in Hugging Face format.
         tokenizer: the folder of its tokenizer.
 
@@ -57,45 +57,39 @@ def start(module: nn.Module, config: Mapping[str, Any], path: str | Path, tokeni
         initialize(module, load_recipe(path))
         return
     found = read(path)
-    faults = _shape_faults(found, config)
-    if faults:
-        raise UserErrors([f"{path}: {fault}" for fault in faults])
-    _same_tokenizer(path, tokenizer)
-    if found.vocab_size < config["vocab_size"]:
-        raise UserError(
-            f"its embedding has {found.vocab_size} rows, but {tokenizer} {config['vocab_size']} entries",
-            path,
-        )
-    from lexmill.models.common.heads import PooledClassifier
-
-    headless = module.encoder if isinstance(module, PooledClassifier) else module
-    load_weights(headless, _cut(found, config), f"the weights of {path}")
-
-
-def _shape_faults(found: Pretrained, config: Mapping[str, Any]) -> list[str]:
-    """What params.yaml must say otherwise, field by field."""
-    faults = []
-    for key, (there, here) in unlike(config["family"], config["shape"], found.family, found.shape).items():
-        if key == "family":
-            faults.append(f"family is '{there}' there, '{here}' in params.yaml; they must be equal")
-        else:
-            shrinking = key in family(config["family"]).shrinking
-            rule = "it may not be longer" if shrinking else "they must be equal"
-            faults.append(f"shape.{key} is {there} there, {here} in params.yaml; {rule}")
-    return faults
-
-
-def _same_tokenizer(path: Path, tokenizer: Path) -> None:
+    errors = _shape_errors(found, config)
+    if errors:
+        raise UserErrors([f"{path}: {error}" for error in errors])
     if origin(path) != origin_of(tokenizer):
         raise UserError(
             f"this model has another tokenizer than {tokenizer}, which made its data: take the checkpoint's own as"
             " `data.tokenizer` (or, for a model of this project, that model's)",
             path,
         )
+    size = config["vocab_size"]
+    if found.vocab_size < size:
+        raise UserError(f"its embedding has {found.vocab_size} rows, but {tokenizer} {size} entries", path)
+    from lexmill.models.common.heads import PooledClassifier
+
+    headless = module.encoder if isinstance(module, PooledClassifier) else module
+    load_weights(headless, _cut(found, config), f"the weights of {path}")
+
+
+def _shape_errors(found: Pretrained, config: Mapping[str, Any]) -> list[str]:
+    """Return what must change in params.yaml, field by field."""
+    errors = []
+    for key, (there, here) in unlike(config["family"], config["shape"], found.family, found.shape).items():
+        if key == "family":
+            errors.append(f"family is '{there}' there, '{here}' in params.yaml; they must be equal")
+        else:
+            shrinking = key in family(config["family"]).shrinking
+            rule = "it may not be longer" if shrinking else "they must be equal"
+            errors.append(f"shape.{key} is {there} there, {here} in params.yaml; {rule}")
+    return errors
 
 
 def _cut(found: Pretrained, config: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The weights with as many rows as are asked for: padded vocabularies and longer contexts lose their last ones."""
+    """Return the weights cut to the config's rows: padded vocabularies and longer contexts lose their last ones."""
     rows = dict.fromkeys(_BY_TOKEN, int(config["vocab_size"]))
     if "context" in config["shape"]:
         rows |= dict.fromkeys(_BY_POSITION, int(config["shape"]["context"]))

@@ -1,17 +1,17 @@
-"""Resumable checkpoints that a kill at any moment cannot spoil.
+"""Resumable checkpoints that survive a kill at any moment.
 
     <checkpoint root>/<name>-<fingerprint>/
         lock                     held while a training runs here
-        identity.json            what the fingerprint was made of
-        step-00000200/           written beside, flushed, renamed
+        identity.json            what the fingerprint is computed from
+        step-00000200/           written under another name, flushed, renamed
             weights.safetensors  optimizer.safetensors  best.safetensors  recent-0.safetensors ...  random.safetensors
-            weights-00000-of-00002.safetensors ...      in place of one file, where ranks hold parts of a model
+            weights-00000-of-00002.safetensors ...      instead of one file, if ranks hold parts of a model
             state.json           step, curve, best so far, random states that are no tensors
-            COMPLETE             JSON with the hash of every file, written last: readers trust nothing without it
+            COMPLETE             JSON with the hash of every file, written last: without it nothing is trusted
 
-Only safetensors and JSON: nothing in a checkpoint is unpickled. Each rank writes what it alone holds; the first waits
-for the others' hashes, which they leave as files, and marks the whole. The newest two are kept, and for good those
-that were asked for every so many steps and the last from which a longer training can go on.
+Only safetensors and JSON: nothing in a checkpoint is unpickled. Each rank writes its own share; the first waits for the
+others' hashes, which they leave as files, and marks the checkpoint complete. The newest two are kept; milestones, and
+the last checkpoint that a longer training can resume from, are kept for good.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ _SUFFIX = ".safetensors"
 _KEPT = 2
 
 Stays = Literal["", "milestone", "fork"]
-"""Why a checkpoint outlives the newest two: asked for every so many steps, or a longer training can go on from it."""
+"""Why a checkpoint outlives the newest two: it is a milestone, or a longer training can resume from it."""
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint as found: JSON state, and tensors by file (`weights`, `optimizer`, ...), read when asked for."""
+    """A checkpoint as found: JSON state, and tensors by file (`weights`, `optimizer`, ...), read on demand."""
 
     step: int
     state: dict[str, Any]
     files: dict[str, Reader]
 
     def read(self, name: str) -> dict[str, Tensor]:
-        """All tensors of one file, whole."""
+        """Return all tensors of one file, whole."""
         return self.files[name].whole()
 
 
@@ -64,8 +64,8 @@ class Share:
 
     Attributes:
         rank, world: among the processes that write.
-        attempt: a number that they have in common and no earlier run had.
-        given_up: set when the training has failed and nobody should be waited for.
+        attempt: a number that they share and that no earlier run had.
+        given_up: set when the training has failed and no process should wait for another.
     """
 
     rank: int = 0
@@ -74,32 +74,31 @@ class Share:
     given_up: threading.Event = field(default_factory=threading.Event)
 
     def file(self, name: str) -> str:
-        """The file of one group of tensors."""
+        """Return the file name of one group of tensors."""
         part = f"-{self.rank:05d}-of-{self.world:05d}" if self.world > 1 else ""
         return f"{name}{part}{_SUFFIX}"
 
 
 class CheckpointFolder:
-    """The checkpoints of one training, told from all others by the fingerprint of its identity.
+    """The checkpoints of one training, identified by the fingerprint of its identity.
 
     Args:
         root: the checkpoint root.
         name: the model's name.
-        identity: whatever the trajectory is a function of: inputs, code, params, seeds, precision (plain JSON data).
+        identity: all that determines the trajectory: inputs, code, params, seeds, precision (plain JSON data).
     """
 
     def __init__(self, root: str | Path, name: str, identity: Mapping[str, Any]) -> None:
-        self.identity = dict(identity)
-        self.name = name
+        self.identity, self.name = dict(identity), name
         self.path = Path(root).absolute() / f"{name}-{fingerprint(self.identity)}"
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder for one training; the lock falls with the process, also by kill -9.
+        """Hold the folder for one training; the lock ends with the process, also by kill -9.
 
         Raises:
-            RetryableError: when another process trains the same right now.
-            UserError: when the folder cannot be made.
+            RetryableError: another process trains the same right now.
+            UserError: the folder cannot be created.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -111,7 +110,7 @@ class CheckpointFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RetryableError(f"another run trains this very model now ({self.path}); wait for it") from None
-            for stale in self.path.glob(".step-*.tmp"):  # of a writer that was killed
+            for stale in self.path.glob(".step-*.tmp"):  # of a killed writer
                 shutil.rmtree(stale)
             yield
 
@@ -124,12 +123,12 @@ class CheckpointFolder:
         stays: Stays = "",
         share: Share | None = None,
     ) -> None:
-        """Write this process's part of the checkpoint of `step`; the first marks it complete when all have written.
+        """Write this process's share of the checkpoint of `step`; the first process marks it complete when all have.
 
-        All but the newest two are then removed, but for those that stay.
+        Then all but the newest two, and those that stay, are removed.
 
         Raises:
-            UserError: a number is not finite: the checkpoint is not made.
+            UserError: a number is not finite; no checkpoint is made.
         """
         share = share or Share()
         beside = self.path / f".step-{step:08d}.{share.attempt}.tmp"
@@ -152,7 +151,7 @@ class CheckpointFolder:
         self._place(beside, step, {"step": step, "files": hashes, "stays": stays})
 
     def _place(self, beside: Path, step: int, mark: dict[str, Any]) -> None:
-        """Move a written checkpoint into place, mark it, and remove what it makes superfluous."""
+        """Move a written checkpoint into place, mark it, and remove those it supersedes."""
         identity, target = self.path / _IDENTITY, self.path / f"step-{step:08d}"
         if not identity.exists():
             write_json(identity, self.identity)
@@ -164,16 +163,16 @@ class CheckpointFolder:
         write_json(target / _MARK, mark)
         steps = self._steps()
         now = steps.index(target)
-        # Later ones are damaged, were never marked, or belong to a training of another length: all were passed over.
+        # Later ones are damaged, never marked, or of a training of another length: none was usable.
         earlier, later = ([one for one in part if not _stays(one)] for part in (steps[:now], steps[now + 1 :]))
         for other in earlier[: max(0, len(earlier) + 1 - _KEPT)] + later:
             shutil.rmtree(other)
 
     def latest(self, usable: Callable[[dict[str, Any]], bool] = lambda _: True) -> int | None:
-        """The step of the newest complete checkpoint that is `usable` by its state; damaged ones are passed over.
+        """Return the step of the newest complete checkpoint whose state is `usable`; damaged ones are skipped.
 
         Raises:
-            UserError: when it was made by another training, naming what differs.
+            UserError: another training made it; names what differs.
         """
         for folder in reversed(self._steps()):
             if self._sound(folder) and usable(self._state(folder)):
@@ -181,7 +180,7 @@ class CheckpointFolder:
         return None
 
     def open(self, step: int) -> Saved:
-        """A checkpoint that `latest` found."""
+        """Open a checkpoint that `latest` found."""
         from lexmill.training.pieces import Reader
 
         folder = self.path / f"step-{step:08d}"
@@ -192,7 +191,7 @@ class CheckpointFolder:
         return Saved(step, self._state(folder), {name: Reader(paths) for name, paths in groups.items()})
 
     def relatives(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> list[tuple[Path, dict[str, Any]]]:
-        """Folders of the same name whose identity is the same after `change`, with their identities; not this one."""
+        """Return other folders of this name whose identity is the same after `change`, with their identities."""
         found = []
         for folder in sorted(self.path.parent.glob(f"{self.name}-*")):
             try:
@@ -208,10 +207,7 @@ class CheckpointFolder:
         return found
 
     def finish(self) -> None:
-        """The training is done and its outputs are in place: remove all but what is kept for good.
-
-        Those are the milestones, and the last checkpoint from which a longer training can go on.
-        """
+        """Remove, once outputs are in place, all but milestones and the last checkpoint to resume a longer run from."""
         kept = [folder for folder in self._steps() if _stays(folder) == "milestone"]
         kept += [folder for folder in self._steps() if _stays(folder) == "fork"][-1:]
         for folder in self._steps():
@@ -247,7 +243,7 @@ class CheckpointFolder:
 
 
 def _stays(folder: Path) -> str:
-    """Why a checkpoint is kept for good; empty where it is not."""
+    """Return why a checkpoint is kept for good; empty if it is not."""
     try:
         return str(read_json(folder / _MARK).get("stays", ""))
     except (OSError, ValueError, AttributeError):
@@ -262,7 +258,7 @@ def _write(path: Path, named: Mapping[str, Piece | Tensor]) -> str:
         if piece.data.is_floating_point() and not piece.data.isfinite().all():
             raise UserError(
                 f"'{name}' of {path.name} is not finite any more and was not saved: lower optimizer.lr, lengthen"
-                " schedule.warmup or set clip_norm; the same command goes on from the checkpoint before"
+                " schedule.warmup or set clip_norm; the same command resumes from the checkpoint before"
             )
     return write(path, pieces)
 
@@ -272,7 +268,7 @@ def _part(rank: int) -> str:
 
 
 def _part_of(path: Path, given_up: threading.Event) -> dict[str, str]:
-    """The hashes that another rank leaves when it has written, waited for and removed."""
+    """Wait for the hashes that another rank leaves when it has written; return and remove them."""
     while not path.exists():
         if given_up.is_set():
             raise RetryableError(f"another process of this training has ended before it wrote {path}; run again")

@@ -1,8 +1,8 @@
-"""When a longer training may go on from a shorter one's checkpoint.
+"""When a longer training may resume from a shorter one's checkpoint.
 
-It may where both had the same learning rate at every step before: always under a constant or inverse-square-root
-schedule, under warm-up-stable-decay up to the step where the shorter one began to decay, and never under cosine or
-linear, whose every rate is a function of the length.
+It may if both had the same learning rate at every earlier step: always under a constant or inverse-square-root
+schedule, under warm-up-stable-decay until the shorter one begins to decay, never under cosine or linear, where every
+rate depends on the length.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lexmill.training.settings import TrainingSettings
 
 
 def open_end(settings: TrainingSettings) -> int:
-    """The last step whose state a longer training shares; 0 where it shares none."""
+    """Return the last step whose state a longer training shares; 0: none."""
     if isinstance(settings.schedule, ConstantSchedule | InverseSquareRootSchedule):
         return settings.steps
     if isinstance(settings.schedule, WarmupStableDecaySchedule):
@@ -25,7 +25,7 @@ def open_end(settings: TrainingSettings) -> int:
 
 
 def identity(settings: TrainingSettings) -> dict[str, Any]:
-    """The settings as the checkpoint folder is named after them: without the length where a longer training goes on."""
+    """Return the settings that name the checkpoint folder: without the length if a longer training can resume."""
     plain = dataclasses.asdict(settings)
     if open_end(settings):
         del plain["steps"]
@@ -33,7 +33,7 @@ def identity(settings: TrainingSettings) -> dict[str, Any]:
 
 
 def usable(settings: TrainingSettings, state: dict[str, Any]) -> bool:
-    """Whether this training can go on from a checkpoint of the same folder.
+    """Return whether this training can resume from a checkpoint of the same folder.
 
     Args:
         state: the checkpoint's; `length` and `open_end` are those of the training that made it.
@@ -45,7 +45,7 @@ def usable(settings: TrainingSettings, state: dict[str, Any]) -> bool:
 
 
 def refusal(folder: CheckpointFolder, settings: TrainingSettings) -> str | None:
-    """The sentence that says why a shorter training's checkpoint, though there is one, is not gone on from."""
+    """Return why a shorter training's existing checkpoint is not used; None if there is none."""
     if open_end(settings):
         return None
 
@@ -61,7 +61,7 @@ def refusal(folder: CheckpointFolder, settings: TrainingSettings) -> str | None:
         return None
     steps, path = max(shorter)
     return (
-        f"the checkpoint of {steps} steps in {path} cannot be gone on from: under the {settings.schedule.name} schedule"
+        f"the checkpoint of {steps} steps in {path} cannot be resumed: under the {settings.schedule.name} schedule"
         f" every learning rate depends on the length. This training of {settings.steps} steps starts anew;"
         " constant, inverse_square_root and warmup_stable_decay can be lengthened"
     )

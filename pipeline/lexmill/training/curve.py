@@ -1,7 +1,7 @@
-"""A training's curve: a row every few steps, losses averaged over the steps since the row before.
+"""A training's curve: a row every few steps, losses averaged over the steps since the previous row.
 
-It grows to 800 rows, then every second one is merged into the next and rows come half as often, and so on: what it
-holds is a function of the steps made, not of the steps to come, so that a longer training can go on with it.
+At 800 rows every second one is merged into the next and rows come half as often, and so on: the curve depends on the
+steps made, not on those to come, so a longer training can resume it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Curve:
     counts: list[int] = field(default_factory=list)  # the targets behind each row's loss
 
     def add(self, loss_sum: float, count: int) -> None:
-        """The summed loss and the number of targets of one optimizer step, over all ranks."""
+        """Add the summed loss and the number of targets of one optimizer step, over all ranks."""
         self.loss_sum += loss_sum
         self.loss_count += count
         self.tokens += count
 
     def skip(self, count: int) -> None:
-        """A step was not taken: its targets were seen, its loss counts nowhere."""
+        """Record a skipped step: its targets count as seen, its loss does not count."""
         self.tokens += count
         self.skipped += 1
 
@@ -58,7 +58,7 @@ class Curve:
             self._thin()
 
     def _thin(self) -> None:
-        """Rows half as often; one that goes gives its loss to the next. Those with a validation stay."""
+        """Halve the rows; a removed one adds its loss to the next. Those with a validation stay."""
         self.every *= 2
         rows, counts = self.rows, self.counts
         self.rows, self.counts = [], []
@@ -75,19 +75,11 @@ class Curve:
         self.loss_sum, self.loss_count = carried, targets
 
     def last(self, column: str) -> float | None:
-        """The newest value of a column."""
+        """Return the newest value of a column."""
         return next((row[column] for row in reversed(self.rows) if column in row), None)
 
     def state(self) -> dict[str, Any]:
-        return {
-            "every": self.every,
-            "rows": self.rows,
-            "counts": self.counts,
-            "tokens": self.tokens,
-            "loss_sum": self.loss_sum,
-            "loss_count": self.loss_count,
-            "skipped": self.skipped,
-        }
+        return dict(vars(self))
 
     def restore(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
@@ -95,11 +87,9 @@ class Curve:
 
 
 def write_csv(path: str | Path, rows: list[dict[str, float]]) -> None:
-    """The rows as CSV; an empty cell where a value was not measured at that step."""
-    lines = [",".join(COLUMNS)]
-    for row in rows:
-        lines.append(",".join(_cell(row.get(column)) for column in COLUMNS))
-    write_text(path, "\n".join(lines) + "\n")
+    """Write the rows as CSV; a value not measured at that step is an empty cell."""
+    lines = [COLUMNS, *([_cell(row.get(column)) for column in COLUMNS] for row in rows)]
+    write_text(path, "".join(",".join(line) + "\n" for line in lines))
 
 
 def _cell(value: float | None) -> str:

@@ -1,12 +1,12 @@
-"""`fit`: train whatever a `Task` describes, on the devices of the execution settings, and survive being killed.
+"""`fit`: train what a `Task` describes on the devices of the execution settings; resumes after a kill.
 
 Key properties:
-* The gradient of a step is that of (sum of losses) / (number of targets) over the whole global batch, however it was
-  cut into micro-batches and ranks: sums are backpropagated, and divided once by the count of all.
-* Data, learning rate and dropout are functions of (seed, step, micro-batch, data rank), so a resumed training makes
+* The gradient of a step is that of (sum of losses) / (number of targets) over the whole global batch, however it is
+  cut into micro-batches and ranks: sums are backpropagated and divided once by the total count.
+* Data, learning rate and dropout are functions of (seed, step, micro-batch, data rank), so a resumed training gives
   the same weights and optimizer state, to the bit, as one that was never stopped.
 * A step whose loss or gradient is not finite, or whose loss is an outlier, is skipped (`guard`).
-Cost beside the network's own: under a millisecond a step; 2 s to import torch's compiler and Lightning's Fabric.
+Overhead: under a millisecond a step; 2 s to import torch's compiler and Lightning's Fabric.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class FitResult:
     """The outcome of a training; `task.module` then holds the kept weights, on the CPU.
 
     Attributes:
-        step: optimizer steps made (fewer than asked for after early stopping).
+        step: optimizer steps made (fewer than requested after early stopping).
         tokens: targets seen, over all ranks.
         best_step: the step with the best validation metric.
         train_loss: the newest row of the curve (nats a target).
@@ -72,12 +72,12 @@ class FitResult:
 
 
 def cores() -> int:
-    """The cores this process may use."""
+    """Return the number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def set_threads(execution: Execution) -> int:
-    """Set torch's threads for this process: those of the settings (0: all cores), shared out on a CPU."""
+    """Set and return torch's threads: those of the settings (0: all cores), divided among processes on a CPU."""
     import torch
 
     threads = execution.threads or cores()
@@ -89,11 +89,10 @@ def set_threads(execution: Execution) -> int:
 
 
 def keep_freed_memory() -> bool:
-    """Ask this process's allocator to keep what is freed; false where it cannot be asked (not glibc).
+    """Make this process's allocator keep freed memory; return false if it cannot (not glibc).
 
-    A step frees and allocates the same large tensors as the step before. glibc returns each to the system at once and
-    asks for it again, and the page faults cost up to a tenth of a small model's training time on a CPU. The price:
-    memory once used stays taken until the process ends.
+    Each step frees and allocates the same large tensors. glibc returns them to the system every time, and paging
+    them in again costs up to a tenth of a small model's training time on a CPU. Memory once used stays taken.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -117,21 +116,19 @@ def fit(
 ) -> FitResult:
     """Train `task.module` from the newest checkpoint of the same identity, or from the start.
 
-    With more than one device each is a process that runs the caller's whole command: whoever writes results asks
-    `first_rank` first.
+    Each device is a process that runs the caller's whole command; only the one with `first_rank` writes results.
 
     Args:
         name: the model's name, for the progress bar and the checkpoint folder.
-        identity: what, beside the settings, the trajectory is a function of (inputs, code, seeds): plain JSON data.
-            The checkpoints stay until `checkpoint_folder(...).finish()`, which the stage calls when its outputs are
-            in place.
+        identity: what, besides the settings, determines the trajectory (inputs, code, seeds): plain JSON data.
+            Checkpoints stay until the stage calls `checkpoint_folder(...).finish()`, once its outputs are in place.
         watch: follows the training on its first rank; the caller closes it.
 
     Raises:
-        UserError: too many steps had to be skipped (naming the last), memory ended, a checkpoint belongs to another
+        UserError: too many steps had to be skipped (names the last), memory ran out, a checkpoint belongs to another
             training, or this machine or network cannot do what the execution settings ask for.
-        Terminated, Interrupted: after SIGTERM or Ctrl-C, with a checkpoint written.
-        RetryableError: when another process trains the same, or one of this training's was killed.
+        Terminated, Interrupted: SIGTERM or Ctrl-C arrived; a checkpoint is written.
+        RetryableError: another process trains the same, or a process of this training was killed.
     """
     from lexmill.training import parallel
     from lexmill.training.loop import Loop
@@ -143,7 +140,7 @@ def fit(
     folder = checkpoint_folder(settings, execution, name, identity)
     first = all(int(os.environ.get(rank) or 0) == 0 for rank in ("LOCAL_RANK", "NODE_RANK", "RANK"))
     with folder.locked() if first else nullcontext(), progress.bar(name, settings.steps) as bar:
-        seed_all(derive(settings.seed, "training"))  # for whatever draws outside of a step
+        seed_all(derive(settings.seed, "training"))  # for draws outside of a step
         loop = Loop(task, settings, execution, folder, bar=bar, watch=watch)
         begun = time.monotonic()
         loop.stopping.install()
@@ -154,8 +151,8 @@ def fit(
             loop.give_up()
             if execution.world > 1 and parallel.lost_another(error):
                 raise RetryableError(
-                    "another process of this training ended (its own message, if it had one, stands above); the same"
-                    " command goes on from the last checkpoint"
+                    "another process of this training ended (see its own message above, if any); the same command"
+                    " resumes from the last checkpoint"
                 ) from error
             raise
         finally:
@@ -179,7 +176,7 @@ def fit(
 def checkpoint_folder(
     settings: TrainingSettings, execution: Execution, name: str, identity: Mapping[str, Any]
 ) -> CheckpointFolder:
-    """Where `fit` with the same arguments keeps its resumable checkpoints."""
+    """Return where `fit` with the same arguments keeps its resumable checkpoints."""
     return CheckpointFolder(
         Path(execution.checkpoint_root), name, {**identity, "settings": continuing.identity(settings)}
     )
@@ -197,7 +194,7 @@ def _check_device(execution: Execution) -> None:
 
 
 def _launched(execution: Execution) -> Fabric:
-    """Start the other processes of this training and connect all of them."""
+    """Start the other processes of this training and connect them all."""
     with _hidden("torchmetrics"):
         from lightning_fabric import Fabric
         from lightning_fabric.strategies.ddp import DDPStrategy
@@ -217,26 +214,22 @@ def _launched(execution: Execution) -> Fabric:
             tensor_parallel_size=execution.tensor_parallel,
             process_group_backend=backend,
         )
-    fabric = Fabric(
-        accelerator=execution.accelerator,
-        devices=execution.devices,
-        num_nodes=execution.nodes,
-        strategy=strategy,
-    )
+    devices, nodes = execution.devices, execution.nodes
+    fabric = Fabric(accelerator=execution.accelerator, devices=devices, num_nodes=nodes, strategy=strategy)
     fabric.launch()
     return fabric
 
 
 @contextmanager
 def _hidden(package: str) -> Iterator[None]:
-    """Let a package look as if it were not installed, unless it is imported already.
+    """Make a package appear not installed, unless it is already imported.
 
-    Fabric imports torchmetrics only to ask for its version, and with it scipy and transformers: 2 s and 130 MiB.
+    Fabric imports torchmetrics only for its version, and with it scipy and transformers: 2 s and 130 MiB.
     """
     if package in sys.modules:
         yield
         return
-    sys.modules[package] = None  # type: ignore[assignment]  # makes an import of it raise ImportError
+    sys.modules[package] = None  # type: ignore[assignment]  # importing it now raises ImportError
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Gradients of a step that lie in this process, or piece by piece in several: their norm and their scale."""
+"""The norm and scale of a step's gradients, whole in this process or sharded over several."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lexmill.training.ranks import Ranks, local
 
 
 def ready(parameters: Iterable[Tensor]) -> list[Tensor]:
-    """The gradients, with the parts summed that ranks made which share a matrix product."""
+    """Return the gradients, summed over ranks that share a matrix product."""
     found = []
     for parameter in parameters:
         gradient = parameter.grad
@@ -26,9 +26,9 @@ def ready(parameters: Iterable[Tensor]) -> list[Tensor]:
 
 
 def norm(gradients: list[Tensor], ranks: Ranks) -> Tensor:
-    """The norm of this process's own part, each piece of a gradient counted by one process of those that hold it.
+    """Return the norm of this process's part; the squares over all processes add up to that of the whole norm.
 
-    The squares of all processes add up to the square of the whole norm.
+    Of the processes that hold the same piece of a gradient, one counts it.
     """
     own = [local(gradient) for gradient in gradients if ranks.owns(gradient)]
     if not own:
@@ -37,5 +37,5 @@ def norm(gradients: list[Tensor], ranks: Ranks) -> Tensor:
 
 
 def scale(gradients: list[Tensor], factor: float) -> None:
-    """Multiply all of them in place."""
+    """Multiply all gradients in place."""
     torch._foreach_mul_([local(gradient) for gradient in gradients], factor)

@@ -1,4 +1,4 @@
-"""What a training's trajectory is a function of, beside its settings: code, inputs, seeds, library versions."""
+"""What determines a training's trajectory besides its settings and inputs: code and library versions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from lexmill.models.declaration import family
 
 
 def code(kind: str, family: str) -> str:
-    """The digest of the code that the training of a kind and family can reach; the same as in code.json.
-
-    It is computed and not read, so that a stage started by hand is right too.
-    """
+    """Return the digest in code.json of the code that trains a kind and family, computed for stages started by hand."""
     return Code().stage("train", kind, family).digest
 
 
 def libraries(name: str) -> dict[str, str]:
-    """The versions of the libraries whose arithmetic, random numbers or ids a family's weights are a function of."""
+    """Return the versions of the libraries whose arithmetic, random numbers or ids determine a family's weights."""
     return {library: version(library) for library in ("torch", "lightning", "numpy", *family(name).libraries)}

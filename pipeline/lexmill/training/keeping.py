@@ -1,9 +1,8 @@
 """Which weights a training keeps, and when it stops early.
 
 `ema` keeps the running mean of the weights after each step, with Adam's bias correction: after t steps of decay d, step
-i weighs d^(t - i) (1 - d) / (1 - d^t). In that form the first mean is the first weights, and the random weights of the
-start have no part in it. What is validated is then the mean. Cost: one more copy of the weights, on the training's
-device, and one pass over it a step.
+i weighs d^(t - i) (1 - d) / (1 - d^t), so the random initial weights have no part in it. Validation then uses the mean.
+Cost: one more copy of the weights, on the training's device, and one pass over it per step.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from lexmill.models.common.state import average, load_weights, snapshot, weights
+from lexmill.training.ranks import local
 
 Snapshot = dict[str, Tensor]
 
 
 @dataclass
 class Keeper:
-    """Chooses the best weights by validation; all of its state can be saved and restored."""
+    """Chooses the best weights by validation; its whole state can be saved and restored."""
 
     metric: str
     higher_is_better: bool
@@ -55,17 +54,17 @@ class Keeper:
         share = (1 - self.ema_decay) / (1 - self.ema_decay**self.updates)
         self.mean = {name: value.to(own[name].device) for name, value in self.mean.items()}
         averaged = [name for name, value in own.items() if value.is_floating_point()]
-        torch._foreach_lerp_([_local(self.mean[n]) for n in averaged], [_local(own[n]) for n in averaged], share)
-        for name in own.keys() - set(averaged):  # counts and the like are those of now
-            _local(self.mean[name]).copy_(_local(own[name]))
+        torch._foreach_lerp_([local(self.mean[n]) for n in averaged], [local(own[n]) for n in averaged], share)
+        for name in own.keys() - set(averaged):  # counts and the like: the current ones
+            local(self.mean[name]).copy_(local(own[name]))
 
     @contextmanager
     def shown(self, module: nn.Module) -> Iterator[None]:
-        """Give the module, for a while, the weights that are validated: the mean under `ema`, else its own."""
+        """Give the module the weights to validate while the context lasts: the mean under `ema`, else its own."""
         if self.mean is None:
             yield
             return
-        own = {name: _local(value) for name, value in weights(module).items()}
+        own = {name: local(value) for name, value in weights(module).items()}
         aside = {name: value.clone() for name, value in own.items()}
         try:
             self._copy(self.mean, own)
@@ -77,13 +76,10 @@ class Keeper:
     @torch.no_grad()
     def _copy(source: Snapshot, into: Snapshot) -> None:
         for name, value in into.items():
-            value.copy_(_local(source[name]))
+            value.copy_(local(source[name]))
 
     def record(self, step: int, metrics: dict[str, float], module: nn.Module) -> None:
-        """Record the validation metrics of the weights as they are `shown` after `step` steps.
-
-        Better means strictly better, so the first of equals is kept; a metric that is not finite never is.
-        """
+        """Record the validation metrics of the weights as `shown` after `step` steps; the first of equals is kept."""
         value = metrics[self.metric]
         better = math.isfinite(value) and (
             self.best is None or (value > self.best if self.higher_is_better else value < self.best)
@@ -105,18 +101,18 @@ class Keeper:
         return 0 < self.patience <= self.validations_without_gain
 
     def apply(self, module: nn.Module) -> bool:
-        """Load the kept weights into the module; true when they are new ones, not validated yet."""
+        """Load the kept weights into the module; return whether they are new, not validated yet."""
         if self.keep == "best" and self.best_weights is not None:
             load_weights(module, self.best_weights)
         elif self.keep == "average" and len(self.recent) > 1:
             load_weights(module, average(self.recent))
             return True
         elif self.mean is not None:
-            self._copy(self.mean, {name: _local(value) for name, value in weights(module).items()})
+            self._copy(self.mean, {name: local(value) for name, value in weights(module).items()})
         return False
 
     def state(self) -> dict[str, Any]:
-        """The part of its state that JSON can hold."""
+        """Return the part of its state that JSON can hold."""
         return {
             "best": self.best,
             "best_step": self.best_step,
@@ -127,7 +123,7 @@ class Keeper:
         }
 
     def tensors(self) -> dict[str, Snapshot]:
-        """The weights it holds, by file name."""
+        """Return the weights it holds, by file name."""
         files = {f"recent-{index}": one for index, one in enumerate(self.recent)}
         if self.best_weights is not None:
             files["best"] = self.best_weights
@@ -143,8 +139,3 @@ class Keeper:
         self.best_weights = tensors.get("best")
         self.recent = [tensors[f"recent-{index}"] for index in range(state["recent"])]
         self.mean, self.updates = tensors.get("ema"), state["updates"]
-
-
-def _local(value: Tensor) -> Tensor:
-    """This process's share of a tensor; its storage, not a copy."""
-    return value.to_local() if isinstance(value, DTensor) else value

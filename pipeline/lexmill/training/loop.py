@@ -1,8 +1,8 @@
 """The training loop behind `engine.fit`: one optimizer step after another, on processes that Lightning's Fabric starts.
 
-Fabric brings devices, processes and the exchange of gradients; data order, accumulation, precision, validation and
-checkpoints are ours. A training is always in one of two states, and a checkpoint can hold either: `settled`, when the
-validation and the curve's row that belong to the newest step are done, and not yet settled, right after the update.
+Fabric provides devices, processes and the exchange of gradients; data order, accumulation, precision, validation and
+checkpoints are ours. A training, and a checkpoint, is in one of two states: settled, when validation and curve row of
+the newest step are done, or not yet settled, right after the update.
 """
 
 from __future__ import annotations
@@ -21,22 +21,12 @@ from lexmill.base.errors import UserError
 from lexmill.base.progress import Bar
 from lexmill.compute.execution import Execution
 from lexmill.models.common.state import load_weights, snapshot, weights
-from lexmill.training import (
-    continuing,
-    gradients,
-    micro_batch,
-    optimizers,
-    parallel,
-    random_states,
-    resuming,
-    schedules,
-)
+from lexmill.training import continuing, gradients, micro_batch, optimizers, parallel, random_states, saving, schedules
 from lexmill.training.checkpoints import CheckpointFolder, Saved, Stays
 from lexmill.training.curve import Curve
 from lexmill.training.guard import Guard
 from lexmill.training.keeping import Keeper
 from lexmill.training.ranks import Ranks, fetched
-from lexmill.training.saving import Saver
 from lexmill.training.seeding import derive, seed_step
 from lexmill.training.settings import TrainingSettings
 from lexmill.training.stopping import Stopping
@@ -67,15 +57,15 @@ class Loop:
         self.keeper = Keeper(task.metric, task.higher_is_better, s.keep, s.average_last, s.patience, s.ema_decay)
         self.stopping = Stopping()
         self.bar = bar
-        self.watch, self._watched = watch or Watch(folder.name), watch is not None  # one that is not started is idle
-        self.started_at = 0  # optimizer steps that an earlier process made
+        self.watch, self._watched = watch or Watch(folder.name), watch is not None  # idle until started
+        self.started_at = 0  # optimizer steps made by earlier processes
         self.step = 0  # optimizer steps done
         self.ranks: Ranks
-        self.module: nn.Module  # what is trained: the task's network or, under a sharded strategy, a copy in pieces
+        self.module: nn.Module  # the trained network: the task's or, under a sharded strategy, a sharded copy
         self._fabric: Fabric
         self._objective: Any  # a `parallel.Objective` as Fabric wraps it
         self._optimizers: optimizers.Optimizers
-        self._saver: Saver
+        self._saver: saving.Saver
         self._micro_batch = execution.micro_batch.tokens
         self._settled = True
         self._stop_signal = 0
@@ -85,11 +75,7 @@ class Loop:
         self._row: dict[str, float] = {}
 
     def run(self, fabric: Fabric) -> None:
-        """Train; the task's network then holds the kept weights, on the CPU.
-
-        Args:
-            fabric: launched, so that all processes are there.
-        """
+        """Train with a launched Fabric; the task's network then holds the kept weights, on the CPU."""
         self._set_up(fabric)
         self._start()
         while self.step < self.settings.steps and not self.keeper.exhausted:
@@ -97,13 +83,11 @@ class Loop:
             self._finish_step()
         self._end()
 
-    # ---------------------------------------------------------------- start
-
     def _set_up(self, fabric: Fabric) -> None:
-        """Put the network onto its devices, with its optimizers."""
+        """Move the network to its devices and build its optimizers."""
         self._fabric = fabric
         self.ranks = Ranks.of(fabric.global_rank, fabric.world_size, self.execution.tensor_parallel, fabric.device)
-        self._saver = Saver(self.folder, self.ranks, self.execution.sharded)
+        self._saver = saving.Saver(self.folder, self.ranks, self.execution.sharded)
         mesh = getattr(fabric.strategy, "device_mesh", None)  # where devices share a model
         self.module = parallel.prepare(self.task.module, self.execution, mesh).to(fabric.device)
         if self.module is not self.task.module:
@@ -112,7 +96,7 @@ class Loop:
         self._optimizers = optimizers.build(self.module, self.settings.optimizer)
 
     def _start(self) -> None:
-        """Resume where there is a checkpoint, and finish the step that it was saved in."""
+        """Resume from a checkpoint, if any, and finish the step it was saved in."""
         newest = self._newest_checkpoint()
         if newest >= 0:
             self._resume(self.folder.open(newest))
@@ -121,7 +105,7 @@ class Loop:
             self.watch.start(self.step, self.folder.path.name)
         if self.step:
             if self.ranks.first:
-                progress.say(f"{self.folder.name}: goes on after step {self.step}")
+                progress.say(f"{self.folder.name}: resumes after step {self.step}")
             self.bar.update(self.step if self._settled else self.step - 1)
         if self.execution.micro_batch.auto:
             self._micro_batch = self._found_micro_batch()
@@ -129,7 +113,7 @@ class Loop:
             self._settle()
 
     def _newest_checkpoint(self) -> int:
-        """The step of the checkpoint to resume from, which the first process chooses for all; -1: none."""
+        """Return the step of the checkpoint to resume from, which the first process chooses for all; -1: none."""
         step = -1
         if self.ranks.first:
             newest = self.folder.latest(lambda state: continuing.usable(self.settings, state))
@@ -141,9 +125,9 @@ class Loop:
 
     def _resume(self, saved: Saved) -> None:
         """Restore the state of a checkpoint."""
-        read, state = resuming.network_states(saved, self.module), saved.state
+        read, state = saving.network_states(saved, self.module), saved.state
         load_weights(self.module, read.pop("weights"), "the checkpoint's weights")
-        self._optimizers.load_state_tensors(resuming.optimizer_state(saved, self.module))
+        self._optimizers.load_state_tensors(saving.optimizer_state(saved, self.module))
         self.keeper.restore(state["keeper"], read)
         self.curve.restore(state["curve"])
         self.guard.restore(state["guard"])
@@ -152,7 +136,7 @@ class Loop:
         self.started_at = self.step = self._saved_step = saved.step
 
     def _found_micro_batch(self) -> int:
-        """The size that `micro_batch: auto` finds, by forward and backward without exchange."""
+        """Return the size that `micro_batch: auto` finds by forward and backward without exchange."""
 
         def trial(part: Arrays) -> None:
             with self._autocast():
@@ -167,8 +151,6 @@ class Loop:
             key={"devices": self.ranks.world, "threads": torch.get_num_threads()},
             agree=self.ranks.largest,
         )
-
-    # ---------------------------------------------------------------- a step
 
     def _make_step(self) -> None:
         """Forward and backward over this rank's micro-batches of the next global batch, then one update."""
@@ -188,11 +170,11 @@ class Loop:
             self._update(self.step + 1, losses, counts)
 
     def _parts(self) -> Iterator[tuple[Arrays | None, bool]]:
-        """This rank's micro-batches, and whether each counts: some are only made to take part in an exchange."""
+        """Yield this rank's micro-batches and whether each counts: some only take part in an exchange."""
         ranks = self.ranks
         parts = micro_batches(self.task.batch(self.step, ranks.data_rank, ranks.data_world), self._micro_batch)
         yield from ((part, True) for part in parts)
-        if self._exchanging:  # as many as the rank with most has
+        if self._exchanging:  # as many as the rank with the most
             empty = blank(self.task, ranks)
             yield from ((empty, False) for _ in range(ranks.largest(len(parts)) - len(parts)))
         elif not parts and ranks.data_world > 1:
@@ -204,18 +186,13 @@ class Loop:
         return self.execution.strategy == "fsdp" and self.ranks.data_world > 1
 
     def _exchange(self, *, last: bool) -> AbstractContextManager[None]:
-        """Under ddp, exchange gradients in the last micro-batch only; FSDP adds each to its shards at once."""
+        """Under ddp, exchange gradients only in the last micro-batch; FSDP reduces every one."""
         if last or self.execution.strategy != "ddp":
             return nullcontext()
-        without: AbstractContextManager[None] = self._fabric.no_backward_sync(self._objective)
-        return without
+        return self._fabric.no_backward_sync(self._objective)
 
     def _autocast(self) -> AbstractContextManager[object]:
-        """The precision to compute in.
-
-        Fabric's own would keep rounded copies of the weights, and then the gradients of a weight that is used several
-        times are added up in bf16.
-        """
+        """Return the precision's context. Fabric's caches rounded weights, so their gradients would add up in bf16."""
         if self.settings.precision == "32-true":
             return nullcontext()
         return torch.autocast(self.ranks.device.type, torch.bfloat16, cache_enabled=False)
@@ -250,12 +227,12 @@ class Loop:
             self.watch.step(step, count, loss=loss, lr=rate, grad_norm=norm, skipped=self.guard.skipped)
 
     def _exchanged(self, losses: list[Tensor], counts: list[Tensor | int], norm: Tensor) -> tuple[float, int, float]:
-        """The step's loss sum, targets and gradient norm (as exchanged) over all ranks.
+        """Return the step's loss sum, targets and gradient norm (as exchanged) over all ranks.
 
-        In the same exchange all learn of a stop signal to any of them, and whether the first wants a checkpoint.
+        The same exchange spreads a stop signal to any rank, and the first rank's wish for a checkpoint.
         """
         total, count, own = fetched(losses, counts, norm)
-        if self.ranks.tensor_rank:  # of the ranks that learn from the same rows, one counts
+        if self.ranks.tensor_rank:  # of the ranks with the same rows, one counts
             total, count = 0.0, 0
         self._stop_signal, self._save_now = self.stopping.signal, self.ranks.first and self._checkpoint_due()
         if self.ranks.world == 1:
@@ -266,10 +243,8 @@ class Loop:
         self._save_now = saves > 0
         return total, int(count), math.sqrt(squares) if squares >= 0 else math.nan
 
-    # ---------------------------------------------------------------- after a step
-
     def _finish_step(self) -> None:
-        """Validate, save and stop, each where it is due."""
+        """Validate, save and stop, each if due."""
         self._saver.check()
         s = self.settings
         every = self.execution.checkpoint_every_steps
@@ -277,7 +252,7 @@ class Loop:
         if self.step == continuing.open_end(s):
             stays = stays or "fork"
         if stays:
-            self.save(stays)  # before validation, which a longer training may make at another step
+            self.save(stays)  # before validation, which a longer training may run at another step
         self._settle()
         if self.ranks.first and not self.execution.sharded:
             self.watch.sample(self.step, self.module)
@@ -289,7 +264,7 @@ class Loop:
             self._leave(self._stop_signal)
 
     def _settle(self) -> None:
-        """Do what belongs to the step just made: validation and the curve's row, where they are due."""
+        """Do what the last step still needs: validation and the curve's row, if due."""
         step, metrics = self.step, None
         if step == self.settings.steps or step % self.settings.validate_every == 0:
             metrics = self._validate_or_leave()
@@ -310,7 +285,7 @@ class Loop:
         self.bar.update(1, **shown, **({} if newest is None else {"valid": newest}), **self.watch.shown())
 
     def _validate_or_leave(self) -> dict[str, float]:
-        """Validate; a stop signal on the way saves the step as it is, not yet settled, and ends the training."""
+        """Validate; a stop signal meanwhile saves the step, not yet settled, and ends the training."""
         try:
             return self._validate()
         except StoppedInValidation:
@@ -319,7 +294,7 @@ class Loop:
             raise
 
     def _validate(self) -> dict[str, float]:
-        """The metrics of the weights that would be kept now, on the whole validation split, over all ranks."""
+        """Return the metrics of the weights that would be kept now, on the whole validation split, over all ranks."""
         try:
             with self.watch.aside(), self.keeper.shown(self.module), self._autocast():
                 return validate(
@@ -336,15 +311,13 @@ class Loop:
         self._saver.wait()
         raise self.stopping.error(self.step, signal)
 
-    # ---------------------------------------------------------------- checkpoints
-
     def _checkpoint_due(self) -> bool:
-        """Every `checkpoint_seconds`, but not while one is being written (with 0 after each step, and waited for)."""
+        """Return whether `checkpoint_seconds` have passed and none is being written (0: after each step, waiting)."""
         due = time.monotonic() >= self._next_checkpoint
         return due and (self.execution.checkpoint_seconds == 0 or not self._saver.busy)
 
     def save(self, stays: Stays = "") -> None:
-        """Begin to write a checkpoint of the present state, if this step has none yet."""
+        """Start writing a checkpoint of the current state, if this step has none yet."""
         if self.step == self._saved_step:
             return
         self._saved_step = self.step
@@ -371,10 +344,8 @@ class Loop:
             )
         self._next_checkpoint = time.monotonic() + self.execution.checkpoint_seconds
 
-    # ---------------------------------------------------------------- end
-
     def _end(self) -> None:
-        """Put the kept weights into the task's network; averaged ones are new and are validated once."""
+        """Load the kept weights into the task's network; averaged ones are new and are validated once."""
         self._saver.wait()
         last = snapshot(self.module) if self.settings.keep == "average" else {}
         if self.keeper.apply(self.module):
@@ -390,6 +361,6 @@ class Loop:
         self.task.module.cpu()
 
     def give_up(self) -> None:
-        """The training has failed: end what is being written, and wait for no other process."""
+        """After a failure, finish the current write without waiting for other processes."""
         if hasattr(self, "_saver"):
             self._saver.give_up()

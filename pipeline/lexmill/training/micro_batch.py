@@ -1,15 +1,13 @@
-"""`micro_batch: auto`: how many tokens go through the network at once, found by trying.
+"""`micro_batch: auto`: finds by trial how many tokens go through the network at once.
 
-The losses of a step do not depend on how its batch is cut, but for the last digits and for dropout, whose masks each
-micro-batch draws for itself, from the same distribution; its speed and memory do. Sizes of 1, 2, 4, ... rows of the
-first batch, and the whole of it, are tried with forward and backward, each twice, until memory ends; the fastest is
-taken, the smaller one of two that are as fast. On a CPU small ones often win: what does not fit the caches is slower.
-A size that would not fit is not tried on a CPU, where running out kills the process: the peak of the sizes before it
-says what the next would need. On a GPU running out is caught.
+How a batch is cut changes a step's speed and memory, but its losses only in the last digits and in dropout, whose masks
+each micro-batch draws for itself. Sizes of 1, 2, 4, ... rows of the first batch, and the whole batch, are tried with
+forward and backward, each twice, until memory runs out; the fastest wins, and of equally fast ones the smaller. On a
+CPU small sizes often win: they fit the caches. There, running out of memory would kill the process, so a size is tried
+only if the peaks of smaller ones say that it fits; on a GPU running out is caught.
 
-The trials leave weights, gradients, buffers and random states as they were. What was found stays in a file, so that a
-resumed training, and the same training again on this machine, cuts its batches in the same way.
-Cost: about four steps.
+Weights, gradients, buffers and random states are left as they were. The result is kept in a file, so that the same
+training on this machine, also a resumed one, cuts its batches the same way. Cost: about four steps.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from lexmill.base import progress
 from lexmill.base.errors import UserError
 from lexmill.base.storage import read_json, write_json
-from lexmill.training.task import Arrays, count_rows
+from lexmill.training.task import Arrays, count_rows, row_width
 
 if TYPE_CHECKING:
     import torch
@@ -35,11 +33,11 @@ if TYPE_CHECKING:
 Trial = Callable[[Arrays], object]
 """Forward and backward over some rows, as a step does them."""
 
-_WORTH = 0.97  # a size counts as faster when it needs less than this share of the time
-_TAKEN = 0.8  # the share of what is free that a size may need
-_BEYOND_KEPT = 1.5  # what a step takes for each byte that the backward pass needs: gradients on the way
+_WORTH = 0.97  # a size is faster if it needs less than this share of the time
+_TAKEN = 0.8  # the share of free memory that a size may need
+_BEYOND_KEPT = 1.5  # bytes that a step takes for each byte kept for the backward pass: temporary gradients
 _REPETITIONS = 2
-_NO_ROOM = 1 << 50  # in place of microseconds
+_NO_ROOM = 1 << 50  # instead of microseconds: out of memory
 
 
 def choose(
@@ -51,15 +49,15 @@ def choose(
     key: Mapping[str, Any],
     agree: Callable[[int], int] = int,
 ) -> int:
-    """The micro-batch of this training on this machine, in tokens: found before, or found now and written to `kept`.
+    """Return this training's micro-batch on this machine, in tokens: read from `kept`, or found now and written there.
 
     Args:
         batch: this rank's rows of a global batch.
         trial: forward and backward over some of its rows, without exchange between ranks.
-        module: the network, whose gradients and random states are put back.
-        kept: where what is found is kept.
+        module: the network; its gradients and random states are restored.
+        kept: the file of the result.
         key: what it depends on (training, devices, threads): plain JSON data.
-        agree: the largest of a whole number over all ranks, so that all try and take the same size.
+        agree: returns the largest of an integer over all ranks, so that all try and take the same size.
     """
     where = {**key, "device": _device_name(module)}
     found = _read(kept, where)
@@ -71,17 +69,16 @@ def choose(
 
 
 def find(batch: Arrays, trial: Trial, module: nn.Module, *, agree: Callable[[int], int] = int) -> int:
-    """The fastest micro-batch that fits, in tokens. Arguments as of `choose`.
+    """Return the fastest micro-batch that fits, in tokens. Arguments as of `choose`.
 
     Raises:
         UserError: not even one row fits.
     """
     import torch
 
-    rows, width = count_rows(batch), _width(batch)
-    rows = agree(rows)
+    rows, width = agree(count_rows(batch)), max(1, row_width(batch))
     best: tuple[float, int] | None = None
-    # A compiled network would be compiled anew for each size.
+    # A compiled network would be recompiled for each size.
     with _untouched(module), _room_for_optimizer(module), torch.compiler.set_stance("force_eager"):
         memory = _Memory(module)
         with memory_told(width):
@@ -94,9 +91,8 @@ def find(batch: Arrays, trial: Trial, module: nn.Module, *, agree: Callable[[int
             memory.saw(size)
             if took == _NO_ROOM:
                 break
-            a_row = took / size
-            if best is None or a_row < _WORTH * best[0]:
-                best = a_row, size
+            if best is None or took / size < _WORTH * best[0]:
+                best = took / size, size
     if best is None:
         raise out_of_memory(width)
     tokens = best[1] * width
@@ -105,7 +101,7 @@ def find(batch: Arrays, trial: Trial, module: nn.Module, *, agree: Callable[[int
 
 
 def out_of_memory(tokens: int) -> UserError:
-    """What a person reads when memory ends in a step of so many tokens at once (0: the whole batch)."""
+    """Return the error for running out of memory with so many tokens at once (0: the whole batch)."""
     size = f"{tokens:,} tokens" if tokens else "the whole batch"
     return UserError(
         f"out of memory with {size} at once: lower micro_batch in conf/execution/ (or set it to auto), set"
@@ -116,7 +112,7 @@ def out_of_memory(tokens: int) -> UserError:
 
 @contextmanager
 def memory_told(tokens: int) -> Iterator[None]:
-    """Turn running out of memory, on a GPU or where a CPU's allocator says so, into `out_of_memory(tokens)`."""
+    """Turn an out-of-memory error, of a GPU or a CPU's allocator, into `out_of_memory(tokens)`."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -134,18 +130,13 @@ def _ran_out(error: BaseException) -> bool:
     return any(sign in words for sign in ("can't allocate memory", "not enough memory", "out of memory"))
 
 
-def _width(batch: Arrays) -> int:
-    """Positions in a row, as `task.micro_batches` counts them."""
-    return max(1, *(array.shape[1] if array.ndim > 1 else 1 for array in batch.values()))
-
-
 def _sizes(rows: int) -> list[int]:
-    """1, 2, 4, ... and all rows."""
+    """Return 1, 2, 4, ... and all rows."""
     return [1 << power for power in range(max(1, rows).bit_length()) if 1 << power < rows] + [max(1, rows)]
 
 
 def _timed(part: Arrays, trial: Trial, module: nn.Module) -> int:
-    """The least time of a few trials, in microseconds; `_NO_ROOM` when memory ended."""
+    """Return the shortest time of a few trials, in microseconds; `_NO_ROOM` if memory ran out."""
     import torch
 
     device = _device(module)
@@ -161,7 +152,7 @@ def _timed(part: Arrays, trial: Trial, module: nn.Module) -> int:
         if not _ran_out(error):
             raise
         least = _NO_ROOM
-    if least == _NO_ROOM:  # outside of `except`: there the error still holds the tensors
+    if least == _NO_ROOM:  # not in `except`, where the error still holds the tensors
         module.zero_grad(set_to_none=True)
         gc.collect()
         if device.type == "cuda":
@@ -171,7 +162,7 @@ def _timed(part: Arrays, trial: Trial, module: nn.Module) -> int:
 
 @contextmanager
 def _untouched(module: nn.Module) -> Iterator[None]:
-    """Put gradients, buffers and random states back."""
+    """Restore gradients, buffers and random states afterwards."""
     import torch
 
     from lexmill.training import random_states
@@ -195,7 +186,7 @@ def _untouched(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _room_for_optimizer(module: nn.Module) -> Iterator[None]:
-    """Hold as much memory of a GPU as an optimizer will: it makes its state (at most two numbers a weight) later."""
+    """Reserve the GPU memory of the optimizer's state (at most two numbers per weight), which is allocated later."""
     import torch
 
     held = []
@@ -210,10 +201,10 @@ def _room_for_optimizer(module: nn.Module) -> Iterator[None]:
 
 
 class _Memory:
-    """Tells before a trial on a CPU whether it will fit, from what the smaller ones took.
+    """Predicts on a CPU whether a trial will fit, from what smaller ones took.
 
-    A row takes as much as the process's peak grew by from size to size, and at least what the backward pass needs of
-    it, as autograd tells: a process that held more before shows no growth.
+    A row takes what the process's peak grew by from size to size, and at least what autograd reports for the backward
+    pass: the peak of a process that held more before does not grow.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -223,7 +214,7 @@ class _Memory:
         self._size, self._peak, self._a_row = 0, _peak(), 0.0
 
     def ask(self, row: Arrays, trial: Trial) -> None:
-        """Ask autograd what the backward pass needs of one row."""
+        """Measure what autograd keeps of one row for the backward pass."""
         if not self._on_cpu:
             return
         import torch
@@ -241,25 +232,25 @@ class _Memory:
         self._a_row = _BEYOND_KEPT * sum(kept.values())
 
     def saw(self, size: int) -> None:
-        """A trial of this size has ended."""
+        """Record that a trial of this size has ended."""
         peak = _peak()
         if self._size:
             self._a_row = max(self._a_row, (peak - self._peak) / (size - self._size))
         self._size, self._peak = size, peak
 
     def has_room(self, size: int) -> bool:
-        """Whether `size` rows will fit in what is free beside the optimizer's state."""
+        """Return whether `size` rows and the optimizer's state fit in free memory."""
         free = free_memory() if self._on_cpu and self._size else None
         return free is None or self._a_row * (size - self._size) + self._state < _TAKEN * free
 
 
 def _peak() -> int:
-    """The most memory that this process has held so far, in bytes."""
+    """Return the most memory that this process has held so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def free_memory(root: Path = Path("/")) -> int | None:
-    """Bytes that this process may still take: the machine's, or less where a control group sets a limit; None: unknown.
+    """Return the bytes that this process may still take, on the machine and in its control groups; None: unknown.
 
     Args:
         root: where /proc and /sys are.
@@ -278,7 +269,7 @@ def _machine_free(root: Path) -> int | None:
 
 
 def _group_free(root: Path) -> Iterator[int]:
-    """What the limits of this process's control group, and of those above it, leave free."""
+    """Yield what the limits of this process's control group, and of its parents, leave free."""
     try:
         lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -295,7 +286,7 @@ def _group_free(root: Path) -> Iterator[int]:
         for folder in (inside, *inside.parents):
             limit, taken = _number(folder / most), _number(folder / used)
             if limit is not None and taken is not None:
-                yield max(0, limit - taken + (_cache(folder)))
+                yield max(0, limit - taken + _cache(folder))
             if folder == base:
                 break
 
@@ -308,7 +299,7 @@ def _number(path: Path) -> int | None:
 
 
 def _cache(folder: Path) -> int:
-    """Bytes of the group's page cache that are given back when memory is short."""
+    """Return the bytes of the group's page cache that are freed when memory is short."""
     try:
         lines = (folder / "memory.stat").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -2,16 +2,15 @@
 
 The velocity and its Nesterov form are averages, v = m v + (1 - m) g and u = m v + (1 - m) g. Five Newton-Schulz steps
 of the reference's quintic turn u into about U V^T of its singular value decomposition (values between 0.7 and 1.2),
-which is scaled by sqrt(max(1, rows / columns)), so that one learning rate fits all shapes. A fused projection (query,
-key and value; the gates of an LSTM) is made of matrices that only lie in one tensor, and each is treated alone.
-Weight decay is decoupled.
+which is scaled by sqrt(max(1, rows / columns)), so that one learning rate fits all shapes. The matrices in a fused
+projection (query, key and value; the gates of an LSTM) are treated separately. Weight decay is decoupled.
 
-Matrices of one shape go through the iteration together. It computes in float32, or in the type of autocast where the
-step is made under it, as the training's `precision` says: bfloat16 is what the reference uses. A sharded matrix
-(DTensor) is put together on every rank for the iteration, then each keeps its share: the result is that of one process.
+Matrices of one shape are iterated together, in float32 or, under autocast (the training's `precision`), in its type;
+the reference uses bfloat16. A sharded matrix (DTensor) is gathered on every rank for the iteration, then each rank
+keeps its share: the result is that of one process.
 
-Cost: with r <= c the sides of a matrix, 5 * (4 r^2 c + 2 r^3) FLOPs a step. Beside a training step's products that is
-about 5 * r over the batch's tokens: 1 % at width 768 and half a million tokens, 30 % at width 128 and two thousand.
+Cost: with r <= c the sides of a matrix, 5 * (4 r^2 c + 2 r^3) FLOPs a step. Relative to a training step's products that
+is about 5 * r over the batch's tokens: 1 % at width 768 and half a million tokens, 30 % at width 128 and two thousand.
 Memory: one number a weight (AdamW: two).
 """
 
@@ -28,17 +27,14 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 _A, _B, _C = 3.4445, -4.7750, 2.0315  # the quintic a x + b x^3 + c x^5, steepest at 0
 _STEPS = 5
 _TINY = 1e-7
-_AT_ONCE = 1 << 24  # numbers that go through the iteration together: they lie in memory five times
+_AT_ONCE = 1 << 24  # numbers iterated together: they take five times their memory
 
 Layout = tuple[int, int]
 
 
 @torch.no_grad()
 def orthogonalize(matrices: Tensor) -> Tensor:
-    """About U V^T of each matrix U S V^T: (N, rows, columns) -> the same, in the type of the computation.
-
-    A matrix of zeros stays one.
-    """
+    """Return about U V^T of each matrix U S V^T, (N, rows, columns), in the computation's type; zeros stay zeros."""
     kind = matrices.device.type
     low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
     with torch.autocast(kind, enabled=False):
@@ -57,7 +53,7 @@ class MuonOptimizer(torch.optim.Optimizer):
     """Muon on tensors of two axes.
 
     Args:
-        parameters: each with how matrices lie in it, (groups, parts) as in `models.common.fused`; (1, 1): it is one.
+        parameters: each with its layout of matrices, (groups, parts) as in `mixer.fused_layouts`; (1, 1): one matrix.
         lr, momentum, weight_decay: see the module.
     """
 
@@ -74,7 +70,7 @@ class MuonOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """One update of all parameters that have a gradient."""
+        """Update all parameters that have a gradient."""
         assert closure is None, "Muon takes the gradients that are there"
         for group in self.param_groups:
             by_shape: dict[tuple[Any, ...], list[Tensor]] = {}
@@ -107,7 +103,7 @@ class MuonOptimizer(torch.optim.Optimizer):
             change = step.reshape(parts, groups, -1, columns).transpose(0, 1).reshape(parameter.shape)
             change = change.to(parameter.dtype)
             if isinstance(parameter, DTensor):
-                # Every rank has the whole: each cuts its own share, and nothing is sent.
+                # Every rank has the whole and cuts its own share: nothing is sent.
                 change = distribute_tensor(change, parameter.device_mesh, parameter.placements, src_data_rank=None)
             parameter.mul_(1 - group["lr"] * group["weight_decay"])
             parameter.add_(change, alpha=-group["lr"] * scale)

@@ -1,8 +1,7 @@
 """Optimizers from params, and their state as named tensors.
 
 Weight decay acts on matrices (two or more axes, embeddings among them, as in GPT-2 and nanoGPT), never on biases and
-norms; a tied parameter is one parameter. Fused kernels are used where torch has them on every device: one pass over
-the weights.
+norms; a tied parameter is one parameter. Fused kernels (one pass over the weights) are used where torch has them.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from lexmill.base.errors import UserError
-from lexmill.models.common.fused import fused_layouts
+from lexmill.models.common.mixer import fused_layouts
 from lexmill.params.optimizers import SGD, AdaDelta, AdaGrad, Adam, AdamW, Muon, Optimizer, RMSprop
 from lexmill.training.muon import MuonOptimizer
 
@@ -25,7 +24,7 @@ class Optimizers:
 
     Args:
         module: the module whose trained parameters they hold, each once.
-        parts: the optimizers; the learning rates they are made with are their peaks.
+        parts: the optimizers; their initial learning rates are the peaks.
     """
 
     def __init__(self, module: nn.Module, parts: list[torch.optim.Optimizer]) -> None:
@@ -35,7 +34,7 @@ class Optimizers:
         self._peaks: list[float] = [group["lr"] for group in self._groups]
 
     def parameters(self) -> list[Tensor]:
-        """All that is trained."""
+        """Return all trained parameters."""
         return [parameter for group in self._groups for parameter in group["params"]]
 
     def set_learning_rates(self, factor: float) -> None:
@@ -54,7 +53,7 @@ class Optimizers:
             part.zero_grad(set_to_none=True)
 
     def named_state(self) -> dict[str, Tensor]:
-        """The state as `<parameter>/<key>` -> tensor, not copied; sharded where the parameter is."""
+        """Return the state as `<parameter>/<key>` -> tensor, not copied; sharded like its parameter."""
         return {
             f"{self._names[parameter]}/{key}": value.detach()
             for part in self.parts
@@ -63,10 +62,10 @@ class Optimizers:
         }
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Put back a copy of `named_state`, from any device; none at all is the state before the first step.
+        """Restore a copy of `named_state`, from any device; an empty one is the state before the first step.
 
         Raises:
-            UserError: when it belongs to other parameters.
+            UserError: it belongs to other parameters.
         """
         found: dict[str, dict[str, Tensor]] = {}
         for path, value in tensors.items():
@@ -79,25 +78,16 @@ class Optimizers:
         for part in self.parts:
             for group in part.param_groups:
                 for parameter in group["params"]:
+                    # Fused kernels want the step count beside the parameter, the others in main memory.
+                    device = parameter.device
+                    where = {"step": device if group.get("fused") else "cpu"}
                     state = found.get(self._names[parameter])
                     if state is not None:
-                        part.state[parameter] = {
-                            key: _placed(key, value, parameter, group) for key, value in state.items()
-                        }
-
-
-def _placed(key: str, value: Tensor, parameter: Tensor, group: Mapping[str, Any]) -> Tensor:
-    """A copy of a saved tensor where the optimizer wants it.
-
-    Only the fused kernels want the count of steps beside the parameter; the others want it in main memory.
-    """
-    if key == "step" and not group.get("fused"):
-        return value.to("cpu", copy=True)
-    return value.to(parameter.device, copy=True)
+                        part.state[parameter] = {k: v.to(where.get(k, device), copy=True) for k, v in state.items()}
 
 
 def build(module: nn.Module, settings: Optimizer) -> Optimizers:
-    """The optimizers that `settings` asks for, over the module's trained parameters.
+    """Return the optimizers of `settings` over the module's trained parameters.
 
     Raises:
         UserError: Muon for a module that has no matrix in a stack of blocks.
@@ -109,65 +99,46 @@ def build(module: nn.Module, settings: Optimizer) -> Optimizers:
     if not inside:
         raise UserError("optimizer muon: this model has no matrix in a stack of blocks; choose adamw")
     layouts = fused_layouts(module)
-    muon = MuonOptimizer(
-        [(parameter, layouts.get(name, (1, 1))) for name, parameter in named if name in inside],
-        lr=settings.lr,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-    )
-    rest = AdamW(
-        "adamw",
-        lr=settings.adamw_lr,
-        beta1=settings.beta1,
-        beta2=settings.beta2,
-        eps=settings.eps,
-        weight_decay=settings.weight_decay,
-    )
+    s, matrices = settings, [(parameter, layouts.get(name, (1, 1))) for name, parameter in named if name in inside]
+    muon = MuonOptimizer(matrices, lr=s.lr, momentum=s.momentum, weight_decay=s.weight_decay)
+    betas = {"beta1": s.beta1, "beta2": s.beta2}
+    rest = AdamW("adamw", lr=s.adamw_lr, eps=s.eps, weight_decay=s.weight_decay, **betas)
     others = [parameter for name, parameter in named if name not in inside]
     return Optimizers(module, [muon, _plain(others, rest)] if others else [muon])
 
 
 def _plain(parameters: list[nn.Parameter], settings: Optimizer) -> torch.optim.Optimizer:
-    """A torch optimizer in groups: matrices, which decay, and all else, which does not.
+    """Return a torch optimizer in groups: matrices, which decay, and all else, which does not.
 
-    Kernels over many tensors take only such as lie alike: those that ranks share differently are groups of their own.
+    Kernels over many tensors need equal placement: tensors sharded differently are separate groups.
     """
     groups: dict[Any, dict[str, Any]] = {}
     for p in sorted(parameters, key=lambda p: p.ndim < 2):
         place = p.device_mesh if isinstance(p, DTensor) else None
         decay = settings.weight_decay if p.ndim >= 2 else 0.0
         groups.setdefault((p.ndim >= 2, place), {"params": [], "weight_decay": decay})["params"].append(p)
-    return _of_groups(list(groups.values()), settings)
-
-
-def _of_groups(groups: list[dict[str, Any]], settings: Optimizer) -> torch.optim.Optimizer:
-    if isinstance(settings, SGD):
-        return torch.optim.SGD(
-            groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.nesterov, fused=True
-        )
-    if isinstance(settings, AdaGrad):
-        return torch.optim.Adagrad(groups, lr=settings.lr, eps=settings.eps)
-    if isinstance(settings, AdaDelta):
-        return torch.optim.Adadelta(groups, lr=settings.lr, rho=settings.rho, eps=settings.eps)
-    if isinstance(settings, RMSprop):
-        return torch.optim.RMSprop(
-            groups, lr=settings.lr, alpha=settings.alpha, eps=settings.eps, momentum=settings.momentum
-        )
-    assert isinstance(settings, Adam | AdamW)
-    kind = torch.optim.Adam if isinstance(settings, Adam) else torch.optim.AdamW
-    return kind(groups, lr=settings.lr, betas=(settings.beta1, settings.beta2), eps=settings.eps, fused=True)
+    made, s = list(groups.values()), settings
+    if isinstance(s, SGD):
+        return torch.optim.SGD(made, lr=s.lr, momentum=s.momentum, nesterov=s.nesterov, fused=True)
+    if isinstance(s, AdaGrad):
+        return torch.optim.Adagrad(made, lr=s.lr, eps=s.eps)
+    if isinstance(s, AdaDelta):
+        return torch.optim.Adadelta(made, lr=s.lr, rho=s.rho, eps=s.eps)
+    if isinstance(s, RMSprop):
+        return torch.optim.RMSprop(made, lr=s.lr, alpha=s.alpha, eps=s.eps, momentum=s.momentum)
+    assert isinstance(s, Adam | AdamW)
+    kind = torch.optim.Adam if isinstance(s, Adam) else torch.optim.AdamW
+    return kind(made, lr=s.lr, betas=(s.beta1, s.beta2), eps=s.eps, fused=True)
 
 
 def _block_matrices(module: nn.Module) -> set[str]:
-    """The names of the trained matrices that lie in a stack of blocks (`nn.ModuleList`) and are no embedding."""
-    found = set()
-    for path, child in module.named_modules():
-        if isinstance(child, nn.ModuleList):
-            for inner, block in child.named_modules(prefix=path):
-                if not isinstance(block, nn.Embedding):
-                    found |= {
-                        f"{inner}.{name}"
-                        for name, parameter in block.named_parameters(recurse=False)
-                        if parameter.ndim == 2 and parameter.requires_grad
-                    }
-    return found
+    """Return the names of the trained matrices in a stack of blocks (`nn.ModuleList`), without embeddings."""
+    stacks = [(path, child) for path, child in module.named_modules() if isinstance(child, nn.ModuleList)]
+    return {
+        f"{inner}.{name}"
+        for path, stack in stacks
+        for inner, block in stack.named_modules(prefix=path)
+        if not isinstance(block, nn.Embedding)
+        for name, parameter in block.named_parameters(recurse=False)
+        if parameter.ndim == 2 and parameter.requires_grad
+    }

@@ -1,7 +1,7 @@
 """Shards a network over devices (FSDP2, tensor parallel), recomputes and compiles its blocks.
 
-All of it acts on `module.blocks`, a list of equal layers, and on an engine's own copy of the network. The order is that
-of torchtitan: matrix products are shared first, then each block is compiled, recomputed, and at last sharded.
+All of it acts on `module.blocks`, a list of equal layers, in the engine's own copy of the network. The order is
+torchtitan's: matrix products are split first, then each block is compiled, recomputed and finally sharded.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from lexmill.training.task import Task
 
 
 class Objective(nn.Module):
-    """The loss of a task as a module, which DDP can wrap: it must see the forward pass to exchange the gradients."""
+    """The loss of a task as a module for DDP, which must see the forward pass to exchange gradients."""
 
     def __init__(self, task: Task, module: nn.Module) -> None:
         super().__init__()
         self.task, self.module = task, module
 
     def forward(self, batch: Mapping[str, Tensor] | None) -> tuple[Tensor, Tensor | int]:
-        """(the summed loss, the number of targets); without a batch, something to exchange for each parameter."""
+        """Return (summed loss, number of targets); without a batch, zero targets that involve every parameter."""
         if batch is not None:
             return self.task.loss_sum(self.module, batch)
         return torch.stack([p.reshape(-1)[0] for p in self.module.parameters() if p.requires_grad]).sum(), 0
@@ -43,7 +43,7 @@ def check(module: nn.Module, execution: Execution) -> None:
     """Refuse what this network cannot do, before anything runs.
 
     Raises:
-        UserError: naming the setting.
+        UserError: names the setting.
     """
     asked = {
         "strategy: fsdp": execution.strategy == "fsdp",
@@ -51,16 +51,16 @@ def check(module: nn.Module, execution: Execution) -> None:
         "activation_checkpointing": execution.activation_checkpointing,
         "compile": execution.compile,
     }
-    faults = [name for name, wanted in asked.items() if wanted]
-    if faults and not isinstance(getattr(module, "blocks", None), nn.ModuleList):
+    wanted = [name for name, on in asked.items() if on]
+    if wanted and not isinstance(getattr(module, "blocks", None), nn.ModuleList):
         raise UserError(
-            f"{', '.join(faults)}: this model is no stack of blocks; train it with strategy single or ddp,"
+            f"{', '.join(wanted)}: this model is no stack of blocks; train it with strategy single or ddp,"
             " tensor_parallel 1, and without activation_checkpointing and compile"
         )
     if execution.tensor_parallel > 1 and not hasattr(module, "tensor_parallel_plan"):
         raise UserError("tensor_parallel: this model has no plan for it; use strategy fsdp or ddp")
     if execution.tensor_parallel > 1:
-        module.tensor_parallel_plan()  # type: ignore[operator]  # a network that has none says so itself
+        module.tensor_parallel_plan()  # type: ignore[operator]  # raises for a network that cannot be split
         try:
             check_division(module, execution.tensor_parallel)
         except UserError as error:
@@ -68,10 +68,10 @@ def check(module: nn.Module, execution: Execution) -> None:
 
 
 def check_division(module: nn.Module, devices: int) -> None:
-    """Refuse a number of devices that cannot share this network's matrix products evenly.
+    """Refuse a number of devices that cannot split this network's matrix products evenly.
 
     Raises:
-        UserError: naming what they do not divide, or that the network cannot be shared out.
+        UserError: names what they do not divide, or says that the network cannot be split.
     """
     from torch.distributed.tensor.parallel import ColwiseParallel
 
@@ -88,7 +88,7 @@ def check_division(module: nn.Module, devices: int) -> None:
 
 
 def prepare(module: nn.Module, execution: Execution, mesh: DeviceMesh | None) -> nn.Module:
-    """The network as it is trained: itself, or a copy of it that is shared out.
+    """Return the network to train: itself, or a sharded copy.
 
     Args:
         mesh: `data_parallel` x `tensor_parallel` processes, under a sharded strategy.
@@ -113,7 +113,7 @@ def prepare(module: nn.Module, execution: Execution, mesh: DeviceMesh | None) ->
 
 
 def _compiled(forward: Any) -> Any:
-    """Compiled for training, one graph a shape; validation, whose batches have other shapes, runs as it is."""
+    """Compile for training, one graph per shape; validation, with other shapes, runs uncompiled."""
     compiled = torch.compile(forward, dynamic=False)
 
     @functools.wraps(forward)
@@ -124,7 +124,7 @@ def _compiled(forward: Any) -> Any:
 
 
 def _recomputed(forward: Any) -> Any:
-    """Keeps only its input, and is computed again, with the same dropout, when the gradient comes back."""
+    """Keep only the input, and recompute, with the same dropout, in the backward pass."""
 
     @functools.wraps(forward)
     def again(*arguments: Any, **options: Any) -> Any:
@@ -136,19 +136,19 @@ def _recomputed(forward: Any) -> Any:
 
 
 def restore(module: nn.Module) -> None:
-    """Take compilation and recomputation off again."""
+    """Undo compilation and recomputation."""
     for block in getattr(module, "blocks", ()):
         block.__dict__.pop("forward", None)
 
 
 def release(module: nn.Module) -> None:
-    """Free the memory of a network's parameters; a sharded copy of it is trained."""
+    """Free the memory of a network's parameters, while a sharded copy is trained."""
     for parameter in module.parameters():
         parameter.data = torch.empty(0, dtype=parameter.dtype)
 
 
 def reshard(module: nn.Module) -> None:
-    """Free the whole parameters that validation left gathered, so that the next pass sees new weights."""
+    """Free parameters that validation left gathered, so that the next pass sees new weights."""
     for part in module.modules():
         if isinstance(part, FSDPModule):
             part.reshard()
@@ -156,7 +156,7 @@ def reshard(module: nn.Module) -> None:
 
 @torch.no_grad()
 def gather(sharded: nn.Module, module: nn.Module, keep: bool) -> None:
-    """Put the whole weights of a sharded copy into the network it was made from.
+    """Copy the whole weights of a sharded copy into the original network.
 
     Args:
         module: a network whose parameters were released.
@@ -174,6 +174,6 @@ def gather(sharded: nn.Module, module: nn.Module, keep: bool) -> None:
 
 
 def lost_another(error: BaseException) -> bool:
-    """Whether an exchange failed because the process at the other end is gone (gloo's and NCCL's words for it)."""
+    """Return whether an exchange failed because the other process is gone (by gloo's and NCCL's messages)."""
     words = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "remote process exited")
     return isinstance(error, RuntimeError) and any(word in str(error) for word in words)

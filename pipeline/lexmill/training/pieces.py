@@ -1,8 +1,8 @@
 """Tensors in safetensors files, whole or in the pieces that the ranks of a sharded training hold.
 
-A file of pieces says in its one metadata key, `pieces`, for each tensor the shape of the whole and where its piece
-begins; the tensors themselves are plain safetensors. A reader takes from any set of such files just the slice it wants,
-so that what two ranks wrote loads into one, four or a whole model, and back. Files are written and hashed in one pass.
+The one metadata key of a file of pieces, `pieces`, holds for each tensor the shape of the whole and where its piece
+begins; the tensors are plain safetensors. A reader takes any slice from a set of such files, so what two ranks wrote
+loads into one rank, four, or a whole model, and back. Files are written and hashed in one pass.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Piece:
 
     @classmethod
     def of(cls, tensor: Tensor) -> Piece:
-        """What this process holds of a tensor."""
+        """Copy what this process holds of a tensor."""
         data = local(tensor.detach()).to("cpu", copy=True).contiguous()
         return cls(data, tuple(tensor.shape), _offset(tensor))
 
@@ -69,8 +69,8 @@ def _offset(tensor: Tensor) -> tuple[int, ...]:
 
 
 def write(path: Path, pieces: Mapping[str, Piece]) -> str:
-    """Write a safetensors file, flush it to disk, and give the sha256 of its bytes."""
-    # As the library orders them, the widest first, so that each is aligned.
+    """Write a safetensors file, flush it to disk, and return the sha256 of its bytes."""
+    # In the library's order, the widest first, so that each is aligned.
     order = list(_KINDS)
     named = sorted(pieces.items(), key=lambda item: (order.index(item[1].data.dtype), item[0]))
     header: dict[str, Any] = {}
@@ -85,11 +85,8 @@ def write(path: Path, pieces: Mapping[str, Piece]) -> str:
     text += b" " * (-len(text) % 8)
     digest = hashlib.sha256()
     with open(path, "wb") as stream:
-        parts: list[bytes | memoryview] = [
-            len(text).to_bytes(8, "little"),
-            text,
-            *(_bytes(one.data) for _, one in named),
-        ]
+        data = (one.data.reshape(-1).view(torch.uint8).numpy().data for _, one in named)
+        parts: tuple[Any, ...] = (len(text).to_bytes(8, "little"), text, *data)
         for part in parts:
             view = memoryview(part)
             for start in range(0, len(view), _CHUNK):
@@ -101,13 +98,8 @@ def write(path: Path, pieces: Mapping[str, Piece]) -> str:
     return digest.hexdigest()
 
 
-def _bytes(data: Tensor) -> memoryview:
-    out: memoryview = data.reshape(-1).view(torch.uint8).numpy().data
-    return out
-
-
 class Reader:
-    """The tensors of one or several files, each of which may hold pieces.
+    """The tensors of one or several files, which may hold pieces.
 
     Args:
         paths: safetensors files.
@@ -129,29 +121,28 @@ class Reader:
         return name in self._shapes
 
     def names(self) -> list[str]:
-        """The names of the tensors."""
+        """Return the names of the tensors."""
         return list(self._shapes)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of the whole tensor."""
+        """Return the shape of the whole tensor."""
         return self._shapes[name]
 
     def whole(self) -> dict[str, Tensor]:
-        """All tensors, whole."""
+        """Return all tensors, whole."""
         return {name: self.slice(name, (0,) * len(shape), shape) for name, shape in self._shapes.items()}
 
     def slice(self, name: str, offset: tuple[int, ...], shape: tuple[int, ...]) -> Tensor:
-        """The part of a tensor that begins at `offset` and has `shape`; only what overlaps it is read.
+        """Return the part of a tensor that begins at `offset` and has `shape`; reads only what overlaps it.
 
         Raises:
-            UserError: when the files do not hold all of it.
+            UserError: the files do not hold all of it.
         """
         out: Tensor | None = None
         found = 0
         for file, begins, extent in self._parts[name]:
-            low = tuple(max(a, b) for a, b in zip(offset, begins, strict=True))
-            ends = zip(offset, shape, begins, extent, strict=True)
-            high = tuple(min(a + n, b + m) for a, n, b, m in ends)
+            low = tuple(map(max, offset, begins))
+            high = tuple(min(a + n, b + m) for a, n, b, m in zip(offset, shape, begins, extent, strict=True))
             if any(a >= b for a, b in zip(low, high, strict=True)):
                 continue
             if low == begins and extent == tuple(b - a for a, b in zip(low, high, strict=True)):
@@ -172,10 +163,10 @@ class Reader:
         return out
 
     def like(self, name: str, template: Tensor) -> Tensor:
-        """The tensor in main memory, of a `DTensor` this process's piece of it as a `DTensor`.
+        """Return the tensor in main memory; for a `DTensor` template this process's piece, as a `DTensor`.
 
         Args:
-            template: a tensor of the same shape that is placed as the result must be.
+            template: a tensor with the shape and placement of the result.
         """
         if not isinstance(template, DTensor):
             return self.slice(name, (0,) * template.ndim, tuple(template.shape))

@@ -1,6 +1,6 @@
-"""What every training does: build the network, train it or go on, put the results in place.
+"""What every training does: build the network, train or resume, write the results.
 
-The order matters for a kill: outputs first, each whole or not at all, and the resumable checkpoint goes last.
+A kill at any moment is safe: outputs come first, each written whole or not at all; the checkpoint is removed last.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Training:
         config: the model folder's config.json.
         task: the network, its batches and its loss.
         steps_per_epoch: optimizer steps in one pass over train.
-        metrics: the stage's metrics from a result; they hold no times.
-        speed: figures of the speed, for .lexmill/metrics/ alone, and a sentence of them.
-        flops_per_token: of training, for the utilisation; 0 where it is unknown.
-        sampler: writes a text now and then; None: nothing does.
+        metrics: the stage's metrics from a result, without times.
+        speed: figures of the speed, for .lexmill/metrics/ only, and a sentence of them.
+        flops_per_token: of training, for the utilisation; 0: unknown.
+        sampler: writes a sample text at intervals; None: no samples.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Training:
 
 
 def config_of(model: Model, tokenizer: Tokenizer, vocab_size: int, **more: Any) -> dict[str, Any]:
-    """The model folder's config.json: what the network is built of, and what it was trained on."""
+    """Return the model folder's config.json: what the network is built from and trained on."""
     return {
         "kind": model.kind,
         "family": model.family,
@@ -82,7 +82,7 @@ def config_of(model: Model, tokenizer: Tokenizer, vocab_size: int, **more: Any) 
 
 
 def new_network(model: Model, config: dict[str, Any], seed: int) -> nn.Module:
-    """The network with its first weights, a function of the seed and of what `start` names."""
+    """Return the network with its initial weights, a function of the seed and of what `start` names."""
     seed_all(derive(seed, "weights"))
     module = models.build(config)
     start(module, config, model.start, layout.tokenizer(model.data.tokenizer))
@@ -90,10 +90,10 @@ def new_network(model: Model, config: dict[str, Any], seed: int) -> nn.Module:
 
 
 def settings_of(recipe: Recipe, steps_per_epoch: int, seed: int) -> TrainingSettings:
-    """The engine's settings from a recipe, with its lengths counted in steps.
+    """Return the engine's settings from a recipe, with lengths in steps.
 
     Raises:
-        UserError: the schedule does not fit into the length, which lengths of different units show only now.
+        UserError: the schedule does not fit into the length (known only once both are in steps).
     """
     total = recipe.length.steps(recipe.batch, steps_per_epoch)
 
@@ -132,7 +132,7 @@ def produce(training: Training, choices: Params) -> None:
     model, task = training.model, training.task
     execution, run = load_execution(), f"{STAGE}-{training.name}"
     settings = settings_of(model.recipe, training.steps_per_epoch, choices.training_seed)
-    # All that shapes the training beside its settings: a checkpoint of another is never gone on from.
+    # All that shapes the training besides its settings: no other training's checkpoint is ever resumed.
     trajectory = {
         "config": training.config,
         "start": digest(model.start),
@@ -159,19 +159,17 @@ def produce(training: Training, choices: Params) -> None:
         write_model(training)
         write_csv(layout.curve(training.name), result.rows)
         write_json(layout.metrics(STAGE, training.name), training.metrics(result))
-        figures, told = training.speed(result)
+        figures, sentence = training.speed(result)
         write_json(FOLDER / f"{run}.json", {"seconds": result.seconds, "steps": result.steps_now, **figures})
-        progress.say(f"{STAGE} {training.name}: {told}")
+        progress.say(f"{STAGE} {training.name}: {sentence}")
         watch.made(layout.model(training.name) / model_folder.WEIGHTS)
         engine.checkpoint_folder(settings, execution, run, trajectory).finish()
 
 
 def _beyond(recipe: Recipe, settings: TrainingSettings) -> dict[str, str]:
-    """What of a recipe shapes a training and is none of the engine's settings; of another length one may go on."""
-    names = {field.name for field in dataclasses.fields(recipe)} - {
-        field.name for field in dataclasses.fields(settings)
-    }
-    return {name: repr(getattr(recipe, name)) for name in sorted(names - {"length"})}
+    """Return what shapes a training in a recipe outside the engine's settings, but the length (see `continuing`)."""
+    names = vars(recipe).keys() - vars(settings).keys() - {"length"}
+    return {name: repr(getattr(recipe, name)) for name in sorted(names)}
 
 
 def write_model(training: Training) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def tensors() -> dict[str, Tensor]:
-    """torch's generators and numpy's global one."""
+    """Return the states of torch's generators and numpy's global one."""
     states = {"torch": torch.get_rng_state()}
     for index, state in enumerate(torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []):
         states[f"cuda-{index}"] = state
@@ -21,16 +21,12 @@ def tensors() -> dict[str, Tensor]:
 
 
 def plain() -> dict[str, Any]:
-    """Python's generator and the rest of numpy's."""
+    """Return the states of Python's generator and the rest of numpy's."""
     version, words, gauss = random.getstate()
     numpy_state = np.random.get_state(legacy=False)
     return {
         "python": [version, list(words), gauss],
-        "numpy": {
-            "position": numpy_state["state"]["pos"],
-            "has_gauss": numpy_state["has_gauss"],
-            "gauss": numpy_state["gauss"],
-        },
+        "numpy": {"position": numpy_state["state"]["pos"], **{k: numpy_state[k] for k in ("has_gauss", "gauss")}},
     }
 
 
@@ -42,12 +38,6 @@ def restore(states: dict[str, Tensor], rest: dict[str, Any]) -> None:
         torch.cuda.set_rng_state_all(cuda)
     version, words, gauss = rest["python"]
     random.setstate((version, tuple(words), gauss))
-    numpy_rest = rest["numpy"]
-    np.random.set_state(
-        {
-            "bit_generator": "MT19937",
-            "state": {"key": states["numpy"].numpy().astype(np.uint32), "pos": numpy_rest["position"]},
-            "has_gauss": numpy_rest["has_gauss"],
-            "gauss": numpy_rest["gauss"],
-        }
-    )
+    gauss = {k: rest["numpy"][k] for k in ("has_gauss", "gauss")}
+    key = {"key": states["numpy"].numpy().astype(np.uint32), "pos": rest["numpy"]["position"]}
+    np.random.set_state({"bit_generator": "MT19937", "state": key, **gauss})

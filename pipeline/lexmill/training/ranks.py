@@ -1,7 +1,7 @@
-"""The rank of this process among those that share a training, and the few numbers that they exchange.
+"""This process's rank among those that share a training, and the numbers they exchange.
 
-Processes form a grid: `data` ranks learn from different rows, and the `tensor` ranks of one data rank share its matrix
-products, so that they see the same rows and draw the same dropout.
+Processes form a grid: data ranks learn from different rows; the tensor ranks of one data rank split its matrix
+products, so they see the same rows and draw the same dropout.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ class Ranks:
 
     @classmethod
     def of(cls, rank: int, world: int, tensor_parallel: int, device: torch.device) -> Ranks:
-        """The grid of Lightning's `ModelParallelStrategy`: neighbours share matrix products."""
+        """Return a process of Lightning's `ModelParallelStrategy` grid: neighbours split matrix products."""
         return cls(rank, world, rank // tensor_parallel, world // tensor_parallel, rank % tensor_parallel, device)
 
     @property
     def first(self) -> bool:
-        """Whether it is the one that writes results."""
+        """Whether this process writes the results."""
         return self.rank == 0
 
     def summed(self, numbers: list[float]) -> list[float]:
-        """The sums over all processes, in float64."""
+        """Return the sums over all processes, in float64."""
         return self._reduced(numbers, distributed.ReduceOp.SUM)
 
     def largest(self, number: int) -> int:
-        """The largest over all processes."""
+        """Return the largest over all processes."""
         return int(self._reduced([number], distributed.ReduceOp.MAX)[0])
 
     def from_first(self, number: int) -> int:
-        """The first process's number."""
+        """Return the first process's number."""
         return int(self.summed([number if self.first else 0])[0])
 
     def _reduced(self, numbers: list[float], how: distributed.ReduceOp.RedOpType) -> list[float]:
@@ -58,11 +58,10 @@ class Ranks:
             return numbers
         tensor = torch.tensor(numbers, dtype=torch.float64, device=self.device)
         distributed.all_reduce(tensor, op=how)
-        out: list[float] = tensor.tolist()
-        return out
+        return list(tensor.tolist())
 
     def owns(self, tensor: Tensor) -> bool:
-        """Whether this process is the one that answers for its piece of a tensor, of all that hold the same piece."""
+        """Return whether, of all processes that hold the same piece of a tensor, this one counts and saves it."""
         if not isinstance(tensor, DTensor):
             return self.first
         coordinate, names = tensor.device_mesh.get_coordinate(), tensor.device_mesh.mesh_dim_names or ()
@@ -77,7 +76,7 @@ class Ranks:
 
 
 def fetched(losses: list[Tensor], counts: list[Tensor | int], norm: Tensor) -> tuple[float, float, float]:
-    """The sum of the losses, the sum of the counts, and the norm, fetched from the device at once."""
+    """Return the sum of losses, the sum of counts, and the norm, fetched from the device at once."""
     on_device = [*losses, *(count for count in counts if isinstance(count, Tensor)), norm]
     # Apple's devices have no float64.
     kind = torch.float32 if norm.device.type == "mps" else torch.float64
@@ -87,5 +86,5 @@ def fetched(losses: list[Tensor], counts: list[Tensor | int], norm: Tensor) -> t
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This process's piece of a tensor, sharing its memory."""
+    """Return this process's piece of a tensor, sharing its memory."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor

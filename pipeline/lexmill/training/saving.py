@@ -1,7 +1,7 @@
-"""Writes checkpoints in the background: the training waits only for the copy into main memory.
+"""Writes checkpoints in the background (training waits only for the copy into main memory), and reads their tensors.
 
-One is written at a time. What goes wrong is raised at the next step, and a stop or the end waits for the last one.
-Cost: main memory for one copy of weights, optimizer and kept weights.
+One is written at a time. An error is raised at the next step; a stop or the end waits for the last one. Of a sharded
+model each rank reads its own part. Cost: main memory for one copy of weights, optimizer and kept weights.
 """
 
 from __future__ import annotations
@@ -12,22 +12,26 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from lexmill.training.checkpoints import CheckpointFolder, Share, Stays
+from lexmill.models.common.state import weights
+from lexmill.training.checkpoints import CheckpointFolder, Saved, Share, Stays
 from lexmill.training.pieces import Piece
 from lexmill.training.ranks import Ranks
+
+Named = dict[str, Tensor]
 
 _POLL_SECONDS = 0.005
 
 
 class Saver:
-    """Saves what this process holds of a training.
+    """Saves this process's share of a training.
 
     Args:
         folder: where.
-        ranks: who this process is.
-        sharded: whether each process holds a part of the model; else the first alone writes.
+        ranks: this process's.
+        sharded: whether each process holds a part of the model; otherwise only the first writes.
     """
 
     def __init__(self, folder: CheckpointFolder, ranks: Ranks, sharded: bool) -> None:
@@ -46,24 +50,17 @@ class Saver:
     def save(
         self, step: int, state: Mapping[str, Any], tensors: Mapping[str, Mapping[str, Tensor]], stays: Stays = ""
     ) -> None:
-        """Copy the tensors and begin to write them; waits for the one before."""
+        """Copy the tensors and start writing them, after the previous checkpoint."""
         self.wait()
         if not (self.sharded or self.ranks.first):
             return
         copies = {
-            name: {key: Piece.of(tensor) for key, tensor in named.items() if self._is_ours(tensor)}
+            name: {k: Piece.of(tensor) for k, tensor in named.items() if not self.sharded or self.ranks.owns(tensor)}
             for name, named in tensors.items()
         }
-        self._thread = threading.Thread(
-            target=self._write,
-            args=(step, copy.deepcopy(dict(state)), copies, stays),
-            name="save-checkpoint",
-            daemon=True,
-        )
+        what = (step, copy.deepcopy(dict(state)), copies, stays)
+        self._thread = threading.Thread(target=self._write, args=what, name="save-checkpoint", daemon=True)
         self._thread.start()
-
-    def _is_ours(self, tensor: Tensor) -> bool:
-        return not self.sharded or self.ranks.owns(tensor)
 
     def _write(self, step: int, state: dict[str, Any], copies: dict[str, dict[str, Piece]], stays: Stays) -> None:
         try:
@@ -72,16 +69,16 @@ class Saver:
             self._error = error
 
     def check(self) -> None:
-        """Raise what has gone wrong in the background."""
+        """Raise an error of the background writer."""
         if self._error is not None:
             error, self._error = self._error, None
             raise error
 
     def wait(self) -> None:
-        """Wait until nothing is being written; raises what has gone wrong.
+        """Wait until nothing is being written; raise the writer's error.
 
-        Ranks that write together wait together, in exchanges: the first one's writer waits for all the others, and only
-        an exchange fails when one of them has died.
+        Ranks that write together wait in exchanges: the first one's writer waits for the others, and only an exchange
+        fails when one of them has died.
         """
         while self.sharded and self.ranks.largest(self.busy):
             time.sleep(_POLL_SECONDS)
@@ -91,7 +88,31 @@ class Saver:
         self.check()
 
     def give_up(self) -> None:
-        """The training has failed: wait for no other process. What is complete stays."""
+        """After a failure, wait for no other process; complete checkpoints stay."""
         self._share.given_up.set()
         if self._thread is not None:
             self._thread.join()
+
+
+def network_states(saved: Saved, module: nn.Module) -> dict[str, Named]:
+    """Return the weights, and all else in the checkpoint with their names (best, averaged ...), by file."""
+    own = weights(module)
+    return {
+        name: {key: reader.like(key, own[key]) for key in reader.names()}
+        for name, reader in saved.files.items()
+        if name not in ("optimizer", "random")
+    }
+
+
+def optimizer_state(saved: Saved, module: nn.Module) -> Named:
+    """Return the optimizer's state, `<parameter>/<key>`, placed like a parameter of its shape; empty before step 1."""
+    if "optimizer" not in saved.files:
+        return {}
+    own, reader = weights(module), saved.files["optimizer"]
+    found = {}
+    for path in reader.names():
+        parameter, shape = own.get(path.rpartition("/")[0]), reader.shape(path)
+        if parameter is None or tuple(parameter.shape) != shape:
+            parameter = torch.empty(shape, device="meta")
+        found[path] = reader.like(path, parameter)
+    return found

@@ -1,7 +1,4 @@
-"""The learning rate as a pure function of the optimizer step: nothing to save, nothing to miscount.
-
-A step is one update of the weights, however many micro-batches its batch was cut into.
-"""
+"""The learning rate as a pure function of the optimizer step (one update of the weights): nothing to save."""
 
 from __future__ import annotations
 
@@ -18,13 +15,13 @@ from lexmill.params.optimizers import (
 
 
 def factor(schedule: Schedule, step: int, *, steps: int, warmup: int, decay: int = 0) -> float:
-    """The share of the peak learning rate that optimizer step `step` (from 1) of `steps` uses.
+    """Return the share of the peak learning rate at optimizer step `step` (from 1) of `steps`.
 
-    Warm-up rises linearly and reaches 1 at step `warmup`. Past `steps` the last value holds (but inverse square root
-    has no end). It is never negative and never above 1.
+    Warm-up rises linearly and reaches 1 at step `warmup`. Past `steps` the last value stays (inverse square root has
+    no end). The share is between 0 and 1.
 
     Args:
-        schedule: the form; its lengths are given resolved to steps, as `warmup` and (warm-up, stable, decay) `decay`.
+        schedule: the form; its lengths in steps are `warmup` and, for warm-up-stable-decay, `decay`.
     """
     if step < 1:
         raise ValueError(f"optimizer steps count from 1, got {step}")

@@ -1,4 +1,4 @@
-"""Random numbers as a function of where they are used, so that a resumed training needs no luck."""
+"""Seeds as a function of where random numbers are used, so that a resumed training draws the same."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 def derive(seed: int, *place: int | str) -> int:
-    """A 63-bit seed for a place (`"dropout", step, micro-batch, rank`); unrelated places get unrelated seeds."""
+    """Return a 63-bit seed for a place (`"dropout", step, micro-batch, rank`); different places are unrelated."""
     text = "\0".join(str(part) for part in (seed, *place))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def seed_all(seed: int) -> None:
-    """Seed torch (all devices), numpy and Python; for initial weights."""
+    """Seed torch (all devices), numpy and Python, for initial weights."""
     import numpy
     import torch
 
@@ -27,10 +27,7 @@ def seed_all(seed: int) -> None:
 
 
 def seed_step(seed: int, device: torch.device) -> None:
-    """Seed what a network draws from in a step: torch's generators of the CPU and of its device.
-
-    `torch.manual_seed` would look through all kinds of devices at each step, which costs a millisecond.
-    """
+    """Seed torch's generators of the CPU and the device, not all kinds of devices: that costs a millisecond a step."""
     import torch
 
     torch.default_generator.manual_seed(seed)

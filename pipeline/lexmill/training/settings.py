@@ -10,17 +10,17 @@ from lexmill.params.recipe import Keep, Precision
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Identity of a training, beside its task.
+    """What identifies a training, besides its task.
 
     Attributes:
         steps: optimizer steps.
         warmup_steps, decay_steps: the schedule's lengths in optimizer steps.
-        seed: of dropout (and whatever else the network draws); each micro-batch of each step has its own numbers.
+        seed: of all that the network draws (dropout); each micro-batch of each step has its own numbers.
         clip_norm: largest gradient norm; 0: no clipping.
         validate_every: steps between validations; the last step is always followed by one.
         keep: which weights are the result: the last, the best on the task's metric, the mean of the last
-            `average_last` looked at, or the running mean over all steps with decay `ema_decay`.
-        patience: stop after so many looks without a new best; 0: never.
+            `average_last` validated, or the running mean over all steps with decay `ema_decay`.
+        patience: stop after so many validations without a new best; 0: never.
     """
 
     optimizer: Optimizer

@@ -1,7 +1,7 @@
-"""How fast a training is: tokens and FLOPs a second, the share of what the devices can do, memory.
+"""The speed of a training: tokens and FLOPs per second, utilisation of the devices, memory.
 
-Utilisation is model FLOPs (what the network needs, recomputation not counted) over the device's peak, as in PaLM
-(Chowdhery et al. 2022, appendix B). A device that the table does not know has an unknown utilisation, not a wrong one.
+Utilisation is model FLOPs (what the network needs, without recomputation) over the device's peak, as in PaLM
+(Chowdhery et al. 2022, appendix B). A device that is not in the table has unknown utilisation.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 Clock = Callable[[], float]
 _WINDOW_SECONDS = 10.0
 
-# TFLOP/s by the makers' data sheets, dense (theirs are often with sparsity: half of it), of float32 without TF32 and
-# of bf16 with float32 sums; None: the device has no bf16 units. The first name that is found counts, so that a longer
-# one stands before its beginning. Names are those that CUDA and ROCm give ("NVIDIA A100-SXM4-80GB", "Tesla T4").
+# TFLOP/s by the makers' data sheets, dense (half of the often quoted sparse ones), of float32 without TF32 and of bf16
+# with float32 sums; None: no bf16 units. The first name found counts, so a longer name comes before its prefix. Names
+# are as in CUDA and ROCm ("NVIDIA A100-SXM4-80GB", "Tesla T4").
 _PEAKS: tuple[tuple[str, float, float | None], ...] = (
     ("gb200", 80.0, 2500.0),
     ("b200", 75.0, 2250.0),
@@ -65,7 +65,7 @@ _PEAKS: tuple[tuple[str, float, float | None], ...] = (
 
 
 def peak_flops(device: str, precision: Precision) -> float | None:
-    """The peak FLOP/s of one device by its name, None where it is unknown.
+    """Return the peak FLOP/s of one device by its name; None: unknown.
 
     Args:
         device: the name that torch gives, in any case. Another product of the same family (a laptop's chip, "A10G",
@@ -83,7 +83,7 @@ def peak_flops(device: str, precision: Precision) -> float | None:
 
 
 def peak_of(execution: Execution, precision: Precision) -> float | None:
-    """The peak FLOP/s of all devices of a training together; None where it is unknown (a CPU's is)."""
+    """Return the peak FLOP/s of all devices of a training together; None: unknown (as for a CPU)."""
     import torch
 
     if execution.accelerator != "cuda" or not torch.cuda.is_available():
@@ -93,14 +93,14 @@ def peak_of(execution: Execution, precision: Precision) -> float | None:
 
 
 class Meter:
-    """Tokens and FLOPs a second, over a recent window and over the run.
+    """Tokens and FLOPs per second, over a recent window and over the run.
 
-    The recent rate is that of the steps: what is done `aside` (validation, checkpoints, samples) does not count in
-    it. The rate of the whole run is by the clock on the wall, all included. Cost: about a microsecond a step.
+    The recent rate is that of the steps, without what is done `aside` (validation, checkpoints, samples). The rate of
+    the whole run is by wall time. Cost: about a microsecond a step.
 
     Args:
-        flops_per_token: of training one token; 0 where it is unknown.
-        peak: FLOP/s of all devices together; None where it is unknown.
+        flops_per_token: of training one token; 0: unknown.
+        peak: FLOP/s of all devices together; None: unknown.
         window: seconds of the recent rate.
         clock: seconds.
     """
@@ -113,20 +113,16 @@ class Meter:
         window: float = _WINDOW_SECONDS,
         clock: Clock = time.perf_counter,
     ) -> None:
-        self.flops_per_token, self.peak, self.clock = flops_per_token, peak, clock
-        self.tokens = 0
-        self._window = window
-        self._aside = 0.0
-        self._begun = clock()
-        self._seen: deque[tuple[float, int]] = deque([(0.0, 0)])  # (seconds in steps, tokens by then)
+        self.flops_per_token, self.peak, self.clock, self._window = flops_per_token, peak, clock, window
+        self.start()
 
     def start(self) -> None:
-        """The first step begins now."""
+        """Start measuring: the first step begins now."""
         self.tokens, self._aside, self._begun = 0, 0.0, self.clock()
-        self._seen = deque([(0.0, 0)])
+        self._seen: deque[tuple[float, int]] = deque([(0.0, 0)])  # (seconds in steps, tokens by then)
 
     def add(self, tokens: int) -> None:
-        """A step over so many tokens (of all devices) has ended."""
+        """Record the end of a step over so many tokens (of all devices)."""
         self.tokens += tokens
         now = self.clock() - self._begun - self._aside
         self._seen.append((now, self.tokens))
@@ -135,7 +131,7 @@ class Meter:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """What is done in here is no part of a step."""
+        """Exclude what the context does from the steps' time."""
         begun = self.clock()
         try:
             yield
@@ -144,34 +140,34 @@ class Meter:
 
     @property
     def seconds(self) -> float:
-        """Since the start, by the clock on the wall."""
+        """Wall time since the start."""
         return self.clock() - self._begun
 
     def recent(self) -> float:
-        """Tokens a second in the steps of the last seconds; 0 before the first step has ended."""
+        """Return tokens per second in the steps of the window; 0 before the first step has ended."""
         (first, before), (last, after) = self._seen[0], self._seen[-1]
         return (after - before) / (last - first) if last > first else 0.0
 
     def whole(self) -> float:
-        """Tokens a second since the start, all included."""
+        """Return tokens per second of wall time since the start."""
         seconds = self.seconds
         return self.tokens / seconds if seconds > 0 else 0.0
 
     def flops(self, rate: float) -> float | None:
-        """Model FLOP/s at so many tokens a second; None where the network's FLOPs are unknown."""
+        """Return model FLOP/s at so many tokens per second; None: unknown."""
         return self.flops_per_token * rate if self.flops_per_token else None
 
     def utilisation(self, rate: float) -> float | None:
-        """The share of the peak at so many tokens a second, 0 to 1; None where something of it is unknown."""
+        """Return the share of the peak at so many tokens per second, 0 to 1; None: unknown."""
         flops = self.flops(rate)
         return None if flops is None or self.peak is None else flops / self.peak
 
 
 def memory() -> dict[str, float]:
-    """The most memory that this process has held so far, in GiB: `memory_gib`, on a GPU `gpu_memory_gib` too."""
+    """Return this process's peak memory so far, in GiB: `memory_gib`, on a GPU also `gpu_memory_gib`."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     found = {"memory_gib": peak / (2**30 if sys.platform == "darwin" else 2**20)}  # bytes there, KiB elsewhere
-    torch = sys.modules.get("torch")  # whoever trains has it
+    torch = sys.modules.get("torch")  # a training has loaded it
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         found["gpu_memory_gib"] = torch.cuda.max_memory_allocated() / 2**30
     return found

@@ -1,8 +1,8 @@
-"""What a machine is doing while it trains: processors, memory, disk, GPUs. Names are those of MLflow's system metrics.
+"""The machine's load during a training: processors, memory, disk, GPUs, named as MLflow's system metrics.
 
-GPUs are asked through `nvidia-smi`, where there is one, in a process beside: what it answers is taken up at the next
-sample, so nothing waits for it. Without psutil (a bare training machine) there are GPU figures alone.
-Cost: some 0.3 ms a sample, and the start of a process where there are GPUs.
+GPUs are queried by an `nvidia-smi` process, if installed; the next sample takes its output, so nothing waits for it.
+Without psutil (a bare training machine) there are only GPU figures. Cost: some 0.3 ms a sample, and the start of a
+process if there are GPUs.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from contextlib import suppress
 from typing import Any
 
 _MEBI = 1 << 20
@@ -22,24 +23,28 @@ _NAMES = {
 
 
 class System:
-    """Samples this machine; percentages are those since the sample before."""
+    """Samples this machine; percentages are since the previous sample."""
 
     def __init__(self) -> None:
-        self._psutil = _psutil()
-        self._process = None if self._psutil is None else self._psutil.Process()
+        self._psutil: Any = None
+        with suppress(ImportError):
+            import psutil
+
+            self._psutil = psutil
+        self._process = self._psutil and self._psutil.Process()
         self._gpus = _Gpus()
         self._cpu()
 
     def sample(self) -> dict[str, float]:
-        """Figures by name; those that cannot be had are left out."""
+        """Return figures by name; unavailable ones are left out."""
         return {**self._cpu(), **self._gpus.newest()}
 
     def close(self) -> None:
-        """Leave no process behind."""
+        """End the GPU query, if one runs."""
         self._gpus.close()
 
     def _cpu(self) -> dict[str, float]:
-        if self._psutil is None or self._process is None:
+        if self._psutil is None:
             return {}
         memory, disk = self._psutil.virtual_memory(), self._psutil.disk_usage(os.curdir)
         return {
@@ -54,7 +59,7 @@ class System:
 
 
 class _Gpus:
-    """The answers of nvidia-smi, one asked for while the one before is used."""
+    """The outputs of nvidia-smi: each query runs until the next sample."""
 
     def __init__(self) -> None:
         program = shutil.which("nvidia-smi")
@@ -66,11 +71,11 @@ class _Gpus:
     def newest(self) -> dict[str, float]:
         if self._asked is None or self._asked.poll() is None:
             return {}
-        told, _ = self._asked.communicate()
+        answer, _ = self._asked.communicate()
         if self._asked.returncode:
-            self._command = None  # no driver: it will not come back
+            self._command = None  # no driver: do not ask again
         self._ask()
-        return gpu_figures(told, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        return gpu_figures(answer, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
     def _ask(self) -> None:
         self._asked = None
@@ -85,15 +90,15 @@ class _Gpus:
             self._asked = None
 
 
-def gpu_figures(told: str, visible: str | None) -> dict[str, float]:
-    """What nvidia-smi told, as figures of each GPU that this process may use.
+def gpu_figures(answer: str, visible: str | None) -> dict[str, float]:
+    """Return nvidia-smi's output as figures of each GPU that this process may use.
 
     Args:
         visible: CUDA_VISIBLE_DEVICES: indices or UUIDs (also shortened ones); None: all.
     """
     wanted = None if visible is None else [one.strip() for one in visible.split(",")]
     figures: dict[str, float] = {}
-    for line in told.splitlines():
+    for line in answer.splitlines():
         cells = dict(zip(_QUERY, (cell.strip() for cell in line.split(",")), strict=False))
         if len(cells) != len(_QUERY):
             continue
@@ -109,16 +114,8 @@ def gpu_figures(told: str, visible: str | None) -> dict[str, float]:
 
 
 def _number(cell: str) -> float | None:
-    """A cell's number; None for `[N/A]`, as a MIG slice's utilisation is."""
+    """Return a cell's number; None for `[N/A]`, as of a MIG slice's utilisation."""
     try:
         return float(cell)
     except ValueError:
         return None
-
-
-def _psutil() -> Any:
-    try:
-        import psutil
-    except ImportError:
-        return None
-    return psutil

@@ -1,8 +1,7 @@
-"""What a training is made of: the network, its batches, its loss, its validation.
+"""The parts of a training: network, batches, loss, validation.
 
-A task knows nothing of Lightning, devices or ranks beyond "which share of the rows": the engine does the rest. Losses
-are (sum, count) pairs everywhere, added up over micro-batches and ranks and divided once, so that the result does not
-depend on how a batch was cut.
+A task knows nothing of Lightning, devices or ranks beyond "which share of the rows". Losses are (sum, count) pairs,
+added up over micro-batches and ranks and divided once, so the result does not depend on how a batch is cut.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Arrays = Mapping[str, np.ndarray]
-"""A batch: arrays whose first axis is the row (sequence); the second, where there is one, is time."""
+"""A batch: arrays whose first axis is the row (sequence); the second, if any, is time."""
 
 
 class Task(ABC):
     """One training; each kind of model has a subclass.
 
     Attributes:
-        module: the network that is trained, on the CPU, with its initial weights.
+        module: the network to train, on the CPU, with its initial weights.
         metric: the name in `validation_metrics` that decides which weights are best.
         higher_is_better: whether more of it is better.
-        counted: what a target of the loss is, for the speed: "tokens", "texts".
+        counted: what the loss's targets are, for the speed: "tokens", "texts".
     """
 
     module: nn.Module
@@ -38,62 +37,66 @@ class Task(ABC):
 
     @abstractmethod
     def batch(self, step: int, rank: int, world: int) -> Arrays:
-        """This rank's rows of the global batch of optimizer step `step` (from 0).
+        """Return this rank's rows of the global batch of optimizer step `step` (from 0).
 
-        A pure function of its arguments and the data seed. The shares of all ranks are the whole batch, each row
-        once; a share may be empty (arrays with 0 rows).
+        A pure function of its arguments and the data seed. The shares of all ranks make up the batch, each row once;
+        a share may be empty (arrays with 0 rows).
         """
 
     @abstractmethod
     def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | int]:
-        """(what is minimised, summed over the targets of these rows; the number of targets).
+        """Return (the objective summed over the targets of these rows, the number of targets).
 
-        `batch` is a part of `batch(...)`'s rows as tensors on the module's device. The sum is a float32 scalar (cast
+        `batch` holds some of `batch(...)`'s rows as tensors on the module's device. The sum is a float32 scalar (cast
         the logits, also under bf16).
         """
 
     @abstractmethod
     def validation_batches(self, rank: int, world: int) -> Iterable[Arrays]:
-        """This rank's share of the whole validation split; it may be empty."""
+        """Return this rank's share of the whole validation split; it may be empty."""
 
     @abstractmethod
     def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Sequence[float] | Tensor:
-        """Numbers of fixed length that are added up over all batches and ranks (in float64): nats, targets ..."""
+        """Return a fixed number of sums, added up over all batches and ranks in float64: nats, targets ..."""
 
     @abstractmethod
     def validation_metrics(self, sums: Sequence[float]) -> dict[str, float]:
-        """The metrics of the whole split from the summed numbers; has `valid_loss` and `self.metric`."""
+        """Return the metrics of the whole split from the sums; has `valid_loss` and `self.metric`."""
 
     def epochs(self, step: int) -> float:
-        """Passes over train after `step` optimizer steps, for the curve."""
+        """Return the passes over train after `step` optimizer steps, for the curve."""
         raise NotImplementedError
 
 
 def tensors(arrays: Arrays, device: torch.device) -> dict[str, Tensor]:
-    """The arrays as tensors on the device."""
+    """Return the arrays as tensors on the device."""
     import torch
 
     return {name: torch.as_tensor(array).to(device, non_blocking=True) for name, array in arrays.items()}
 
 
 def count_rows(arrays: Arrays) -> int:
-    """The rows of a batch; all arrays must have the same number."""
+    """Return the number of rows of a batch; all arrays must have the same."""
     rows = {name: len(array) for name, array in arrays.items()}
     if len(set(rows.values())) != 1:
         raise ValueError(f"the arrays of a batch have different numbers of rows: {rows}")
     return next(iter(rows.values()))
 
 
+def row_width(arrays: Arrays) -> int:
+    """Return the positions in a row: those of the widest array."""
+    return max(array.shape[1] if array.ndim > 1 else 1 for array in arrays.values())
+
+
 def micro_batches(arrays: Arrays, tokens: int) -> list[Arrays]:
     """Cut a batch along its rows into parts of at most `tokens` positions (at least one row each).
 
-    The width of a row is that of the widest array. 0 tokens: no cut. A batch without rows gives no parts.
+    0 tokens: no cut. A batch without rows gives no parts.
     """
     rows = count_rows(arrays)
     if rows == 0:
         return []
     if tokens == 0:
         return [arrays]
-    width = max(array.shape[1] if array.ndim > 1 else 1 for array in arrays.values())
-    size = max(1, tokens // max(1, width))
+    size = max(1, tokens // max(1, row_width(arrays)))
     return [{name: a[i : i + size] for name, a in arrays.items()} for i in range(0, rows, size)]

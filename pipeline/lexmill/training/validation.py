@@ -1,8 +1,7 @@
 """Validation: sum over all batches and ranks, divide once.
 
-Ranks go from batch to batch in lockstep. So a rank with fewer batches keeps nobody waiting, a stop signal to any of
-them is answered by all within a batch, and under a sharded strategy, where a forward pass is an exchange, all make
-the same number of passes.
+Ranks go from batch to batch in lockstep. So no rank waits for one with fewer batches, all ranks react to a stop signal
+within a batch, and under a sharded strategy, where a forward pass is an exchange, all make the same number of passes.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def validate(
 
 
 def _rounds(batches: Iterable[Arrays], ranks: Ranks, stopped: Callable[[], int]) -> Iterator[Arrays | None]:
-    """The batches of this rank, then None as long as another rank has one."""
+    """Yield the batches of this rank, then None while another rank has one."""
     waiting = iter(batches)
     while True:
         rows = next(waiting, None)
@@ -67,16 +66,16 @@ def _rounds(batches: Iterable[Arrays], ranks: Ranks, stopped: Callable[[], int])
 
 
 def blank(task: Task, ranks: Ranks) -> Arrays:
-    """One row of zeros in the form of a training batch, for a rank that has none of its own."""
+    """Return one row of zeros in the form of a training batch, for a rank without rows."""
     rows = task.batch(0, ranks.data_rank, ranks.data_world)
     return {name: np.zeros((1, *array.shape[1:]), array.dtype) for name, array in rows.items()}
 
 
 def _over_ranks(sums: Tensor | None, ranks: Ranks) -> list[float]:
-    """The sum over ranks, where a rank without a batch does not know how many numbers there are."""
+    """Return the sums over ranks; a rank without a batch does not know their number."""
     length = ranks.largest(0 if sums is None else len(sums))
     if length == 0:
         raise UserError("the valid split is empty; give splits.valid a larger share")
-    if sums is None or ranks.tensor_rank:  # of the ranks that saw the same rows, one counts
+    if sums is None or ranks.tensor_rank:  # of the ranks with the same rows, one counts
         return ranks.summed([0.0] * length)
     return ranks.summed(sums.tolist())

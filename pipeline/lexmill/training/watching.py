@@ -1,18 +1,18 @@
-"""What is seen while a training runs: a file of points first, then whoever sends them on.
+"""Records what can be seen of a running training: points in a file, sent on by a `Sender`.
 
     .lexmill/metrics/<run>.jsonl      one JSON object a line:
         {"kind": "training", ...}     which training this is, first
-        {"kind": "begin", ...}        it starts, or goes on: after which step, in which run of the pipeline
-        {"kind": "row", ...}          a row of the curve, as reports/curves/ will hold it
-        {"kind": "live", ...}         speed, memory, and the loss since the point before, by the clock
+        {"kind": "begin", ...}        it starts or resumes: after which step, in which run of the pipeline
+        {"kind": "row", ...}          a row of the curve, as in reports/curves/
+        {"kind": "live", ...}         speed, memory, and the loss since the previous point, by the clock
         {"kind": "system", ...}       the machine: processors, memory, GPUs
         {"kind": "sample", ...}       a text
         {"kind": "made", ...}         the hash of the finished weights, last
 
 Each line is written at once, whole, in one call, so a kill loses none that a checkpoint holds; a resumed training drops
-the lines after the step it goes on from and makes them again. Live points come five seconds apart, later a thousandth
-of the time gone by: a day has some four thousand. What is seen never changes what is trained.
-Cost: two microseconds a step, some fifty for a line.
+the lines after its checkpoint's step and writes them again. Live points come five seconds apart, later a thousandth of
+the elapsed time: some four thousand a day. Watching never changes the training. Cost: two microseconds a step, some
+fifty a line.
 """
 
 from __future__ import annotations
@@ -43,39 +43,39 @@ UNKNOWN = "unknown"
 _POINT_SECONDS = 5.0
 _POINT_SHARE = 0.001
 _SAMPLE_SHARE = 0.0025
-_SAMPLE_AFTER_SECONDS = 30.0  # the first one is measured only when it is taken: before, it could cost a percent
+_SAMPLE_AFTER_SECONDS = 30.0  # the first one's cost is unknown: earlier, it could be a percent
 _SYSTEM_SHARE = 0.0025
-_SEND_AFTER_SECONDS = 15.0  # a shorter training is over before anyone looks; publishing sends its points
+_SEND_AFTER_SECONDS = 15.0  # publishing sends the points of shorter trainings
 
 Sampler = Callable[["nn.Module"], str]
-"""A short text from the network, which is in evaluation mode. It leaves all global random states alone."""
+"""Returns a short text from the network, which is in evaluation mode; leaves all global random states alone."""
 
 
 class Sender(Protocol):
-    """Who sends the lines of a file on while it grows (`tracking.live`). No call may wait for a server."""
+    """Sends the lines of a growing file on (`tracking.live`). No call may wait for a server."""
 
     def start(self, points: Path) -> None:
-        """There is something to send in this file."""
+        """Start sending this file."""
 
     def close(self) -> None:
-        """No line comes any more. Waits for what is under way, for some seconds at most."""
+        """Finish: no more lines come. Wait some seconds at most for what is being sent."""
 
 
 class Watch:
-    """Follows one training. Until `start` is called nothing is recorded: only the first rank calls it.
+    """Follows one training. Nothing is recorded until `start`, which only the first rank calls.
 
-    The engine calls `start`, `step`, `row`, `sample` and works `aside`; who made the watch calls `made` when the
+    The engine calls `start`, `step`, `row`, `sample` and works `aside`; the owner of the watch calls `made` when the
     weights are in place, and closes it (it is a context manager).
 
     Args:
         run: `<stage>-<name>`.
         meter: of the speed.
-        folder: where the file goes.
-        sender: who sends the points on; None: nobody.
-        sampler: makes the samples; None: there are none.
+        folder: of the file.
+        sender: sends the points on; None: they stay here.
+        sampler: makes the samples; None: no samples.
         sample_every: steps between samples; 0: never.
         system_seconds: between two samples of the machine; 0: never.
-        counted: what the meter counts (`Task.counted`): names the speed.
+        counted: what the meter counts (`Task.counted`), for the speed's name.
         now: the time of day, in seconds since 1970.
     """
 
@@ -106,13 +106,11 @@ class Watch:
         self._system: System | None = None
         self._every, self._next_system, self._spent = system_seconds, system_seconds, 0.0
 
-    # ---------------------------------------------------------------- the engine's side
-
     def start(self, step: int, training: str) -> None:
-        """The training begins, or goes on after `step`.
+        """Record that the training starts, or resumes after `step`.
 
         Args:
-            training: what tells it from every other training (the name of its checkpoint folder).
+            training: identifies it (the name of its checkpoint folder).
         """
         _change_places(self.path, training)
         lines = _kept(self.path, step, training)
@@ -128,13 +126,13 @@ class Watch:
         self.meter.start()
 
     def step(self, step: int, tokens: int, *, loss: float, lr: float, grad_norm: float, skipped: int = 0) -> None:
-        """Optimizer step `step` (from 1) has ended.
+        """Record the end of optimizer step `step` (from 1).
 
         Args:
             tokens: targets of this step, over all ranks.
-            loss: nats a target, of this step.
+            loss: nats per target, of this step.
             grad_norm: before clipping.
-            skipped: steps that the guard has skipped so far; where it has grown, this loss is not counted.
+            skipped: steps skipped by the guard so far; if it has grown, this loss does not count.
         """
         if not self._on:
             return
@@ -150,32 +148,29 @@ class Watch:
             self._sample_system(self._system)
 
     def row(self, row: Mapping[str, float]) -> None:
-        """A row of the curve (`curve.COLUMNS`) is closed; where a training goes on, the file may hold its first."""
+        """Record a row of the curve (`curve.COLUMNS`), unless the file of a resumed training already has it."""
         if self._on and row["step"] > self._last_row:
             self._last_row = row["step"]
             self._write("row", row)
 
     def sample(self, step: int, module: nn.Module) -> None:
-        """After each step: take a sample where it is time. `module` answers on its own (not sharded).
+        """Take a sample after a step, if due; `module` is not sharded.
 
-        One is left out in the first half minute, and where samples have taken more than a quarter of a percent of the
-        time so far.
+        There is none in the first half minute, nor while samples have taken more than 0.25 % of the time so far.
         """
         if not self._on or self._sampler is None or not self._sample_every or step % self._sample_every:
             return
-        if self.meter.seconds < _SAMPLE_AFTER_SECONDS:
-            return
-        if self._sample_seconds > _SAMPLE_SHARE * self.meter.seconds:
+        training, begun = module.training, self.meter.seconds
+        if begun < _SAMPLE_AFTER_SECONDS or self._sample_seconds > _SAMPLE_SHARE * begun:
             return
         import torch
 
-        training, begun = module.training, self.meter.seconds
         module.eval()
         try:
-            # Texts have all lengths, and a compiled network would be compiled for each.
+            # A compiled network would be recompiled for each length of text.
             with self.aside(), torch.compiler.set_stance("force_eager"):
                 text = self._sampler(module)
-        except RuntimeError as error:  # out of memory: a training does not end for want of a sample
+        except RuntimeError as error:  # out of memory: the training continues without samples
             self._sampler = None
             progress.say(f"{self.run}: no more samples: {str(error).splitlines()[0]}")
             return
@@ -183,7 +178,7 @@ class Watch:
             module.train(training)
             self._sample_seconds += self.meter.seconds - begun
         self._write("sample", {"step": step, "text": text})
-        # A young model writes any byte: no escape sequence may reach the terminal.
+        # An untrained model writes any byte: no escape sequence may reach the terminal.
         line = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in " ".join(text.split()))
         progress.say(f"{self.run} step {step}: {line}")
 
@@ -192,17 +187,15 @@ class Watch:
         return self.meter.aside()
 
     def shown(self) -> dict[str, Any]:
-        """What a bar shows beside the loss: tokens (or texts) a second, and the utilisation where it is known."""
+        """Return what a bar shows beside the loss: tokens (or texts) per second, and the utilisation if known."""
         if not self._on:
             return {}
         rate = self.meter.recent()
         utilisation = self.meter.utilisation(rate)
         return {f"{self._counted}/s": f"{rate:,.0f}", **({} if utilisation is None else {"use": f"{utilisation:.0%}"})}
 
-    # ---------------------------------------------------------------- the other side
-
     def made(self, weights: Path) -> None:
-        """The result is in place: this file holds the weights, by which publishing knows whose points these are."""
+        """Record the hash of the result's weights, by which publishing finds these points."""
         if not self._on:
             return
         if self._newest:
@@ -210,7 +203,7 @@ class Watch:
         self._write("made", {"step": self._step, "weights": sha256_file(weights)})
 
     def close(self) -> None:
-        """Write what is left and let the sender end. Again: nothing."""
+        """Write what is left and close the sender; a second call does nothing."""
         if not self._on:
             return
         if self._newest:
@@ -228,8 +221,6 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    # ---------------------------------------------------------------- lines
 
     def _point(self) -> None:
         rate = self.meter.recent()
@@ -250,7 +241,7 @@ class Watch:
             self._sender.start(self.path)
 
     def _sample_system(self, system: System) -> None:
-        """Sample the machine; left out where samples have taken more than a share of the time so far."""
+        """Sample the machine, unless samples have taken more than a share of the time so far."""
         seconds = self.meter.seconds
         self._next_system = seconds + max(self._every, _POINT_SHARE * seconds)
         if self._spent > _SYSTEM_SHARE * seconds:
@@ -262,8 +253,8 @@ class Watch:
             self._write("system", {"step": self._step, **figures})
 
     def _write(self, kind: str, values: Mapping[str, Any]) -> None:
-        told = {key: value for key, value in values.items() if not isinstance(value, float) or math.isfinite(value)}
-        line = json.dumps({"kind": kind, "time": self._time(), **told}, ensure_ascii=False) + "\n"
+        finite = {key: value for key, value in values.items() if not isinstance(value, float) or math.isfinite(value)}
+        line = json.dumps({"kind": kind, "time": self._time(), **finite}, ensure_ascii=False) + "\n"
         with open(self.path, "ab", buffering=0) as stream:
             stream.write(line.encode())
 
@@ -273,10 +264,7 @@ class Watch:
 
 
 def _change_places(path: Path, training: str) -> None:
-    """Another training's points make room, under a name of their own; those of this one, if they did so, come back.
-
-    With them goes what is known of their sending.
-    """
+    """Move another training's points to a name of their own, and this one's back, with the records of their sending."""
     try:
         with open(path, encoding="utf-8") as stream:
             other = str(json.loads(stream.readline())["training"])
@@ -295,7 +283,7 @@ def _change_places(path: Path, training: str) -> None:
 
 
 def _kept(path: Path, step: int, training: str) -> list[str]:
-    """The lines of the file that stand when this training goes on after `step`; none where it is another training's."""
+    """Return the lines of the file that stay when this training resumes after `step`; none of another training's."""
     try:
         whole, _, _torn = path.read_text(encoding="utf-8").rpartition("\n")
         lines = [(line, json.loads(line)) for line in whole.split("\n") if line]
@@ -304,5 +292,5 @@ def _kept(path: Path, step: int, training: str) -> list[str]:
     if not lines or lines[0][1].get("training") != training:
         return []
     head, *rest = lines
-    stands = [line for line, point in rest if point["kind"] != "made" and point["step"] <= step]
-    return [head[0], *stands]
+    stay = [line for line, point in rest if point["kind"] != "made" and point["step"] <= step]
+    return [head[0], *stay]

@@ -58,7 +58,6 @@ KIND = Kind(
     counted="texts",
     inputs=_inputs,
     baseline=lambda entry: {"long_from": entry["data"]["long_from"]},
-    baseline_tokenizer=False,
     facts=lambda entry: [("long from", f"{entry.data.long_from} words")],
     example=lambda sample: (sample["text"], sample["predicted"]),
     limits=lambda entry: (f"It reads the first {entry['data']['max_tokens']} tokens of a text.",),

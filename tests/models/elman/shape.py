@@ -1,4 +1,4 @@
-"""The sizes of an Elman network, and what it is."""
+"""The sizes and declaration of an Elman network."""
 
 from __future__ import annotations
 
@@ -18,4 +18,5 @@ class Shape(Sizes):
     dropout: float = spec("dropout on embeddings and between layers", 0.0, low=0, below=1)
 
 
-FAMILY = Family(role="causal", shape=Shape, tiny={"n_layer": 2, "d_model": 16, "context": 12}, unlimited=True)
+TINY = {"n_layer": 2, "d_model": 16, "context": 12}
+FAMILY = Family(role="causal", network="Elman", shape=Shape, tiny=TINY, unlimited=True)

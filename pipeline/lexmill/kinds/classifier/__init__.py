@@ -1,4 +1,4 @@
-"""Classifiers: one label a text."""
+"""Classifiers: one label per text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """The test split classified; there is nothing to choose."""
+    """Settings of the evaluation: none."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class LinearProbe:
 
 @dataclass(frozen=True)
 class FineTuning(Recipe):
-    """The recipe, with the dropout of the head."""
+    """A recipe with the head's dropout."""
 
     head_dropout: float = spec("dropout before the head", 0.1, low=0, below=1)
 
@@ -55,25 +55,9 @@ class Classifier(Model):
     evaluate: Evaluate = spec("how it is evaluated")
 
 
-def _inputs(entry: Mapping[str, Any]) -> Inputs:
-    return Inputs(data=layout.corpus(entry["data"]["corpus"]).as_posix())
-
-
-def _baseline(_: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {}
-
-
-def _facts(entry: Classifier) -> list[tuple[str, str]]:
-    return [("longest text", f"{entry.data.max_tokens:,} tokens")]
-
-
-def _example(sample: Mapping[str, Any]) -> tuple[Any, Any]:
-    return sample["text"], {"label": sample["predicted"], "score": sample["score"]}
-
-
 def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:
     return (
-        "It knows the labels of its corpus only and always answers with one of them, also for a text that fits none.",
+        "It knows only the labels of its corpus and always answers with one of them, even for a text that fits none.",
         f"Texts longer than {entry['data']['max_tokens']} tokens are cut. Scores are not calibrated.",
     )
 
@@ -91,10 +75,8 @@ KIND = Kind(
         Metric("macro_f1", "macro F1", higher_is_better=True),
     ),
     counted="texts",
-    inputs=_inputs,
-    baseline=_baseline,
-    baseline_tokenizer=False,
-    facts=_facts,
-    example=_example,
+    inputs=lambda entry: Inputs(layout.corpus(entry["data"]["corpus"]).as_posix()),
+    facts=lambda entry: [("longest text", f"{entry.data.max_tokens:,} tokens")],
+    example=lambda sample: (sample["text"], {"label": sample["predicted"], "score": sample["score"]}),
     limits=_limits,
 )

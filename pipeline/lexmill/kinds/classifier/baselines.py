@@ -25,7 +25,7 @@ Records = Sequence[dict[str, Any]]  # {"id", "group", "text", "label"}
 
 
 def baselines(_: Chosen, corpus: PreparedCorpus, how: Resampling) -> Iterator[Baseline]:
-    """Both, one after the other."""
+    """Yield both."""
     train, valid, test = (list(corpus.records(split)) for split in ("train", "valid", "test"))
     rows = majority(train, test)
     yield Baseline("majority", rows, summarise(rows, corpus.unit, how))
@@ -34,7 +34,7 @@ def baselines(_: Chosen, corpus: PreparedCorpus, how: Resampling) -> Iterator[Ba
 
 
 def majority(train: Records, test: Records) -> list[Row]:
-    """Rows of a classifier that gives each label its share of train whatever the text; of equals the first by name.
+    """Return rows of a classifier that gives each label its share of train, whatever the text; ties by name.
 
     Raises:
         UserError: train is empty.
@@ -48,10 +48,10 @@ def majority(train: Records, test: Records) -> list[Row]:
 
 
 def tfidf_logistic_regression(train: Records, valid: Records, test: Records) -> list[Row]:
-    """Rows of logistic regression on TF-IDF of words and word pairs, fitted on train.
+    """Return rows of logistic regression on TF-IDF of words and word pairs, fitted on train.
 
-    A baseline that was not tuned would be too easy to beat, so the strength of its penalty is the one of `STRENGTHS`
-    with the lowest loss on valid (the first of equals).
+    An untuned baseline would be too easy to beat: its penalty is the one of `STRENGTHS` with the lowest validation
+    loss (ties: the first).
 
     Raises:
         UserError: train has no word, or one label only.
@@ -61,7 +61,8 @@ def tfidf_logistic_regression(train: Records, valid: Records, test: Records) -> 
     labels = sorted({record["label"] for record in train})
     if len(labels) < 2:
         raise UserError(f"the train split has {len(labels)} label(s); a classifier needs two or more")
-    vectorizer = _fitted_vectorizer([record["text"] for record in train])
+    texts = [record["text"] for record in train]
+    vectorizer = _fitted_vectorizer(texts)
 
     def rows_of(model: Any, records: Records) -> list[Row]:
         if not records:
@@ -69,14 +70,14 @@ def tfidf_logistic_regression(train: Records, valid: Records, test: Records) -> 
         found = model.predict_proba(vectorizer.transform([record["text"] for record in records]))
         return [classifier_row(record, list(model.classes_), row) for record, row in zip(records, found, strict=True)]
 
-    features, truth = vectorizer.transform([r["text"] for r in train]), [r["label"] for r in train]
+    features, truth = vectorizer.transform(texts), [record["label"] for record in train]
     models = [LogisticRegression(C=strength, max_iter=1000).fit(features, truth) for strength in STRENGTHS]
     best = min(models, key=lambda model: sum(row_loss(row) for row in rows_of(model, valid)))
     return rows_of(best, test)
 
 
 def _fitted_vectorizer(texts: Sequence[str]) -> Any:
-    """TF-IDF of what comes in two texts or more; of everything in a corpus so small that nothing does."""
+    """Return TF-IDF of terms in two texts or more; of all terms in a corpus so small that none is."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     for least in (2, 1):
@@ -86,5 +87,5 @@ def _fitted_vectorizer(texts: Sequence[str]) -> Any:
         try:
             return vectorizer.fit(texts)
         except ValueError as error:
-            fault = error
-    raise UserError(f"the texts of the train split have no words ({fault})")
+            reason = error
+    raise UserError(f"the texts of the train split have no words ({reason})")

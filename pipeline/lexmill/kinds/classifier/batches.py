@@ -1,8 +1,8 @@
 """Batches of labelled texts, padded only to the longest text of the batch.
 
-An epoch shuffles the texts by a key, sorts them by length within pools of a few dozen batches, alternately up and
-down, cuts the row into batches of equal size (the last of an epoch may be smaller) and visits them in a keyed order.
-All of it depends on (seed, epoch) alone.
+An epoch shuffles the texts by a key, sorts them by length within pools of a few dozen batches (alternately up and
+down), cuts the row into equal batches (the last may be smaller) and visits them in a keyed order: all a function of
+(seed, epoch).
 
 Letters: B texts, T time.
 """
@@ -29,7 +29,7 @@ POOL_BATCHES = 32  # batches sorted together: enough for little padding, few eno
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int) -> list[list[int]]:
-    """The ids of texts between the tokenizer's begin and end tokens, at most `max_tokens` each; longer ones are cut.
+    """Return the ids of texts between the tokenizer's begin and end tokens, cut to at most `max_tokens` each.
 
     Raises:
         UserError: a text is not Unicode.
@@ -42,7 +42,7 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int) -> list[
 class Batch:
     """Texts, padded on the right; the mask is True at real tokens."""
 
-    index: Ids  # (B,) which texts
+    index: Ids  # (B,) positions of the texts
     tokens: Ids  # (B, T)
     mask: Mask  # (B, T)
     labels: Ids  # (B,)
@@ -52,7 +52,7 @@ class ClassificationBatches:
     """The global batch of each step, a pure function of (seed, step).
 
     Args:
-        ids: the token ids of each text, special tokens included.
+        ids: of each text, special tokens included.
         labels: the number of each text's label.
         batch_size: texts in a global batch.
         seed: the data seed.
@@ -81,17 +81,17 @@ class ClassificationBatches:
         return -(-len(self.ids) // self.batch_size)
 
     def epoch(self, step: int) -> float:
-        """Passes over the texts that are behind when `step` (from 0) begins."""
+        """Return the passes over the texts completed when `step` (from 0) begins."""
         return step / self.steps_per_epoch
 
     def batch(self, step: int) -> Batch:
-        """The global batch of a step, counted from 0."""
+        """Return the global batch of a step, counted from 0."""
         return self.rows(step, 0, 1)
 
     def rows(self, step: int, rank: int, world: int) -> Batch:
-        """The rows rank, rank + world, ... of the global batch of a step.
+        """Return rows rank, rank + world, ... of the global batch of a step.
 
-        The last batch of an epoch may have fewer rows than there are ranks; the rest then get 0 rows.
+        The last batch of an epoch may have fewer rows than there are ranks; some ranks then get 0 rows.
         """
         epoch, place = divmod(step, self.steps_per_epoch)
         number = permute(place, self.steps_per_epoch, fold(self.seed, "batches", epoch))
@@ -99,7 +99,7 @@ class ClassificationBatches:
         return self.collate(self._order(epoch)[start : start + self.batch_size][rank::world])
 
     def evaluation_batches(self) -> Iterator[Batch]:
-        """Every text once, sorted by length; `Batch.index` tells which."""
+        """Yield every text once, sorted by length; `Batch.index` says which."""
         row = np.argsort(self.lengths, kind="stable").astype(np.int64)
         for start in range(0, len(row), self.batch_size):
             yield self.collate(row[start : start + self.batch_size])

@@ -1,12 +1,12 @@
 """Logistic regression on fixed features, fitted to its optimum by L-BFGS (Liu and Nocedal 1989).
 
-The loss of a linear head on a frozen encoder is convex: it has one optimum, which depends on no seed, no batch and no
-learning rate. What is minimised over weights W (L, D) and biases b (L), for N texts with features x (D), is
+The loss of a linear head on a frozen encoder is convex: its one optimum depends on no seed, batch or learning rate.
+Minimised over weights W (L, D) and biases b (L), for N texts with features x (D), is
 
     mean of -log softmax(W x + b)[label]  +  l2 / (2 N) * sum(W^2),
 
-that is scikit-learn's multinomial objective with C = 1 / l2 (for two labels, which it fits with one weight vector in
-place of two, C = 2 / l2). Computed in float64, on the CPU, with a strong Wolfe line search: the same bits each time.
+scikit-learn's multinomial objective with C = 1 / l2 (for two labels, where scikit-learn fits one weight vector, not
+two, C = 2 / l2). Computed in float64, on the CPU, with a strong Wolfe line search: the same bits each time.
 
 Shape letters: N texts, D features, L labels.
 Cost: 4 N D L multiply-adds an evaluation, two or three evaluations an iteration; memory 8 N D bytes.
@@ -23,19 +23,19 @@ from torch.nn import functional
 
 from lexmill.kinds.classifier import LinearProbe
 
-# Torch's L-BFGS learns no curvature from a step along which the gradient changes by less than 1e-10, which near the
-# optimum of a mean is most steps. A power of two moves that bound and rounds nothing.
+# Torch's L-BFGS ignores the curvature of steps that change the gradient by less than 1e-10: most steps near the optimum
+# of a mean. A power of two moves that bound without rounding.
 _SCALE = 2.0**20
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """Where the search stands after so many iterations.
+    """The state of the search after some iterations.
 
     Attributes:
         number: iterations made.
         passes: evaluations of loss and gradient so far, each a pass over train.
-        loss: mean nats a text, without the penalty.
+        loss: mean nats per text, without the penalty.
         largest_gradient: of the whole objective; 0 at the optimum.
         weight, bias: (L, D) and (L), float64.
     """
@@ -51,7 +51,7 @@ class Iteration:
 def fit_logistic(
     features: Tensor, labels: Tensor, classes: int, settings: LinearProbe, each: Callable[[Iteration], object]
 ) -> Iteration:
-    """The optimum, from weights of zero.
+    """Fit from zero weights to the optimum.
 
     Args:
         features: (N, D) float64.
@@ -59,8 +59,8 @@ def fit_logistic(
         each: called after each iteration.
 
     Returns:
-        The last iteration; its `largest_gradient` is above `settings.tolerance` when `max_iterations` were not enough
-        (or when nothing better could be found in float64).
+        The last iteration; its `largest_gradient` is above `settings.tolerance` if `max_iterations` was too low or
+        float64 too coarse.
     """
     texts, width = features.shape
     weight = torch.zeros(classes, width, dtype=torch.float64, requires_grad=True)
@@ -99,5 +99,5 @@ def fit_logistic(
         newest = now(before.number + 1)
         each(newest)
         if torch.equal(newest.weight, before.weight) and torch.equal(newest.bias, before.bias):
-            break  # the line search finds nothing better: rounding is larger than what is left
+            break  # rounding exceeds what is left to gain
     return newest

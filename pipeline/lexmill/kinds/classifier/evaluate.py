@@ -1,4 +1,4 @@
-"""A classifier on a test split: its figures, its confusions, its worst errors. Cost: one forward pass over it."""
+"""Evaluates a classifier on a test split: figures, confusions, worst errors. Cost: one forward pass over it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lexmill.kinds.classifier.metrics import (
 from lexmill.kinds.classifier.predict import classify_texts
 
 SAMPLES, WORST = 20, 20
-CHUNK = 512  # texts between two signs of progress; an answer does not depend on the texts around it
+CHUNK = 512  # texts between progress updates; an answer does not depend on the texts around it
 
 
 def evaluate(subject: Subject) -> Evaluated:
@@ -49,7 +49,7 @@ def evaluate(subject: Subject) -> Evaluated:
 
 
 def rows(subject: Subject, advance: Callable[[int], object] = lambda _: None) -> list[Row]:
-    """One row a record, in order; `advance` is called with how many more are done."""
+    """Return one row per record, in order; `advance` is called with how many more are done."""
     config, records = subject.config, list(subject.corpus.records("test"))
     found: list[Row] = []
     for start in range(0, len(records), CHUNK):
@@ -64,7 +64,7 @@ def rows(subject: Subject, advance: Callable[[int], object] = lambda _: None) ->
 
 
 def sample(record: dict[str, str], row: Row) -> dict[str, Any]:
-    """An item for people: its text, the right label, the prediction with its score, the loss in nats."""
+    """Return an item for people: its text, the right label, the prediction with its score, the loss in nats."""
     return {
         "text": record["text"],
         "label": row["label"],

@@ -1,6 +1,6 @@
-"""A classification head on an encoder that stays as it is: features once, then the optimum (see `convex`).
+"""Trains a classification head on a frozen encoder: features once, then the optimum (see `convex`).
 
-Cost: one forward pass over train and valid, then seconds; memory 8 bytes a feature a text.
+Cost: one forward pass over train and valid, then seconds; memory 8 bytes per feature and text.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def fit(
     recipe: LinearProbe,
     sizes: Mapping[str, int],
 ) -> None:
-    """Give the head of the training's network its optimum on train, and write what a training writes.
+    """Set the head of the training's network to its optimum on train, and write a training's outputs.
 
-    The encoder, in eval mode and float32, runs on the execution settings' device. The curve has a row an iteration;
+    The encoder, in eval mode and float32, runs on the execution settings' device. The curve has a row per iteration;
     its `grad_norm` is the largest gradient, its tokens are texts.
 
     Args:
@@ -79,18 +79,9 @@ def fit(
         )
     write_model(training)
     write_csv(layout.curve(training.name), rows)
-    measured = measure(found)
-    metrics = {
-        "train_loss": found.loss,
-        **measured,
-        "best_step": found.number,
-        "steps": found.number,
-        "epochs": found.passes,
-        "stopped_early": 0,
-        "largest_gradient": found.largest_gradient,
-        **sizes,
-    }
-    write_json(layout.metrics(STAGE, training.name), metrics)
+    measured, steps = measure(found), {"best_step": found.number, "steps": found.number, "epochs": found.passes}
+    metrics = {"train_loss": found.loss, **measured, **steps, "stopped_early": 0}
+    write_json(layout.metrics(STAGE, training.name), {**metrics, "largest_gradient": found.largest_gradient, **sizes})
     took = {"seconds": time.monotonic() - begun, "steps": found.number}
     write_json(Path(".lexmill") / "metrics" / f"{run}.json", took)
     accuracy, loss = 100 * measured["valid_accuracy"], measured["valid_loss"]
@@ -99,7 +90,7 @@ def fit(
 
 @torch.no_grad()
 def _features(title: str, module: PooledClassifier, batches: ClassificationBatches) -> tuple[Tensor, Tensor]:
-    """What the head reads of every text, (N, D) float64, and the labels, (N)."""
+    """Return the head's input for every text, (N, D) float64, and the labels, (N)."""
     found, labels = [], []
     device = module.head.weight.device
     with progress.bar(title, -(-len(batches.ids) // batches.batch_size)) as bar:

@@ -18,7 +18,7 @@ _SMALLEST = 1e-12  # a probability of 0 for the right label would be an infinite
 
 
 def classifier_row(record: dict[str, Any], labels: Sequence[str], probabilities: NDArray[np.floating[Any]]) -> Row:
-    """One row; the prediction is the most probable label, the first of equals.
+    """Return one row; the prediction is the most probable label (ties: the first).
 
     Args:
         record: {"id", "group", "label"}.
@@ -34,17 +34,17 @@ def classifier_row(record: dict[str, Any], labels: Sequence[str], probabilities:
 
 
 def row_loss(row: Row) -> float:
-    """Nats of the right label; a label that the model does not know has the smallest probability."""
+    """Return the nats of the right label; a label unknown to the model has the smallest probability."""
     return -math.log(max(row["probabilities"].get(row["label"], 0.0), _SMALLEST))
 
 
 def all_labels(rows: Sequence[Row]) -> list[str]:
-    """Every label that is known, right or predicted, sorted."""
+    """Return every label that is known, right or predicted, sorted."""
     return sorted({label for row in rows for label in (row["label"], row["predicted"], *row["probabilities"])})
 
 
 def confusion(rows: Sequence[Row], labels: Sequence[str]) -> NDArray[np.int64]:
-    """Counts (labels, labels): the right label down, the predicted one across."""
+    """Return counts (labels, labels): the right label down, the predicted one across."""
     index = {label: i for i, label in enumerate(labels)}
     counts = np.zeros((len(labels), len(labels)), dtype=np.int64)
     for row in rows:
@@ -53,9 +53,9 @@ def confusion(rows: Sequence[Row], labels: Sequence[str]) -> NDArray[np.int64]:
 
 
 def macro_f1(counts: NDArray[Any]) -> float:
-    """The mean over labels of F1 from a confusion matrix; a label never right nor predicted has F1 0.
+    """Return the mean over labels of F1 from a confusion matrix; a label neither right nor predicted has F1 0.
 
-    (scikit-learn's `f1_score(average="macro", zero_division=0)` with all labels given.)
+    As scikit-learn's `f1_score(average="macro", zero_division=0)` with all labels given.
     """
     hits = np.diag(counts).astype(float)
     denominators = counts.sum(axis=0) + counts.sum(axis=1)
@@ -63,7 +63,7 @@ def macro_f1(counts: NDArray[Any]) -> float:
 
 
 def summarise(rows: Sequence[Row], unit: str, how: Resampling) -> dict[str, float | str]:
-    """accuracy, macro_f1 and loss (nats an item) with intervals, and the count of items.
+    """Return accuracy, macro_f1 and loss (nats per item) with intervals, and the count of items.
 
     Raises:
         UserError: there are no rows.
@@ -91,7 +91,7 @@ def summarise(rows: Sequence[Row], unit: str, how: Resampling) -> dict[str, floa
 
 
 def confusion_counts(rows: Sequence[Row]) -> dict[str, int]:
-    """The confusion matrix for a metrics file: `"<right> as <predicted>"` -> items, zeros left out."""
+    """Return the confusion matrix for a metrics file: `"<right> as <predicted>"` -> items, zeros left out."""
     labels = all_labels(rows)
     counts = confusion(rows, labels)
     return {
@@ -103,7 +103,7 @@ def confusion_counts(rows: Sequence[Row]) -> dict[str, int]:
 
 
 def worst(rows: Sequence[Row], count: int) -> list[int]:
-    """Indices of the rows with the largest loss, the worst first; equals in corpus order."""
+    """Return the indices of the rows with the largest loss, the worst first; ties in corpus order."""
     return sorted(range(len(rows)), key=lambda i: (-row_loss(rows[i]), i))[:count]
 
 

@@ -1,4 +1,4 @@
-"""A packaged classifier answers with {"label", "score", "scores": {label: probability}}; it takes no params.
+"""Predictions of a packaged classifier: {"label", "score", "scores": {label: probability}}; no params.
 
 Letters: N texts, B texts in a batch, T tokens, L labels.
 """
@@ -41,9 +41,9 @@ class Predictor(predictor.Predictor):
 def classify_texts(
     module: nn.Module, tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int, batch_tokens: int
 ) -> NDArray[np.float64]:
-    """Probabilities (N, L), in the order of the model's labels; each row sums to 1.
+    """Return probabilities (N, L), in the order of the model's labels; each row sums to 1.
 
-    Texts run in batches of like length; no result depends on the other texts.
+    Texts of similar length run together; no result depends on the other texts.
 
     Args:
         module: a classifier in eval mode.
@@ -62,7 +62,7 @@ def classify_texts(
     found: list[NDArray[np.float64]] = [np.empty(0)] * len(encoded)
     for group in by_length([max(1, len(ids)) for ids in encoded], batch_tokens):
         width = max(1, *(len(encoded[i]) for i in group))
-        tokens = np.zeros((len(group), width), dtype=np.int64)  # (B, T); padding is masked, so its id is no matter
+        tokens = np.zeros((len(group), width), dtype=np.int64)  # (B, T); padding is masked: any id does
         for row, i in enumerate(group):
             tokens[row, : len(encoded[i])] = encoded[i]
         mask = np.arange(width)[None, :] < np.array([len(encoded[i]) for i in group])[:, None]

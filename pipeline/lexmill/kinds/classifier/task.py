@@ -1,4 +1,4 @@
-"""Training a text classifier: nats of the right label, one target a text.
+"""Training a text classifier: nats of the right label, one target per text.
 
 Shape letters: B texts, T tokens, L labels.
 """
@@ -6,6 +6,7 @@ Shape letters: B texts, T tokens, L labels.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,11 @@ from lexmill.training.engine import FitResult
 from lexmill.training.production import Training, config_of, new_network, produce
 from lexmill.training.task import Arrays, Task
 
-VALID_BATCH = 64  # texts scored at once; the figures do not depend on it
+VALID_BATCH = 64  # texts per validation batch; results do not depend on it
 
 
 def train(name: str, choices: Params) -> None:
-    """Train `models.<name>`: along the gradient, or to the optimum of its head alone.
+    """Train `models.<name>`: by gradient descent, or only its head, to the optimum.
 
     Raises:
         UserError: fewer than two labels, an empty split, or a checkpoint that does not fit.
@@ -75,11 +76,11 @@ def train(name: str, choices: Params) -> None:
 def _batches(
     corpus: PreparedCorpus, split: str, tokenizer: Tokenizer, model: Classifier, seed: int
 ) -> ClassificationBatches:
-    """The batches of a split; of train at most `max_train` texts, chosen by the data seed."""
+    """Return the batches of a split; for train at most `max_train` texts, chosen by the data seed."""
     records = list(corpus.records(split))
     if not records:
         raise UserError(f"the {split} split is empty; give `splits` other shares", corpus.folder)
-    # The optimum over all texts does not depend on batches: those of its one pass are for speed.
+    # The optimum over all texts does not depend on batches: these are for speed.
     batch = VALID_BATCH if isinstance(model.recipe, LinearProbe) else model.recipe.batch
     most = model.data.max_train
     if split != "train":
@@ -94,12 +95,10 @@ def _batches(
 
 
 def metrics(result: FitResult, task: ClassificationTask, max_tokens: int) -> dict[str, float]:
-    """The stage's metrics: losses in nats a text, counts, no times."""
+    """Return the stage's metrics: losses in nats per text, counts, no times."""
     return {
         "train_loss": result.train_loss,
-        "valid_loss": result.metrics["valid_loss"],
-        "valid_accuracy": result.metrics["valid_accuracy"],
-        "valid_texts": result.metrics["valid_texts"],
+        **result.metrics,
         "best_step": result.best_step,
         "steps": result.step,
         "epochs": task.epochs(result.step),
@@ -109,7 +108,7 @@ def metrics(result: FitResult, task: ClassificationTask, max_tokens: int) -> dic
 
 
 def sizes(task: ClassificationTask, max_tokens: int) -> dict[str, int]:
-    """Counts of texts and parameters, for the metrics."""
+    """Return counts of texts and parameters, for the metrics."""
     return {
         "train_texts": len(task.train.ids),
         "train_texts_at_max_tokens": int((task.train.lengths >= max_tokens).sum()),
@@ -118,8 +117,8 @@ def sizes(task: ClassificationTask, max_tokens: int) -> dict[str, int]:
 
 
 def speed(result: FitResult) -> tuple[dict[str, float], str]:
-    """Texts a second, as a figure and as a sentence."""
-    rate = result.tokens / result.step * result.steps_now / max(result.seconds, 1e-9)  # one target a text
+    """Return texts per second, as a figure and as a sentence."""
+    rate = result.tokens / result.step * result.steps_now / max(result.seconds, 1e-9)  # one target per text
     accuracy, loss = 100 * result.metrics["valid_accuracy"], result.metrics["valid_loss"]
     return {"texts_per_second": rate}, f"valid accuracy {accuracy:.1f}, loss {loss:.3f}, {rate:.0f} texts/s"
 
@@ -127,8 +126,8 @@ def speed(result: FitResult) -> tuple[dict[str, float], str]:
 class ClassificationTask(Task):
     """Texts to labels.
 
-    The best weights are those of the lowest valid loss: it is steadier than accuracy, which on a few hundred texts
-    moves by more than a point from chance alone.
+    The best weights are those of the lowest validation loss: it is steadier than accuracy, which on a few hundred texts
+    moves by more than a point by chance.
 
     Args:
         module: `forward(tokens (B, T), mask (B, T)) -> logits (B, L)`, with its initial weights.
@@ -148,9 +147,7 @@ class ClassificationTask(Task):
         return functional.cross_entropy(logits, batch["labels"], reduction="sum"), len(logits)
 
     def validation_batches(self, rank: int, world: int) -> Iterable[Arrays]:
-        for number, batch in enumerate(self.valid.evaluation_batches()):
-            if number % world == rank:
-                yield _arrays(batch)
+        return map(_arrays, islice(self.valid.evaluation_batches(), rank, None, world))
 
     def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
         logits = module(batch["tokens"], batch["mask"]).float()  # (B, L)

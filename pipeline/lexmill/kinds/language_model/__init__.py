@@ -34,7 +34,7 @@ class NGrams:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """The test split scored, and texts written."""
+    """How the test split is scored, and which texts are written."""
 
     prompts: tuple[str, ...] = spec("prompts of the sample texts", ("",))
     ngrams: NGrams = spec("its baselines", factory=NGrams)
@@ -66,19 +66,11 @@ def _baseline(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**ngrams, "samples": list(evaluate.get("prompts", Evaluate.prompts))}
 
 
-def _facts(entry: LanguageModel) -> list[tuple[str, str]]:
-    return [("context", f"{entry.shape.context:,} tokens")]
-
-
-def _example(sample: Mapping[str, Any]) -> tuple[Any, Any]:
-    return sample["prompt"], sample["text"]
-
-
 def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:
     context = entry["shape"]["context"]
     return (
         "It knows the style and the facts of its corpus only; what it writes is likely text, not true text.",
-        f"It carries its state on without end, but learned to use only what lies at most {context} tokens back."
+        f"Its state carries on without end, but it learned to use only the last {context} tokens."
         if family(entry["family"]).unlimited
         else f"Text before the last {context} tokens has no effect on what it writes.",
     )
@@ -100,7 +92,7 @@ KIND = Kind(
     inputs=_inputs,
     baseline=_baseline,
     baseline_tokenizer=True,
-    facts=_facts,
-    example=_example,
+    facts=lambda entry: [("context", f"{entry.shape.context:,} tokens")],
+    example=lambda sample: (sample["prompt"], sample["text"]),
     limits=_limits,
 )

@@ -7,7 +7,6 @@ Cost: seconds a megabyte at most; memory about 40 bytes x order x tokens of trai
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +17,14 @@ from lexmill.base import layout
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.subject import Baseline
-from lexmill.kinds.language_model.metrics import OffsetEncoder, TextEncoder, cuts, score_documents, summarise
+from lexmill.kinds.language_model.metrics import (
+    OffsetEncoder,
+    TextEncoder,
+    batched,
+    cuts,
+    score_documents,
+    summarise,
+)
 from lexmill.kinds.language_model.ngrams.additive import AddK
 from lexmill.kinds.language_model.ngrams.kneser_ney import KneserNey
 from lexmill.kinds.language_model.ngrams.ngram import NGram
@@ -32,7 +38,7 @@ SAMPLE_TOKENS = 100
 
 
 def baselines(chosen: params.Baseline, corpus: PreparedCorpus, how: Resampling) -> Iterator[Baseline]:
-    """The n-grams, one at a time: each holds its tables in memory."""
+    """Yield the n-grams one at a time: each holds its tables in memory."""
     assert chosen.tokenizer is not None
     tokenizer, settings = tokenizers.load(layout.tokenizer(chosen.tokenizer)), chosen.settings
     order, byte_order = settings["order"], settings["byte_order"]
@@ -51,13 +57,13 @@ def baselines(chosen: params.Baseline, corpus: PreparedCorpus, how: Resampling) 
     for name, encoder, model in fitted():
         rows = [row for document in score_documents(corpus.records("test"), encoder, model) for row in document.rows]
         samples = None
-        if name in ("unigram", f"token_{order_name(order)}"):  # the latter last, where there is one
+        if name in ("unigram", f"token_{order_name(order)}"):  # the latter last, if there is one
             samples = write_texts(model, tokenizer, settings["samples"], SAMPLE_TOKENS, how.seed)
         yield Baseline(name, rows, summarise(rows, corpus.unit, how), samples)
 
 
 class ByteEncoder:
-    """UTF-8 bytes of what another tokenizer sees, so that both are measured on the same text."""
+    """Encodes what another tokenizer sees as UTF-8 bytes, so that both are measured on the same text."""
 
     unk_id: int | None = None
 
@@ -65,7 +71,7 @@ class ByteEncoder:
         self.tokenizer = tokenizer
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[int]]:
-        """Bytes; each starts where its block of the text does, which is all that rows ask for."""
+        """Return the bytes; each starts where its block of the text does, which is all that rows need."""
         ids: list[int] = []
         starts: list[int] = []
         start = 0
@@ -81,7 +87,7 @@ class ByteEncoder:
 
 
 def byte_ngram(order: int, train: Iterable[str], encoder: ByteEncoder) -> NGram:
-    """An n-gram over the bytes of the texts of train, as `encoder` gives them."""
+    """Return an n-gram over the bytes of the texts of train, as normalised by `encoder`."""
     documents = (encoder.normalize(text).encode("utf-8") for text in train)
     return KneserNey(order, _BYTES + 1, _BYTES).fit(
         [np.frombuffer(data, dtype=np.uint8).astype(np.int64) for data in documents]
@@ -89,7 +95,7 @@ def byte_ngram(order: int, train: Iterable[str], encoder: ByteEncoder) -> NGram:
 
 
 def token_documents(train: Iterable[str], tokenizer: Tokenizer) -> list[NDArray[np.int64]]:
-    """The token ids of the texts of train."""
+    """Return the token ids of the texts of train."""
     from lexmill.tokenizers.bulk import BulkEncoder
 
     encoder = BulkEncoder(tokenizer)
@@ -101,7 +107,7 @@ def token_documents(train: Iterable[str], tokenizer: Tokenizer) -> list[NDArray[
 
 
 def token_ngrams(order: int, add_k: float, tokenizer: Tokenizer) -> dict[str, NGram]:
-    """The n-grams over a tokenizer's tokens, still to be fitted, by name; the plain name is Kneser-Ney's."""
+    """Return the unfitted n-grams over a tokenizer's tokens by name; the plain name is Kneser-Ney's."""
     sizes = (tokenizer.vocab_size, tokenizer.eos_id)
     word = order_name(order)
     found: dict[str, NGram] = {"unigram": KneserNey(1, *sizes)}
@@ -113,14 +119,14 @@ def token_ngrams(order: int, add_k: float, tokenizer: Tokenizer) -> dict[str, NG
 
 
 def order_name(order: int) -> str:
-    """`trigram` for 3, `5_gram` for 5."""
+    """Return `trigram` for 3, `5_gram` for 5."""
     return {1: "unigram", 2: "bigram", 3: "trigram"}.get(order, f"{order}_gram")
 
 
 def write_texts(
     model: NGram, tokenizer: Tokenizer, prompts: Sequence[str], length: int, seed: int
 ) -> list[dict[str, str]]:
-    """What the model writes after each prompt: `prompt` and `text`, at most `length` tokens each."""
+    """Return what the model writes after each prompt: `prompt` and `text`, at most `length` tokens each."""
     never = [i for i in (tokenizer.pad_id, tokenizer.bos_id, tokenizer.mask_id, tokenizer.unk_id) if i is not None]
     found = []
     for prompt in prompts:
@@ -129,10 +135,3 @@ def write_texts(
         whole = tokenizer.decode([*ids, *new])
         found.append({"prompt": prompt, "text": whole[len(tokenizer.decode(ids)) :]})
     return found
-
-
-def batched(items: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Lists of `size` items, the last one shorter."""
-    iterator = iter(items)
-    while batch := list(islice(iterator, size)):
-        yield batch

@@ -60,5 +60,5 @@ def add(app: typer.Typer, use: Use) -> None:
             use.show_growing([begun], pieces if prompts else map(one_line, pieces))
             return
         whole = (prompt + text for prompt, text in zip(texts, predictor.predict(texts, settings), strict=True))
-        # A continuation that holds line breaks is one line where lines must answer lines.
+        # For lines of stdin, each answer is one line, even if it holds line breaks.
         use.show(whole if prompts else map(one_line, whole))

@@ -1,4 +1,4 @@
-"""A language model on a test split: its figures, its texts.
+"""Evaluates a language model on a test split: figures and sample texts.
 
 Cost: 1 / (1 - evaluation.overlap) forward passes over the test split; memory O(evaluation.batch_tokens * vocabulary).
 """
@@ -26,7 +26,7 @@ from lexmill.kinds.language_model.metrics import (
 )
 
 SAMPLE_TOKENS = 200
-TEMPERATURE = 0.8  # of the samples: at 1.0 a small model's rare words drown its style
+TEMPERATURE = 0.8  # of the samples: at 1.0 rare words hide a small model's style
 
 
 def evaluate(subject: Subject) -> Evaluated:
@@ -58,12 +58,12 @@ def evaluate(subject: Subject) -> Evaluated:
 
 
 def rows(subject: Subject) -> list[Row]:
-    """The rows alone."""
+    """Return only the rows."""
     return [row for document in _scored(subject) for row in document.rows]
 
 
 def _scored(subject: Subject) -> Iterator[DocumentScores]:
-    """The documents of the test split, in order."""
+    """Score the documents of the test split, in order."""
     tokenizer, evaluation = subject.tokenizer, subject.evaluation
     context = cast(Any, subject.module).context
     scorer = NetworkScorer(

@@ -1,13 +1,12 @@
 """Perplexity and bits per byte of a `Scorer` on running text.
 
 A loss is (sum of nats, count of targets), summed over everything and divided once; the end token of each document
-is a target. Bits per byte is sum of nats / ln 2 / bytes of the normalised text (what the tokenizer sees), and can
-be compared between tokenizers; with unknown tokens it would be a lie (an unknown word costs nothing to spell), so
-then it is left out and `refused` says why.
+is a target. Bits per byte is sum of nats / ln 2 / bytes of the normalised text (what the tokenizer sees), comparable
+between tokenizers. With unknown tokens it would be wrong (an unknown word costs nothing to spell), so it is left out
+and `refused` says why.
 
 A row is a block of about `BLOCK` characters of a document, cut at white space and so the same for every tokenizer:
-whole works are too few to resample. A token belongs to the block in which it starts; the model reads the whole
-document, whatever the blocks.
+whole works are too few to resample. A token belongs to the block in which it starts; the model reads whole documents.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +31,10 @@ from lexmill.evaluation.significance import PairedTest, by_key, by_thirds, ratio
 if TYPE_CHECKING:
     from lexmill.tokenizers import Tokenizer
 
+Item = TypeVar("Item")
+
 BLOCK = 8000  # characters, about 2,000 tokens
-_MOST_GROUPS = 12  # more parts than that say little each
+_MOST_GROUPS = 12  # with more, each says little
 _LARGEST_EXPONENT = 700.0  # exp of more is not a float64
 _SPACE = re.compile(r"\s")
 
@@ -43,12 +45,10 @@ class TextEncoder(Protocol):
     unk_id: int | None
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], list[int]]:
-        """Token ids, and for each the character of `text` at which it starts."""
-        ...
+        """Return token ids, and for each the character of `text` at which it starts."""
 
     def normalize(self, text: str) -> str:
-        """The text as the tokenizer sees it."""
-        ...
+        """Return the text as the tokenizer sees it."""
 
 
 class OffsetEncoder:
@@ -67,7 +67,7 @@ class OffsetEncoder:
 
 
 def cuts(text: str, size: int = BLOCK) -> list[int]:
-    """Where blocks of at least `size` characters end, each just before white space; the last is `len(text)`."""
+    """Return where blocks of at least `size` characters end, each just before white space; the last is `len(text)`."""
     found = []
     start = 0
     while len(text) - start > size:
@@ -90,21 +90,19 @@ class DocumentScores:
 def score_documents(
     records: Iterable[dict[str, Any]], tokenizer: TextEncoder, scorer: Scorer, batch: int = 64
 ) -> Iterator[DocumentScores]:
-    """Score text records `{"id", "group", "text"}` in order, `batch` documents in memory at once."""
-    waiting: list[dict[str, Any]] = []
-    for record in records:
-        waiting.append(record)
-        if len(waiting) == batch:
-            yield from _score_batch(waiting, tokenizer, scorer)
-            waiting = []
-    yield from _score_batch(waiting, tokenizer, scorer)
+    """Score text records `{"id", "group", "text"}` in order, `batch` documents in memory at a time."""
+    for some in batched(records, batch):
+        encoded = [tokenizer.encode_with_offsets(record["text"]) for record in some]
+        scores = scorer.log_probabilities([ids for ids, _ in encoded])
+        for record, (ids, starts), values in zip(some, encoded, scores, strict=True):
+            yield DocumentScores(values, _rows(record, ids, starts, values, tokenizer))
 
 
-def _score_batch(records: list[dict[str, Any]], tokenizer: TextEncoder, scorer: Scorer) -> Iterator[DocumentScores]:
-    encoded = [tokenizer.encode_with_offsets(record["text"]) for record in records]
-    scores = scorer.log_probabilities([ids for ids, _ in encoded])
-    for record, (ids, starts), values in zip(records, encoded, scores, strict=True):
-        yield DocumentScores(values, _rows(record, ids, starts, values, tokenizer))
+def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yield lists of `size` items; the last may be shorter."""
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch
 
 
 def _rows(
@@ -139,35 +137,34 @@ def _rows(
 
 
 def language_model_figures(sums: dict[str, float], with_bytes: bool) -> dict[str, float]:
-    """The figures from sums over rows.
+    """Return the figures from sums over rows.
 
     Args:
         sums: nats, targets, bytes, words.
         with_bytes: whether figures over bytes and words make sense (no unknown tokens).
 
     Returns:
-        nats_per_token, perplexity, and with_bytes: bits_per_byte, word_perplexity; one that is not defined
-        (no bytes, a perplexity beyond float64) is left out.
+        nats_per_token, perplexity and, with_bytes, bits_per_byte and word_perplexity, each only where it is defined
+        (not without bytes, no perplexity beyond float64).
     """
     found: dict[str, float] = {}
     nats = sums["nats"]
     if sums["targets"]:
         found["nats_per_token"] = nats / sums["targets"]
-        _add_exp(found, "perplexity", found["nats_per_token"])
+        found |= _exp("perplexity", found["nats_per_token"])
     if with_bytes and sums["bytes"]:
         found["bits_per_byte"] = nats / math.log(2) / sums["bytes"]
     if with_bytes and sums["words"]:
-        _add_exp(found, "word_perplexity", nats / sums["words"])
+        found |= _exp("word_perplexity", nats / sums["words"])
     return found
 
 
-def _add_exp(found: dict[str, float], name: str, exponent: float) -> None:
-    if exponent < _LARGEST_EXPONENT:
-        found[name] = math.exp(exponent)
+def _exp(name: str, exponent: float) -> dict[str, float]:
+    return {name: math.exp(exponent)} if exponent < _LARGEST_EXPONENT else {}
 
 
 def summarise(rows: Sequence[Row], unit: str, how: Resampling) -> dict[str, float | str]:
-    """All figures of a language model with their intervals.
+    """Return all figures of a language model with their intervals.
 
     Args:
         rows: the rows of `score_documents`.
@@ -190,17 +187,16 @@ def summarise(rows: Sequence[Row], unit: str, how: Resampling) -> dict[str, floa
     figures = language_model_figures(total, with_bytes)
     units = resampling_units(rows, unit, f"block of {BLOCK} characters")
     found = with_intervals(figures, score, units, how)
-    for column in ("targets", "bytes", "words", "unknown"):
-        found[column] = int(total[column])
+    found |= {column: int(total[column]) for column in columns[1:]}
     if not with_bytes:
         found["refused"] = "bits_per_byte, word_perplexity: the tokenizer made unknown tokens"
     return found
 
 
 def loss_by_position(log_probabilities: Sequence[Floats], context: int, overlap: float = 0.0) -> Floats:
-    """Mean nats a target at each position of the scoring window, (context,); NaN where there is none.
+    """Return mean nats per target at each position of the scoring window, (context,); NaN where there is none.
 
-    A position is how many tokens the target sees beside the one before it.
+    A position is how many tokens the target sees besides the one before it.
     """
     sums, counts = np.zeros(context), np.zeros(context)
     for values in log_probabilities:
@@ -211,13 +207,13 @@ def loss_by_position(log_probabilities: Sequence[Floats], context: int, overlap:
 
 
 def _default(challenger: Sequence[Row], champion: Sequence[Row]) -> str:
-    """bits_per_byte; nats_per_token where a tokenizer that both share made unknown tokens."""
+    """Return bits_per_byte, or nats_per_token if a tokenizer that both share made unknown tokens."""
     if not any(row.get("unknown", 0) for rows in (challenger, champion) for row in rows):
         return "bits_per_byte"
     for first, second in zip(challenger, champion, strict=True):
         if first["targets"] != second["targets"] or first.get("unknown", 0) != second.get("unknown", 0):
             raise UserError(
-                "the two language models have other tokenizers and one of them makes unknown tokens, so their"
+                "the two language models have different tokenizers and one of them makes unknown tokens, so their"
                 " losses cannot be compared; use a tokenizer without unknown tokens, such as bpe or byte"
             )
     return "nats_per_token"
@@ -230,7 +226,7 @@ def _score(metric: str) -> tuple[Callable[[NDArray[Any]], float], Callable[[Row]
 
 
 def _slices(rows: Sequence[Row]) -> dict[str, list[int]]:
-    """The groups where they are few, else thirds by length."""
+    """Slice by group if there are few, else into thirds by length."""
     groups = {row["group"] for row in rows}
     if 2 <= len(groups) <= _MOST_GROUPS:
         return by_key(rows, lambda row: str(row["group"]))

@@ -1,4 +1,4 @@
-"""A packaged language model answers with the text that follows; its params are those of `Sampling`."""
+"""Predictions of a packaged language model: the continuation; its params are those of `Sampling`."""
 
 from __future__ import annotations
 

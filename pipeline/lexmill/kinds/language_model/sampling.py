@@ -1,8 +1,8 @@
 """A short text from a language model in training, for a person to read.
 
-Not `decoding.sampling`: what it can do for users (penalties, stop strings, batches) would become code that training
-depends on, and each change to it would train every model again. Draws come from a generator of their own, the same for
-each sample, so that texts differ by the weights alone and training is to the bit as it would be without.
+Not `decoding.sampling`, whose user features (penalties, stop strings, batches) would become code that training depends
+on: each change would retrain every model. Draws come from a separate generator, seeded the same for each sample, so
+texts differ by the weights alone and training is unchanged to the bit.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _TEMPERATURE = 0.8
 
 
 def sampler(tokenizer: Tokenizer, prompt: str, tokens: int = _TOKENS) -> Sampler:
-    """A function that continues `prompt` with a causal language model, by at most `tokens` tokens and to its context.
+    """Return a function that continues `prompt` with a causal language model, by `tokens` at most and to its context.
 
     Args:
         tokenizer: the model's.
-        prompt: of a long one the end is read; an empty one is the end token, after which a document begins.
+        prompt: only the end of a long one is read; an empty one is the end token, after which a document begins.
     """
     ids = tokenizer.encode(prompt) or [tokenizer.eos_id]
 
@@ -41,7 +41,7 @@ def _draw(module: Any, prompt: list[int], tokens: int, tokenizer: Tokenizer) -> 
     generator = torch.Generator().manual_seed(0)
     begun = prompt[-max(1, module.context // 2) :]
     drawn: list[int] = []
-    # Not inference mode: a network may keep a table that it makes here, and needs it for its gradients later.
+    # Not inference mode: a network may keep a table made here and need it for gradients later.
     with torch.no_grad():
         cache, given = module.new_cache(1), begun
         while len(drawn) < min(tokens, module.context - len(begun)):

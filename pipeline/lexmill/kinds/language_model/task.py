@@ -6,7 +6,7 @@ Shape letters: B windows, T context.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ def train(name: str, choices: Params) -> None:
     """Train `models.<name>`.
 
     Raises:
-        UserError: the shards were made with another tokenizer, or the tokenizer does not keep every text.
+        UserError: the shards were made with another tokenizer, or the tokenizer loses white space.
     """
     model = choices.models[name]
     assert isinstance(model, LanguageModel)
@@ -77,7 +77,7 @@ def train(name: str, choices: Params) -> None:
 
 
 def metrics(result: FitResult, parameters: int, epochs: float) -> dict[str, float]:
-    """The stage's metrics: losses in nats a token, counts, no times."""
+    """Return the stage's metrics: losses in nats per token, counts, no times."""
     return {
         "train_loss": result.train_loss,
         "valid_loss": result.metrics["valid_loss"],
@@ -90,7 +90,7 @@ def metrics(result: FitResult, parameters: int, epochs: float) -> dict[str, floa
 
 
 def speed(result: FitResult, flops_per_token: int) -> tuple[dict[str, float], str]:
-    """Tokens and GFLOP a second, as figures and as a sentence."""
+    """Return tokens and GFLOP per second, as figures and as a sentence."""
     tokens = result.tokens / result.step * result.steps_now / max(result.seconds, 1e-9)
     gflops = flops_per_token * tokens / 1e9
     sentence = (
@@ -100,18 +100,18 @@ def speed(result: FitResult, flops_per_token: int) -> tuple[dict[str, float], st
 
 
 class LanguageModelTask(Task):
-    """Nats a token, the end tokens included.
+    """Nats per token, end tokens included.
 
     Args:
-        module: `loss((B, T) int64, (B, T) int64, documents)` gives the summed nats.
+        module: `loss((B, T) int64, (B, T) int64, documents)` returns the summed nats.
         train, valid: the two splits; train may be a mixture.
         context: T.
         batch_tokens: targets in a global batch.
-        data_seed: seed of the order of the windows.
-        mask_documents: no position sees another document than its target's.
+        data_seed: of the order of windows.
+        mask_documents: a position sees only its target's document.
 
     Raises:
-        UserError: when train or valid is empty.
+        UserError: train or valid is empty.
     """
 
     def __init__(
@@ -149,11 +149,11 @@ class LanguageModelTask(Task):
         rows = max(1, _VALID_TOKENS // self.context)
         windows = evaluation_windows(self.valid, self.context, rows)
         documents = evaluation_documents(self.valid, self.context, rows) if self.mask_documents else repeat(None)
-        for index, ((inputs, targets, mask), numbers) in enumerate(zip(windows, documents, strict=False)):
-            if index % world == rank:
-                targets[~mask] = IGNORED
-                batch = {"inputs": inputs, "targets": targets}
-                yield batch if numbers is None else {**batch, "documents": numbers}
+        every = zip(windows, documents, strict=False)
+        for (inputs, targets, mask), numbers in islice(every, rank, None, world):
+            targets[~mask] = IGNORED
+            batch = {"inputs": inputs, "targets": targets}
+            yield batch if numbers is None else {**batch, "documents": numbers}
 
     def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Sequence[float] | Tensor:
         return torch.stack([self._nats(module, batch).double(), (batch["targets"] != IGNORED).sum().double()])
@@ -166,7 +166,7 @@ class LanguageModelTask(Task):
         return self.batches.epoch(step)
 
     def member_epochs(self, step: int) -> dict[str, float]:
-        """`epochs_<corpus>`: passes over each member of a mixture after `step` steps; {} for a corpus alone."""
+        """Return `epochs_<corpus>`: passes over each member of a mixture after `step` steps; {} for a single corpus."""
         if not isinstance(self.batches, MixtureBatches):
             return {}
         return {f"epochs_{name}": epochs for name, epochs in self.batches.epochs(step).items()}

@@ -24,14 +24,14 @@ class Data:
 
 @dataclass(frozen=True)
 class SmoothedRecipe(Recipe):
-    """The recipe, with the loss's label smoothing."""
+    """A recipe with the loss's label smoothing."""
 
     label_smoothing: float = spec("probability spread over the vocabulary", 0.1, low=0, below=1)
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """The test split translated."""
+    """How the test split is translated."""
 
     beam: BeamSearch = spec("the search", factory=BeamSearch)
 
@@ -50,25 +50,6 @@ def _inputs(entry: Mapping[str, Any]) -> Inputs:
     return Inputs(data=layout.tokens(corpus, tokenizer).as_posix(), encodings=((corpus, tokenizer),))
 
 
-def _baseline(_: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {}
-
-
-def _facts(entry: Translator) -> list[tuple[str, str]]:
-    return [("beam", f"{entry.evaluate.beam.beam_size}")]
-
-
-def _example(sample: Mapping[str, Any]) -> tuple[Any, Any]:
-    return sample["source"], sample["hypothesis"]
-
-
-def _limits(_: Mapping[str, Any]) -> tuple[str, ...]:
-    return (
-        "It was trained on sentences; each line is translated by itself, without the lines around it.",
-        "Away from its corpus's subject it can leave things out or make them up, fluently.",
-    )
-
-
 KIND = Kind(
     name="translator",
     words="translator",
@@ -77,16 +58,14 @@ KIND = Kind(
     corpus="parallel",
     entry=Translator,
     role="encoder_decoder",
-    metrics=(
-        Metric("bleu", "BLEU", higher_is_better=True),
-        Metric("chrf", "chrF", higher_is_better=True),
-    ),
+    metrics=(Metric("bleu", "BLEU", higher_is_better=True), Metric("chrf", "chrF", higher_is_better=True)),
     counted="tokens",
     inputs=_inputs,
-    baseline=_baseline,
-    baseline_tokenizer=False,
-    facts=_facts,
-    example=_example,
-    limits=_limits,
+    facts=lambda entry: [("beam", f"{entry.evaluate.beam.beam_size}")],
+    example=lambda sample: (sample["source"], sample["hypothesis"]),
+    limits=lambda _: (
+        "It was trained on sentences; each line is translated by itself, without the lines around it.",
+        "Outside its corpus's subject it can leave things out or make them up, fluently.",
+    ),
     trained_tokenizer=True,
 )

@@ -1,4 +1,4 @@
-"""What a translator must beat: the source, copied. Cost: sacrebleu's statistics of the test split, once."""
+"""What a translator must beat: the copied source. Cost: sacrebleu's statistics of the test split, once."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from lexmill.params import Baseline as Chosen
 
 
 def baselines(_: Chosen, corpus: PreparedCorpus, how: Resampling) -> Iterator[Baseline]:
-    """The one."""
+    """Yield it."""
     rows = copy_source(list(corpus.records("test")), corpus.languages[1])
     yield Baseline("copy_source", rows, summarise(rows, corpus.unit, how, corpus.languages[1]))
 
 
 def copy_source(test: Sequence[dict[str, Any]], language: str) -> list[Row]:
-    """Rows of a translator that gives each source back; names, numbers and placeholders then score."""
+    """Return rows of a translator that copies each source; names, numbers and placeholders score."""
     return translator_rows(test, [record["source"] for record in test], language)

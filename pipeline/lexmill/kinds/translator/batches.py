@@ -1,10 +1,10 @@
 """Batches of sentence pairs by token count, with little padding.
 
 An epoch shuffles the pairs by a key, sorts them by (target length, source length) within large pools, alternately
-up and down so that neighbouring pools meet at like lengths, and cuts the row greedily: a batch takes pairs while
-rows x longest target and rows x longest source both stay within `batch_tokens`. The batches are then visited in a
-keyed order. All of it depends on (seed, epoch) alone; the number of batches differs a little between epochs, so a
-step is found through the running count of batches.
+up and down so that neighbouring pools meet at similar lengths, and cuts the row greedily: a batch takes pairs while
+rows x longest target and rows x longest source both stay within `batch_tokens`. The batches are visited in a keyed
+order: all a function of (seed, epoch). The number of batches varies a little between epochs, so a step is located by
+the running count of batches.
 
 Letters: B pairs, S source length, T target length, both with the end token.
 """
@@ -32,7 +32,7 @@ POOL = 8192  # pairs sorted together: enough for little padding, few enough to k
 class Batch:
     """Sentence pairs, padded on the right. Masks are True at real tokens."""
 
-    index: Ids  # (B,) which pairs of the split
+    index: Ids  # (B,) positions of the pairs in the split
     source: Ids  # (B, S) ends with the end token
     source_mask: Mask  # (B, S)
     target_in: Ids  # (B, T) starts with the beginning token
@@ -41,7 +41,7 @@ class Batch:
 
 
 def cut(source: Ids, target: Ids, batch_tokens: int) -> Ids:
-    """Where batches start in a row of pairs with these lengths, and its end: (batches + 1,).
+    """Return where batches start in a row of pairs with these lengths, and its end: (batches + 1,).
 
     Each batch is the longest run with rows x max(source) and rows x max(target) <= batch_tokens; every length is
     at most batch_tokens.
@@ -66,7 +66,7 @@ class ParallelBatches:
         max_positions: a pair with a longer side (end token included) is left out.
 
     Attributes:
-        dropped: how many pairs were left out, being longer than max_positions or batch_tokens.
+        dropped: how many pairs were left out, longer than max_positions or batch_tokens.
 
     Raises:
         UserError: the sides differ in length, or no pair is left.
@@ -94,7 +94,7 @@ class ParallelBatches:
         self._plan: tuple[int, Ids, Ids] | None = None
 
     def plan(self, epoch: int) -> tuple[Ids, Ids]:
-        """An epoch's row of pairs (positions in `pairs`) and the bounds of its batches, before these are shuffled."""
+        """Return an epoch's row of pairs (positions in `pairs`) and the bounds of its batches before shuffling."""
         n = len(self.pairs)
         order = permute(np.arange(n, dtype=np.int64), n, fold(self.seed, "pairs", epoch))
         pools = []
@@ -111,7 +111,7 @@ class ParallelBatches:
         return self._plan[1], self._plan[2]
 
     def _locate(self, step: int) -> tuple[int, int]:
-        """The epoch of a step and the step's place in it."""
+        """Return the epoch of a step and the step's place in it."""
         while self._first[-1] <= step:
             _, bounds = self._planned(len(self._first) - 1)
             self._first.append(self._first[-1] + len(bounds) - 1)
@@ -125,18 +125,18 @@ class ParallelBatches:
         return self._first[1]
 
     def epoch(self, step: int) -> float:
-        """Passes over the split that are behind when `step` (from 0) begins."""
+        """Return the passes over the split completed when `step` (from 0) begins."""
         epoch, place = self._locate(step)
         return epoch + place / (self._first[epoch + 1] - self._first[epoch])
 
     def batch(self, step: int) -> Batch:
-        """The global batch of a step, counted from 0."""
+        """Return the global batch of a step, counted from 0."""
         return self.rows(step, 0, 1)
 
     def rows(self, step: int, rank: int, world: int) -> Batch:
-        """The rows rank, rank + world, ... of the global batch of a step.
+        """Return rows rank, rank + world, ... of the global batch of a step.
 
-        A batch of long sentences may have fewer rows than there are ranks; the rest then get 0 rows.
+        A batch of long sentences may have fewer rows than there are ranks; some ranks then get 0 rows.
         """
         epoch, place = self._locate(step)
         row, bounds = self._planned(epoch)
@@ -145,14 +145,14 @@ class ParallelBatches:
         return self.collate(row[bounds[number] : bounds[number + 1]][rank::world])
 
     def evaluation_batches(self) -> Iterator[Batch]:
-        """Every pair that was not dropped, once, sorted by length; `Batch.index` tells which."""
+        """Yield every pair that was not dropped, once, sorted by length; `Batch.index` says which."""
         row = np.lexsort((self.source_lengths, self.target_lengths)).astype(np.int64)
         bounds = cut(self.source_lengths[row], self.target_lengths[row], self.batch_tokens)
         for start, stop in pairwise(bounds):
             yield self.collate(row[start:stop])
 
     def padding_share(self, epoch: int = 0) -> float:
-        """The share of an epoch's tokens, both sides, that is padding."""
+        """Return the share of padding in an epoch's tokens, both sides."""
         row, bounds = self._planned(epoch)
         padded = 0
         for lengths in (self.source_lengths[row], self.target_lengths[row]):
@@ -163,11 +163,9 @@ class ParallelBatches:
     def collate(self, rows: Ids) -> Batch:
         """Pad the pairs at these positions of `pairs` into a batch."""
         index = self.pairs[rows]
-        s = int(self.source_lengths[rows].max(initial=1))
-        t = int(self.target_lengths[rows].max(initial=1))
+        s, t = (int(lengths[rows].max(initial=1)) for lengths in (self.source_lengths, self.target_lengths))
         source = np.full((len(rows), s), self.source.pad_id, dtype=np.int64)
-        target_in = np.full((len(rows), t), self.target.pad_id, dtype=np.int64)
-        target_out = np.full((len(rows), t), self.target.pad_id, dtype=np.int64)
+        target_in, target_out = (np.full((len(rows), t), self.target.pad_id, dtype=np.int64) for _ in range(2))
         for i, pair in enumerate(index):
             ids = self.source.document(int(pair))
             source[i, : len(ids)] = ids

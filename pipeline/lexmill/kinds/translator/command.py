@@ -10,7 +10,7 @@ import typer
 from lexmill.decoding.predictor import Predictor
 from lexmill.kinds.verbs import ModelName, Texts, Use
 
-_LINES = 64  # translated at once; a reader at a terminal waits for so many lines or for the end of the input
+_LINES = 64  # translated at once: output waits for so many lines or for the end of the input
 
 
 def add(app: typer.Typer, use: Use) -> None:
@@ -23,7 +23,7 @@ def add(app: typer.Typer, use: Use) -> None:
 
 
 def translated(model: Predictor, lines: Iterable[str]) -> Iterator[str]:
-    """A translation a line, in order; lines are read as they are needed, empty ones stay empty."""
+    """Yield one translation per line, in order; lines are read as needed, empty ones stay empty."""
     waiting = iter(lines)
     while batch := list(itertools.islice(waiting, _LINES)):
         # A line break inside a translation would shift every later line.

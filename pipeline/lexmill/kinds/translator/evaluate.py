@@ -1,4 +1,4 @@
-"""A translator on a test split. Cost: beam search over it, about beam_size decoder passes a target token."""
+"""Evaluates a translator on a test split. Cost: beam search over it, about beam_size decoder passes a target token."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lexmill.kinds.translator.metrics import summarise, translator_rows
 from lexmill.kinds.translator.predict import translate_lines
 
 SAMPLES = 40
-CHUNK = 256  # lines between two signs of progress; a translation does not depend on the lines around it
+CHUNK = 256  # lines between progress updates; a translation does not depend on the lines around it
 
 
 def evaluate(subject: Subject) -> Evaluated:
@@ -28,14 +28,14 @@ def evaluate(subject: Subject) -> Evaluated:
 
 
 def rows(subject: Subject) -> list[Row]:
-    """The rows alone."""
+    """Return only the rows."""
     return _translated(subject)[0]
 
 
 def _translated(subject: Subject, advance: Callable[[int], object] = lambda _: None) -> tuple[list[Row], int]:
-    """One row a record, in order, and how many sources were cut; `advance` is called with how many more are done."""
+    """Return one row per record, in order, and how many sources were cut; `advance` gets how many more are done."""
     records = list(subject.corpus.records("test"))
-    # Lines of like length together: a chunk then wastes little on padding.
+    # Lines of similar length together, for little padding.
     order = sorted(range(len(records)), key=lambda i: (len(records[i]["source"]), i))
     hypotheses = [""] * len(records)
     truncated = 0

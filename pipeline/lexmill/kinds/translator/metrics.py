@@ -1,7 +1,7 @@
 """BLEU, chrF and TER by sacrebleu (Post 2018) on detokenised text, from sufficient statistics kept in rows.
 
-The sums of a row's statistics over any choice of rows give sacrebleu's corpus score of that choice to the last
-digit, so intervals and paired tests resample without scoring text again. Empty lines are scored like any other.
+The summed statistics of any choice of rows give sacrebleu's corpus score of that choice to the last digit, so
+intervals and paired tests resample without scoring text again. Empty lines are scored like any other.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from lexmill.evaluation.significance import PairedTest, by_thirds
 
 METRICS = ("bleu", "chrf", "ter")
 
-# Languages without spaces between words, where sacrebleu's default would see one word a sentence. sacrebleu's own
-# choice for ja and ko needs MeCab; characters are its documented alternative. The signature tells which was used.
+# Languages without spaces between words, where sacrebleu's default would see one word per sentence. sacrebleu's own
+# choice for ja and ko needs MeCab; characters are its documented alternative. The signature names the one used.
 _BLEU_TOKENIZER = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}
 
 
@@ -39,35 +39,34 @@ def _metric(name: str, language: str) -> Any:
 def statistics(
     name: str, hypotheses: Sequence[str], references: Sequence[str], language: str = ""
 ) -> list[list[float]]:
-    """A metric's sufficient statistics of each segment."""
+    """Return a metric's sufficient statistics of each segment."""
     if not hypotheses:
         return []
-    # sacrebleu keeps these behind an underscore, yet its own paired tests stand on them; a test holds the sums
-    # equal to `corpus_score`.
+    # Private in sacrebleu, but its own paired tests use them; a test keeps the sums equal to `corpus_score`.
     return [list(s) for s in _metric(name, language)._extract_corpus_statistics(hypotheses, [references])]
 
 
 def score_sums(name: str, sums: Sequence[float] | NDArray[Any]) -> float:
-    """sacrebleu's corpus score from summed statistics; 0 to 100, for TER from 0 up."""
+    """Return sacrebleu's corpus score from summed statistics; 0 to 100, TER from 0 up."""
     values = [int(value) if float(value).is_integer() else float(value) for value in sums]
     return float(_metric(name, "")._compute_score_from_stats(values).score)
 
 
 def signature(name: str, language: str = "") -> str:
-    """sacrebleu's signature: everything that another must know to reproduce the score."""
+    """Return sacrebleu's signature: everything needed to reproduce the score."""
     metric = _metric(name, language)
-    metric._extract_corpus_statistics([""], [[""]])  # the signature tells the number of references it has seen
+    metric._extract_corpus_statistics([""], [[""]])  # the signature holds the number of references seen
     return str(metric.get_signature())
 
 
 def translator_rows(records: Sequence[dict[str, Any]], hypotheses: Sequence[str], language: str = "") -> list[Row]:
-    """Rows from parallel records {"id", "group", "source", "target"} and the translations of their sources.
+    """Return rows from parallel records {"id", "group", "source", "target"} and the translations of their sources.
 
     Args:
         language: the target language, which decides how BLEU splits words.
 
     Raises:
-        ValueError: another number of hypotheses than of records.
+        ValueError: the numbers of hypotheses and records differ.
     """
     if len(records) != len(hypotheses):
         raise ValueError(f"{len(records)} records but {len(hypotheses)} hypotheses")
@@ -87,7 +86,7 @@ def translator_rows(records: Sequence[dict[str, Any]], hypotheses: Sequence[str]
 
 
 def summarise(rows: Sequence[Row], unit: str, how: Resampling, language: str = "") -> dict[str, float | str]:
-    """bleu, chrf and ter with intervals and signatures, and the count of items.
+    """Return bleu, chrf and ter with intervals and signatures, and the count of items.
 
     Raises:
         UserError: there are no rows.
@@ -102,9 +101,7 @@ def summarise(rows: Sequence[Row], unit: str, how: Resampling, language: str = "
     figures = score(np.ones(len(rows), dtype=np.int64))
     found = with_intervals(figures, score, resampling_units(rows, unit, "sentence pair"), how)
     found["items"] = len(rows)
-    for name in METRICS:
-        found[f"{name}_signature"] = signature(name, language)
-    return found
+    return {**found, **{f"{name}_signature": signature(name, language) for name in METRICS}}
 
 
 TEST = PairedTest(

@@ -1,7 +1,4 @@
-"""A packaged translator answers with the translation, "" for an empty line; its param is `beam_size`.
-
-One line in, one line out, in the same order.
-"""
+"""Predictions of a packaged translator: one translation per line, "" for an empty one; its param is `beam_size`."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ class Predictor(predictor.Predictor):
 
 @dataclass(frozen=True)
 class Translation:
-    """The best translation found of a line.
+    """The best translation found for a line.
 
     Attributes:
         text: the translation.
@@ -52,16 +49,16 @@ class Translation:
 def translate_lines(
     module: nn.Module, tokenizer: Tokenizer, lines: Sequence[str], beam: BeamSearch, batch_tokens: int
 ) -> list[Translation]:
-    """Translate each line; an empty line (or one of blanks) stays, empty.
+    """Translate each line; a blank line gives an empty one.
 
-    Lines are searched in batches of like length; equal lines once. No result depends on the other lines.
+    Lines of similar length are searched together, equal lines once. No result depends on the other lines.
 
     Args:
         module: a translator in eval mode.
         batch_tokens: source tokens times beam size searched at once, padding included.
 
     Raises:
-        UserError: for text that is not Unicode.
+        UserError: a text is not Unicode.
     """
     from lexmill.decoding.batching import by_length, pad_sources
     from lexmill.decoding.beam_search import EncoderDecoder, beam_search

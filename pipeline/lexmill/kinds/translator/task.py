@@ -1,13 +1,14 @@
-"""Training a translator: the smoothed loss of each target token, end token included; valid in plain nats.
+"""Training a translator: the smoothed loss of each target token, end token included; validation in plain nats.
 
-The logits are made only where a target is, never at padding. Shape letters: B pairs, S source length, T target
-length, N targets of a batch.
+Logits are computed only at targets, never at padding. Shape letters: B pairs, S source length, T target length, N
+targets of a batch.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def train(name: str, choices: Params) -> None:
-    """Train `models.<name>`; raises `UserError` where the shards were made with another tokenizer."""
+    """Train `models.<name>`; raises `UserError` if the shards were made with another tokenizer."""
     model = choices.models[name]
     assert isinstance(model, Translator)
     shards = layout.tokens(model.data.corpus, model.data.tokenizer)
@@ -56,7 +57,7 @@ def train(name: str, choices: Params) -> None:
 
 
 def _batches(shards: Path, split: str, model: Translator, seed: int) -> ParallelBatches:
-    """The batches of a split; every pair of valid fits, as long as the network has positions for it."""
+    """Return the batches of a split; validation batches fit every pair that the network has positions for."""
     positions = model.shape.max_positions
     tokens = model.recipe.batch if split == "train" else max(model.recipe.batch, positions)
     sides = (TokenShards(shards, split, "source"), TokenShards(shards, split, "target"))
@@ -67,12 +68,10 @@ def _batches(shards: Path, split: str, model: Translator, seed: int) -> Parallel
 
 
 def metrics(result: FitResult, task: TranslationTask) -> dict[str, float]:
-    """The stage's metrics: losses in nats a token (train's is the smoothed one), counts, no times."""
+    """Return the stage's metrics: losses in nats per token (train's is smoothed), counts, no times."""
     return {
         "train_loss": result.train_loss,
-        "valid_loss": result.metrics["valid_loss"],
-        "valid_perplexity": result.metrics["valid_perplexity"],
-        "valid_targets": result.metrics["valid_targets"],
+        **result.metrics,
         "best_step": result.best_step,
         "steps": result.step,
         "tokens": result.tokens,
@@ -86,7 +85,7 @@ def metrics(result: FitResult, task: TranslationTask) -> dict[str, float]:
 
 
 def speed(result: FitResult, module: Transformer) -> tuple[dict[str, float], str]:
-    """Targets and GFLOP a second, as figures and as a sentence; padding and validations are not counted."""
+    """Return targets and GFLOP per second, as figures and as a sentence, without padding and validation."""
     seconds, targets = max(result.seconds, 1e-9), result.tokens * result.steps_now // result.step
     rate = targets / seconds
     gflops = module.training_flops(targets, targets) / seconds / 1e9  # sources are about as long as targets
@@ -109,8 +108,7 @@ class TranslationTask(Task):
     def __init__(
         self, module: Transformer, train: ParallelBatches, valid: ParallelBatches, label_smoothing: float
     ) -> None:
-        self.module, self.train, self.valid = module, train, valid
-        self.label_smoothing = label_smoothing
+        self.module, self.train, self.valid, self.label_smoothing = module, train, valid, label_smoothing
 
     def batch(self, step: int, rank: int, world: int) -> Arrays:
         return _arrays(self.train.rows(step, rank, world))
@@ -119,9 +117,7 @@ class TranslationTask(Task):
         return smoothed_sum(module, batch, self.label_smoothing)
 
     def validation_batches(self, rank: int, world: int) -> Iterable[Arrays]:
-        for number, batch in enumerate(self.valid.evaluation_batches()):
-            if number % world == rank:
-                yield _arrays(batch)
+        return map(_arrays, islice(self.valid.evaluation_batches(), rank, None, world))
 
     def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Sequence[float] | Tensor:
         nats, targets = smoothed_sum(module, batch, 0.0)
@@ -137,7 +133,7 @@ class TranslationTask(Task):
 
 
 def smoothed_sum(module: Any, batch: Mapping[str, Tensor], smoothing: float) -> tuple[Tensor, int]:
-    """The summed loss of a batch's targets and their number.
+    """Return the summed loss of a batch's targets, and their number.
 
     Args:
         module: a translator with `hidden`, whose output projection is its embedding.
@@ -152,10 +148,4 @@ def smoothed_sum(module: Any, batch: Mapping[str, Tensor], smoothing: float) -> 
 
 
 def _arrays(batch: Batch) -> Arrays:
-    return {
-        "source": batch.source,
-        "source_mask": batch.source_mask,
-        "target_in": batch.target_in,
-        "target_out": batch.target_out,
-        "target_mask": batch.target_mask,
-    }
+    return {name: array for name, array in vars(batch).items() if name != "index"}

@@ -1,4 +1,4 @@
-"""BERT in Hugging Face format: the same names here, read alone or out of a model with a head."""
+"""BERT in Hugging Face format: the same weight names as here, alone or inside a model with a head."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ _INDEX = "embeddings.position_ids"  # a table 0, 1, 2, ... that older files hold
 
 
 def read_shape(config: Mapping[str, Any]) -> dict[str, Any]:
-    """`Shape`'s fields from config.json; what it does not name has the default of `transformers`."""
+    """Return `Shape`'s fields from config.json; missing ones have the default of `transformers`."""
     return {each.name: config.get(each.name, each.default) for each in fields(Shape)}
 
 
 def read_state(shape: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The encoder's weights; a pooler and heads are left aside.
+    """Return the encoder's weights, without a pooler or heads.
 
-    A checkpoint with a head has the encoder under `bert.`; the first release calls a norm's weight and bias gamma and
-    beta.
+    With a head, the encoder's names start with `bert.`; the first release calls a norm's weight gamma, its bias beta.
     """
     state = {}
     for there, tensor in tensors.items():

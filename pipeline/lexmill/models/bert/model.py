@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2019): the encoder of `transformers`, without its pooler, a matrix that nothing here would use.
+"""BERT (Devlin et al. 2019): the encoder of `transformers`, without its pooler, which nothing here uses.
 
 Cost: a training step is about 6 * (parameters without embeddings) FLOPs a token, plus attention's T^2.
 
@@ -16,7 +16,7 @@ from lexmill.models.bert.shape import Shape
 
 
 class Bert(BertModel):
-    """Hidden states of texts; its weights have the names they have in `transformers`."""
+    """Computes hidden states of texts; weights are named as in `transformers`."""
 
     def __init__(self, shape: Shape, vocab_size: int) -> None:
         config = BertConfig(**asdict(shape), vocab_size=vocab_size)
@@ -36,11 +36,11 @@ class Bert(BertModel):
 
     @property
     def init_std(self) -> float:
-        """The standard deviation of the first weights."""
+        """The standard deviation of the initial weights."""
         return self.shape.initializer_range
 
     def hidden(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Token ids (B, T) and a mask (B, T), true at real tokens -> (B, T, D).
+        """Map token ids (B, T) and a mask (B, T), true at real tokens, to (B, T, D).
 
         Raises:
             ValueError: a text is longer than the positions.

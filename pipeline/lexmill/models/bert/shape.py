@@ -1,4 +1,4 @@
-"""The sizes of a BERT encoder, and what it is; the fields are those of transformers' config.json."""
+"""The sizes and declaration of a BERT encoder; the fields are those of transformers' config.json."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ class Shape(Sizes):
     type_vocab_size: int = spec("kinds of segments", 2, low=1)
     initializer_range: float = spec("standard deviation of the first weights", 0.02, low=0)
     layer_norm_eps: float = spec("added to the variance", 1e-12, above=0)
-    pad_token_id: int = spec("the padding token, whose embedding is zero at first", 0, low=0)
+    pad_token_id: int = spec("the padding token, whose embedding starts at zero", 0, low=0)
 
     def faults(self) -> list[str]:
-        """What is wrong with the sizes together."""
         if self.hidden_size % self.num_attention_heads:
             return [
                 f"hidden_size: {self.hidden_size} is no multiple of num_attention_heads ({self.num_attention_heads})"
@@ -36,6 +35,7 @@ class Shape(Sizes):
 
 FAMILY = Family(
     role="encoder",
+    network="Bert",
     shape=Shape,
     tiny={
         "hidden_size": 16,

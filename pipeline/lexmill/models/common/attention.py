@@ -1,7 +1,7 @@
 """Multi-head attention (Vaswani et al. 2017) over torch's scaled_dot_product_attention, with a key-value cache.
 
-A mask is boolean and true where a query may look; a query that may look at nothing gets zeros, never NaN.
-There is no dropout on the weights: it would cost the fused kernel, and on a CPU nearly double a step's time.
+A mask is boolean, true where a query may attend; a query that may attend to nothing gets zeros, never NaN.
+There is no dropout on the weights: it would rule out the fused kernel and nearly double a step's time on a CPU.
 Cost: 4 * D * H * K multiply-adds a token for the projections, 2 * S * H * K for the scores and the sums.
 
 Shape letters: B batch, T queries, S keys, D width, H heads, K head width.
@@ -20,7 +20,7 @@ from lexmill.models.common.mixer import Layout
 
 
 class KeyValueCache:
-    """Keys and values of the positions seen so far, of one layer; grows by doubling, O(S) memory.
+    """Keys and values of one layer for the positions seen so far; grows by doubling, O(S) memory.
 
     Args:
         capacity: positions to reserve at the first append (a hint, not a bound).
@@ -33,7 +33,7 @@ class KeyValueCache:
         self._values: Tensor | None = None
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add (B, H, T, K) keys and values; returns all so far, (B, H, S, K) each."""
+        """Add (B, H, T, K) keys and values; return all so far, (B, H, S, K) each."""
         end = self.length + keys.shape[2]
         if self._keys is None or self._values is None or end > self._keys.shape[2]:
             self._keys = self._grown(self._keys, keys, end)
@@ -52,19 +52,19 @@ class KeyValueCache:
         return new
 
     def reorder(self, rows: Tensor) -> None:
-        """Keep the batch rows `rows` (int64, (new B,)), in that order, repeats allowed: a beam's choice."""
+        """Keep the batch rows `rows` (int64, (new B,)), in that order; repeats allowed (beam search)."""
         if self._keys is not None and self._values is not None:
             self._keys = self._keys.index_select(0, rows)
             self._values = self._values.index_select(0, rows)
 
 
-_QUERIES = 256  # queries at a time in the backward pass below: half of the masked scores are never made
+_QUERIES = 256  # queries per block in the backward pass below, which skips half of the masked scores
 
 
 class _CausalLowPrecision(torch.autograd.Function):
     """Causal attention in bf16 on a CPU, where the backward pass of torch's fused kernel is slower than in float32.
 
-    Forward is that kernel. Backward makes the probabilities again, a block of queries at a time, by batched products.
+    Forward is that kernel. Backward recomputes the probabilities, one block of queries at a time, by batched products.
     """
 
     @staticmethod
@@ -96,10 +96,10 @@ class _CausalLowPrecision(torch.autograd.Function):
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None, causal: bool) -> Tensor:
-    """softmax(q k^T / sqrt(K)) v for (B, H, T, K) queries; returns (B, T, H * K).
+    """Return softmax(q k^T / sqrt(K)) v, (B, T, H * K), for (B, H, T, K) queries.
 
     Args:
-        mask: broadcastable to (B, H, T, S), true where a query may look; None: everywhere.
+        mask: broadcastable to (B, H, T, S), true where a query may attend; None: everywhere.
         causal: query t of T sees the first S - T + t + 1 keys (the queries are the last T positions).
     """
     t, s = query.shape[2], keys.shape[2]
@@ -125,8 +125,8 @@ def split_heads(hidden: Tensor, n_head: int) -> Tensor:
 class SelfAttention(nn.Module):
     """Attention of a sequence over itself; query, key and value come from one projection.
 
-    The rows of that projection lie head by head, (H, 3, K), so that an equal share of consecutive rows is a share of
-    the heads: tensor parallelism cuts it there. `fuse_projections` and `split_projection` convert.
+    The rows of that projection are ordered head by head, (H, 3, K), so that tensor parallelism can cut them into equal
+    consecutive parts with whole heads each. `fuse_projections` and `split_projection` convert.
 
     Args:
         d_head: K; 0: d_model / n_head.
@@ -151,7 +151,7 @@ class SelfAttention(nn.Module):
         cache: KeyValueCache | None = None,
     ) -> Tensor:
         """(B, T, D) -> (B, T, D); with a cache the queries are the last T of the cache's length + T positions."""
-        # The number of heads is read off: under tensor parallelism a process holds some of them.
+        # The number of heads is inferred: under tensor parallelism a process holds some of them.
         fused = self.query_key_value(hidden).unflatten(-1, (-1, 3, self.d_head))  # (B, T, H, 3, K)
         query, keys, values = (x.transpose(1, 2) for x in fused.unbind(-2))  # (B, H, T, K)
         if cache is not None:
@@ -165,19 +165,19 @@ class SelfAttention(nn.Module):
 
 
 def fuse_projections(query: Tensor, key: Tensor, value: Tensor, n_head: int) -> Tensor:
-    """The weight (or bias) of `SelfAttention.query_key_value` from three: (H * K, ...) each -> (H * 3 * K, ...)."""
+    """Return the fused `query_key_value` weight (or bias), (H * 3 * K, ...), from three (H * K, ...) parts."""
     parts = [part.unflatten(0, (n_head, -1)) for part in (query, key, value)]  # (H, K, ...)
     return torch.stack(parts, dim=1).flatten(0, 2)
 
 
 def split_projection(fused: Tensor, n_head: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, key and value part of a weight (or bias) of `SelfAttention.query_key_value`: (H * K, ...) each."""
+    """Return the query, key and value part, (H * K, ...) each, of a fused `query_key_value` weight or bias."""
     query, key, value = (part.flatten(0, 1) for part in fused.unflatten(0, (n_head, 3, -1)).unbind(1))
     return query, key, value
 
 
 class CrossAttention(nn.Module):
-    """Attention of a sequence over another one, the memory."""
+    """Attention of a sequence over another, the memory."""
 
     def __init__(self, d_model: int, n_head: int) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ class CrossAttention(nn.Module):
         self.output = nn.Linear(d_model, d_model)
 
     def project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values (B, H, S, K) of a memory (B, S, D); computed once for all decoding steps."""
+        """Return keys and values (B, H, S, K) of a memory (B, S, D); computed once for all decoding steps."""
         keys, values = self.key_value(memory).chunk(2, dim=-1)
         return split_heads(keys, self.n_head), split_heads(values, self.n_head)
 
@@ -204,7 +204,7 @@ class CrossAttention(nn.Module):
         mask: Tensor | None = None,
         projected: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
-        """(B, T, D) over memory (B, S, D), or over its `project`ed keys and values; returns (B, T, D).
+        """Attend from (B, T, D) to a memory (B, S, D), or to its `project`ed keys and values; return (B, T, D).
 
         Args:
             mask: broadcastable to (B, H, T, S), true where the memory holds a token.

@@ -48,7 +48,7 @@ class Block(nn.Module):
         return add_dropped(hidden, update, self.dropout, self.training)
 
     def activation_bytes(self, low: int, mask: int, share: float) -> float:
-        """Bytes a token that autograd keeps for the way back.
+        """Return the bytes per token that autograd keeps for the backward pass.
 
         Args:
             low: bytes of a number in a matrix product.
@@ -63,7 +63,7 @@ class Block(nn.Module):
         return (8 + 2 * low + (2 * mask if self.dropout else 0)) * self._width + statistics + share * inner
 
     def gradient_bytes(self, low: int) -> int:
-        """Bytes a token of the gradients that live for a moment inside the block, as measured on a CPU."""
+        """Return the bytes per token of temporary gradients inside the block, as measured on a CPU."""
         return (16 if low == 4 else 24) * self._width
 
     @property

@@ -1,7 +1,7 @@
 """The causal skeleton: embedding, positions, blocks, final norm, output matrix, loss, cache, counts.
 
-A family fills in its blocks. Cost: about 6 * parameters FLOPs a token of training plus what the mixers add; memory
-O(B * T * n_layer * D), and V more a token where logits are asked for.
+A family supplies its blocks. Cost: about 6 * parameters FLOPs a training token plus what the mixers add; memory
+O(B * T * n_layer * D), and V more a token where logits are needed.
 
 Shape letters: B batch, T time, D width, V vocabulary.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Cache:
-    """The states of all layers, for reading one token after another."""
+    """The states of all layers, for decoding token by token."""
 
     def __init__(self, layers: list[State]) -> None:
         self.layers = layers
@@ -46,11 +46,11 @@ class CausalModel(nn.Module):
 
     Args:
         shape: the family's; at least n_layer, d_model, context and dropout.
-        block: makes a block: `forward(hidden, shared, state)` and `mixer`, see `block.Block`.
+        block: makes a block with `forward(hidden, shared, state)` and `mixer`, see `block.Block`.
         norm: after the last block.
-        positions: whether positions are learned, which bounds the input by the context.
+        recipe: draws the initial weights.
+        positions: whether positions are learned, which limits the input to the context.
         tied: whether the output matrix is the embedding.
-        recipe: draws the first weights.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class CausalModel(nn.Module):
 
     @property
     def context(self) -> int:
-        """The longest window of its training, in tokens; with learned positions, the longest input."""
+        """The longest training window, in tokens; with learned positions, the longest input."""
         return int(self.shape.context)
 
     @property
@@ -86,26 +86,26 @@ class CausalModel(nn.Module):
 
     @property
     def unlimited(self) -> bool:
-        """Whether it reads text of any length at the same cost a token."""
+        """Whether it reads text of any length at the same cost per token."""
         return all(mixer.unlimited for mixer in self.mixers)
 
     def new_cache(self, batch: int) -> Cache:
-        """An empty cache for `batch` sequences; the batch is fixed by the first forward that uses it."""
+        """Return an empty cache for `batch` sequences; the first forward that uses it fixes the batch."""
         return Cache(self.new_states(batch))
 
     def new_states(self, batch: int) -> list[State]:
-        """The layers' states of an empty cache."""
+        """Return the layers' states of an empty cache."""
         if batch < 1:
             raise ValueError(f"a cache needs at least one sequence, not {batch}")
         return [mixer.new_state(min(64, self.context)) for mixer in self.mixers]
 
     def forward(self, tokens: Tensor, cache: Cache | None = None, documents: Tensor | None = None) -> Tensor:
-        """Logits of the next token: (B, T) int64 -> (B, T, V).
+        """Return next-token logits: (B, T) int64 -> (B, T, V).
 
         Args:
-            tokens: with a cache, what follows the positions already in it; the cache is brought up to date.
-            documents: (B, T) int64, the document of each position: none sees another's tokens, and each has the
-                logits that it would have alone.
+            tokens: with a cache, those after the positions already in it; the cache is updated.
+            documents: (B, T) int64, the document of each position; documents do not see each other, and each gets the
+                logits it would get alone.
 
         Raises:
             ValueError: positions beyond learned ones, or documents together with a cache.
@@ -113,11 +113,11 @@ class CausalModel(nn.Module):
         return nn.functional.linear(self.hidden(tokens, cache, documents), self.output_matrix)  # (B, T, V)
 
     def loss(self, tokens: Tensor, targets: Tensor, documents: Tensor | None = None) -> Tensor:
-        """The sum of nats over the targets (B, T) that are not -100, a float32 scalar; see `forward`."""
+        """Return the sum of nats over the targets (B, T) that are not -100, a float32 scalar; see `forward`."""
         return fused_cross_entropy(self.hidden(tokens, None, documents), self.output_matrix, targets)
 
     def next_logits(self, tokens: Tensor, cache: Cache) -> Tensor:
-        """`forward`'s logits after the last token alone: (B, T) int64 -> (B, V)."""
+        """Return `forward`'s logits after the last token only: (B, T) int64 -> (B, V)."""
         return nn.functional.linear(self.hidden(tokens, cache)[:, -1], self.output_matrix)
 
     @property
@@ -126,7 +126,7 @@ class CausalModel(nn.Module):
         return self.embedding.weight if self.head is None else self.head.weight
 
     def hidden(self, tokens: Tensor, cache: Cache | None = None, documents: Tensor | None = None) -> Tensor:
-        """What the output matrix reads, (B, T, D); see `forward`."""
+        """Return the input of the output matrix, (B, T, D); see `forward`."""
         if documents is not None and cache is not None:
             raise ValueError("packed documents cannot be read with a cache")
         start = 0 if cache is None else cache.length
@@ -145,13 +145,13 @@ class CausalModel(nn.Module):
         return out
 
     def count_parameters(self) -> int:
-        """All trained numbers, a tied matrix once."""
+        """Return the number of trained parameters, a tied matrix counted once."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     def flops_per_token(self) -> int:
-        """FLOPs of one training token at full context: 6 for each weight of a matrix product, and the mixers' own.
+        """Return the FLOPs of one training token at full context: 6 for each weight of a matrix product, plus mixers'.
 
-        The embedding counts as the output matrix or, where that is another, not at all: look-ups are no products.
+        An embedding that is not tied to the output does not count: a look-up is not a product.
         """
         matrices = sum(p.numel() for p in self.parameters() if p.ndim >= 2)
         if self.positions is not None:
@@ -161,10 +161,10 @@ class CausalModel(nn.Module):
         return 6 * matrices + sum(mixer.flops(self.context) for mixer in self.mixers)
 
     def tensor_parallel_plan(self) -> dict[str, ParallelStyle]:
-        """How `parallelize_module` shares out the blocks' linear layers; all else is whole on each device.
+        """Return how `parallelize_module` splits the blocks' linear layers; each device holds all else whole.
 
         Raises:
-            UserError: a mixer cannot be shared out.
+            UserError: a mixer cannot be split.
         """
         from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 

@@ -15,33 +15,30 @@ from lexmill.models.common.mixer import Split
 
 
 class CausalAttention(nn.Module):
-    """What every softmax attention has in common as a mixer.
-
-    Its cost grows with the text: the cache holds the keys and values of all positions.
-    """
+    """Base of softmax attention mixers; the cache holds keys and values of all positions, so cost grows with length."""
 
     unlimited: ClassVar[bool] = False
     n_head: int
     d_head: int
 
     def new_state(self, capacity: int) -> KeyValueCache:
-        """No keys and values yet."""
+        """Return an empty cache."""
         return KeyValueCache(capacity)
 
     def flops(self, context: int) -> int:
-        """Scores and sums of a token; causal attention counts whole (Chowdhery et al. 2022, appendix B)."""
+        """Return FLOPs of scores and sums per token, causal counted as full (Chowdhery et al. 2022, appendix B)."""
         return 12 * context * self.n_head * self.d_head
 
     def activation_bytes(self, low: int) -> int:
-        """Query, key, value and output of a token, and a statistic of each head's softmax."""
+        """Return the bytes of a token's query, key, value and output, and of one softmax statistic per head."""
         return low * 4 * self.n_head * self.d_head + 4 * self.n_head
 
 
 class CausalSelfAttention(CausalAttention, SelfAttention):
-    """`SelfAttention` that never looks ahead, nor at another document."""
+    """`SelfAttention` over earlier positions of the same document."""
 
     def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> Tensor | None:
-        """Which queries may see which keys, (B, 1, T, T); None: causal attention."""
+        """Return which queries may see which keys, (B, 1, T, T); None: causal attention."""
         return None if documents is None else document_mask(documents)
 
     def forward(self, hidden: Tensor, shared: Tensor | None, state: KeyValueCache | None = None) -> Tensor:  # type: ignore[override]
@@ -49,5 +46,5 @@ class CausalSelfAttention(CausalAttention, SelfAttention):
         return SelfAttention.forward(self, hidden, mask=shared, causal=shared is None, cache=state)
 
     def split(self) -> Split:
-        """Whole heads over the devices."""
+        """Split by heads."""
         return {"query_key_value": "columns", "output": "rows"}

@@ -1,4 +1,4 @@
-"""Documents packed into one window: who may look at whom, and where each position stands in its document.
+"""Documents packed into one window: attention masks and positions within each document.
 
 Shape letters: B batch, T time.
 """
@@ -10,10 +10,10 @@ from torch import Tensor
 
 
 def document_positions(documents: Tensor) -> Tensor:
-    """The place of each position within its document, from 0: (B, T) -> (B, T) int64.
+    """Return the place of each position within its document, from 0: (B, T) -> (B, T) int64.
 
     Args:
-        documents: (B, T) int64, the number of the document that each position belongs to; one document is one run.
+        documents: (B, T) int64, the document number of each position; a document is one run of positions.
     """
     places = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
     first = torch.ones_like(documents, dtype=torch.bool)
@@ -23,6 +23,6 @@ def document_positions(documents: Tensor) -> Tensor:
 
 
 def document_mask(documents: Tensor) -> Tensor:
-    """Causal attention within each document: (B, T) -> (B, 1, T, T) bool, true where a query may look."""
+    """Return the mask of causal attention within each document: (B, T) -> (B, 1, T, T) bool."""
     same = documents[:, None, :, None] == documents[:, None, None, :]
     return same.tril_()

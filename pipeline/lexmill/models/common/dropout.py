@@ -1,8 +1,8 @@
 """Dropout (Srivastava et al. 2014), fast on a CPU.
 
-torch draws one Mersenne number an element there. Here a CPU's mask comes from 16 random bits an element, drawn by
-numpy's SFC64 from a seed that torch's generator gives: forward and backward in 0.6 of the time, and still a function
-of torch's random state alone. Other devices use torch's own.
+torch draws one Mersenne Twister number per element on a CPU. Here the mask takes 16 random bits per element from
+numpy's SFC64, seeded by torch's generator: 0.6 of the time forward and backward, still a function of torch's random
+state alone. Other devices use torch's own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 
 class _Masked(torch.autograd.Function):
-    """hidden * mask, where only the mask is kept for the backward pass."""
+    """hidden * mask; only the mask is kept for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, mask: Tensor) -> Tensor:
@@ -29,7 +29,7 @@ class _Masked(torch.autograd.Function):
 
 
 def keep_mask(like: Tensor, probability: float) -> Tensor:
-    """A mask of `like`'s shape and dtype: 0 with `probability` (to 2^-16), else the 1 / share that is kept."""
+    """Return a mask of `like`'s shape and dtype: 0 with `probability` (to 2^-16), else 1 / (share kept)."""
     if torch.compiler.is_compiling():
         mask: Tensor = torch.ops.lexmill.keep_mask(like.detach(), probability)
         return mask
@@ -45,7 +45,7 @@ def _mask(like: Tensor, probability: float) -> Tensor:
     return mask.mul_((1 << 16) / max(1, (1 << 16) - dropped)).view(like.shape)
 
 
-# numpy's numbers cannot be compiled, and a compiler that looks inside takes the seed for a constant.
+# numpy cannot be compiled, and a compiler that traced into it would take the seed for a constant.
 torch.library.define(
     "lexmill::keep_mask", "(Tensor like, float probability) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,)
 )
@@ -54,7 +54,7 @@ torch.library.register_fake("lexmill::keep_mask", lambda like, probability: like
 
 
 class Dropout(nn.Module):
-    """In training, zeroes each element with `probability` and scales the others to keep the mean."""
+    """In training, zero each element with `probability` and scale the others to keep the mean."""
 
     def __init__(self, probability: float) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Dropout(nn.Module):
         self.probability = probability
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Same shape in and out."""
+        """Return a tensor of the same shape."""
         if not self.training or self.probability == 0:
             return hidden
         if hidden.device.type != "cpu":
@@ -90,11 +90,11 @@ class _AddMasked(torch.autograd.Function):
 
 
 def add_dropped(residual: Tensor, update: Tensor, probability: float, training: bool) -> Tensor:
-    """`residual + dropout(update)`, of one shape, without a tensor between."""
+    """Return `residual + dropout(update)`, all of one shape, without an intermediate tensor."""
     if not training or probability == 0:
         return residual + update
     if update.device.type != "cpu":
         return residual + nn.functional.dropout(update, probability)
-    # The residual's dtype: under bf16 the scale of what is kept would be rounded by up to 0.2 %.
+    # The mask has the residual's dtype: bf16 would round the scale by up to 0.2 %.
     out: Tensor = _AddMasked.apply(residual, update, keep_mask(residual, probability))
     return out

@@ -1,4 +1,4 @@
-"""The position-wise feed-forward layer. Shape letters: B batch, T time, D width."""
+"""Position-wise feed-forward layers, plain and gated. Shape letters: B batch, T time, D width."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(nn.Module):
-    """D -> d_ffn -> D with an activation between, at each position alone.
+    """D -> d_ffn -> D with an activation between, for each position separately.
 
     Cost: 2 * D * d_ffn multiply-adds a token.
     """
@@ -33,7 +33,7 @@ class FeedForward(nn.Module):
         activation: Literal["relu", "gelu", "gelu_tanh"] = "gelu_tanh",
         dropout: float = 0.0,
     ) -> None:
-        """Args: dropout: on the activations (Vaswani et al. have none there; GPT-2 neither)."""
+        """Args: dropout: on the activations (neither Vaswani et al. nor GPT-2 use it)."""
         super().__init__()
         self.expand = nn.Linear(d_model, d_ffn)
         self.activation = activation
@@ -46,24 +46,54 @@ class FeedForward(nn.Module):
         return out
 
     def _expanded(self, hidden: Tensor) -> Tensor:
-        """The activations: (B, T, D) -> (B, T, d_ffn)."""
+        """Return the activations: (B, T, D) -> (B, T, d_ffn)."""
         if self.activation != "gelu_tanh":
             return ACTIVATIONS[self.activation](self.expand(hidden))
         weight, bias = self.expand.weight, self.expand.bias
         learning_on_cpu = hidden.device.type == "cpu" and torch.is_grad_enabled() and not torch.compiler.is_compiling()
-        # Under tensor parallelism the layer's hooks do the work.
+        # Under tensor parallelism the layer must be called, for its hooks.
         if learning_on_cpu and type(weight) is nn.Parameter and bias.dtype == torch.float32:
             return bias_gelu(nn.functional.linear(hidden, weight), bias)
         return ACTIVATIONS["gelu_tanh"](self.expand(hidden))
 
     def split(self) -> Split:
-        """The activations over the devices."""
+        """Split by activations."""
         return {"expand": "columns", "output": "rows"}
 
     def activations_read(self) -> dict[str, Callable[[Tensor], Tensor]]:
-        """The output layer reads the activation."""
+        """Return the activation that the output layer reads."""
         return {"output": nn.functional.relu if self.activation == "relu" else nn.functional.gelu}
 
     def activation_bytes(self, low: int) -> int:
-        """Bytes a token that autograd keeps: the activation's input and output, of `low` bytes a number."""
+        """Return the bytes per token that autograd keeps: the activation's input and output, `low` bytes a number."""
         return low * 2 * self.expand.out_features
+
+
+class GatedFeedForward(nn.Module):
+    """SwiGLU (Shazeer 2020): output(silu(gate(x)) * expand(x)), D -> d_ffn -> D per position, without biases.
+
+    Cost: 3 * D * d_ffn multiply-adds a token.
+    """
+
+    def __init__(self, d_model: int, d_ffn: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(d_model, d_ffn, bias=False)
+        self.expand = nn.Linear(d_model, d_ffn, bias=False)
+        self.output = nn.Linear(d_ffn, d_model, bias=False)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        out: Tensor = self.output(nn.functional.silu(self.gate(hidden)) * self.expand(hidden))
+        return out
+
+    def split(self) -> Split:
+        """Split by activations."""
+        return {"gate": "columns", "expand": "columns", "output": "rows"}
+
+    def activations_read(self) -> dict[str, Callable[[Tensor], Tensor]]:
+        """Return the gate's activation for the output layer."""
+        return {"output": nn.functional.silu}
+
+    def activation_bytes(self, low: int) -> int:
+        """Return the bytes per token that autograd keeps: gate, its activation, the other factor, the product."""
+        return low * 4 * self.expand.out_features

@@ -1,9 +1,8 @@
-"""The first call of the vector math library, made alone.
+"""The first call of the vector math library, from a single thread.
 
-torch computes exp, log, tanh and the like of long rows with Intel's vector math library, which looks at the processor
-at its first call. When two threads make that call at the same moment, their first results can be of lower precision:
-the first loss of a training on two threads came out 1e-6 too large in about one of three processes, and from there on
-all weights differed. One call from a single thread before any work settles it.
+torch computes exp, log, tanh and the like of long rows with Intel's vector math library, which detects the processor
+in its first call. When two threads make it at once, their first results can be less precise: the first loss of a
+training on two threads was 1e-6 too large in about one of three processes, and all later weights differed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """GELU, tanh form (Hendrycks and Gimpel 2016), of a linear layer's output with its bias, fast on a CPU.
 
-torch's kernel takes a tanh that is not vectorised well, forward and backward. With u = sqrt(2/pi) (x + 0.044715 x^3)
-the function is x sigmoid(2u), and its derivative needs no further function. So the derivative is made on the way
-forward, slice by slice in the cache, and kept instead of x; backward is one product. The bias is added within the same
-slices. The same memory as torch's.
+torch's kernel uses a poorly vectorised tanh, forward and backward. With u = sqrt(2/pi) (x + 0.044715 x^3) the function
+is x sigmoid(2u), whose derivative needs no further function. So forward computes the derivative too, slice by slice in
+the cache, and keeps it instead of x; backward is one product. The bias is added in the same slices. Memory as torch's.
 
 Shape letters: N rows, F width.
 """
@@ -18,7 +17,7 @@ from torch import Tensor
 
 _CUBIC = 0.044715
 _SCALE = 2 * math.sqrt(2 / math.pi)
-_SLICE = 1 << 16  # numbers at a time and thread: with the formula's scratch, what a core's own cache holds
+_SLICE = 1 << 16  # numbers per thread at a time: with the formula's scratch, they fit a core's own cache
 
 
 class _BiasGELU(torch.autograd.Function):
@@ -53,6 +52,6 @@ def _slices(flat: Tensor) -> list[slice]:
 
 
 def bias_gelu(hidden: Tensor, bias: Tensor) -> Tensor:
-    """`gelu(hidden + bias, approximate="tanh")` of a CPU tensor: (..., F) and float32 (F,) -> (..., F)."""
+    """Return `gelu(hidden + bias, approximate="tanh")` of a CPU tensor: (..., F) and float32 (F,) -> (..., F)."""
     out: Tensor = _BiasGELU.apply(hidden, bias)
     return out

@@ -1,8 +1,8 @@
 """Grouped-query self-attention with rotary positions (Ainslie et al. 2023; Su et al. 2021).
 
-Each key and value head serves n_head / n_kv_head query heads, so that the cache is smaller by that factor; one key
-and value head for each query head is plain attention. Projections have no bias and are separate matrices, named as
-in Llama. Under tensor parallelism each device holds some heads of each kind and their share of the matrices.
+Each key and value head serves n_head / n_kv_head query heads, which shrinks the cache by that factor (1: plain
+attention). Projections are separate matrices without bias. Under tensor parallelism each device holds some heads of
+each kind.
 Cost: 2 * D * K * (n_head + n_kv_head) multiply-adds a token for the projections, 2 * S * K * n_head for the rest.
 
 Shape letters: B batch, T queries, S keys, D width, H query heads, G key and value heads, K head width.
@@ -38,7 +38,7 @@ class GroupedAttention(CausalAttention):
         self.output = nn.Linear(n_head * d_head, d_model, bias=False)
 
     def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> tuple[Rotation, Tensor | None]:
-        """The positions' rotation; and which queries may see which keys, None: causal attention."""
+        """Return the positions' rotation, and which queries may see which keys (None: causal attention)."""
         if documents is None:
             places = torch.arange(start, start + tokens.shape[1], device=tokens.device)
             return rotation(places, self.d_head, self.theta), None
@@ -61,19 +61,18 @@ class GroupedAttention(CausalAttention):
         return out
 
     def split(self) -> Split:
-        """Whole heads over the devices."""
+        """Split by heads."""
         return {"query": "columns", "key": "columns", "value": "columns", "output": "rows"}
 
 
 def _grouped(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """(B, H, T, K) queries over (B, G, S, K) keys and values; returns (B, T, H * K)."""
+    """Attend from (B, H, T, K) queries to (B, G, S, K) keys and values; return (B, T, H * K)."""
     batch, heads, t, width = query.shape
     groups = keys.shape[1]
     if groups == heads:
         return attend(query, keys, values, mask=mask, causal=mask is None)
     if t == 1 and mask is None:
-        # One token sees all keys, so the queries of a group stand side by side as if they were positions, and the
-        # cache is read once.
+        # One token sees all keys, so a group's queries can pass as positions, and the cache is read once.
         shared = query.view(batch, groups, heads // groups, width)
         out = attend(shared, keys, values, mask=None, causal=False)  # (B, H / G, G * K)
         return out.unflatten(-1, (groups, width)).transpose(1, 2).reshape(batch, 1, heads * width)

@@ -9,7 +9,7 @@ from lexmill.models.declaration import Sizes
 
 
 class HeadSizes(Sizes):
-    """Sizes with `d_model`, `n_head` and `d_head`, where a `d_head` of 0 stands for d_model / n_head."""
+    """Sizes with `d_model`, `n_head` and `d_head`, where a `d_head` of 0 means d_model / n_head."""
 
     n_head: int
     d_model: int
@@ -21,12 +21,10 @@ class HeadSizes(Sizes):
         return self.d_head or self.d_model // self.n_head
 
     def faults(self) -> list[str]:
-        """What is wrong with the sizes together."""
         if self.d_head == 0 and self.d_model % self.n_head:
             return [f"d_model: {self.d_model} is not a multiple of n_head ({self.n_head})"]
         return []
 
     @classmethod
     def resolved(cls, sizes: Mapping[str, Any]) -> dict[str, Any]:
-        """The sizes with the width of a head written out."""
         return {**sizes, "d_head": sizes.get("d_head") or sizes["d_model"] // sizes["n_head"]}

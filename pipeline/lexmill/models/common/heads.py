@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 
 class Encoder(Protocol):
-    """What a head asks of an encoder, besides being a module.
+    """What a head needs of an encoder, besides being a module.
 
     Attributes:
         d_model: D.
         max_positions: the longest text, in tokens.
-        init_std: the standard deviation of its first weights, and of a head's.
+        init_std: the standard deviation of its initial weights, and of a head's.
     """
 
     @property
@@ -31,10 +31,9 @@ class Encoder(Protocol):
 
 
 class PooledClassifier(nn.Module):
-    """Labels' logits of texts: the encoder, the mean over real tokens, dropout, one matrix.
+    """Label logits of texts: the encoder, the mean over real tokens, dropout, one matrix.
 
-    The mean is taken rather than the first token: sentence encoders are trained that way, and a plain BERT loses
-    nothing by it.
+    The mean, not the first token: sentence encoders are trained that way, and a plain BERT loses nothing by it.
 
     Args:
         encoder: an `Encoder`.
@@ -60,12 +59,12 @@ class PooledClassifier(nn.Module):
         return self._encoder.max_positions
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Logits (B, L) from token ids (B, T) and a mask (B, T), true at real tokens; raises as `features`."""
+        """Return logits (B, L) of token ids (B, T) and a mask (B, T), true at real tokens; raises like `features`."""
         logits: Tensor = self.head(self.dropout(self.features(tokens, mask)))
         return logits
 
     def features(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """What the matrix reads: the mean (B, D) of the encoder's hidden states over the real tokens.
+        """Return the input of the matrix: the mean (B, D) of the encoder's hidden states over the real tokens.
 
         Raises:
             ValueError: the shapes differ, or a text is longer than the encoder's positions.

@@ -1,9 +1,8 @@
 """Initial weights: a recipe of conf/initialization/, applied to a whole network of any family.
 
-A recipe sets linear layers, embeddings and norms; biases are 0, norms 1 and 0. What else there is to know a module says
-of itself (`mixer.Part`): which weights are fused from several matrices, which are drawn part by part, so that their
-range is that of separate ones; which layers read an activation; how its other parameters are drawn. A parameter of
-which nothing is said keeps what its constructor gave it.
+A recipe sets linear layers, embeddings and norms; biases are 0, norms 1 and 0. A module declares the rest
+(`mixer.Part`): weights fused from several matrices, which are drawn one by one; layers that read an activation; how its
+other parameters are drawn. A parameter that nothing mentions keeps its constructor's value.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from torch import Tensor, nn
 from lexmill.base.errors import UserErrors
 from lexmill.base.strict import build, spec
 from lexmill.base.yaml_file import read_yaml
-from lexmill.models.common.fused import fused_layouts
+from lexmill.models.common.mixer import fused_layouts
 from lexmill.models.common.norms import RMSNorm
 
 
 @dataclass(frozen=True)
 class GPT2:
-    """Radford et al. 2019: normal matrices and embeddings of one deviation.
+    """Radford et al. 2019: normal matrices and embeddings of one standard deviation.
 
-    The projections that end a residual branch (named `output`) have it over the root of the number of branches in
+    For projections that end a residual branch (named `output`) it is divided by the root of the number of branches in
     their stack of blocks, so that the sum of all branches keeps its variance.
     """
 
@@ -49,8 +48,8 @@ class Xavier:
 class Kaiming:
     """He et al. 2015: normal matrices of variance gain^2 / inputs, normal embeddings.
 
-    The gain makes up for the activation that a layer reads: it is that of the activation for the projection that ends
-    a feed-forward layer (2 ** 0.5 for ReLU), and 1 elsewhere.
+    The gain compensates for the activation that a layer reads: the activation's own for the projection that ends a
+    feed-forward layer (2 ** 0.5 for ReLU), 1 elsewhere.
     """
 
     name: Literal["kaiming"] = "kaiming"
@@ -64,21 +63,18 @@ def load_recipe(path: str | Path) -> Recipe:
     """Read a recipe.
 
     Raises:
-        UserError, UserErrors: it does not exist, is no YAML or no recipe; all faults at once.
+        UserError, UserErrors: it does not exist, is not YAML or not a recipe; all errors at once.
     """
-    faults: list[str] = []
-    recipe: Recipe | None = build(Recipe, read_yaml(path), faults, "recipe")  # type: ignore[arg-type]
+    errors: list[str] = []
+    recipe: Recipe | None = build(Recipe, read_yaml(path), errors, "recipe")  # type: ignore[arg-type]
     if recipe is None:
-        raise UserErrors([f"{path}: {fault}" for fault in faults])
+        raise UserErrors([f"{path}: {error}" for error in errors])
     return recipe
 
 
 @torch.no_grad()
 def initialize(module: nn.Module, recipe: Recipe) -> None:
-    """Draw the module's weights by the recipe, in place, from torch's random state.
-
-    A tied matrix is the embedding's: the linear layer that shares it leaves it alone.
-    """
+    """Draw the module's weights by the recipe, in place, from torch's random state; a tied matrix as the embedding."""
     embeddings = {child.weight for child in module.modules() if isinstance(child, nn.Embedding)}
     fused, branches = fused_layouts(module), _branches(module)
     gains = _gains(module) if isinstance(recipe, Kaiming) else {}
@@ -113,7 +109,7 @@ def _matrix(weight: Tensor, recipe: Recipe, branches: int, gain: float) -> None:
 
 
 def _branches(module: nn.Module) -> dict[str, int]:
-    """Of each projection named `output` in a stack of blocks: how many there are in that stack."""
+    """Return for each projection named `output` in a stack of blocks how many that stack has."""
     stack: dict[str, str] = {}
     lists = [name for name, child in module.named_modules() if isinstance(child, nn.ModuleList)]
     for name, child in module.named_modules():
@@ -125,7 +121,7 @@ def _branches(module: nn.Module) -> dict[str, int]:
 
 
 def _gains(module: nn.Module) -> dict[str, float]:
-    """The gain of each layer that reads an activation."""
+    """Return the gain of each layer that reads an activation."""
     found: dict[str, float] = {}
     for name, child in module.named_modules():
         if hasattr(child, "activations_read"):
@@ -135,7 +131,7 @@ def _gains(module: nn.Module) -> dict[str, float]:
 
 
 def gain(activation: Callable[[Tensor], Tensor]) -> float:
-    """1 / sqrt(E[f(z)^2]) of a standard normal z: what keeps the mean square behind an activation f."""
+    """Return 1 / sqrt(E[f(z)^2]) of a standard normal z: the gain that keeps the mean square after activation f."""
     z = torch.linspace(-10, 10, 20001, dtype=torch.float64, device="cpu")
     density = torch.exp(-(z**2) / 2)
     return float((density.sum() / (activation(z.clone()) ** 2 * density).sum()).sqrt())

@@ -1,4 +1,4 @@
-"""What the causal skeleton asks of the layer that mixes positions, and of a block around one.
+"""What the causal skeleton needs of a mixer, and what a module may declare about its parameters.
 
 Shape letters: B batch, T time, D width.
 """
@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
 Split = dict[str, Literal["columns", "rows"]]
 Layout = tuple[int, int]
 
 
 class State(Protocol):
-    """What one layer remembers of the text so far."""
+    """One layer's state after the text so far."""
 
     @property
     def length(self) -> int:
         """Positions seen so far."""
 
     def reorder(self, rows: Tensor) -> None:
-        """Keep the batch rows `rows` (int64, (new B,)), in that order, repeats allowed: a beam's choice."""
+        """Keep the batch rows `rows` (int64, (new B,)), in that order; repeats allowed (beam search)."""
 
 
 class Mixer(Protocol):
@@ -30,39 +30,49 @@ class Mixer(Protocol):
 
     @property
     def unlimited(self) -> bool:
-        """Whether it reads text of any length at the same cost a token."""
+        """Whether it reads text of any length at the same cost per token."""
 
     def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> Any:
-        """What all layers use in one pass (masks, rotations): plain tensors.
+        """Return what all layers use in one pass (masks, rotations): plain tensors.
 
         Args:
             tokens: (B, T).
             start: the position of the first.
-            documents: (B, T) int64, the document of each position; None: all of one row are one.
+            documents: (B, T) int64, the document of each position; None: each row is one document.
         """
 
     def new_state(self, capacity: int) -> State:
-        """An empty state; `capacity` is a hint of the positions to come."""
+        """Return an empty state; `capacity` hints how many positions will follow."""
 
     def flops(self, context: int) -> int:
-        """FLOPs of training a token at full context, beside 6 for each weight of a matrix."""
+        """Return the FLOPs of a training token at full context, not counting 6 for each weight of a matrix."""
 
     def split(self) -> Split | None:
-        """How tensor parallelism shares out its linear layers, by their outputs or inputs; None: it cannot."""
+        """Return how tensor parallelism splits its linear layers, by outputs or inputs; None: not at all."""
 
 
 class Part(Protocol):
-    """What any module may say of the parameters that it owns; what it does not say has a default."""
+    """What any module may declare about its own parameters; each method is optional."""
 
     def fused_parts(self) -> dict[str, Layout]:
-        """Weights made of several matrices: path -> (groups, parts).
+        """Return the weights made of several matrices: path -> (groups, parts).
 
-        The rows of such a weight are (groups, parts, rows of a part in a group): query, key and value of one head are
-        together, the gates of an LSTM are one group. Each part is initialised and orthogonalised alone.
+        The rows of such a weight are (groups, parts, rows of a part in a group): one group per head with its query, key
+        and value; one group for the gates of an LSTM. Each part is initialised and orthogonalised separately.
         """
 
     def activations_read(self) -> dict[str, Callable[[Tensor], Tensor]]:
-        """Linear layers that read the output of an activation: path -> the activation, for Kaiming's gain."""
+        """Return the linear layers that read an activation's output: path -> activation, for Kaiming's gain."""
 
     def draw_weights(self, matrix: Callable[[Tensor], None]) -> None:
-        """Set the first values of parameters that are in no linear layer, embedding or norm; `matrix` draws one."""
+        """Initialise parameters outside linear layers, embeddings and norms; `matrix` draws one matrix."""
+
+
+def fused_layouts(module: nn.Module) -> dict[str, Layout]:
+    """Return the layout (groups, parts) of each fused weight in the module, as its owner declares it."""
+    found: dict[str, Layout] = {}
+    for path, child in module.named_modules():
+        if hasattr(child, "fused_parts"):
+            prefix = f"{path}." if path else ""
+            found |= {f"{prefix}{name}": layout for name, layout in child.fused_parts().items()}
+    return found

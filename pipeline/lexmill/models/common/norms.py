@@ -1,7 +1,7 @@
 """Root-mean-square norm (Zhang and Sennrich 2019): x / sqrt(mean(x^2) + eps), scaled, without a mean or a bias.
 
-torch's own takes 5 passes over memory backward on a CPU; this one takes 3 and about half of the time there. Other
-devices, and anything that is not trained, use torch's.
+On a CPU torch's own backward takes 5 passes over memory; this one takes 3, in about half the time. Other devices, and
+anything that is not trained, use torch's.
 
 Shape letters: D width.
 """
@@ -35,7 +35,7 @@ class _RMSNorm(torch.autograd.Function):
 
 
 class RMSNorm(nn.Module):
-    """The norm over the last dimension, of `d_model` numbers."""
+    """The norm over the last dimension, `d_model` wide."""
 
     def __init__(self, d_model: int, eps: float = 1e-5) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(d_model))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(..., D) -> (..., D); under autocast in its precision, so that the layers that read it share one cast."""
+        """(..., D) -> (..., D); in autocast's precision under autocast, so that the next layers share one cast."""
         kind = hidden.device.type
         if kind == "cpu" and hidden.dtype == self.weight.dtype and torch.is_grad_enabled():
             out: Tensor = _RMSNorm.apply(hidden, self.weight, self.eps)

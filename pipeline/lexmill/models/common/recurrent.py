@@ -1,11 +1,11 @@
 """A recurrent layer of the causal skeleton: block and mixer in one, around any cell that reads a sequence.
 
-Every window of training starts from a zero state: windows are drawn in any order, so none follows the one before it.
-What is learned reaches back `context` tokens; the state itself has no bound and is kept for as long as a text goes on.
+Every training window starts from a zero state, because windows are drawn in random order. Learning reaches back
+`context` tokens; at inference the state carries through a text of any length.
 
-Windows in which no document starts go through the cell whole. Otherwise all rows are cut wherever one of them has a
-start, and the cell is called for each piece: on a CPU a step of 16 windows of 128 tokens through an LSTM takes 5 %
-longer with 2 pieces, 20 % with 8, and twice as long with 36.
+Windows without document starts go through the cell whole. Otherwise all rows are cut wherever one of them has a start,
+and the cell is called for each piece: on a CPU a step of 16 windows of 128 tokens through an LSTM takes 5 % longer with
+2 pieces, 20 % with 8, and twice as long with 36.
 
 Shape letters: B batch, T time, D width.
 """
@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from lexmill.models.common.dropout import Dropout
 from lexmill.models.common.mixer import Mixer
 
-Memory = tuple[Tensor, ...]  # what a cell carries from one token to the next, (1, B, D) each, as torch's cells have it
-Piece = tuple[int, int, Tensor | None]  # from, to, and 1 for a row that goes on there, 0 for a start: (1, B, 1)
+Memory = tuple[Tensor, ...]  # what a cell carries from token to token, (1, B, D) each, as in torch's cells
+Piece = tuple[int, int, Tensor | None]  # from, to, and 1 for a row that continues there, 0 for a start: (1, B, 1)
 
 
 class RecurrentState:
@@ -32,12 +32,12 @@ class RecurrentState:
         self.memory: Memory | None = None  # None: zero
 
     def reorder(self, rows: Tensor) -> None:
-        """Keep the batch rows `rows` (int64, (new B,)), in that order, repeats allowed."""
+        """Keep the batch rows `rows` (int64, (new B,)), in that order; repeats allowed."""
         self.memory = self.memory and tuple(part.index_select(1, rows) for part in self.memory)
 
 
 class RecurrentLayer(nn.Module):
-    """A cell and the dropout on its output. A family gives the cell, by `read`."""
+    """A cell and the dropout on its output; a family defines the cell as `read`."""
 
     unlimited: ClassVar[bool] = True
 
@@ -46,7 +46,7 @@ class RecurrentLayer(nn.Module):
         self.dropout = Dropout(dropout)
 
     def read(self, hidden: Tensor, memory: Memory | None) -> tuple[Tensor, Memory]:
-        """(B, T, D) and the memory before (None: zero) -> (B, T, D) and the memory after."""
+        """Map (B, T, D) and the memory before (None: zero) to (B, T, D) and the memory after."""
         raise NotImplementedError
 
     @property
@@ -55,7 +55,7 @@ class RecurrentLayer(nn.Module):
         return self
 
     def forward(self, hidden: Tensor, shared: list[Piece], state: RecurrentState | None) -> Tensor:
-        """(B, T, D) -> (B, T, D); brings the state up to date."""
+        """(B, T, D) -> (B, T, D); updates the state."""
         memory = None if state is None else state.memory
         found = []
         for start, end, going_on in shared:
@@ -69,23 +69,23 @@ class RecurrentLayer(nn.Module):
         return dropped
 
     def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> list[Piece]:
-        """The stretches of a window in which no row starts a document."""
+        """Return the pieces of a window within which no row starts a document."""
         return [(0, tokens.shape[1], None)] if documents is None else cut(documents)
 
     def new_state(self, capacity: int) -> RecurrentState:
-        """A zero memory."""
+        """Return a zero memory."""
         return RecurrentState()
 
     def flops(self, context: int) -> int:
-        """None beside those of the matrices."""
+        """Return 0: there are none besides those of the matrices."""
         return 0
 
     def split(self) -> None:
-        """None: each step needs the whole state of the one before."""
+        """Return None: each step needs the whole previous state."""
 
 
 def cut(documents: Tensor) -> list[Piece]:
-    """The stretches of a batch (B, T) in which no row starts a document, but at their beginning."""
+    """Return the pieces of a batch (B, T) within which no row starts a document."""
     going_on = documents[:, 1:] == documents[:, :-1]  # (B, T - 1)
     starts = [0, *((~going_on).any(dim=0).nonzero()[:, 0] + 1).tolist()]
     ends = [*starts[1:], documents.shape[1]]

@@ -11,7 +11,7 @@ from lexmill.base.errors import UserError
 
 
 def weights(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters and persistent buffers by name, not copied; a tied tensor stands under its first name only."""
+    """Return parameters and persistent buffers by name, not copied; a tied tensor only under its first name."""
     parameters = dict(module.named_parameters())  # tied tensors come once
     state = module.state_dict()
     buffers = {name for name, _ in module.named_buffers()}
@@ -19,7 +19,7 @@ def weights(module: nn.Module) -> dict[str, Tensor]:
 
 
 def snapshot(module: nn.Module) -> dict[str, Tensor]:
-    """A copy of `weights` in main memory."""
+    """Return a copy of `weights` in main memory."""
     return {name: value.to("cpu", copy=True).contiguous() for name, value in weights(module).items()}
 
 
@@ -28,31 +28,28 @@ def load_weights(module: nn.Module, state: Mapping[str, Tensor], origin: str = "
     """Copy `state` into the module.
 
     Raises:
-        UserError: when names or shapes differ, naming the first few.
+        UserError: names or shapes differ; names the first few.
     """
     own = weights(module)
-    faults = [f"'{name}' is missing" for name in own if name not in state]
-    faults += [f"'{name}' is unknown" for name in state if name not in own]
-    faults += [
+    errors = [f"'{name}' is missing" for name in own if name not in state]
+    errors += [f"'{name}' is unknown" for name in state if name not in own]
+    errors += [
         f"'{name}' is {tuple(state[name].shape)}, the model has {tuple(value.shape)}"
         for name, value in own.items()
         if name in state and state[name].shape != value.shape
     ]
-    if faults:
-        more = f" and {len(faults) - 5} more" if len(faults) > 5 else ""
-        raise UserError(f"{origin} do not fit the model: {'; '.join(faults[:5])}{more}")
+    if errors:
+        more = f" and {len(errors) - 5} more" if len(errors) > 5 else ""
+        raise UserError(f"{origin} do not fit the model: {'; '.join(errors[:5])}{more}")
     for name, value in own.items():
         value.copy_(state[name])
 
 
 def average(snapshots: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of several snapshots, summed in float64; integer buffers come from the last one."""
+    """Return the mean of several snapshots, summed in float64; integer buffers come from the last one."""
     assert snapshots, "there is nothing to average"
     mean = {}
     for name, last in snapshots[-1].items():
-        if last.is_floating_point():
-            total = torch.stack([one[name].double() for one in snapshots]).mean(0)
-            mean[name] = total.to(last.dtype)
-        else:
-            mean[name] = last
+        floating = last.is_floating_point()
+        mean[name] = torch.stack([one[name].double() for one in snapshots]).mean(0).to(last.dtype) if floating else last
     return mean

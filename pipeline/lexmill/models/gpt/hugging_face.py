@@ -1,8 +1,8 @@
 """GPT-2 in Hugging Face format (GPT2LMHeadModel) and the GPT here: the same function, the weights under other names.
 
-There a projection is a `Conv1D`, whose matrix stands the other way round, (in, out) for (out, in) here, and queries,
-keys and values follow each other whole, where here they lie head by head. Names may have the prefix `transformer.` or
-none; causal masks saved as buffers are no weights and are passed over.
+There a projection is a `Conv1D`, whose matrix is transposed, (in, out), and queries, keys and values follow each other
+whole; here they are ordered head by head. Names may have the prefix `transformer.` or none; causal masks saved as
+buffers are skipped.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from lexmill.base.errors import UserError
+from lexmill.models.common import hugging_face
 from lexmill.models.common.attention import fuse_projections, split_projection
 
 MODEL_TYPE = "gpt2"
 
-# Keys of config.json whose other values make another function than the one computed here.
 _ONLY: dict[str, tuple[Any, ...]] = {
     "activation_function": ("gelu_new", "gelu_pytorch_tanh", "gelu"),
     "layer_norm_epsilon": (1e-5,),
@@ -27,45 +27,32 @@ _ONLY: dict[str, tuple[Any, ...]] = {
     "add_cross_attention": (False,),
     "tie_word_embeddings": (True,),
 }
-_BLOCK = {  # here: (there, whether it is a matrix that stands the other way round)
-    "attention_norm.weight": ("ln_1.weight", False),
-    "attention_norm.bias": ("ln_1.bias", False),
-    "attention.query_key_value.weight": ("attn.c_attn.weight", True),
-    "attention.query_key_value.bias": ("attn.c_attn.bias", False),
-    "attention.output.weight": ("attn.c_proj.weight", True),
-    "attention.output.bias": ("attn.c_proj.bias", False),
-    "feed_forward_norm.weight": ("ln_2.weight", False),
-    "feed_forward_norm.bias": ("ln_2.bias", False),
-    "feed_forward.expand.weight": ("mlp.c_fc.weight", True),
-    "feed_forward.expand.bias": ("mlp.c_fc.bias", False),
-    "feed_forward.output.weight": ("mlp.c_proj.weight", True),
-    "feed_forward.output.bias": ("mlp.c_proj.bias", False),
+_BLOCK = {
+    "attention_norm": "ln_1",
+    "attention.query_key_value": "attn.c_attn",
+    "attention.output": "attn.c_proj",
+    "feed_forward_norm": "ln_2",
+    "feed_forward.expand": "mlp.c_fc",
+    "feed_forward.output": "mlp.c_proj",
 }
+_TRANSPOSED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 
 
-def _names(n_layer: int) -> dict[str, tuple[str, bool]]:
-    """Every weight here -> (its name there without prefix, whether it stands the other way round)."""
-    found = {
-        "embedding.weight": ("wte.weight", False),
-        "positions.weight": ("wpe.weight", False),
-        "norm.weight": ("ln_f.weight", False),
-        "norm.bias": ("ln_f.bias", False),
-    }
-    for layer in range(n_layer):
-        for here, (there, turned) in _BLOCK.items():
-            found[f"blocks.{layer}.{here}"] = (f"h.{layer}.{there}", turned)
-    return found
+def _names(n_layer: int) -> dict[str, str]:
+    """Return every weight here -> its name there without prefix."""
+    block = {f"{here}.{part}": f"{there}.{part}" for here, there in _BLOCK.items() for part in ("weight", "bias")}
+    outside = {"embedding.weight": "wte.weight", "positions.weight": "wpe.weight"}
+    outside |= {"norm.weight": "ln_f.weight", "norm.bias": "ln_f.bias"}
+    return hugging_face.names(outside, block, "h", n_layer)
 
 
 def read_shape(config: Mapping[str, Any]) -> dict[str, Any]:
-    """`GPTShape`'s fields without dropout, from config.json.
+    """Return `Shape`'s fields without dropout, from config.json.
 
     Raises:
-        UserError: a key with a value that is not computed here, or that is missing.
+        UserError: a key is missing or has a value that is not computed here.
     """
-    for key, computed in _ONLY.items():
-        if config.get(key, computed[0]) not in computed:
-            raise UserError(f"config.json: {key} is {config[key]!r}; only {computed[0]!r} is computed here")
+    hugging_face.check(config, _ONLY)
     try:
         n_head, d_model = int(config["n_head"]), int(config["n_embd"])
         if config.get("n_inner") not in (None, 4 * d_model):
@@ -80,38 +67,30 @@ def read_shape(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_state(shape: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights under the names here.
+    """Return the weights under the names here.
 
     Raises:
         UserError: one is missing or unknown, or the output matrix is not the embedding.
     """
     named = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
     head = named.pop("lm_head.weight", None)
-    state, missing = {}, []
-    for here, (there, turned) in _names(shape["n_layer"]).items():
-        if there not in named:
-            missing.append(there)
-        else:
-            tensor = named.pop(there)
-            tensor = tensor.t() if turned else tensor
-            if ".query_key_value." in here:
-                query, key, value = tensor.chunk(3)
-                tensor = fuse_projections(query, key, value, shape["n_head"])
-            state[here] = tensor.contiguous()
-    left = [name for name in named if not name.endswith((".attn.bias", ".attn.masked_bias"))]
-    if missing or left:
-        told = [f"'{name}' is missing" for name in missing] + [f"'{name}' is unknown" for name in left]
-        raise UserError(f"the weights are not those of a GPT-2: {'; '.join(told[:5])}")
+    state = hugging_face.renamed(named, _names(shape["n_layer"]), (".attn.bias", ".attn.masked_bias"), "GPT-2")
+    for here, there in _names(shape["n_layer"]).items():
+        tensor = state[here].t() if there.endswith(_TRANSPOSED) else state[here]
+        if ".query_key_value." in here:
+            query, key, value = tensor.chunk(3)
+            tensor = fuse_projections(query, key, value, shape["n_head"])
+        state[here] = tensor.contiguous()
     if head is not None and not head.equal(state["embedding.weight"]):
         raise UserError("'lm_head.weight' is not the embedding; only a tied output matrix is computed here")
     return state
 
 
 def write_config(shape: Mapping[str, Any], vocab_size: int) -> dict[str, Any]:
-    """The config.json of a GPT2LMHeadModel that computes the same.
+    """Return the config.json of a GPT2LMHeadModel that computes the same.
 
     Raises:
-        UserError: a shape that GPT-2 has not.
+        UserError: GPT-2 has no such shape.
     """
     if shape.get("norm", "pre") != "pre":
         raise UserError("a post-norm GPT has no counterpart in transformers; only norm: pre can be exported")
@@ -140,11 +119,11 @@ def write_config(shape: Mapping[str, Any], vocab_size: int) -> dict[str, Any]:
 
 
 def write_tensors(shape: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights under the names there."""
+    """Return the weights under the names there."""
     found = {}
-    for here, (there, turned) in _names(shape["n_layer"]).items():
+    for here, there in _names(shape["n_layer"]).items():
         tensor = state[here]
         if ".query_key_value." in here:
             tensor = torch.cat(split_projection(tensor, shape["n_head"]))
-        found[f"transformer.{there}"] = (tensor.t() if turned else tensor).contiguous()
+        found[f"transformer.{there}"] = (tensor.t() if there.endswith(_TRANSPOSED) else tensor).contiguous()
     return found

@@ -1,10 +1,9 @@
 """GPT (Radford et al. 2018), GPT-2 (2019) and GPT-3 (Brown et al. 2020): a decoder-only Transformer.
 
-Learned positions, GELU (tanh form or exact), output matrix tied to the embedding, residual projections scaled down at
-the start; layer norm before each sub-layer and at the end, or, as in the first GPT, after each sub-layer only. Dropout
+Learned positions, GELU (tanh form or exact), output matrix tied to the embedding, residual projections initialised
+smaller; layer norm before each sub-layer and at the end, or, as in the first GPT, after each sub-layer only. Dropout
 acts on embeddings and residual branches, not on the attention weights.
-Cost: about 6 * parameters FLOPs a token of training plus the attention's 12 * n_layer * context * H * K; memory
-O(B * T * n_layer * D), and V more a token where logits are asked for.
+Cost: as of `CausalModel`, plus the attention's 12 * n_layer * context * H * K FLOPs a training token.
 
 Shape letters: B batch, T time, D width, H heads, K head width, V vocabulary.
 """
@@ -40,17 +39,17 @@ class GPT(CausalModel):
             shape,
             vocab_size,
             block=block,
-            norm=norm() if pre else nn.Identity(),  # in post-norm every block ends with a norm already
+            norm=norm() if pre else nn.Identity(),  # in post-norm every block already ends with a norm
             recipe=GPT2(),
             positions=True,
         )
 
     def new_cache(self, batch: int) -> StepCache:
-        """An empty cache for `batch` sequences, which also keeps what the decoding step looks up."""
+        """Return an empty cache for `batch` sequences, which also keeps the views of the decoding step."""
         return StepCache(self.new_states(batch))
 
     def next_logits(self, tokens: Tensor, cache: Cache) -> Tensor:
-        """`forward`'s logits after the last token alone, faster for one token: (B, T) int64 -> (B, V); no autograd."""
+        """Return `forward`'s logits after the last token: (B, T) int64 -> (B, V); fast for one token, no autograd."""
         if tokens.shape[1] > 1 or cache.length == self.context or self.training or not isinstance(cache, StepCache):
             return super().next_logits(tokens, cache)
         return step(self, tokens[:, 0], cache)

@@ -1,4 +1,4 @@
-"""The sizes of a GPT, and what it is."""
+"""The sizes and declaration of a GPT."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lexmill.models.declaration import Family
 class Shape(HeadSizes):
     """A decoder-only Transformer with learned positions, GELU and tied embeddings (Radford et al. 2018, 2019).
 
-    Pre-norm is GPT-2 and GPT-3; post-norm, without a norm at the end, is the first GPT.
+    Pre-norm: GPT-2 and GPT-3. Post-norm, without a final norm: the first GPT.
     """
 
     n_layer: int = spec("blocks", low=1)
@@ -29,6 +29,7 @@ class Shape(HeadSizes):
 
 FAMILY = Family(
     role="causal",
+    network="GPT",
     shape=Shape,
     tiny={"n_layer": 2, "n_head": 2, "d_model": 16, "context": 12},
     model_types=("gpt2",),

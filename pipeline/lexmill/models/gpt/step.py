@@ -1,9 +1,8 @@
 """The logits after one more token: the decoding step of a GPT, written out.
 
-The same function as the model's `forward` over one position with a cache, of the same weights, without what a position
-costs beside its arithmetic: the calls of some fifty modules, the views that a longer input needs, autograd. On a CPU
-that is a third of a small model's step for one text. Only for weights that this process holds whole, without autograd,
-and in eval mode.
+The same function as the model's `forward` over one position with a cache, without the overhead of some fifty module
+calls, of views that a longer input needs and of autograd: on a CPU a third of a small model's step for one text. Only
+in eval mode, and for weights that this process holds whole.
 Cost: 2 * parameters FLOPs a text; every weight is read once, and the keys and values of each text.
 
 Shape letters: B texts, D width, H heads, K head width, V vocabulary.
@@ -22,8 +21,8 @@ from lexmill.models.common.attention import KeyValueCache
 from lexmill.models.common.causal import Cache, CausalModel
 from lexmill.models.common.feed_forward import ACTIVATIONS
 
-Matrix = tuple[Tensor, Tensor]  # weight, turned to (in, out), and bias
-Norm = tuple[tuple[int, ...], Tensor, Tensor, float]  # as torch.layer_norm wants it
+Matrix = tuple[Tensor, Tensor]  # weight, transposed to (in, out), and bias
+Norm = tuple[tuple[int, ...], Tensor, Tensor, float]  # the arguments of torch.layer_norm
 
 
 class Weights(NamedTuple):
@@ -47,7 +46,7 @@ class StepCache(Cache):
 
 
 def step(model: CausalModel, tokens: Tensor, cache: StepCache) -> Tensor:
-    """(B,) int64, the tokens at position `cache.length`, -> (B, V); the cache is brought up to date."""
+    """Map the tokens (B,) int64 at position `cache.length` to logits (B, V); updates the cache."""
     if cache.weights is None:
         cache.weights = [_weights(block) for block in model.blocks]
     assert model.positions is not None

@@ -1,7 +1,7 @@
 """Llama-shaped models in Hugging Face format (LlamaForCausalLM) and the Llama here: the weights under other names.
 
-Mistral's files have the same shape; they are taken where no sliding window is set. What changes the function and is
-not computed here (stretched rotary positions, biases, other activations) is refused by the name of its key.
+Mistral's files have the same shape and are read if no sliding window is set. Keys that change the function and are not
+computed here (stretched rotary positions, biases, other activations) are refused by name.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 from torch import Tensor
 
 from lexmill.base.errors import UserError
+from lexmill.models.common import hugging_face
 
 MODEL_TYPE = "llama"
 
-# Keys of config.json whose other values make another function than the one computed here.
 _ONLY: dict[str, tuple[Any, ...]] = {
     "hidden_act": ("silu", "swish"),
     "attention_bias": (False,),
@@ -35,17 +35,16 @@ _BLOCK = {
 }
 
 
-def _names(n_layer: int) -> dict[str, str]:
-    """Every weight here, the output matrix aside -> its name there without the prefix `model.`."""
-    found = {"embedding.weight": "embed_tokens.weight", "norm.weight": "norm.weight"}
-    for layer in range(n_layer):
-        for here, there in _BLOCK.items():
-            found[f"blocks.{layer}.{here}"] = f"layers.{layer}.{there}"
-    return found
+def _names(shape: Mapping[str, Any]) -> dict[str, str]:
+    """Return every weight here -> its name there without the prefix `model.`."""
+    outside = {"embedding.weight": "embed_tokens.weight", "norm.weight": "norm.weight"}
+    if not shape["tie_embeddings"]:
+        outside["head.weight"] = "lm_head.weight"
+    return hugging_face.names(outside, _BLOCK, "layers", shape["n_layer"])
 
 
 def _theta(config: Mapping[str, Any]) -> float:
-    """The base of the rotary wavelengths; older files have it at the top, newer ones in `rope_parameters`."""
+    """Return the base of the rotary wavelengths; older files have it at the top, newer ones in `rope_parameters`."""
     parts: Mapping[str, Any] = {}
     for key in ("rope_scaling", "rope_parameters"):
         parts = config.get(key) or {}
@@ -58,14 +57,12 @@ def _theta(config: Mapping[str, Any]) -> float:
 
 
 def read_shape(config: Mapping[str, Any]) -> dict[str, Any]:
-    """`LlamaShape`'s fields without dropout, from config.json.
+    """Return `Shape`'s fields without dropout, from config.json.
 
     Raises:
-        UserError: a key with a value that is not computed here, or that is missing.
+        UserError: a key is missing or has a value that is not computed here.
     """
-    for key, computed in _ONLY.items():
-        if config.get(key, computed[0]) not in computed:
-            raise UserError(f"config.json: {key} is {config[key]!r}; only {computed[0]!r} is computed here")
+    hugging_face.check(config, _ONLY)
     try:
         n_head, d_model = int(config["num_attention_heads"]), int(config["hidden_size"])
         d_head = int(config.get("head_dim") or d_model // n_head)
@@ -86,34 +83,21 @@ def read_shape(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_state(shape: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights under the names here.
+    """Return the weights under the names here.
 
     Raises:
         UserError: one is missing or unknown, or a tied output matrix is not the embedding.
     """
     named = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
-    head = named.pop("lm_head.weight", None)
-    state, missing = {}, []
-    for here, there in _names(shape["n_layer"]).items():
-        if there not in named:
-            missing.append(there)
-        else:
-            state[here] = named.pop(there)
-    left = [name for name in named if not name.endswith("rotary_emb.inv_freq")]
-    if head is None and not shape["tie_embeddings"]:
-        missing.append("lm_head.weight")
-    if missing or left:
-        told = [f"'{name}' is missing" for name in missing] + [f"'{name}' is unknown" for name in left]
-        raise UserError(f"the weights are not those of a Llama: {'; '.join(told[:5])}")
-    if head is not None and not shape["tie_embeddings"]:
-        state["head.weight"] = head
-    elif head is not None and not head.equal(state["embedding.weight"]):
+    head = named.pop("lm_head.weight", None) if shape["tie_embeddings"] else None
+    state = hugging_face.renamed(named, _names(shape), ("rotary_emb.inv_freq",), "Llama")
+    if head is not None and not head.equal(state["embedding.weight"]):
         raise UserError("'lm_head.weight' is not the embedding, though config.json says tie_word_embeddings")
     return state
 
 
 def write_config(shape: Mapping[str, Any], vocab_size: int) -> dict[str, Any]:
-    """The config.json of a LlamaForCausalLM that computes the same."""
+    """Return the config.json of a LlamaForCausalLM that computes the same."""
     theta = shape["rope_theta"]
     return {
         "architectures": ["LlamaForCausalLM"],
@@ -137,8 +121,8 @@ def write_config(shape: Mapping[str, Any], vocab_size: int) -> dict[str, Any]:
 
 
 def write_tensors(shape: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights under the names there."""
-    found = {f"model.{there}": state[here].contiguous() for here, there in _names(shape["n_layer"]).items()}
-    if not shape["tie_embeddings"]:
-        found["lm_head.weight"] = state["head.weight"].contiguous()
-    return found
+    """Return the weights under the names there."""
+    return {
+        there if here == "head.weight" else f"model.{there}": state[here].contiguous()
+        for here, there in _names(shape).items()
+    }

@@ -1,6 +1,6 @@
 """Llama (Touvron et al. 2023): RMSNorm before each sub-layer, rotary positions, SwiGLU, grouped queries, no biases.
 
-The function is that of LlamaForCausalLM in transformers, weight for weight:
+Computes the same function as LlamaForCausalLM in transformers:
 
     here                                          there
     embedding                                     model.embed_tokens
@@ -8,19 +8,18 @@ The function is that of LlamaForCausalLM in transformers, weight for weight:
     blocks.N.attention.query, key, value, output  model.layers.N.self_attn.q_proj, k_proj, v_proj, o_proj
     blocks.N.feed_forward.gate, expand, output    model.layers.N.mlp.gate_proj, up_proj, down_proj
     norm                                          model.norm
-    head (only where it is not tied)              lm_head
+    head (only if not tied)                 lm_head
 
-Dropout, which Llama has not, acts on embeddings and residual branches. Positions have no bound, but text longer than
-`context` is unlike what the model was trained on.
-Cost: about 6 * parameters FLOPs a token of training plus attention's 12 * n_layer * context * n_head * d_head; memory
-O(B * T * n_layer * D), and V more a token where logits are asked for.
+Dropout, which Llama does not have, acts on embeddings and residual branches. Positions are unlimited, but the model has
+not seen text longer than `context` in training.
+Cost: as of `CausalModel`, plus the attention's 12 * n_layer * context * n_head * d_head FLOPs a training token.
 """
 
 from __future__ import annotations
 
 from lexmill.models.common.block import Block
 from lexmill.models.common.causal import CausalModel
-from lexmill.models.common.gated_feed_forward import GatedFeedForward
+from lexmill.models.common.feed_forward import GatedFeedForward
 from lexmill.models.common.grouped_attention import GroupedAttention
 from lexmill.models.common.init import GPT2
 from lexmill.models.common.norms import RMSNorm

@@ -1,4 +1,4 @@
-"""The sizes of a Llama, and what it is."""
+"""The sizes and declaration of a Llama."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class Shape(HeadSizes):
     tie_embeddings: bool = spec("the output matrix is the embedding", True)
 
     def faults(self) -> list[str]:
-        """What is wrong with the sizes together."""
         found = super().faults()
         if self.n_head % self.n_kv_head:
             found.append(f"n_kv_head: {self.n_kv_head} does not divide n_head ({self.n_head})")
@@ -37,6 +36,7 @@ class Shape(HeadSizes):
 
 FAMILY = Family(
     role="causal",
+    network="Llama",
     shape=Shape,
     tiny={"n_layer": 2, "n_head": 4, "n_kv_head": 2, "d_model": 16, "d_ffn": 24, "context": 12},
     model_types=("llama", "mistral"),

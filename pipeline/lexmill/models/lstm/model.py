@@ -5,11 +5,11 @@ Each layer reads x_t and its own state (h, c):
     i, f, o = sigmoid(W x_t + U h_{t-1} + b)   each with its own rows of W, U, b
     c_t = f * c_{t-1} + i * tanh(W_c x_t + U_c h_{t-1} + b_c),    h_t = o * tanh(c_t)
 
-and gives h_t to the next. Dropout acts on the embedding and on each layer's output, never from one step to the next.
+and passes h_t to the next. Dropout acts on the embedding and on each layer's output, never between time steps.
 The output matrix is the embedding (Press and Wolf 2017) unless the shape says otherwise.
 
-Cost: 6 * (8 * n_layer * D^2 + V * D) FLOPs a token of training, the steps of a window one after another through torch's
-kernel (oneDNN on a CPU); memory O(B * T * n_layer * D).
+Cost: 6 * (8 * n_layer * D^2 + V * D) FLOPs a training token, step by step through torch's kernel (oneDNN on a CPU);
+memory O(B * T * n_layer * D).
 
 Shape letters: B batch, T time, D width, V vocabulary.
 """
@@ -35,19 +35,16 @@ class Layer(RecurrentLayer):
         self.lstm = nn.LSTM(d_model, d_model, batch_first=True)
 
     def read(self, hidden: Tensor, memory: Memory | None) -> tuple[Tensor, Memory]:
-        """(B, T, D) and (h, c) before (None: zero) -> (B, T, D) and (h, c) after."""
+        """Map (B, T, D) and (h, c) before (None: zero) to (B, T, D) and (h, c) after."""
         out: tuple[Tensor, Memory] = self.lstm(hidden, memory)
         return out
 
     def fused_parts(self) -> dict[str, Layout]:
-        """The input, forget, cell and output gate."""
+        """Return the input, forget, cell and output gate."""
         return {"lstm.weight_ih_l0": (1, 4), "lstm.weight_hh_l0": (1, 4)}
 
     def draw_weights(self, matrix: Callable[[Tensor], None]) -> None:
-        """Draw each gate's matrices alone. Biases are 0.
-
-        The forget gate's is 1, so that it remembers before it has learned to (Jozefowicz et al. 2015).
-        """
+        """Draw each gate's matrices separately; biases are 0, the forget gate's 1 (Jozefowicz et al. 2015)."""
         for name, value in self.lstm.named_parameters():
             if value.ndim == 2:
                 for gate in value.chunk(4):
@@ -58,12 +55,12 @@ class Layer(RecurrentLayer):
                     nn.init.ones_(value.chunk(4)[1])
 
     def activation_bytes(self, low: int, mask: int = 0, share: float = 1.0) -> int:
-        """Bytes a token that autograd keeps, as measured of oneDNN on a CPU; see `block.Block`."""
+        """Return the bytes per token that autograd keeps, measured with oneDNN on a CPU; see `block.Block`."""
         width = self.lstm.hidden_size
         return (65 if low == 4 else 45) * width + (2 * low * width if self.dropout.probability else 0)
 
     def gradient_bytes(self, low: int) -> int:
-        """Bytes a token of the gradients that live for a moment inside the layer, as measured on a CPU."""
+        """Return the bytes per token of temporary gradients inside the layer, as measured on a CPU."""
         return 28 * self.lstm.hidden_size
 
 

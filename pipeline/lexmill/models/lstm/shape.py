@@ -1,4 +1,4 @@
-"""The sizes of an LSTM, and what it is."""
+"""The sizes and declaration of an LSTM."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Shape(Sizes):
 
 FAMILY = Family(
     role="causal",
+    network="LSTM",
     shape=Shape,
     tiny={"n_layer": 2, "d_model": 16, "context": 12},
     unlimited=True,

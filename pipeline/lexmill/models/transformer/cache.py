@@ -1,4 +1,4 @@
-"""What a decoder remembers between steps, so that a step costs one position and not all of them.
+"""The decoder's cache between steps, so that a step costs one position, not all of them.
 
 Memory: 2 * layers * D * (B * T + sources * S) numbers. Shape letters: B rows (sources times beams), H heads, T
 positions decoded so far, S source length, K head width.
@@ -12,7 +12,7 @@ from lexmill.models.common.attention import KeyValueCache
 
 
 class TransformerCache:
-    """Keys and values of each decoder layer: of the target so far, and of the source, which never change.
+    """Keys and values of each decoder layer: those of the target so far, and those of the source, which never change.
 
     Args:
         source: each layer's source keys and values, (sources, H, S, K).
@@ -20,8 +20,7 @@ class TransformerCache:
     """
 
     def __init__(self, source: list[tuple[Tensor, Tensor]], mask: Tensor | None) -> None:
-        self.source = source
-        self.mask = mask
+        self.source, self.mask = source, mask
         self.layers = [KeyValueCache(capacity=16) for _ in source]
 
     @property
@@ -30,7 +29,7 @@ class TransformerCache:
         return self.layers[0].length
 
     def reorder(self, rows: Tensor, sources: Tensor | None = None) -> None:
-        """Keep these rows, in that order, repeats allowed; and these sources, where some are done.
+        """Keep these rows, in that order (repeats allowed), and these sources, if some are done.
 
         Args:
             rows: (new B,) int64.

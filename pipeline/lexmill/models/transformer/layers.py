@@ -17,7 +17,7 @@ from lexmill.models.transformer.shape import Shape
 
 
 def sinusoids(positions: int, d_model: int) -> Tensor:
-    """Sines and cosines of falling frequency, interleaved (section 3.5): (positions, D)."""
+    """Return sines and cosines of falling frequency, interleaved (section 3.5): (positions, D)."""
     place = torch.arange(positions, dtype=torch.float64)[:, None]
     rate = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
     table = torch.zeros(positions, d_model, dtype=torch.float64)
@@ -27,7 +27,7 @@ def sinusoids(positions: int, d_model: int) -> Tensor:
 
 
 class Residual(nn.Module):
-    """What stands around a sub-layer f: `x + drop(f(norm(x)))` in pre-norm, `norm(x + drop(f(x)))` in post-norm."""
+    """The residual around a sub-layer f: `x + drop(f(norm(x)))` in pre-norm, `norm(x + drop(f(x)))` in post-norm."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -36,11 +36,11 @@ class Residual(nn.Module):
         self.rate = shape.dropout
 
     def enter(self, hidden: Tensor) -> Tensor:
-        """What the sub-layer reads: (B, T, D) -> (B, T, D)."""
+        """Return the sub-layer's input: (B, T, D) -> (B, T, D)."""
         return self.norm(hidden) if self.pre else hidden
 
     def leave(self, hidden: Tensor, update: Tensor) -> Tensor:
-        """The stream after the sub-layer's `update`: (B, T, D)."""
+        """Return the stream after the sub-layer's `update`: (B, T, D)."""
         total = add_dropped(hidden, update, self.rate, self.training)
         return total if self.pre else self.norm(total)
 
@@ -76,11 +76,11 @@ class DecoderLayer(nn.Module):
     def forward(
         self, hidden: Tensor, source: tuple[Tensor, Tensor], mask: Tensor | None, cache: KeyValueCache | None
     ) -> Tensor:
-        """(B, T, D) -> (B, T, D), over the keys and values of the sources (B / n, H, S, K)."""
-        # Padding stands at a target's end, where causal attention keeps every token from seeing it: no mask.
+        """(B, T, D) -> (B, T, D), attending to the keys and values (B / n, H, S, K) of the sources."""
+        # Padding is at a target's end, where causal attention hides it from every token: no mask needed.
         around = self.around_attention
         hidden = around.leave(hidden, self.attention(around.enter(hidden), causal=True, cache=cache))
-        # The n rows of one source ask as one row: a source does not care who asks, and nothing of it is copied.
+        # The n rows of one source attend as one long row, so the source is not copied.
         around, (rows, time, width) = self.around_cross, hidden.shape
         query = around.enter(hidden).view(source[0].size(0), -1, width)  # (B / n, n * T, D)
         found = self.cross(query, None, mask=mask, projected=source).view(rows, time, width)

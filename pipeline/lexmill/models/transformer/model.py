@@ -22,7 +22,7 @@ from lexmill.models.transformer.shape import Shape
 
 
 class Transformer(nn.Module):
-    """Source sentences to target sentences.
+    """Maps source sentences to target sentences.
 
     Args:
         shape: the sizes.
@@ -38,7 +38,7 @@ class Transformer(nn.Module):
         self.dropout = Dropout(shape.dropout)
         self.encoder = nn.ModuleList([EncoderLayer(shape) for _ in range(shape.encoder_layers)])
         self.decoder = nn.ModuleList([DecoderLayer(shape) for _ in range(shape.decoder_layers)])
-        pre = shape.norm == "pre"  # in post-norm every layer ends with a norm already
+        pre = shape.norm == "pre"  # in post-norm every layer already ends with a norm
         self.encoder_norm = nn.LayerNorm(shape.d_model) if pre else nn.Identity()
         self.decoder_norm = nn.LayerNorm(shape.d_model) if pre else nn.Identity()
         self.register_buffer("positions", sinusoids(shape.max_positions, shape.d_model), persistent=False)
@@ -49,7 +49,7 @@ class Transformer(nn.Module):
         return self.shape.max_positions
 
     def _embed(self, tokens: Tensor, start: int = 0) -> Tensor:
-        """(B, T) int64 -> (B, T, D), for the positions from `start` on."""
+        """(B, T) int64 -> (B, T, D), for positions from `start`."""
         end = start + tokens.size(1)
         if end > self.max_positions:
             raise ValueError(f"{end} positions, but the model has {self.max_positions} (max_positions)")
@@ -70,7 +70,7 @@ class Transformer(nn.Module):
         return out
 
     def new_cache(self, memory: Tensor, source_mask: Tensor) -> TransformerCache:
-        """An empty cache for decoding from these sources; their keys and values are computed here, once."""
+        """Return an empty cache for decoding from these sources; computes their keys and values once."""
         layers = [cast(DecoderLayer, layer) for layer in self.decoder]
         return TransformerCache([layer.cross.project(memory) for layer in layers], _attention_mask(source_mask))
 
@@ -90,10 +90,10 @@ class Transformer(nn.Module):
     def decode(
         self, target_in: Tensor, memory: Tensor, source_mask: Tensor, cache: TransformerCache | None = None
     ) -> Tensor:
-        """Logits (B, T, V) of the token after each of `target_in` (B, T).
+        """Return the logits (B, T, V) of the token after each of `target_in` (B, T).
 
-        With a cache, `target_in` holds the new positions only, and the source is the one the cache was made for.
-        B may be a multiple of the memory's rows: that many consecutive rows then share a source.
+        With a cache, `target_in` holds only the new positions, and the source is the one the cache was made for.
+        B may be n times the memory's rows: n consecutive rows then share a source.
         """
         return self.project(self.decode_hidden(target_in, memory, source_mask, cache))
 
@@ -102,7 +102,7 @@ class Transformer(nn.Module):
         return nn.functional.linear(hidden, self.embedding.weight)
 
     def hidden(self, source: Tensor, source_mask: Tensor, target_in: Tensor) -> Tensor:
-        """`forward` before the output projection, for a loss that projects only where a target is: (B, T, D)."""
+        """`forward` before the output projection, (B, T, D), for a loss that projects only at targets."""
         return self.decode_hidden(target_in, self.encode(source, source_mask), source_mask)
 
     def forward(self, source: Tensor, source_mask: Tensor, target_in: Tensor) -> Tensor:
@@ -110,11 +110,11 @@ class Transformer(nn.Module):
         return self.project(self.hidden(source, source_mask, target_in))
 
     def count_parameters(self) -> int:
-        """All trained numbers, the shared embedding once."""
+        """Return the number of trained parameters, the shared embedding counted once."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     def training_flops(self, source_tokens: int, target_tokens: int) -> int:
-        """FLOPs of the matrix products in a forward and backward pass, attention's scores and sums left out."""
+        """Return the FLOPs of the matrix products forward and backward, without attention's scores and sums."""
         shape = self.shape
         square, wide = shape.d_model**2, 2 * shape.d_model * shape.d_ffn
         source = shape.encoder_layers * (4 * square + wide) + shape.decoder_layers * 2 * square

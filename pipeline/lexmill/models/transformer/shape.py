@@ -1,4 +1,4 @@
-"""The sizes of an encoder-decoder Transformer, and what it is."""
+"""The sizes and declaration of an encoder-decoder Transformer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ class Shape(Sizes):
     max_positions: int = spec("longest sentence", 256, unit="tokens", low=2)
 
     def faults(self) -> list[str]:
-        """What is wrong with the sizes together."""
         if self.d_model % self.n_head:
             return [f"d_model: {self.d_model} is not a multiple of n_head ({self.n_head})"]
         return []
@@ -31,6 +30,7 @@ class Shape(Sizes):
 
 FAMILY = Family(
     role="encoder_decoder",
+    network="Transformer",
     shape=Shape,
     tiny={"encoder_layers": 1, "decoder_layers": 1, "n_head": 2, "d_model": 16, "d_ffn": 24, "max_positions": 12},
     shrinking=(),

@@ -1,21 +1,20 @@
 """Add-k n-grams (Lidstone 1920): p(w | h) = (c(h w) + k) / (c(h) + k V).
 
-The simplest smoothing, and a weak one: a baseline for Kneser-Ney itself. An unknown context gives the uniform
-distribution.
+The simplest smoothing, and a weak one: a baseline for Kneser-Ney. An unknown context gives the uniform distribution.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from lexmill.kinds.language_model.ngrams.ngram import Counts, Floats, Level, Mask, NGram, totals
+from lexmill.kinds.language_model.ngrams.ngram import Counts, Level, NGram, totals
 
 
 class AddK(NGram):
     """See the module.
 
     Args:
-        k: what is added to each count, above 0.
+        k: added to each count, above 0.
     """
 
     def __init__(self, order: int, vocab_size: int, eos_id: int, k: float) -> None:
@@ -24,11 +23,8 @@ class AddK(NGram):
             raise ValueError(f"k is {k}; it must be above 0")
         self.k = k
 
-    def _mix(self, level: int, found: Mask, share: Floats, rest: Floats, lower: Floats) -> Floats:
-        return share + rest * lower
-
     def _tables(self, counts: Counts) -> list[Level]:
-        """The orders below the highest only number the contexts: they hand the uniform distribution on."""
+        """Orders below the highest only number the contexts: they pass the uniform distribution on."""
         below = [
             Level(counts.keys[order - 1], np.zeros(len(counts.keys[order - 1])), np.ones(counts.contexts(order) + 1))
             for order in range(1, self.order)

@@ -1,7 +1,7 @@
-"""Counting n-grams, and what every n-gram model shares: scores, next-token distributions, samples.
+"""N-gram counts, and what every n-gram model shares: scores, next-token distributions, samples.
 
 An n-gram is numbered by (number of its first n - 1 words, last word), so that every table is one sorted array of
-integers and no order overflows. Each document stands after order - 1 start symbols and before its end token.
+integers and no order overflows. Each document follows order - 1 start symbols and precedes its end token.
 Cost: at most `order` sorts of the training tokens; memory about 40 bytes x tokens x order while fitting, 32 bytes an
 n-gram after.
 
@@ -44,11 +44,11 @@ class Counts:
     is_target: Mask
 
     def contexts(self, order: int) -> int:
-        """How many contexts n-grams of an order have: the n-grams of the order below; the empty one has number 0."""
+        """Return the number of contexts of an order: the n-grams of the order below; the empty one has number 0."""
         return 1 if order == 1 else len(self.keys[order - 2])
 
     def one_position_each(self, order: int) -> Integers:
-        """A position at which each n-gram of an order is a target, (G,); -1 for one that never is."""
+        """Return a position at which each n-gram of an order is a target, (G,); -1 if it never is."""
         found = np.full(len(self.keys[order - 1]), -1)
         targets = np.flatnonzero(self.is_target)
         found[self.numbers[order - 1][targets]] = targets
@@ -75,7 +75,7 @@ class NGram(ABC):
 
     Args:
         order: the longest n-gram.
-        vocab_size: the number of tokens, over which the uniform distribution below the unigrams spreads.
+        vocab_size: the number of tokens; unigrams back off to the uniform distribution over them.
         eos_id: the end token, predicted after each document.
     """
 
@@ -85,20 +85,20 @@ class NGram(ABC):
         if not 0 <= eos_id < vocab_size:
             raise ValueError(f"eos_id {eos_id} is outside the vocabulary of {vocab_size}")
         self.order, self.vocab_size, self.eos_id = order, vocab_size, eos_id
-        self.start = vocab_size  # stands before a document, is never predicted
+        self.start = vocab_size  # precedes a document, is never predicted
         self.symbols = vocab_size + 1
         self._levels: list[Level] = []
 
     @abstractmethod
     def _tables(self, counts: Counts) -> list[Level]:
-        """The levels, lowest order first."""
+        """Return the levels, lowest order first."""
 
-    @abstractmethod
-    def _mix(self, level: int, found: Mask, share: Floats, rest: Floats, lower: Floats) -> Floats:
-        """A level's value from its share (0 where the n-gram was not `found`), its rest and the value below."""
+    def _mix(self, found: Mask, share: Floats, rest: Floats, lower: Floats) -> Floats:
+        """Return a level's value from its share (0 where the n-gram was not `found`), its rest and the value below."""
+        return share + rest * lower
 
     def _normalised(self, values: Floats, contexts: list[Integers]) -> Floats:
-        """Probabilities from the values of the highest level; `contexts`: each level's context numbers, -1 unknown."""
+        """Return probabilities from the highest level's values; `contexts`: each level's numbers, -1: unknown."""
         return values
 
     def fit(self, documents: Documents) -> NGram:
@@ -124,26 +124,26 @@ class NGram(ABC):
         return self
 
     def log_probabilities(self, documents: Documents) -> list[Floats]:
-        """Natural logarithms of the probability of each token of each document, then of its end token."""
+        """Return the natural log-probability of each token of each document, then of its end token."""
         self._fitted()
         if not len(documents):
             return []
         stream, is_target = self._stream(documents)
         value = np.full(len(stream), 1 / self.vocab_size)
         context, contexts = np.zeros(len(stream), dtype=np.int64), []
-        for index, level in enumerate(self._levels):
+        for level in self._levels:
             contexts.append(context)
             wanted = np.where(context < 0, -1, context * self.symbols + stream)
             place = look_up(level.keys, wanted)
             share = np.where(place < 0, 0.0, level.share[place])
-            value = self._mix(index, share > 0, share, level.rest[context], value)
+            value = self._mix(share > 0, share, level.rest[context], value)
             context = shift(place, 1, -1)
         probability = self._normalised(value, contexts)
         ends = np.cumsum([len(document) + 1 for document in documents])[:-1]
         return np.split(np.log(probability[is_target]), ends)
 
     def distribution(self, history: Sequence[int]) -> Floats:
-        """The probability of each next token after a document's first tokens, (V,)."""
+        """Return the probability of each next token after a document's first tokens, (V,)."""
         self._fitted()
         padded = [self.start] * (self.order - 1) + list(history)
         value = np.full(self.vocab_size, 1 / self.vocab_size)
@@ -157,14 +157,14 @@ class NGram(ABC):
                 share[level.keys[first:last] % self.symbols] = level.share[first:last]
             share = share[: self.vocab_size]
             rest = np.full(self.vocab_size, level.rest[context])
-            value = self._mix(index, share > 0, share, rest, value)
+            value = self._mix(share > 0, share, rest, value)
         return self._normalised(value, contexts)
 
     def sample(self, history: Sequence[int], length: int, seed: int, never: Sequence[int] = ()) -> list[int]:
-        """At most `length` tokens drawn after a document's first tokens, ending before an end token.
+        """Draw at most `length` tokens after a document's first tokens, ending before an end token.
 
         Args:
-            never: tokens that are not drawn (padding and the like).
+            never: tokens not to draw (padding and the like).
         """
         generator = np.random.default_rng(seed)
         made: list[int] = []
@@ -178,7 +178,7 @@ class NGram(ABC):
         return made
 
     def _context(self, words: Sequence[int]) -> int:
-        """The number of a context; -1 where it was not seen."""
+        """Return the number of a context; -1 if it was not seen."""
         context = 0
         for level, word in zip(self._levels, words, strict=False):
             context = int(look_up(level.keys, np.array([context * self.symbols + word]))[0])
@@ -191,7 +191,7 @@ class NGram(ABC):
             raise ValueError("fit the n-gram model before scoring with it")
 
     def _stream(self, documents: Documents) -> tuple[Integers, Mask]:
-        """All documents in one array, each after order - 1 start symbols and before an end token; which are targets."""
+        """Return all documents in one array, with start symbols and end tokens, and which positions are targets."""
         before = self.order - 1
         lengths = np.array([len(document) for document in documents], dtype=np.int64)
         stream = np.full(int(lengths.sum()) + len(lengths) * (before + 1), self.start, dtype=np.int64)
@@ -209,14 +209,14 @@ class NGram(ABC):
 
 
 def totals(counts: Counts, order: int, values: NDArray[np.generic], symbols: int) -> Floats:
-    """The sum of the values of an order's n-grams over each context, (contexts,)."""
+    """Return the sum of the values of an order's n-grams over each context, (contexts,)."""
     context = counts.keys[order - 1] // symbols
     sums: Floats = np.bincount(context, weights=values, minlength=counts.contexts(order)).astype(np.float64)
     return sums
 
 
 def number(keys: Integers) -> tuple[Integers, Integers]:
-    """The different keys, sorted, and the place of each key among them: `np.unique`, without a sort for small keys."""
+    """Return the sorted unique keys and each key's place among them: `np.unique`, without a sort for small keys."""
     largest = int(keys.max()) + 1
     if largest > 8 * len(keys):
         unique, inverse = np.unique(keys, return_inverse=True)
@@ -227,13 +227,13 @@ def number(keys: Integers) -> tuple[Integers, Integers]:
 
 
 def look_up(keys: Integers, wanted: Integers) -> Integers:
-    """The place of each wanted key among the sorted keys; -1 where it is not there."""
+    """Return the place of each wanted key among the sorted keys; -1 if absent."""
     place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     return np.where(keys[place] == wanted, place, -1)
 
 
 def shift(values: Integers, by: int, fill: int) -> Integers:
-    """Values moved `by` places to the right, `fill` before them."""
+    """Return values moved `by` places to the right, `fill` before them."""
     if by == 0:
         return values
     found = np.full_like(values, fill)

@@ -3,11 +3,11 @@
     S(w | h) = c(h w) / c(h)                            where h w was seen
              = 0.4 * S(w | h without its first word)    elsewhere; under the unigrams 0.4 / V
 
-S is no probability: it does not sum to 1. `scores` gives it as published. The probabilities are S / Z(h), with
+S does not sum to 1; `scores` returns it as published. The probabilities are S / Z(h), with
 
     Z(h) = 1 + 0.4 * (Z(h') - sum of S(w | h') over the w seen after h),    h' = h without its first word,
 
-and 0.4 * Z(h') for a context that was never seen, so that Z costs no sum over the vocabulary.
+and 0.4 * Z(h') for a context that was never seen, so that Z needs no sum over the vocabulary.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class StupidBackoff(NGram):
         self._raw_scores = False
 
     def scores(self, documents: Documents) -> list[Floats]:
-        """Natural logarithms of S, not normalised, of each token of each document, then of its end token."""
+        """Return the natural logarithm of S, not normalised, of each token of each document, then of its end token."""
         self._raw_scores = True
         try:
             return self.log_probabilities(documents)
         finally:
             self._raw_scores = False
 
-    def _mix(self, level: int, found: Mask, share: Floats, rest: Floats, lower: Floats) -> Floats:
+    def _mix(self, found: Mask, share: Floats, rest: Floats, lower: Floats) -> Floats:
         return np.where(found, share, rest * lower)
 
     def _normalised(self, values: Floats, contexts: list[Integers]) -> Floats:
@@ -69,9 +69,8 @@ class StupidBackoff(NGram):
 
     @staticmethod
     def _shorter(counts: Counts, order: int) -> Integers:
-        """For each context of an order, the number of the context without its first word."""
-        if order <= 2:
-            return np.zeros(counts.contexts(order), dtype=np.int64)
+        """Return for each context of an order the number of the context without its first word."""
         found = np.zeros(counts.contexts(order), dtype=np.int64)
-        found[counts.numbers[order - 2]] = counts.numbers[order - 3]
+        if order > 2:
+            found[counts.numbers[order - 2]] = counts.numbers[order - 3]
         return found
