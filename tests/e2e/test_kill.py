@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lexmill.base.storage import sha256_folder
 from tests.e2e.conftest import Project
@@ -29,12 +30,11 @@ def training(project: Project, tmp_path: Path) -> Project:
     copy = Project(root, {})
     (tmp_path / "every-step.yaml").write_text(EVERY_STEP)
     copy.environment["LEXMILL_EXECUTION"] = str(tmp_path / "every-step.yaml")
-    params = (root / "params.yaml").read_text()
-    assert "dropout: 0.1" in params
-    (root / "params.yaml").write_text(
-        params.replace("length: 6 steps\n    batch_tokens: 128", f"length: {STEPS} steps\n    batch_tokens: 128")
-    )
-    assert f"length: {STEPS} steps" in (root / "params.yaml").read_text()
+    params = yaml.safe_load((root / "params.yaml").read_text())
+    gpt = params["models"]["gpt"]
+    assert gpt["shape"]["dropout"] == 0.1
+    gpt["recipe"]["length"] = f"{STEPS} steps"
+    (root / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     return copy
 
 
