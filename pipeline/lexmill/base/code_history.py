@@ -9,12 +9,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from lexmill.base import layout, storage
 from lexmill.base.code import Closure
+from lexmill.base.strict import flatten
 
 FOLDER = Path(".lexmill", "code")
 KEPT = 50
@@ -39,7 +40,7 @@ def remember(closures: dict[tuple[str, ...], Closure], root: Path = Path()) -> N
 def remembers(root: Path = Path()) -> bool:
     """Whether the parts behind code.json are kept."""
     try:
-        return _place(set(_digests(storage.read_json(root / layout.CODE))), root).is_file()
+        return _place(set(flatten(storage.read_json(root / layout.CODE)).values()), root).is_file()
     except (OSError, ValueError):
         return False
 
@@ -65,11 +66,6 @@ def _of_file(path: str, before: dict[str, str] | None, after: dict[str, str] | N
         return path  # the same definitions in another order, or no Python
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"{path}: {', '.join(names[:_SHOWN])}{more}"
-
-
-def _digests(value: Any) -> Iterator[str]:
-    for inside in value.values() if isinstance(value, dict) else ():
-        yield from _digests(inside) if isinstance(inside, dict) else [str(inside)]
 
 
 def _place(digests: Collection[str], root: Path) -> Path:

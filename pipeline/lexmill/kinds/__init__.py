@@ -34,14 +34,12 @@ class Metric:
 
     Attributes:
         name: its key among the figures; `words` is its name for people.
-        unit: of the figure; "" for a share or a score.
         over_tokens: it is a mean over tokens, so it cannot compare models with different tokenizers.
     """
 
     name: str
     words: str
     higher_is_better: bool
-    unit: str = ""
     over_tokens: bool = False
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from lexmill.base import code_history, layout
 from lexmill.base.code import Closure, Code
+from lexmill.base.strict import flatten
 
 STAGE = "code"
 
@@ -65,7 +66,7 @@ class CodeChanges:
             elif not now:
                 yield f"code gone: {key}"
             else:
-                known = dict(_flat(before))
+                known = flatten(before)
                 for name, closure in now.items():
                     old = known.get(".".join(name).removeprefix(key).removeprefix("."))
                     if old != closure.digest:
@@ -86,11 +87,3 @@ def _under(name: tuple[str, ...], key: str) -> bool:
     """Return whether a closure belongs to a key of code.json, which may name a mapping."""
     parts = tuple(key.split("."))
     return name[: len(parts)] == parts
-
-
-def _flat(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict):
-        for name, inside in value.items():
-            yield from _flat(inside, f"{key}.{name}".removeprefix("."))
-    else:
-        yield key, value

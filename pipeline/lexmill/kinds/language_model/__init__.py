@@ -85,7 +85,7 @@ KIND = Kind(
     entry=LanguageModel,
     role="causal",
     metrics=(
-        Metric("bits_per_byte", "bits per byte", higher_is_better=False, unit="bits a byte"),
+        Metric("bits_per_byte", "bits per byte", higher_is_better=False),
         Metric("perplexity", "perplexity a token", higher_is_better=False, over_tokens=True),
     ),
     counted="tokens",
