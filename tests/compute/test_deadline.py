@@ -48,7 +48,7 @@ def test_its_time_is_told_and_worth_another_try(tmp_path: Path) -> None:
     )
     assert done.returncode == EXIT_RETRY, done.stderr
     assert done.stdout == "works\n"
-    assert done.stderr.startswith("it ran longer than its time (1.5 seconds) and was ended; run again and it goes on")
+    assert done.stderr.startswith("it ran longer than its time (1.5 seconds) and was ended; run again to continue")
     assert workspace.read_status("own@key", tmp_path) == (EXIT_RETRY, done.stderr.strip())
 
 

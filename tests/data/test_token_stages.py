@@ -142,8 +142,8 @@ def test_running_again_gives_the_same_bytes(workspace):
 @pytest.mark.parametrize(
     ("stage", "name", "message"),
     [
-        (tokenizer, "smal", "no tokenizer 'smal', did you mean 'small'"),
-        (encode, "plays-smal", "no entry 'plays-smal', did you mean 'plays-small'"),
+        (tokenizer, "smal", "tokenizers.smal is not in params.yaml, did you mean 'small'?"),
+        (encode, "plays-smal", "encodings.plays-smal is not in params.yaml, did you mean 'plays-small'?"),
     ],
 )
 def test_a_misspelt_name_is_refused_with_the_nearest(workspace, stage, name, message):

@@ -95,7 +95,7 @@ def test_a_night_commits_what_moved_and_what_came_of_it(night: Night) -> None:
 def test_a_night_without_news_is_skipped_and_says_so(night: Night) -> None:
     night.pass_by()
     assert night.pass_by() == 0
-    assert night.said == ["skipped: the results are those that are committed; no commit"]
+    assert night.said == ["skipped: the results are committed already; no commit"]
     assert night.results == ["1.0"]
 
 
@@ -213,7 +213,7 @@ def test_what_could_not_be_pushed_is_pushed_by_the_next_night(night: Night, tmp_
     subprocess.run(["git", "init", "-q", "--bare", str(tmp_path / "far")], check=True)
     assert night.pass_by(push="far") == 0
     assert night.said == [
-        "skipped: the results are those that are committed; no commit",
+        "skipped: the results are committed already; no commit",
         "DVC has no default remote: the outputs stay on this machine (`dvc remote add --default NAME ADDRESS`)",
         "pushed 'nightly' to far",
     ]
@@ -275,7 +275,7 @@ def test_the_real_pipeline_by_night(tmp_path: Path) -> None:
         project.git("commit", "-q", "-m", "a store", ".dvc/config")
         only = "prepare@shakespeare"
         told = project.run("-m", "lexmill.cli", "run", only, code=2).stderr
-        assert "has no pin for it; `lexmill refresh shakespeare`" in told
+        assert "for it; pin it with `lexmill refresh shakespeare`" in told
         told = project.run("-m", "lexmill.cli", "nightly", only, "--push", "far", code=75).stderr
         assert "corpora.shakespeare: pinned at 0.6" in told
         assert "committed to 'nightly' as" in told
@@ -286,7 +286,7 @@ def test_the_real_pipeline_by_night(tmp_path: Path) -> None:
         told = project.run("-m", "lexmill.cli", "nightly", only, "--push", "far").stderr
         assert "skipped: no source moved and nothing was to run; no commit" in told
         # dvc.lock of the project knows stages that never ran here.
-        assert "pushed the outputs to DVC's remote 'store'; some are in no cache of this machine" in told
+        assert "pushed the outputs to DVC's remote 'store'; some are not in this machine's cache" in told
         assert "pushed 'nightly' to far" in told
         # A clone of the branch pulls what it names, and has nothing to do.
         (tmp_path / "elsewhere").mkdir()

@@ -101,7 +101,7 @@ def test_the_card_names_each_corpus_of_a_mixture_and_its_licence(params: Params,
 
 
 @pytest.mark.parametrize(
-    ("family", "limit"), [("gpt", "has no effect on what it writes"), ("lstm", "carries its state on without end")]
+    ("family", "limit"), [("gpt", "has no effect on what it writes"), ("lstm", "Its state carries on without end")]
 )
 def test_the_card_says_how_far_back_a_model_reads(params: Params, tmp_path: Path, family: str, limit: str) -> None:
     make(params, tmp_path, "gpt")

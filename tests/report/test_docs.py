@@ -15,7 +15,7 @@ def test_every_part_has_its_reason() -> None:
     rows = {
         name.strip().lower()
         for line in page.splitlines()
-        if line.startswith("| ") and not line.startswith(("| part", "|---"))
+        if line.startswith("| ") and not line.startswith(("| package", "|---"))
         for name in line.split("|")[1].split(",")
     }
     assert rows == names

@@ -56,7 +56,7 @@ def pages(
     shutil.copytree(published[0], root)
     (root / "conf" / "execution").mkdir(parents=True)
     (root / "conf" / "execution" / "local.yaml").write_text("{}\n")
-    (root / "params.yaml").write_text(yaml.safe_dump(plain_params()))
+    (root / "params.yaml").write_text(yaml.safe_dump(plain_params(), sort_keys=False))
     ours = ("PREFECT_", "MLFLOW_", "LEXMILL_")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(ours)} | {"HOME": str(root)}
     with ui(root, environment, root / "ui.log") as (_, said):

@@ -103,13 +103,13 @@ def test_a_store_that_fails_costs_a_search_nothing(root: Path, capsys: pytest.Ca
     sending = _Sending(Execution(tracking_uri="http://127.0.0.1:9"), root)
     sending(folder)
     sending(folder)
-    sending.tell()
+    sending.report()
     told = capsys.readouterr().err
     assert told.count("not in MLflow yet, the search goes on") == 1
     assert "the same command sends them" in told
     back = _Sending(Execution(tracking_uri=URI), root)
     back(folder)
-    back.tell()
+    back.report()
     assert capsys.readouterr().err == ""
     assert len(runs(root)) == 2
     silent = _Sending(Execution(tracking_uri="http://127.0.0.1:9", publish=False), root)
