@@ -125,9 +125,6 @@ def emptied(project: Project, tmp_path: Path, package_index: tuple[PackageIndex,
     made = (".lexmill", "artifacts", "mlruns", "mlartifacts", "mlflow.db*", ".mlflow.db*", "reports", "metrics")
     shutil.copytree(project.root, root, symlinks=True, ignore=shutil.ignore_patterns(*made, "cache", "dvc.lock"))
     assert not (root / ".dvc" / "cache").exists()
-    for name in project.git("ls-files", "*.gitkeep").splitlines():  # in folders that stages read: they count
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).touch()
     copy = Project(root, package_index[0].environment())
     Path(copy.environment["LEXMILL_EXECUTION"]).write_text(CHECKPOINT_EVERY_STEP)
     return copy
