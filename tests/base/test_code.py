@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -138,6 +139,13 @@ def test_the_text_of_a_tree_names_only_fields_that_are_used() -> None:
         "FormattedValue(value=Name(y),conversion=114,format_spec=JoinedStr(values=['>',"
         "FormattedValue(value=Name(x),conversion=-1)])),' \\xe9']))])"
     )
+
+
+@pytest.mark.parametrize("pieces", [["ab"], ["a", "b"], ["", "a", "", "b", ""]])
+def test_an_f_string_is_the_same_however_its_plain_text_is_cut(pieces: list[str]) -> None:
+    """Versions of Python differ in it."""
+    made = ast.JoinedStr([ast.Constant(piece) for piece in pieces])
+    assert syntax._text(made) == "JoinedStr(values=['ab'])"
 
 
 def test_imports_are_seen_wherever_they_are() -> None:
