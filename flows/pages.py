@@ -75,14 +75,14 @@ def show_links(root: Path) -> None:
 
 @dataclass
 class _Progress:
-    """The progress of a stage; `told` is what was last sent."""
+    """The progress of a stage; `sent` is what the page shows."""
 
     task_run: UUID
     flow_run: UUID
     percent: float
     text: str
     artifact: UUID | None = None
-    told: tuple[float, str] | None = None
+    sent: tuple[float, str] | None = None
 
 
 class ProgressBoard:
@@ -132,7 +132,7 @@ class ProgressBoard:
             while not ended:
                 ended = self._ended.wait(PROGRESS_SECONDS)
                 with self._lock:
-                    news = [(name, one) for name, one in self._stages.items() if one.told != (one.percent, one.text)]
+                    news = [(name, one) for name, one in self._stages.items() if one.sent != (one.percent, one.text)]
                 for name, one in news:
                     try:
                         self._tell(client, name, one)
@@ -153,4 +153,4 @@ class ProgressBoard:
             one.artifact = client.create_artifact(made).id
         else:
             client.update_artifact(one.artifact, ArtifactUpdate(description=text, data=percent))
-        one.told = (percent, text)
+        one.sent = (percent, text)
