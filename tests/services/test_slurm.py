@@ -153,13 +153,17 @@ def test_what_slurm_refuses_or_somebody_cancels_is_told(project: SmallProject, c
     said = project.run(*STAGE, code=2)
     assert "Slurm refuses it: " in said
     assert "invalid partition" in said
+    project.write_params(steps=100_000)
     project.write_execution(**ON_SLURM)
-    with project.start(*STAGE) as process:
-        wait_for(lambda: jobs(cluster))
-        cluster.ask("scancel", jobs(cluster)[0][0])
-        said, _ = process.communicate(timeout=120)
-    assert process.returncode in (75, 143), said  # ended in order from outside, or before it had begun
-    assert "slurm job" in said
+    for steps in (0, 3):  # before its stage has begun, and in mid-training: Slurm never puts it back
+        with project.start(*STAGE) as process:
+            wait_for(lambda at_least=steps: jobs(cluster) and newest_step(project) >= at_least)
+            cluster.ask("scancel", jobs(cluster)[0][0])
+            said, _ = process.communicate(timeout=120)
+        assert process.returncode in (75, 143), said
+        assert "slurm job" in said
+        assert "pending, BeginTime" not in said
+        wait_for(lambda: jobs(cluster) == [])
     unknown = project.run(*STAGE, code=75, SLURM_CONF=str(silent(cluster, project.root)))
     assert "Slurm does not answer" in unknown
 
