@@ -195,10 +195,10 @@ def _peak_mib() -> float:
 
 if __name__ == "__main__":
     if sys.argv[1] == "memory":
-        for figures in memory([float(size) for size in sys.argv[2:]] or [10, 100, 1000]):
+        for metrics in memory([float(size) for size in sys.argv[2:]] or [10, 100, 1000]):
             print(
-                f"{figures['megabytes']:,.0f} MB: peak {figures['peak_mib']:.0f} MiB, {figures['before_mib']:.0f} of it"
-                f" before the work, {figures['rate']:.1f} MB/s"
+                f"{metrics['megabytes']:,.0f} MB: peak {metrics['peak_mib']:.0f} MiB, {metrics['before_mib']:.0f} of it"
+                f" before the work, {metrics['rate']:.1f} MB/s"
             )
     else:
         print(json.dumps(main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))))

@@ -107,7 +107,7 @@ def cores() -> int:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures are true of: processor, cores, memory, versions, threads, and how busy it was at the start."""
+    """What the metrics are true of: processor, cores, memory, versions, threads, and how busy it was at the start."""
     import psutil
     import torch
 

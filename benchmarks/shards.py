@@ -98,10 +98,10 @@ def main(which: str, folder: Path) -> dict[str, Any]:
     settings.write_text(f"data: {{workers: {which}, count: {WORKERS}, from_bytes: 0}}\n", encoding="utf-8")
     os.environ["LEXMILL_EXECUTION"] = str(settings)
     reader, source = {"format": "jsonl", "text": "text"}, {"kind": "file", "paths": ["x"]}
-    faults: list[str] = []
-    corpus = build(Corpus, {"kind": "text", "reader": reader, "source": source}, faults)
+    errors: list[str] = []
+    corpus = build(Corpus, {"kind": "text", "reader": reader, "source": source}, errors)
     if corpus is None:
-        raise RuntimeError("\n".join(faults))
+        raise RuntimeError("\n".join(errors))
     size = sum(path.stat().st_size for path in (folder / "source").glob("*.jsonl"))
     with tempfile.TemporaryDirectory(dir=folder) as name:
         target = Path(name)

@@ -4,7 +4,7 @@ The same architecture, weights, batches, optimizer, precision and threads for al
 differs in its positions and has an output matrix of its own), each repetition of each side in a process of its own,
 in turn. Tokens a second over the steps after the first ones. The machine's own rate of matrix products is taken in the
 engine's process, right after its training, and the engine's FLOP/s are set beside it. The engine in bf16 stands beside
-each peer's default, float32. A longer training at fewer rows gives the loss curves, which are told, not judged.
+each peer's default, float32. A longer training at fewer rows gives the loss curves, which are reported, not judged.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def compare(
 ) -> list[Comparison]:
     """Measure all sides that are at hand, and print how far the loss curves lie apart."""
     work = replace(work, nanogpt=nanogpt)
-    sides, told = dict.fromkeys(SIDES), set[str]()
+    sides, message = dict.fromkeys(SIDES), set[str]()
     rates: dict[str, list[float]] = {}
     for _ in range(repetitions):
         for side in list(sides):
             for bf16 in (False, True) if side in ("engine", "plain") else (False,):
                 found = child("training", side, json.dumps(asdict(replace(work, bf16=bf16))))
                 if "missing" in found:
-                    told.add(found["missing"])
+                    message.add(found["missing"])
                     sides.pop(side)
                     continue
                 name = f"{side}-bf16" if bf16 else side
@@ -44,7 +44,7 @@ def compare(
                     rates.setdefault("matrix", []).append(found["matrix"])
                     rates.setdefault("flops", []).append(found["rate"] * found["flops"] * 1e-9)
                     parameters = found["parameters"]
-    for sentence in sorted(told):
+    for sentence in sorted(message):
         print(sentence, file=sys.stderr)
     what = f"GPT of {parameters / 1e6:.1f} M parameters, {work.rows * work.context} tokens a step"
     ours, low = ("engine.fit", rates["engine"]), ("engine.fit, bf16", rates["engine-bf16"])

@@ -1,4 +1,4 @@
-"""Approval before a new version becomes champion: the run pauses, shows the figures, and asks on the page.
+"""Approval before a new version becomes champion: the run pauses, shows the metrics, and asks on the page.
 
 Prefect's own `pause_flow_run` fails the run without an answer and ignores a cancel; here silence is a no, the run
 continues, and a cancel ends the question. The run stays alive and holds the workspace while it waits.

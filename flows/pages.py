@@ -50,8 +50,8 @@ def show_night(said: Sequence[str]) -> None:
 
 
 def show_results(text: str) -> None:
-    """Show the test figures, as at the end of every run."""
-    create_markdown_artifact(text, key="results", description="Test figures beside their baselines")
+    """Show the test metrics, as at the end of every run."""
+    create_markdown_artifact(text, key="results", description="Test metrics beside their baselines")
 
 
 def show_decisions(root: Path) -> None:

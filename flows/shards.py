@@ -112,7 +112,7 @@ def main() -> None:
     shutil.rmtree(folder, ignore_errors=True)
     if code != EXIT_DONE and message:
         try:
-            tell({"code": code, "told": [message], "fatal": True})
+            tell({"code": code, "messages": [message], "fatal": True})
         except BrokenPipeError:
             say(message)
     sys.exit(code)
@@ -319,12 +319,12 @@ def _outcome(future: Any) -> Plain:
     if hasattr(found, "outcome"):
         return dict(found.outcome)
     if type(found).__name__ in _LOST:
-        return {"code": EXIT_RETRY, "told": [str(lost_worker())], "fatal": True}
+        return {"code": EXIT_RETRY, "messages": [str(lost_worker())], "fatal": True}
     if isinstance(found, ImportError):
-        told = f"a worker lacks what it needs ({found}); install lexmill with its lock file there, and start it anew"
-        return {"code": EXIT_USER, "told": [told], "fatal": True}
+        missing = f"a worker lacks what it needs ({found}); install lexmill with its lock file there, and start it anew"
+        return {"code": EXIT_USER, "messages": [missing], "fatal": True}
     lines = traceback.format_exception(found) if isinstance(found, BaseException) else [repr(found)]
-    return {"code": EXIT_BUG, "told": ["".join(lines).rstrip()], "fatal": True}
+    return {"code": EXIT_BUG, "messages": ["".join(lines).rstrip()], "fatal": True}
 
 
 if __name__ == "__main__":

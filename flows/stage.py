@@ -5,7 +5,7 @@
     python -m flows.stage POOL --cancel ID    cancel a run
 
 The launcher `prefect` (lexmill.compute.work_pool) starts this, so only flows/ imports Prefect. It prints lines of JSON:
-`{"id": ...}`, `{"state": ..., "told": ...}`, `{"code": ..., "fault": ...}`. It ends with its standard input.
+`{"id": ...}`, `{"state": ..., "detail": ...}`, `{"code": ..., "error": ...}`. It ends with its standard input.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def main() -> None:
     quieten()
 
     def work() -> None:
-        with _told(options.pool), get_client(sync_client=True) as client:
+        with _ReadableErrors(options.pool), get_client(sync_client=True) as client:
             if options.look is not None:
                 _tell(**_state(client, options.look))
             elif options.cancel is not None:
@@ -100,11 +100,11 @@ def main() -> None:
 
     code, message = outcome(work)
     if code != EXIT_DONE:
-        _tell(code=code, fault=message)
+        _tell(code=code, error=message)
     sys.exit(code)
 
 
-class _told:
+class _ReadableErrors:
     """Turns Prefect's errors into sentences."""
 
     def __init__(self, pool: str) -> None:
@@ -180,14 +180,14 @@ def _state(client: SyncPrefectClient, run: UUID) -> dict[str, str]:
     try:
         state = client.read_flow_run(run).state
     except ObjectNotFound:
-        return {"state": "ended", "told": "deleted"}
+        return {"state": "ended", "detail": "deleted"}
     kind = "SCHEDULED" if state is None else state.type.value
     name = kind.lower() if state is None else str(state.name).lower()
     if kind in _FINAL:
-        return {"state": "ended", "told": name}
+        return {"state": "ended", "detail": name}
     running = kind in ("RUNNING", "CANCELLING")
-    told = f"{name}: is a worker of the pool up?" if name == "late" else name
-    return {"state": "running" if running else "waiting", "told": told}
+    detail = f"{name}: is a worker of the pool up?" if name == "late" else name
+    return {"state": "running" if running else "waiting", "detail": detail}
 
 
 def _cancel(client: SyncPrefectClient, run: UUID) -> None:

@@ -1,4 +1,4 @@
-"""The command line: quick help, faults as sentences with their exit code, lines in and lines out."""
+"""The command line: quick help, errors as sentences with their exit code, lines in and lines out."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["run"], "params.yaml"),
         (["run", "--why"], "params.yaml"),
@@ -95,25 +95,32 @@ def test_help_imports_nothing_heavy() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )
-def test_outside_a_project_each_command_says_what_is_missing(arguments: list[str], told: str, tmp_path: Path) -> None:
+def test_outside_a_project_each_command_says_what_is_missing(
+    arguments: list[str], message: str, tmp_path: Path
+) -> None:
     done = lexmill(*arguments, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
-    assert told in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_all_faults_at_once(tmp_path: Path) -> None:
+def test_all_errors_at_once(tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text("experiment: x\ndata_sead: 1\ntraining_seed: -1\n")
     (tmp_path / "conf" / "execution").mkdir(parents=True)
     (tmp_path / "conf" / "execution" / "local.yaml").write_text("devices: two\n")
     done = lexmill("check", cwd=tmp_path)
     assert done.returncode == 2
-    for told in ("data_sead: unknown key", "data_seed: missing", "training_seed: -1 is too small", "devices: expected"):
-        assert told in done.stderr
+    for message in (
+        "data_sead: unknown key",
+        "data_seed: missing",
+        "training_seed: -1 is too small",
+        "devices: expected",
+    ):
+        assert message in done.stderr
     assert len(done.stderr.strip().split("\n")) == len(set(done.stderr.strip().split("\n")))
 
 
-def test_check_gathers_each_fault_once() -> None:
+def test_check_gathers_each_error_once() -> None:
     def two() -> None:
         raise UserErrors(["a", "b"])
 
@@ -124,7 +131,7 @@ def test_check_gathers_each_fault_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "message"),
     [
         ("tracking_uri: ftp://x", "tracking_uri: 'ftp://x' is not a store that MLflow knows ('ftp')"),
         ("tracking_uri: mlruns", "tracking_uri: 'mlruns' is a folder"),
@@ -132,7 +139,7 @@ def test_check_gathers_each_fault_once() -> None:
     ],
 )
 def test_check_looks_at_the_machine_and_the_store_before_anything_runs(
-    setting: str, told: str, project: Path, monkeypatch: pytest.MonkeyPatch
+    setting: str, message: str, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torch
 
@@ -140,7 +147,7 @@ def test_check_looks_at_the_machine_and_the_store_before_anything_runs(
     monkeypatch.chdir(project)
     monkeypatch.delenv("LEXMILL_EXECUTION", raising=False)
     (project / "conf/execution/local.yaml").write_text(f"{setting}\n")
-    with pytest.raises(UserErrors, match=re.escape(told)):
+    with pytest.raises(UserErrors, match=re.escape(message)):
         check.check()
 
 
@@ -151,12 +158,12 @@ def test_a_device_is_looked_for_only_where_a_stage_runs_here(project: Path, monk
     monkeypatch.chdir(project)
     monkeypatch.setenv("LEXMILL_EXECUTION", "away.yaml")
     away = "accelerator: cuda\nstages:\n" + "".join(f"  {group}: {{launcher: slurm}}\n" for group in check.ON_DEVICE)
-    fault = "torch finds no 'cuda'"
-    for settings, told in ((away, False), (f"{away}  train@gpt: {{launcher: local}}\n", True)):
+    error = "torch finds no 'cuda'"
+    for settings, message in ((away, False), (f"{away}  train@gpt: {{launcher: local}}\n", True)):
         Path("away.yaml").write_text(settings)
         with pytest.raises(UserErrors) as found:  # the folder is no DVC project
             check.check()
-        assert (fault in str(found.value)) == told
+        assert (error in str(found.value)) == message
 
 
 def test_a_schedule_ends_when_it_alone_is_signalled(project: Path) -> None:
@@ -321,13 +328,13 @@ BAD: list[tuple[str, str, list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "text", "command", "told"), BAD, ids=[told for *_, told in BAD])
-def test_init_refuses_and_writes_nothing(name: str, text: str, command: list[str], told: str, project: Path) -> None:
+@pytest.mark.parametrize(("name", "text", "command", "message"), BAD, ids=[message for *_, message in BAD])
+def test_init_refuses_and_writes_nothing(name: str, text: str, command: list[str], message: str, project: Path) -> None:
     (project / name).write_bytes(text.encode("utf-8", "surrogateescape"))
     before = {path: path.read_bytes() for path in (project / "conf").rglob("*") if path.is_file()}
     done = lexmill("init", command[0], name, *command[1:], cwd=project)
     assert done.returncode == 2, done.stderr
-    assert told in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert before == {path: path.read_bytes() for path in (project / "conf").rglob("*") if path.is_file()}
     assert not (project / "params.yaml").exists()
@@ -388,7 +395,7 @@ def test_a_closed_reader_is_no_traceback(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("closed", [0, 1, 2])
-def test_a_closed_standard_stream_is_no_fault(project: Path, closed: int) -> None:
+def test_a_closed_standard_stream_is_no_error(project: Path, closed: int) -> None:
     command = f"'{sys.executable}' -m lexmill.cli params {closed}>&-; echo code $? >code"
     done = subprocess.run(["sh", "-c", command], cwd=project, capture_output=True, check=False)
     assert (project / "code").read_text() == "code 0\n", done.stderr

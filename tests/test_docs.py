@@ -44,7 +44,7 @@ def typed(text: str) -> list[str]:
     return [re.split(r"\s#\s", line)[0] for line in [*"\n".join(fenced).split("\n"), *spans]]
 
 
-def faults(command: str) -> list[str]:
+def errors(command: str) -> list[str]:
     """What is wrong with the `lexmill` call in a line, if there is one."""
     call = re.search(r"(?:^|&& )(?:\S+/)?lexmill ([a-z].*)", command)
     if call is None:
@@ -64,12 +64,12 @@ def faults(command: str) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_and_their_options_are_there(page: str) -> None:
-    assert [fault for command in typed(PAGES[page]) for fault in faults(command)] == []
+    assert [error for command in typed(PAGES[page]) for error in errors(command)] == []
 
 
 def test_wrong_commands_are_seen() -> None:
     shown = "`lexmill trian` and `lexmill run --wyh`\n\n```\nlexmill init lm x.txt --label y   # why\n```\n"
-    assert len([fault for command in typed(shown) for fault in faults(command)]) == 3
+    assert len([error for command in typed(shown) for error in errors(command)]) == 3
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -79,7 +79,7 @@ def test_links_lead_somewhere(page: str) -> None:
         assert (folder / target).exists(), target
 
 
-def test_examples_of_params_have_no_fault() -> None:
+def test_examples_of_params_have_no_error() -> None:
     checked = 0
     for page, text in PAGES.items():
         for block in re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL):

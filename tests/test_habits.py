@@ -57,8 +57,8 @@ def idle_words(module: str, tree: ast.Module) -> Iterator[str]:
 
 def test_a_docstring_speaks_of_arguments_that_are_there() -> None:
     nodes = [node for tree in TREES.values() for node in ast.walk(tree)]
-    told = [documented(ast.get_docstring(n) or "") for n in nodes if isinstance(n, ast.ClassDef | ast.FunctionDef)]
-    assert sum(map(len, told)) > 200, "the sections are not found"
+    message = [documented(ast.get_docstring(n) or "") for n in nodes if isinstance(n, ast.ClassDef | ast.FunctionDef)]
+    assert sum(map(len, message)) > 200, "the sections are not found"
     assert [word for module, tree in TREES.items() for word in idle_words(module, tree)] == []
     stale = 'def f(a, b):\n    """Do it.\n\n    Args:\n        a, c: two.\n            more: of c\n    """'
     assert list(idle_words("m", ast.parse(stale))) == ["m:1 f: c"]
@@ -199,7 +199,7 @@ def spoken(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 def test_conf_holds_no_secret_and_asks_for_none() -> None:
     """What conf/ holds or looks up is written out into params.yaml, which git tracks."""
 
-    def faults(text: str) -> list[tuple[str, str]]:
+    def errors(text: str) -> list[tuple[str, str]]:
         return [
             (key, value)
             for key, value in spoken(yaml.safe_load(text))
@@ -208,7 +208,7 @@ def test_conf_holds_no_secret_and_asks_for_none() -> None:
 
     files = sorted((ROOT / "conf").rglob("*.yaml"))
     assert len(files) > 30
-    assert {str(path): found for path in files if (found := faults(path.read_text(encoding="utf-8")))} == {}
+    assert {str(path): found for path in files if (found := errors(path.read_text(encoding="utf-8")))} == {}
     for wrong in ("a: {hub_token: x}", "AWS_SECRET_KEY: x", "a: ['${oc.env:HOME}']", "uri: http://me:word@server/"):
-        assert faults(wrong), wrong
-    assert not faults("{max_tokens: 3, pad_token_id: 0, tokenizer: x, author: y, uri: 'http://server:80/a@b'}")
+        assert errors(wrong), wrong
+    assert not errors("{max_tokens: 3, pad_token_id: 0, tokenizer: x, author: y, uri: 'http://server:80/a@b'}")

@@ -222,7 +222,7 @@ def test_every_file_belongs_to_a_kustomization() -> None:
     assert set(kubernetes_files()) - named == set()
 
 
-def test_execution_settings_have_no_fault() -> None:
+def test_execution_settings_have_no_error() -> None:
     paths = sorted(INFRA.rglob("execution*.yaml"))
     assert len(paths) == 5
     for path in paths:

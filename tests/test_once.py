@@ -1,4 +1,4 @@
-"""What is made once a run: by one of those who ask at the same time, again after a fault; repositories are alike."""
+"""What is made once a run: by one of those who ask at the same time, again after an error; repositories are alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each fault and each trap on docs/pitfalls.md names tests that exist and are never passed over."""
+"""Each error and each trap on docs/pitfalls.md names tests that exist and are never passed over."""
 
 import ast
 import re
@@ -30,7 +30,7 @@ def test_the_page_has_a_section_for_each_part() -> None:
 
 
 @pytest.mark.parametrize("title", SECTIONS)
-def test_every_fault_has_a_test_that_exists(title: str) -> None:
+def test_every_error_has_a_test_that_exists(title: str) -> None:
     rows = [line for line in SECTIONS[title].split("\n") if line.startswith("| ")][1:]
     assert rows
     for row in rows:

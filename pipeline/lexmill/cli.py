@@ -120,7 +120,7 @@ def plan(
 
 @app.command()
 def results(json: Annotated[bool, typer.Option("--json", help="As JSON, the same bytes every time.")] = False) -> None:
-    """Show each model's test figures next to its baselines."""
+    """Show each model's test metrics next to its baselines."""
     from lexmill.commands.run import print_results
 
     print_results(as_json=json)
@@ -155,9 +155,9 @@ def main() -> None:
         run_own_code()
         app()
     except Exception as error:
-        from lexmill.base.errors import LexmillError, machine_fault
+        from lexmill.base.errors import LexmillError, machine_error
 
-        known = machine_fault(error) if isinstance(error, OSError) else error
+        known = machine_error(error) if isinstance(error, OSError) else error
         if not isinstance(known, LexmillError):
             raise
         print(known, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Which failures of the machine are told as sentences, and how."""
+"""Which failures of the machine are reported as sentences, and how."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from lexmill.base.errors import EXIT_RETRY, EXIT_USER, machine_fault
+from lexmill.base.errors import EXIT_RETRY, EXIT_USER, machine_error
 
 
 @pytest.mark.parametrize(
@@ -22,19 +22,19 @@ from lexmill.base.errors import EXIT_RETRY, EXIT_USER, machine_fault
         (errno.EISDIR, EXIT_USER, "a/b: cannot be read or written: Is a directory"),
     ],
 )
-def test_a_fault_of_the_machine_has_its_code_and_names_the_file(number: int, code: int, said: str) -> None:
-    fault = machine_fault(OSError(number, os.strerror(number), "a/b"))
-    assert fault is not None
-    assert fault.exit_code == code
-    assert str(fault).startswith(said)
+def test_an_error_of_the_machine_has_its_code_and_names_the_file(number: int, code: int, said: str) -> None:
+    error = machine_error(OSError(number, os.strerror(number), "a/b"))
+    assert error is not None
+    assert error.exit_code == code
+    assert str(error).startswith(said)
 
 
 def test_of_two_files_the_one_that_was_to_be_written_is_named() -> None:
-    fault = machine_fault(OSError(errno.EISDIR, "Is a directory", ".x.1.tmp", None, "x"))
-    assert str(fault).startswith("x: ")
+    error = machine_error(OSError(errno.EISDIR, "Is a directory", ".x.1.tmp", None, "x"))
+    assert str(error).startswith("x: ")
 
 
 def test_what_may_be_our_bug_stays_one() -> None:
-    assert machine_fault(OSError(errno.EACCES, "Permission denied")) is None
-    assert machine_fault(FileNotFoundError(errno.ENOENT, "No such file", "a/b")) is None
-    assert machine_fault(OSError("something")) is None
+    assert machine_error(OSError(errno.EACCES, "Permission denied")) is None
+    assert machine_error(FileNotFoundError(errno.ENOENT, "No such file", "a/b")) is None
+    assert machine_error(OSError("something")) is None

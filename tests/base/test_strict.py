@@ -1,4 +1,4 @@
-"""Plain data into dataclasses: every fault at once, each with its key and what to do."""
+"""Plain data into dataclasses: every error at once, each with its key and what to do."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -29,38 +29,38 @@ class Drawing:
     pieces: tuple[Circle | Square, ...] = spec("what is drawn", ())
     by_name: dict[str, Circle] = spec("named circles", factory=dict)
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         return ["copies: bold drawings come alone"] if self.bold and self.copies > 1 else []
 
 
-def faults_of(data: object) -> list[str]:
-    faults: list[str] = []
-    built = build(Drawing, data, faults)
-    assert (built is None) == bool(faults)
-    return faults
+def errors_of(data: object) -> list[str]:
+    errors: list[str] = []
+    built = build(Drawing, data, errors)
+    assert (built is None) == bool(errors)
+    return errors
 
 
 def test_builds_with_defaults_and_unions() -> None:
-    faults: list[str] = []
+    errors: list[str] = []
     drawing = build(
         Drawing,
         {"title": "a", "pieces": [{"shape": "circle", "radius": 2}, {"shape": "square"}]},
-        faults,
+        errors,
     )
-    assert faults == []
+    assert errors == []
     assert drawing == Drawing("a", pieces=(Circle("circle", 2.0), Square("square", 1.0)))
 
 
 @pytest.mark.parametrize("text", ["1e-5", "1.0e-5", 1e-5])
 def test_a_number_that_yaml_reads_as_text_is_a_number(text: object) -> None:
-    faults: list[str] = []
-    drawing = build(Drawing, {"title": "a", "scale": text}, faults)
+    errors: list[str] = []
+    drawing = build(Drawing, {"title": "a", "scale": text}, errors)
     assert drawing is not None
     assert drawing.scale == 1e-5
 
 
 @pytest.mark.parametrize(
-    ("data", "fault"),
+    ("data", "error"),
     [
         ({"title": "a", "scael": 2}, "scael: unknown key, did you mean 'scale'?"),
         ({"title": "a", "zzz": 2}, "zzz: unknown key; known: bold, by_name, copies, pieces, scale, title"),
@@ -83,10 +83,10 @@ def test_a_number_that_yaml_reads_as_text_is_a_number(text: object) -> None:
         (None, "the file is empty"),
     ],
 )
-def test_each_fault_names_its_key(data: object, fault: str) -> None:
-    assert faults_of(data) == [fault]
+def test_each_error_names_its_key(data: object, error: str) -> None:
+    assert errors_of(data) == [error]
 
 
-def test_all_faults_come_at_once() -> None:
-    found = faults_of({"scale": -1, "copies": "two", "pieces": [{"shape": "circle", "radius": 0}], "colour": 1})
-    assert [fault.split(":")[0] for fault in found] == ["colour", "title", "scale", "copies", "pieces[0].radius"]
+def test_all_errors_come_at_once() -> None:
+    found = errors_of({"scale": -1, "copies": "two", "pieces": [{"shape": "circle", "radius": 0}], "colour": 1})
+    assert [error.split(":")[0] for error in found] == ["colour", "title", "scale", "copies", "pieces[0].radius"]

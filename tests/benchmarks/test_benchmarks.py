@@ -1,4 +1,4 @@
-"""Each benchmark runs, at tiny sizes, and its figures have the right shape. No figure is judged."""
+"""Each benchmark runs, at tiny sizes, and its metrics have the right shape. No metric is judged."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ def test_a_benchmark_gives_both_sides(
 
 
 def test_encoding_tells_its_memory_and_its_speed_in_two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    (figures,) = encode.memory([0.05])
-    assert figures["peak_mib"] > figures["before_mib"] > 0
-    assert figures["megabytes"] == pytest.approx(0.05, abs=0.01)
+    (metrics,) = encode.memory([0.05])
+    assert metrics["peak_mib"] > metrics["before_mib"] > 0
+    assert metrics["megabytes"] == pytest.approx(0.05, abs=0.01)
     monkeypatch.setattr(encode, "cores", lambda: 2)
     assert [one.unit for one in encode.compare(1, megabytes=0.05)] == ["MB/s", "MiB", "MiB", "MB/s"]
 
@@ -98,7 +98,7 @@ def test_the_engine_and_a_plain_loop_have_one_loss_curve() -> None:
     assert found == pytest.approx(training_sides.plain(WORK)[0], rel=1e-5)
 
 
-def test_a_peer_that_is_not_there_is_told() -> None:
+def test_a_peer_that_is_not_there_is_reported() -> None:
     assert training.main("nanogpt", WORK) == {
         "missing": "nanoGPT is left out: give the folder of a checkout by --nanogpt"
     }
@@ -165,6 +165,6 @@ def test_the_command_prints_and_writes_what_it_measured(
         command.main(["baem"])
 
 
-def test_a_child_that_fails_is_told() -> None:
+def test_a_child_that_fails_is_reported() -> None:
     with pytest.raises(RuntimeError, match=r"benchmarks\.engine"):
         child("engine", "plain", "{}")

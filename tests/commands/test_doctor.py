@@ -1,4 +1,4 @@
-"""What died is found, told in a sentence and put right; what a living process holds is left alone."""
+"""What died is found, reported in a sentence and put right; what a living process holds is left alone."""
 
 from __future__ import annotations
 
@@ -191,10 +191,10 @@ def test_checkpoints_are_listed_and_removed_only_when_that_is_asked_for(
     half.mkdir()
     with open(used / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        told = heard(capsys, 2)
-        assert told[0].startswith("1 half-saved checkpoint of dead trainings (0.0 MB) under ")
-        assert told[1].startswith("checkpoints (0.0 MB):")
-        assert [line.split(" (")[1].split(")")[0] for line in told[2:]] == [
+        message = heard(capsys, 2)
+        assert message[0].startswith("1 half-saved checkpoint of dead trainings (0.0 MB) under ")
+        assert message[1].startswith("checkpoints (0.0 MB):")
+        assert [line.split(" (")[1].split(")")[0] for line in message[2:]] == [
             "a longer training can continue from it and kept on purpose, `--fix --checkpoints` removes the fork",
             "to resume from, `--fix --checkpoints` removes it",
             "to resume from",

@@ -213,7 +213,7 @@ def test_a_share_of_the_batch_bounds_the_micro_batch() -> None:
     assert [row.strategy for row in only(model).memory] == ["single", "single"]
 
 
-def test_what_tensor_parallelism_cannot_do_is_told() -> None:
+def test_what_tensor_parallelism_cannot_do_is_reported() -> None:
     assert only(entry("gpt"), devices=3).cannot == {"tensor_parallel": "3 devices do not divide 4 heads"}
     assert only(entry("llama"), devices=4).cannot == {"tensor_parallel": "4 devices do not divide 2 heads"}
     assert "use strategy: ddp or fsdp" in only(entry("lstm"), devices=2).cannot["tensor_parallel"]
@@ -251,10 +251,10 @@ def run(models: list[str], **options: Any) -> None:
 
 def test_the_command_prints_a_table_and_json(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(["gpt"], devices=2, tflops=0.25)
-    told = capsys.readouterr().out
-    assert "gpt (gpt): 2,197,632 parameters over a vocabulary of 2,048" in told
-    assert "tensor parallel x2, checkpointing" in told
-    assert "40% of the peak" in told
+    message = capsys.readouterr().out
+    assert "gpt (gpt): 2,197,632 parameters over a vocabulary of 2,048" in message
+    assert "tensor parallel x2, checkpointing" in message
+    assert "40% of the peak" in message
     run(["gpt"], devices=2, as_json=True)
     (found,) = json.loads(capsys.readouterr().out)
     assert found["sizes"]["parameters"] == 2_197_632
@@ -263,7 +263,7 @@ def test_the_command_prints_a_table_and_json(project: Path, capsys: pytest.Captu
     assert row["total"] == sum(row[k] for k in ("weights", "gradients", "optimizer", "exchange", "activations"))
 
 
-def test_faults_of_the_command_are_sentences(project: Path) -> None:
+def test_errors_of_the_command_are_sentences(project: Path) -> None:
     with pytest.raises(UserError, match=r"models\.gtp is not in params\.yaml, did you mean 'gpt'"):
         run(["gtp"])
     with pytest.raises(

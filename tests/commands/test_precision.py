@@ -74,5 +74,5 @@ def test_every_model_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(precision, "rates", lambda _: FAST)
     monkeypatch.setattr(precision, "instructions", lambda _: ["amx_bf16"])
-    told = advice(parse(plain_params()), "cpu")
-    assert told[1].startswith("gpt, tickets, en_de: ")
+    message = advice(parse(plain_params()), "cpu")
+    assert message[1].startswith("gpt, tickets, en_de: ")

@@ -45,7 +45,7 @@ def test_both_pages_are_served_and_end_with_ctrl_c(tmp_path: Path) -> None:
         assert not [process for process in tree if process.is_running()]
 
 
-def test_a_server_that_ends_while_starting_is_told_by_its_log(tmp_path: Path) -> None:
+def test_a_server_that_ends_while_starting_is_reported_by_its_log(tmp_path: Path) -> None:
     with (
         pytest.raises(RetryableError, match=r"calendar server ended while starting(.|\n)*unrecognized arguments"),
         serving("calendar", ("calendar", "--no-such"), 1, health="/", environment={}, root=tmp_path) as server,

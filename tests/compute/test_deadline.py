@@ -35,7 +35,7 @@ time.sleep(600)
 """
 
 
-def test_its_time_is_told_and_worth_another_try(tmp_path: Path) -> None:
+def test_its_time_is_reported_and_worth_another_try(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(STAGE)
     done = subprocess.run(
         [sys.executable, "own.py", "key", "1.5"],

@@ -38,7 +38,7 @@ def test_a_micro_batch_is_a_word_or_a_number_of_tokens(
 
 
 @pytest.mark.parametrize("wrong", ["all", 0, -3, 2.5, True, "8k", "0 tokens", None])
-def test_all_else_is_told(wrong: Any) -> None:
+def test_all_else_is_reported(wrong: Any) -> None:
     with pytest.raises(ValueError, match="is no micro-batch; write 'auto', 'whole' or a number of tokens above 0"):
         MicroBatch.parse(wrong)
 
@@ -85,15 +85,15 @@ def test_what_cannot_work_is_refused(
     with pytest.raises(UserErrors) as caught:
         load(tmp_path, monkeypatch, **settings)
     assert sentence in str(caught.value)
-    assert all(fault.startswith(f"{tmp_path / 'here.yaml'}: ") for fault in caught.value.faults)
+    assert all(error.startswith(f"{tmp_path / 'here.yaml'}: ") for error in caught.value.errors)
 
 
-def test_all_faults_are_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_errors_are_reported_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(UserErrors) as caught:
         load(tmp_path, monkeypatch, strategy="ddp", devices=4, tensor_parallel=3, micro_batch="auto")
-    assert [fault.split(": ")[1] for fault in caught.value.faults] == [
+    assert [error.split(": ")[1] for error in caught.value.errors] == [
         "tensor_parallel",
         "tensor_parallel",
         "micro_batch",
@@ -109,10 +109,10 @@ def test_the_files_of_the_project_are_sound(path: Path, monkeypatch: pytest.Monk
 
 
 def test_an_empty_root_and_a_senseless_number_of_threads_are_refused() -> None:
-    faults: list[str] = []
-    assert build(Execution, {"checkpoint_root": " "}, faults) is None
-    assert build(Execution, {"threads": 100_000}, faults) is None
-    assert faults == [
+    errors: list[str] = []
+    assert build(Execution, {"checkpoint_root": " "}, errors) is None
+    assert build(Execution, {"threads": 100_000}, errors) is None
+    assert errors == [
         "checkpoint_root: it is empty; give a folder, such as .lexmill/checkpoints",
         "threads: 100000 is too large; at most 1024",
     ]

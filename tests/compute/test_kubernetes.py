@@ -120,7 +120,7 @@ def test_a_job_nobody_waits_for_ends_itself(cluster: Cluster) -> None:
     assert pod["code"] == 75
 
 
-def test_a_pod_that_is_killed_is_told(cluster: Cluster) -> None:
+def test_a_pod_that_is_killed_is_reported(cluster: Cluster) -> None:
     cluster.place(steps=100_000)
     with cluster.project.start(*STAGE) as process:
         wait_for(lambda: cluster.newest_step() >= 3)
@@ -130,14 +130,14 @@ def test_a_pod_that_is_killed_is_told(cluster: Cluster) -> None:
     assert "needed more memory than it had; raise `memory` of this stage" in said
 
 
-def test_what_the_cluster_refuses_or_does_not_answer_is_told(cluster: Cluster) -> None:
-    fault = cluster.state / "fault"
-    fault.write_text('Error from server (Forbidden): jobs.batch is forbidden: User "x" cannot create resource "jobs"')
+def test_what_the_cluster_refuses_or_does_not_answer_is_reported(cluster: Cluster) -> None:
+    error = cluster.state / "error"
+    error.write_text('Error from server (Forbidden): jobs.batch is forbidden: User "x" cannot create resource "jobs"')
     assert "Kubernetes refuses it: Error from server (Forbidden)" in cluster.project.run(*STAGE, code=2)
-    fault.write_text(
+    error.write_text(
         "The connection to the server localhost:8080 was refused - did you specify the right host or port?"
     )
     assert "Kubernetes does not answer" in cluster.project.run(*STAGE, code=75)
-    fault.unlink()
+    error.unlink()
     (cluster.project.root / "job.yaml").write_text("kind: Job\n")
     assert "it must be a Job with a container whose workingDir is the workspace" in cluster.project.run(*STAGE, code=2)

@@ -160,7 +160,7 @@ def test_a_lease_is_one_of_threads_too(tmp_path: Path) -> None:
     assert len(set(seen)) == 2
 
 
-def test_without_a_gpu_what_asks_for_cuda_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_what_asks_for_cuda_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setenv("PATH", str(tmp_path))  # no nvidia-smi
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)

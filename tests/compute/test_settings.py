@@ -76,8 +76,8 @@ def test_the_stage_code_runs_where_dvc_does() -> None:
     slurm = StageSettings(launcher="slurm", gpus=1)
     place = place_of("code", Execution(accelerator="cuda", stages={"default": slurm}))
     assert (place.launcher, place.gpus) == ("local", 0)
-    (fault,) = Execution(stages={"code": slurm}).faults()
-    assert fault == "stages.code: this stage takes a second and runs where DVC does; leave it out"
+    (error,) = Execution(stages={"code": slurm}).errors()
+    assert error == "stages.code: this stage takes a second and runs where DVC does; leave it out"
 
 
 def test_several_machines_are_started_by_slurm_or_told_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:

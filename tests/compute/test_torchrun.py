@@ -50,7 +50,7 @@ def newest_step(root: Path) -> int:
     return max((int(mark.parent.name.removeprefix("step-")) for mark in marks), default=0)
 
 
-def test_two_processes_learn_what_one_learns_and_their_fault_comes_back(project: SmallProject) -> None:
+def test_two_processes_learn_what_one_learns_and_their_error_comes_back(project: SmallProject) -> None:
     project.write_params(steps=8, dropout=0)
     project.write_execution()
     project.run(*STAGE)
@@ -84,7 +84,7 @@ def failures(*ends: tuple[int, int]) -> list[ProcessFailure]:
     ("ends", "code"),
     [
         ([(-9, 5)], 75),
-        ([(1, 5), (-9, 6)], 75),  # the other told of the broken connection first
+        ([(1, 5), (-9, 6)], 75),  # the other heard of the broken connection first
         ([(1, 5), (-9, 35)], 1),  # a bug; the other hung, and torchrun killed it
         ([(143, 5), (-9, 5)], 75),
         ([(-11, 5), (143, 5)], 1),

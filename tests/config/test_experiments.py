@@ -20,7 +20,7 @@ from lexmill.params import parse
 pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).parents[2]
 
-# A stage that says where it is, and makes a figure of its choices.
+# A stage that says where it is, and makes a metric of its choices.
 STAGE = """
 import json, os, sys
 from pathlib import Path
@@ -132,8 +132,8 @@ def test_a_choice_runs_what_it_changes_and_says_what_it_undoes(small: Small) -> 
     write_params(["models.gpt.recipe.length=77 steps"], small.root)
     edited = (small.root / "params.yaml").read_text()
     said = small.dvc("exp", "run", "-n", "faster", "-S", "models.lstm.recipe.optimizer.lr=0.02")
-    told = said.index("models.gpt.recipe.length: 77 steps -> 700 steps")
-    assert told < said.index("Running stage")
+    message = said.index("models.gpt.recipe.length: 77 steps -> 700 steps")
+    assert message < said.index("Running stage")
     assert """-S 'models.gpt.recipe.length="77 steps"'""" in said
     kept = re.search(r"kept as (\S+);", said)
     assert kept is not None
@@ -143,7 +143,7 @@ def test_a_choice_runs_what_it_changes_and_says_what_it_undoes(small: Small) -> 
     assert small.run("git", "status", "--porcelain") == ""
 
 
-def test_a_fault_is_told_before_anything_runs(small: Small) -> None:
+def test_an_error_is_reported_before_anything_runs(small: Small) -> None:
     said = small.dvc("exp", "run", "-S", "models.gpt.recipe.clip_norm=-1", code=255)
     assert "nothing was run" in said
     assert "models.gpt.recipe.clip_norm: -1" in said

@@ -74,11 +74,11 @@ def test_whatever_stands_in_a_parts_place_is_mended(project: Path, part: str, ho
     assert yaml.safe_load(path.read_text()) == data
 
 
-def test_errors_of_the_choices_are_told_and_nothing_is_written(project: Path) -> None:
+def test_errors_of_the_choices_are_reported_and_nothing_is_written(project: Path) -> None:
     path = project / "params.yaml"
     broken = path.read_text().replace("tokenizer: home_assistant_bpe", "tokenizer: home_assistant_bp", 1)
     path.write_text(broken)
     with pytest.raises(UserErrors) as caught:
         write_stages((), project)
-    assert ["did you mean 'home_assistant_bpe'" in fault for fault in caught.value.faults] == [True]
+    assert ["did you mean 'home_assistant_bpe'" in error for error in caught.value.errors] == [True]
     assert path.read_text() == broken

@@ -42,17 +42,17 @@ def choices(**changes: Any) -> dict[str, Any]:
     return whole(data)
 
 
-def faults(**changes: Any) -> list[str]:
+def errors(**changes: Any) -> list[str]:
     try:
         params.parse(choices(**changes))
-    except UserErrors as errors:
-        return errors.faults
+    except UserErrors as raised:
+        return raised.errors
     return []
 
 
 def test_a_mixture_and_a_model_that_learns_from_it_are_fine() -> None:
     """Its members are encoded with its tokenizer, without a word in params.yaml."""
-    assert faults() == []
+    assert errors() == []
     found = params.parse(choices())
     assert {"shakespeare-shakespeare_bpe", "poems-shakespeare_bpe"} <= found.encodings.keys()
     assert found.inputs["gpt"].data == "artifacts/tokens/both-shakespeare_bpe"
@@ -62,7 +62,7 @@ def test_a_mixture_and_a_model_that_learns_from_it_are_fine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         (
             {"mixtures__both__members": {"shakespeare": 1, "poem": 1}},
@@ -82,8 +82,8 @@ def test_a_mixture_and_a_model_that_learns_from_it_are_fine() -> None:
         ({"mixtures__poems": {"tokenizer": "shakespeare_bpe", "members": {"shakespeare": 1, "poems": 1}}}, "poems"),
     ],
 )
-def test_names_that_do_not_fit_together_are_told(changes: dict[str, Any], told: str) -> None:
-    assert any(told in fault for fault in faults(**changes)), faults(**changes)
+def test_names_that_do_not_fit_together_are_reported(changes: dict[str, Any], message: str) -> None:
+    assert any(message in error for error in errors(**changes)), errors(**changes)
 
 
 def test_the_stages_stand_at_the_end_and_go_when_the_mixtures_go() -> None:
@@ -104,7 +104,7 @@ def test_the_committed_dag_has_the_mixtures_of_the_committed_params() -> None:
     check_mixtures(ROOT)
 
 
-def test_compose_writes_the_stages_and_a_difference_is_told(tmp_path: Path) -> None:
+def test_compose_writes_the_stages_and_a_difference_is_reported(tmp_path: Path) -> None:
     import shutil
 
     shutil.copytree(ROOT / "conf", tmp_path / "conf")

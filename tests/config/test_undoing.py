@@ -11,7 +11,7 @@ import yaml
 from lexmill.base.errors import UserErrors
 from lexmill.config.compose import compose, write_params
 from lexmill.config.mixtures import MARK
-from lexmill.config.undoing import before_experiment, keeping, told, undone
+from lexmill.config.undoing import before_experiment, keeping, message, undone
 
 ROOT = Path(__file__).parents[2]
 BOTH = (
@@ -35,7 +35,7 @@ def keys(lines: list[str]) -> list[str]:
 def test_nothing_is_undone_of_the_defaults(project: Path) -> None:
     assert undone((), project) == []
     assert undone(["models.gpt.recipe.optimizer.lr=0.5", "experiment=full"], project) == []
-    assert told(project) == []
+    assert message(project) == []
     assert keeping(project) == []
 
 
@@ -47,8 +47,8 @@ def test_what_was_edited_or_composed_is_undone_unless_asked_for(project: Path) -
     assert keys(undone(["models.gpt.recipe.optimizer.lr=0.4"], project)) == both[:1]
     assert undone(["model@models.gpt=gpt_small"], project) == []
     assert keys(undone(["experiment=full"], project)) == both
-    assert told(project)[-1].startswith("  to keep it: dvc exp run -S ")
-    assert "-S models.gpt.recipe.optimizer.lr=0.5" in told(project)[-1]
+    assert message(project)[-1].startswith("  to keep it: dvc exp run -S ")
+    assert "-S models.gpt.recipe.optimizer.lr=0.5" in message(project)[-1]
     write_params(["experiment=smoke"], project)
     assert "experiment: smoke -> demo" in undone((), project)
     assert undone(["experiment=full"], project) == []
@@ -110,11 +110,11 @@ def test_of_a_sweep_it_is_said_what_any_combination_undoes(project: Path) -> Non
     assert said == []
 
 
-def test_the_faults_of_all_combinations_are_told(project: Path) -> None:
+def test_the_errors_of_all_combinations_are_reported(project: Path) -> None:
     combinations = [[f"models.gpt.recipe.clip_norm={value}"] for value in (1, -1, -2)] + [["nothing=1"]]
     with pytest.raises(UserErrors) as caught:
         before_experiment(combinations, project, print)
-    assert [("-1" in fault, "-2" in fault, "nothing" in fault) for fault in caught.value.faults] == [
+    assert [("-1" in error, "-2" in error, "nothing" in error) for error in caught.value.errors] == [
         (True, False, False),
         (False, True, False),
         (False, False, True),
@@ -134,7 +134,7 @@ def test_the_stages_of_mixtures_follow_an_experiment(project: Path) -> None:
     assert MARK not in (project / "dvc.yaml").read_text()
 
 
-def test_choices_with_a_fault_are_refused_and_nothing_is_written(project: Path) -> None:
+def test_choices_with_an_error_are_refused_and_nothing_is_written(project: Path) -> None:
     write_params(["models.gpt.recipe.length=77 steps"], project)
     with pytest.raises(UserErrors, match=r"models\.gpt\.recipe\.clip_norm: -1"):
         before_experiment([["models.gpt.recipe.clip_norm=-1"]], project, print)

@@ -7,10 +7,10 @@ import pytest
 from lexmill.base.errors import UserErrors
 from lexmill.compute.workers.executor import Here
 from lexmill.corpora.preparing import pieces, readers
-from lexmill.corpora.preparing.faults import Faults
+from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.source_files import SourceFiles
 from lexmill.corpora.preparing.spans import find_spans, large_units
-from tests.corpora.made_sources import corpus_of, fault_texts, read_all
+from tests.corpora.made_sources import corpus_of, error_texts, read_all
 
 QUOTED = {"format": "csv", "text": "t", "group": "g"}
 PAIRS = {"format": "parallel_text", "source": ["*.en"], "target": ["*.de"]}
@@ -38,9 +38,9 @@ class Pieces(Here):
 
 def cut(corpus, folder, piece_bytes):
     """The pieces of a source folder."""
-    files, faults = SourceFiles(folder), Faults()
-    units = readers.units(corpus, files, faults)
-    assert not faults
+    files, errors = SourceFiles(folder), Errors()
+    units = readers.units(corpus, files, errors)
+    assert not errors
     common = pieces.common(corpus, folder, folder)
     large = large_units(corpus, units, files, piece_bytes)
     found = find_spans(large, files, Pieces(piece_bytes), common, lambda _: None)
@@ -48,28 +48,28 @@ def cut(corpus, folder, piece_bytes):
 
 
 def read_in_pieces(corpus, folder, items):
-    """Records of each piece, and all faults as the stage gathers them."""
-    found, together = [], Faults()
+    """Records of each piece, and all errors as the stage gathers them."""
+    found, together = [], Errors()
     for item in items:
-        faults = Faults()
+        errors = Errors()
         span = {"span": item["span"]} if "span" in item else {}
-        found.append(list(readers.read_units(corpus, folder, item["units"], faults, **span)))
-        together.merge(json.loads(json.dumps(faults.as_plain(folder))), folder)
+        found.append(list(readers.read_units(corpus, folder, item["units"], errors, **span)))
+        together.merge(json.loads(json.dumps(errors.as_plain(folder))), folder)
     return found, together
 
 
 def same(corpus, folder, piece_bytes):
     """Read in pieces what was also read whole; gives the count of pieces."""
-    wanted, told = read_all(corpus, folder)
+    wanted, message = read_all(corpus, folder)
     items = cut(corpus, folder, piece_bytes)
-    found, faults = read_in_pieces(corpus, folder, items)
-    assert (faults.count, fault_texts(faults)) == (told.count, fault_texts(told))
-    if told:
+    found, errors = read_in_pieces(corpus, folder, items)
+    assert (errors.count, error_texts(errors)) == (message.count, error_texts(message))
+    if message:
         with pytest.raises(UserErrors) as first:
-            told.raise_all()
+            message.raise_all()
         with pytest.raises(UserErrors) as second:
-            faults.raise_all()
-        assert first.value.faults == second.value.faults
+            errors.raise_all()
+        assert first.value.errors == second.value.errors
     else:
         assert [record for piece in found for record in piece] == wanted
     return len(items)

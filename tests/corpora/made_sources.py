@@ -8,7 +8,7 @@ from typing import Any
 from lexmill.base import storage
 from lexmill.base.strict import build
 from lexmill.corpora.preparing import readers
-from lexmill.corpora.preparing.faults import Faults
+from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import SourceFiles
 from lexmill.params.corpora import Corpus
@@ -29,20 +29,20 @@ def make_source(folder: Path, files: dict[str, bytes | str]) -> Path:
 
 def corpus_of(kind: str, reader: dict[str, Any], **choices: Any) -> Corpus:
     """A checked corpus entry."""
-    faults: list[str] = []
+    errors: list[str] = []
     data = {"kind": kind, "reader": reader, "source": {"kind": "file", "paths": ["x"]}, **choices}
     if kind == "parallel":
         data["languages"] = ["en", "de"]
-    corpus = build(Corpus, data, faults)
-    assert corpus is not None, faults
+    corpus = build(Corpus, data, errors)
+    assert corpus is not None, errors
     return corpus
 
 
-def read_all(corpus: Corpus, folder: Path) -> tuple[list[Record], Faults]:
-    """All records of a source folder, and the faults of its files."""
-    faults = Faults()
-    return list(readers.read(corpus, SourceFiles(folder), faults)), faults
+def read_all(corpus: Corpus, folder: Path) -> tuple[list[Record], Errors]:
+    """All records of a source folder, and the errors of its files."""
+    errors = Errors()
+    return list(readers.read(corpus, SourceFiles(folder), errors)), errors
 
 
-def fault_texts(faults: Faults) -> list[str]:
-    return [str(fault) for fault in faults.shown]
+def error_texts(errors: Errors) -> list[str]:
+    return [str(error) for error in errors.shown]

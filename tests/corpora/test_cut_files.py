@@ -1,4 +1,4 @@
-"""What of a corpus is cut, by whom, what that costs and what is told while it is done."""
+"""What of a corpus is cut, by whom, what that costs and what is reported while it is done."""
 
 import gzip
 import tracemalloc
@@ -8,7 +8,7 @@ import pytest
 from lexmill.base.errors import RetryableError, UserErrors
 from lexmill.compute.workers.executor import Here
 from lexmill.corpora.preparing import pieces, readers
-from lexmill.corpora.preparing.faults import Faults
+from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.pieces import prepare_piece
 from lexmill.corpora.preparing.prepare import prepare
 from lexmill.corpora.preparing.source_files import SourceFiles
@@ -102,7 +102,7 @@ def test_a_worker_that_does_not_see_a_file(tmp_path):
 
     with pytest.raises(UserErrors) as caught:
         prepare("made", CORPORA["lines"], folder, tmp_path / "made", Blind(50))
-    assert caught.value.faults == [f"{folder / 'a.txt'}: the file does not exist; fetch the corpus again"]
+    assert caught.value.errors == [f"{folder / 'a.txt'}: the file does not exist; fetch the corpus again"]
 
 
 def test_one_worker_alone_cuts_nothing(tmp_path, monkeypatch):
@@ -124,27 +124,27 @@ def test_a_piece_of_a_huge_file_takes_the_memory_of_a_piece(tmp_path):
     """Looking at it too."""
     line = "word " * 2000 + "\n"
     source = make_source(tmp_path / "source", {"a.txt": line * 2000})
-    corpus, files, told = CORPORA["paragraphs"], SourceFiles(source), []
+    corpus, files, message = CORPORA["paragraphs"], SourceFiles(source), []
     common = pieces.common(corpus, source, tmp_path)
-    units = readers.units(corpus, files, Faults())
+    units = readers.units(corpus, files, Errors())
     lines_only = CORPORA["lines"]
     tracemalloc.start()
     try:
         for begin in (0, 5 << 20, 19 << 20):
             end = min(begin + (1 << 20), files.sizes["a.txt"])
-            look({**common, "path": "a.txt", "begin": begin, "end": end}, told.append)
+            look({**common, "path": "a.txt", "begin": begin, "end": end}, message.append)
         assert tracemalloc.get_traced_memory()[1] < 3 << 20
         tracemalloc.reset_peak()
         found = find_spans(units[:1], files, Pieces(1 << 20), pieces.common(lines_only, source, tmp_path), no_advance)
         items = pieces.cut(units[:1], files, 1 << 20, found)
         assert len(items) == 20
-        told.clear()
+        message.clear()
         for item in items[5], items[-1]:
-            prepare_piece({**pieces.common(lines_only, source, tmp_path), **item}, told.append)
+            prepare_piece({**pieces.common(lines_only, source, tmp_path), **item}, message.append)
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()
-    assert sum(told) == items[5]["bytes"] + items[-1]["bytes"]
+    assert sum(message) == items[5]["bytes"] + items[-1]["bytes"]
 
 
 LONG = "long " * 60_000  # more than is read at once
@@ -162,12 +162,12 @@ LONG = "long " * 60_000  # more than is read at once
         ("parallel", {"a.en": "a\n" * 500, "a.de": f"{LONG}\n" + "b\n" * 498 + LONG}),
     ],
 )
-def test_what_is_told_of_progress_adds_up_to_the_files(tmp_path, form, made):
+def test_what_is_reported_of_progress_adds_up_to_the_files(tmp_path, form, made):
     """Looking at them and preparing them, however much of them their pieces read."""
     source = make_source(tmp_path / "source", made)
     corpus, files, looked = CORPORA[form], SourceFiles(source), []
     common = pieces.common(corpus, source, tmp_path)
-    units = readers.units(corpus, files, Faults())
+    units = readers.units(corpus, files, Errors())
     for size in (300, 100_000):
         large = large_units(corpus, units, files, size)
         looked.clear()
@@ -177,9 +177,9 @@ def test_what_is_told_of_progress_adds_up_to_the_files(tmp_path, form, made):
         items = pieces.cut(units, files, size, found)
         shares = []
         for item in items:
-            told = []
-            prepare_piece({**common, **item}, told.append)
-            assert min(told) >= 0
-            shares.append(sum(told))
+            message = []
+            prepare_piece({**common, **item}, message.append)
+            assert min(message) >= 0
+            shares.append(sum(message))
             assert shares[-1] == item.get("bytes", shares[-1])
         assert sum(shares) == files.bytes

@@ -178,7 +178,7 @@ def test_the_same_name_twice_and_a_file_that_is_a_folder_are_refused(tmp_path: P
             extract(_file(tmp_path, tar_bytes(files)), ["**"], SourceFolder(_new(tmp_path)))
 
 
-def test_a_missing_member_is_told_with_the_nearest_names(tmp_path: Path) -> None:
+def test_a_missing_member_is_reported_with_the_nearest_names(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no member matches 'top/b/tow.txt' \(4 files; nearest: top/b/two.txt"):
         taken(tmp_path, zip_bytes(FILES), "top/b/tow.txt", "top/three.md")
 
@@ -197,7 +197,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
-def test_damage_is_told_in_one_sentence(tmp_path: Path, damage: str) -> None:
+def test_damage_is_reported_in_one_sentence(tmp_path: Path, damage: str) -> None:
     with pytest.raises(UserError) as caught:
         taken(tmp_path, DAMAGED[damage], "top/a/one.txt")
     assert "\n" not in str(caught.value)
@@ -210,7 +210,7 @@ def test_a_flipped_byte_is_seen(tmp_path: Path) -> None:
         taken(tmp_path, bytes(data), "x")
 
 
-def test_an_encrypted_zip_is_told(tmp_path: Path) -> None:
+def test_an_encrypted_zip_is_reported(tmp_path: Path) -> None:
     data = bytearray(zip_bytes({"x": b"1"}))
     data[data.index(b"PK\1\2") + 8] |= 1
     with pytest.raises(UserError, match="encrypted"):

@@ -79,7 +79,7 @@ def test_weights_in_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ({"tokenizer.json": None}, "no tokenizer"),
     ],
 )
-def test_what_is_missing_or_damaged_is_told(
+def test_what_is_missing_or_damaged_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, bytes | None], message: str
 ) -> None:
     files = {f"bert/{name}": data for name, data in {**MODEL, **change}.items() if data is not None}

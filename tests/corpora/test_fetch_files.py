@@ -66,7 +66,7 @@ def test_hashes_are_checked_in_the_order_of_the_names(workspace: Path) -> None:
         ("pipe", "not a regular file"),
     ],
 )
-def test_what_is_not_there_is_told_with_what_is(workspace: Path, path: str, message: str) -> None:
+def test_what_is_not_there_is_reported_with_what_is(workspace: Path, path: str, message: str) -> None:
     (workspace / "broken").symlink_to(workspace / "gone")
     os.mkfifo(workspace / "pipe")
     with pytest.raises(UserError, match=message):

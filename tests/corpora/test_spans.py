@@ -1,4 +1,4 @@
-"""A large file is cut between its records: whatever the cut, what is read and told is that of the whole file."""
+"""A large file is cut between its records: whatever the cut, what is read and reported is that of the whole file."""
 
 import json
 import tempfile
@@ -16,7 +16,7 @@ from lexmill.compute.workers.processes import Processes
 from lexmill.corpora.preparing.prepare import prepare
 from lexmill.corpora.preparing.readers import tables
 from tests.corpora.made_cuts import CORPORA, QUOTED, Pieces, same
-from tests.corpora.made_sources import corpus_of, fault_texts, make_source, read_all
+from tests.corpora.made_sources import corpus_of, error_texts, make_source, read_all
 
 EXAMPLES = 40
 
@@ -108,9 +108,9 @@ def test_a_good_file_cut_at_every_byte(tmp_path, form):
     assert counts[0] > 12
     assert counts[len(text) // 2] >= 2
     assert counts[-2:] == [1, 1]
-    records, faults = read_all(CORPORA[form], folder)
+    records, errors = read_all(CORPORA[form], folder)
     assert len(records) > 12
-    assert not faults
+    assert not errors
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_a_quoted_field_without_end(tmp_path, monkeypatch):
     folder = make_source(tmp_path, {"a.csv": 't,g\na,g\n"' + "no, quote\n" * 60 + 'b"c",g\n"d'})
     for size in range(1, 700, 23):
         same(CORPORA["csv"], folder, size)
-    (fault,) = fault_texts(read_all(CORPORA["csv"], folder)[1])
-    assert "a.csv:3: a quoted field that begins here does not end within" in fault
+    (error,) = error_texts(read_all(CORPORA["csv"], folder)[1])
+    assert "a.csv:3: a quoted field that begins here does not end within" in error
 
 
 # ---------------------------------------------------------------- the whole of prepare
@@ -172,17 +172,17 @@ def test_pieces_of_large_files_give_the_corpus_of_whole_ones(tmp_path, form):
             assert storage.sha256_folder(tmp_path / f"cut{number}") == storage.sha256_folder(tmp_path / "whole")
 
 
-def test_the_faults_of_a_large_file_are_those_of_the_whole_one(tmp_path):
+def test_the_errors_of_a_large_file_are_those_of_the_whole_one(tmp_path):
     lines = [json.dumps({"t": a_text(i), "g": "g"}) for i in range(300)]
     for at in (7, 50, 90, 130, 200):
         lines[at] = "no json"
     first, *rest = lines
     source = make_source(tmp_path / "source", {"a.txt": "\n".join(lines), "b.txt": "\n".join([first, "\0", *rest])})
-    told = []
+    message = []
     for executor in (Here(), Pieces(500), Pieces(5000)):
         with pytest.raises(UserErrors) as caught:
             prepare("made", CORPORA["jsonl"], source, tmp_path / "made", executor)
-        told.append(caught.value.faults)
-    assert told[0] == told[1] == told[2]
-    assert len(told[0]) == 5  # three that say the same, how many more do, and the one at which b.txt ends
-    assert "b.txt:2: a NUL byte" in told[0][3]
+        message.append(caught.value.errors)
+    assert message[0] == message[1] == message[2]
+    assert len(message[0]) == 5  # three that say the same, how many more do, and the one at which b.txt ends
+    assert "b.txt:2: a NUL byte" in message[0][3]

@@ -1,4 +1,4 @@
-"""Lines end at "\\n" and nowhere else; every fault has a line; memory is bounded."""
+"""Lines end at "\\n" and nowhere else; every error has a line; memory is bounded."""
 
 import gzip
 import tracemalloc
@@ -73,18 +73,18 @@ def test_gzip_and_zstd_are_seen_by_their_first_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, zstandard.ZstdCompressor().compress])
-def test_damaged_compression_is_told(tmp_path, compress):
+def test_damaged_compression_is_reported(tmp_path, compress):
     form = compress(b"".join(b"%d\n" % i for i in range(30_000)))
     for broken in (form[: len(form) // 2], form[:-1], form[:20] + b"damaged" + form[27:], form[:5]):
         with pytest.raises(UserError, match="cut off or damaged"):
             texts(written(tmp_path, broken))
 
 
-def test_the_bytes_read_are_told(tmp_path):
-    told = []
+def test_the_bytes_read_are_reported(tmp_path):
+    message = []
     path = written(tmp_path, gzip.compress(b"a line\n" * 100_000))
-    assert sum(1 for _ in lines(path, "utf-8", told.append)) == 100_000
-    assert sum(told) == path.stat().st_size
+    assert sum(1 for _ in lines(path, "utf-8", message.append)) == 100_000
+    assert sum(message) == path.stat().st_size
 
 
 def test_not_utf8_has_a_line_a_byte_and_a_hint(tmp_path):
@@ -128,7 +128,7 @@ def test_a_document_has_a_bound(tmp_path, monkeypatch):
         whole_text(written(tmp_path, b"a line\n" * 400_000), "utf-8")
 
 
-def test_a_missing_file_is_the_users_fault(tmp_path):
+def test_a_missing_file_is_the_users_error(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
         texts(tmp_path / "absent.txt")
 

@@ -135,7 +135,7 @@ def test_a_worker_that_sees_less_of_a_file_than_the_stage(tmp_path, seen):
         list(encoding_pieces._records(path, 40, 80))
 
 
-def test_the_faults_of_all_pieces_are_told_with_their_lines(tmp_path, tokenizer):
+def test_the_errors_of_all_pieces_are_reported_with_their_lines(tmp_path, tokenizer):
     made = corpus(tmp_path / "made", train_texts=["fine"] * 30)
     path = made.folder / "train-00000.jsonl"
     lines = path.read_text().splitlines()
@@ -144,7 +144,7 @@ def test_the_faults_of_all_pieces_are_told_with_their_lines(tmp_path, tokenizer)
     path.write_text("".join(line + "\n" for line in lines))
     with Processes(2, 300) as pool, pytest.raises(UserErrors) as caught:
         in_pieces(tmp_path, made, tokenizer, pool)
-    assert caught.value.faults == [
+    assert caught.value.errors == [
         f"{path}:{line}: the text is not Unicode: a lone surrogate '\\ud83d' at character 2 of 'text';"
         " prepare the corpus again"
         for line in (4, 21)

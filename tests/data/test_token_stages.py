@@ -1,4 +1,4 @@
-"""The stages tokenizer and encode: a prepared corpus in, a tokenizer, shards and metrics out; faults end with 2."""
+"""The stages tokenizer and encode: a prepared corpus in, a tokenizer, shards and metrics out; errors end with 2."""
 
 import json
 import os
@@ -157,7 +157,7 @@ def test_a_missing_tokenizer_leaves_nothing_behind(workspace):
     assert not (layout.ARTIFACTS / "tokens").exists()
 
 
-def test_a_fault_of_the_user_ends_the_process_with_2(workspace):
+def test_an_error_of_the_user_ends_the_process_with_2(workspace):
     prepared("plays", "text", [])
     environment = {name: value for name, value in os.environ.items() if name not in ("DVC_STAGE", "LEXMILL_EXECUTION")}
     command = [sys.executable, "-m", "lexmill.stages.tokenizer", "small"]

@@ -113,7 +113,7 @@ def test_what_was_cut_off_is_never_drawn(seed: int, top_k: int, top_p: float, mi
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_one_broken_row_is_told(bad: float, temperature: float) -> None:
+def test_one_broken_row_is_reported(bad: float, temperature: float) -> None:
     logits = torch.zeros(3, 5)
     logits[1, 3] = bad
     with pytest.raises(UserError, match="not finite"):

@@ -237,17 +237,17 @@ def test_generate_gives_the_new_text_alone() -> None:
     assert generate(module, WORDS, ["a"], replace(GREEDY, max_tokens=0)) == [""]
 
 
-def test_all_faults_of_the_settings_at_once() -> None:
+def test_all_errors_of_the_settings_at_once() -> None:
     with pytest.raises(UserErrors) as caught:
         generate(tiny(), WORDS, ["a"], Sampling(-1, float("nan"), -2, 0.0, 1.5, 0.0))
     names = ["max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty"]
-    assert [fault.split(":")[0] for fault in caught.value.faults] == names
+    assert [error.split(":")[0] for error in caught.value.errors] == names
     with pytest.raises(UserErrors, match="stop: an empty text"):
         stream(tiny(), WORDS, "a", Sampling(stop=("a", "")))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_broken_weights_are_told(temperature: float) -> None:
+def test_broken_weights_are_reported(temperature: float) -> None:
     module = tiny()
     nn.init.constant_(module.norm.weight, float("nan"))
     with pytest.raises(UserError, match="not finite"):
@@ -292,7 +292,7 @@ def says(text: bytes) -> Says:
     return Says([*(byte + 5 for byte in text), EOS], 261)
 
 
-def told(text: bytes, *stop: str) -> tuple[str, list[str], int]:
+def message(text: bytes, *stop: str) -> tuple[str, list[str], int]:
     """What generate gives, the pieces of a stream, and how many tokens were written."""
     module, tokenizer, sampling = says(text), bytes_tokenizer(), Sampling(99, 0.0, stop=stop)
     (whole,) = generate(module, tokenizer, [""], sampling)
@@ -303,14 +303,14 @@ def told(text: bytes, *stop: str) -> tuple[str, list[str], int]:
 
 
 def test_a_stop_string_ends_the_text_at_once_and_is_cut_off() -> None:
-    assert told(b"one two three", " two") == ("one", list("one"), len("one two"))
-    assert told(b"abcabd.", "abd")[0] == "abc"  # its beginning came before, in vain
-    assert told(b"aaab", "aab", "zz")[0] == "a"
-    assert told(b"abc", "c", "bc") == ("a", ["a"], 3)  # both are there with the same token: the earlier one counts
-    assert told(b"abc", "xyz") == ("abc", list("abc"), 4)
-    assert told(b"ab", "abc") == ("ab", ["ab"], 3)  # held back until the end shows that it is none
-    assert told(b"\n\nx", "\n") == ("", [], 1)
-    assert told("né".encode(), "é")[0] == "n"
+    assert message(b"one two three", " two") == ("one", list("one"), len("one two"))
+    assert message(b"abcabd.", "abd")[0] == "abc"  # its beginning came before, in vain
+    assert message(b"aaab", "aab", "zz")[0] == "a"
+    assert message(b"abc", "c", "bc") == ("a", ["a"], 3)  # both are there with the same token: the earlier one counts
+    assert message(b"abc", "xyz") == ("abc", list("abc"), 4)
+    assert message(b"ab", "abc") == ("ab", ["ab"], 3)  # held back until the end shows that it is none
+    assert message(b"\n\nx", "\n") == ("", [], 1)
+    assert message("né".encode(), "é")[0] == "n"
 
 
 def test_stops_are_each_texts_own() -> None:
@@ -325,11 +325,11 @@ def test_stops_are_each_texts_own() -> None:
 
 def test_a_stream_never_gives_half_a_character() -> None:
     text = "Grüße, 東京 🙂!"
-    whole, pieces, _ = told(text.encode())
+    whole, pieces, _ = message(text.encode())
     assert whole == "".join(pieces) == text
     assert pieces == list(text)
     broken = b"a\xc3(\xff\xfe\xf0\x9f"  # also what is no character at all comes, in the end
-    whole, pieces, _ = told(broken)
+    whole, pieces, _ = message(broken)
     assert whole == "".join(pieces) == broken.decode("utf-8", "replace")
 
 

@@ -1,4 +1,4 @@
-"""The table of `dvc exp show` and MLflow agree: each experiment's models are runs with the same figures."""
+"""The table of `dvc exp show` and MLflow agree: each experiment's models are runs with the same metrics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def asked(copy: Project) -> tuple[dict[str, Any], dict[str, list[str]]]:
 
 
 def numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
-    """The figures of a metrics file, by dotted keys."""
+    """The metrics of a metrics file, by dotted keys."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from numbers(inner, f"{path}.{key}" if path else key)
@@ -65,8 +65,8 @@ def test_the_table_of_experiments_and_mlflow_agree(
         _, metrics, tags = runs[model]
         shown = row["data"]["metrics"]
         trained, evaluated = (shown[f"metrics/{stage}/{model}.json"]["data"] for stage in ("train", "evaluate"))
-        for part, figures in (("train", trained), ("test", evaluated["test"])):
-            for key, value in numbers(figures):
+        for part, found in (("train", trained), ("test", evaluated["test"])):
+            for key, value in numbers(found):
                 assert metrics[f"{part}/{key}"] == value, (model, key)
                 compared += 1
         assert tags["lexmill.dvc_experiment"] == "greedy"

@@ -100,7 +100,7 @@ def test_names_that_are_none(project: SmallProject, name: str) -> None:
     assert "make a name" in project.run(*RUN, f"--worktree={name}", code=2)
 
 
-def test_what_stands_in_the_way_is_told(project: SmallProject, tmp_path: Path) -> None:
+def test_what_stands_in_the_way_is_reported(project: SmallProject, tmp_path: Path) -> None:
     project.git("branch", "run/aside")
     assert "there is a branch run/aside already" in project.run(*RUN, "--worktree", "aside", code=2)
     assert "it needs --worktree" in project.run(*RUN, "--params", code=2)

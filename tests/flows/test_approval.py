@@ -1,4 +1,4 @@
-"""A person's word before a champion is replaced: asked on the page, with the figures; silence is a no."""
+"""A person's word before a champion is replaced: asked on the page, with the metrics; silence is a no."""
 
 from __future__ import annotations
 

@@ -94,11 +94,14 @@ def test_a_run_that_nobody_supervises_sees_its_own_cancel(workspace: Any) -> Non
     assert rows["mirror"]["exit code"] == 75
     assert rows["mirror"]["seconds"] is not None
     assert f"{trains}: stopped; train gpt" in workspace.artifacts(run)[shown["key"]]["description"]
-    ended = {"fetch": "Completed", trains: "Cancelled", waits: "Cancelled", "mirror": "Cancelled", "report": "NotReady"}
-    wait_for(lambda: states_of(workspace, run) == ended)
+    ended = {"fetch": "Completed", trains: "Cancelled", waits: "Cancelled", "mirror": "Cancelled"}
+    wait_for(lambda: states_of(workspace, run).items() >= ended.items())
+    # Of a task without a final state when the flow run ends, a busy server itself says that it was cancelled.
+    wait_for(lambda: states_of(workspace, run)["report"] in ("NotReady", "Cancelled"))
     tasks = workspace.tasks(run)
-    assert tasks["mirror"]["state"]["message"] == STOPPED_BETWEEN
-    assert tasks[waits]["state"]["message"] == STOPPED_BEFORE
+    by_the_server = "The parent flow run was cancelled."
+    assert tasks["mirror"]["state"]["message"] in (STOPPED_BETWEEN, by_the_server)
+    assert tasks[waits]["state"]["message"] in (STOPPED_BEFORE, by_the_server)
     assert is_free(workspace)
 
 

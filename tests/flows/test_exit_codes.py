@@ -119,14 +119,14 @@ def ends(tmp_path_factory: pytest.TempPathFactory, prefect_url: str) -> Ends:
 def test_each_door_hands_over_the_code_and_the_sentence(ends: Ends, door: str, key: str) -> None:
     code, sentence = CODES[key]
     with ends.open(door, key, "") as process:
-        told, _ = process.communicate(timeout=300)
-    assert process.returncode == (255 if door == "dvc repro" else code), told
+        message, _ = process.communicate(timeout=300)
+    assert process.returncode == (255 if door == "dvc repro" else code), message
     left = ends.ended(key)
     assert left is not None
     assert left[0] == code
     assert sentence in left[1]
-    assert sentence in told
-    assert ("Traceback" in told) == (code == EXIT_BUG), told
+    assert sentence in message
+    assert ("Traceback" in message) == (code == EXIT_BUG), message
     assert not (ends.root / "dvc.lock").exists(), "a stage that failed is not recorded"
 
 
@@ -142,16 +142,16 @@ def test_a_stopped_door_tells_so_and_leaves_nothing_running(
             os.killpg(process.pid, number)  # as a terminal does: dvc itself does not hear it while a stage runs
         else:
             process.send_signal(number)
-        told, _ = process.communicate(timeout=300)
+        message, _ = process.communicate(timeout=300)
     wait_for(lambda: not living(mark), "something still runs")
     dvc_alone = 255 if number == signal.SIGINT else -signal.SIGTERM
-    assert process.returncode == (dvc_alone if door == "dvc repro" else code), told
+    assert process.returncode == (dvc_alone if door == "dvc repro" else code), message
     assert ends.ended("slow") == (code, "interrupted" if number == signal.SIGINT else "terminated")
-    assert "Traceback" not in told
+    assert "Traceback" not in message
     assert not (ends.root / "next.out").exists()
     assert not (ends.root / "dvc.lock").exists(), "a stage that was stopped is not recorded"
     with own_files.run_lock(root=ends.root, wait_seconds=0):
         pass
     if door in SUPERVISED:
-        assert "ends@slow: stopped after" in told
+        assert "ends@slow: stopped after" in message
         assert not any(json.loads((ends.root / ".dvc" / "tmp" / "rwlock").read_text()).values())

@@ -1,4 +1,4 @@
-"""What the page of a run shows: the texts, and how often the server is told of progress."""
+"""What the page of a run shows: the texts, and how often progress is sent to the server."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_graph_holds_every_stage_once_below_the_last_that_it_needs() -> None
     ]
 
 
-def test_a_proposal_shows_its_figures() -> None:
+def test_a_proposal_shows_its_metrics() -> None:
     found = Comparison("bits_per_byte", 2.25, 2.5, -0.25, -0.3, -0.2, 0.02, 0.001, 30, "scene", False)
     text = proposal_markdown(Proposal("gpt", "language_model", "3", "1", Decision(True, "better: by far", found)))
     assert "May version 3 of gpt replace version 1 as champion?" in text
@@ -100,10 +100,10 @@ def test_keys_are_what_prefect_takes(name: str, key: str) -> None:
 
 
 class Server:
-    """Stands for Prefect's client: keeps what it is told, and may be away."""
+    """Stands for Prefect's client: keeps what it is reported, and may be away."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[float, str]] = []
+        self.message: list[tuple[float, str]] = []
         self.keys: list[str] = []
         self.away = False
         self.called = threading.Event()
@@ -118,7 +118,7 @@ class Server:
         self.called.set()
         if self.away:
             raise httpx.ConnectError("away")
-        self.told.append((artifact.data, artifact.description))
+        self.message.append((artifact.data, artifact.description))
 
     def create_artifact(self, artifact: Any) -> Any:
         self._tell(artifact)
@@ -141,18 +141,18 @@ def test_a_thousand_steps_are_few_calls_and_an_absent_server_holds_up_nothing(mo
     with pages.ProgressBoard(lambda: server) as board:  # type: ignore[arg-type,return-value]
         record(board, 1)
         assert server.called.wait(30)
-        assert server.told == []
+        assert server.message == []
         server.away = False
         for step in range(1000):
             record(board, step / 100)
         wait_for(lambda: server.keys)
         record(board, 9)
-        wait_for(lambda: server.told[-1][0] == 90)
+        wait_for(lambda: server.message[-1][0] == 90)
         board.end(Outcome("train@gpt", "ran", 0, 3.0))
     assert server.keys == ["progress-train-gpt"]
-    assert len(server.told) < 100
-    assert server.told[-1][0] == 100
-    assert server.told[-1][1].startswith("train@gpt: ran; train gpt: 9/10 (90%), loss 2")
+    assert len(server.message) < 100
+    assert server.message[-1][0] == 100
+    assert server.message[-1][1].startswith("train@gpt: ran; train gpt: 9/10 (90%), loss 2")
 
 
 def test_work_without_a_known_end_and_short_work_have_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,4 +161,4 @@ def test_work_without_a_known_end_and_short_work_have_no_bar(monkeypatch: pytest
         record(board, 5, total=None)
         record(board, 5)
         board.end(Outcome("train@gpt", "ran", 0, 0.1))
-    assert server.told == []
+    assert server.message == []

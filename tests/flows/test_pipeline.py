@@ -120,7 +120,7 @@ def seconds_at_work(workspace: Any, task: str) -> float:
     return sum((end - start).total_seconds() for one, start, end in spans if one["type"] == "RUNNING")
 
 
-def test_faults_of_the_params_end_it_before_any_server_is_asked(workspace: Any) -> None:
+def test_errors_of_the_params_end_it_before_any_server_is_asked(workspace: Any) -> None:
     (workspace.root / "params.yaml").write_text("experiment: x\ndata_sead: 1\n")
     code, output = workspace.run(server=False)
     assert code == 2
@@ -128,7 +128,7 @@ def test_faults_of_the_params_end_it_before_any_server_is_asked(workspace: Any) 
     assert "training_seed: missing" in output
 
 
-def test_a_second_run_is_told_who_holds_the_workspace_and_a_killed_one_leaves_it_free(workspace: Any) -> None:
+def test_a_second_run_learns_who_holds_the_workspace_and_a_killed_one_leaves_it_free(workspace: Any) -> None:
     """Prefect's concurrency slots can leak; the guard is a lock file that ends with its processes."""
     workspace.stage("slow", "echo $$ > pid; sleep 600")
     with workspace.start("-m", "flows", "run") as process:

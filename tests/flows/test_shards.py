@@ -169,7 +169,7 @@ def tasks_of(server: str, run: dict[str, Any]) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------- what goes wrong
 
 
-def test_a_fault_of_the_user_is_told_of_all_pieces_and_only_what_may_pass_is_tried_again(
+def test_an_error_of_the_user_is_reported_of_all_pieces_and_only_what_may_pass_is_tried_again(
     tmp_path: Path, server: str
 ) -> None:
     common = {"scratch": str(tmp_path)}
@@ -177,7 +177,7 @@ def test_a_fault_of_the_user_is_told_of_all_pieces_and_only_what_may_pass_is_tri
         items = [{"x": x} for x in (2, 3, 9)]
         with pytest.raises(UserErrors) as caught:
             list(workers.map(made_work.faulty, common, items, lambda _: None))
-        assert caught.value.faults == ["a.txt:3: odd", "a.txt:9: odd"]
+        assert caught.value.errors == ["a.txt:3: odd", "a.txt:9: odd"]
         found = list(workers.map(made_work.once_busy, common, items[:1], lambda _: None))
         assert found == [{"square": 4}]
         with pytest.raises(RuntimeError, match=r"(?s)made_work.py.*ZeroDivisionError"):
@@ -348,8 +348,8 @@ def test_the_stage_takes_its_workers_from_the_execution_settings(workspace: Any)
     make_source(source, {**lines, "part1.jsonl": "no json\n", "part4.jsonl": '{"text": 3, "group": "x"}\n'})
     code, output = workspace.run("-m", "lexmill.stages.prepare", "plays")
     assert code == 2, output
-    told = [line for line in output.split("\n") if "artifacts/" in line]
-    assert told == [
+    message = [line for line in output.split("\n") if "artifacts/" in line]
+    assert message == [
         "artifacts/sources/plays/part1.jsonl:1: not valid JSON: Expecting value (column 1)",
         "artifacts/sources/plays/part4.jsonl:1: 'text' holds 3, not text",
         "artifacts/sources/plays/ holds copies: repair your own files, then `lexmill run`",

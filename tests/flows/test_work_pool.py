@@ -46,7 +46,7 @@ def steps(root: Path) -> int:
     return len(list((root / ".lexmill" / "checkpoints").glob("train-toy-*/step-*/COMPLETE")))
 
 
-def test_a_worker_makes_what_dvc_records_and_its_fault_comes_back(project: SmallProject) -> None:
+def test_a_worker_makes_what_dvc_records_and_its_error_comes_back(project: SmallProject) -> None:
     place(project)
     said = project.run("-m", "dvc", "repro", "train")
     assert "train toy: valid loss" in said

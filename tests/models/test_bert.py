@@ -104,7 +104,7 @@ def test_checkpoints_with_other_names(checkpoint: Path, rename: Any) -> None:
     assert torch.equal(module(*batch()), again(*batch()))
 
 
-def test_faults_of_a_checkpoint(checkpoint: Path) -> None:
+def test_errors_of_a_checkpoint(checkpoint: Path) -> None:
     path = checkpoint / "model.safetensors"
     weights = load_file(path)
     name = "encoder.layer.1.output.dense.weight"
@@ -135,7 +135,7 @@ def test_a_checkpoint_of_another_family_is_refused(checkpoint: Path, tmp_path: P
         start(module, config, tmp_path / "gpt2", tmp_path / "tokenizer")
 
 
-def test_faults_of_a_batch(checkpoint: Path) -> None:
+def test_errors_of_a_batch(checkpoint: Path) -> None:
     module, _ = build(checkpoint)
     tokens = torch.ones(1, 25, dtype=torch.long)
     with pytest.raises(ValueError, match="25 tokens, but the encoder has 24 positions"):

@@ -46,7 +46,7 @@ def test_the_files_of_conf_are_recipes() -> None:
         ("", "recipe: expected a mapping with 'name'"),
     ],
 )
-def test_a_wrong_recipe_is_told_with_its_file(tmp_path: Path, text: str, message: str) -> None:
+def test_a_wrong_recipe_is_reported_with_its_file(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=rf"mine\.yaml: {message}"):

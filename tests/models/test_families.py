@@ -65,11 +65,11 @@ def test_the_declarations_load_no_torch() -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_tiny_sizes_are_valid_and_strictly_read(name: str) -> None:
-    family, faults = models.family(name), list[str]()
-    shape = strict.build(family.shape, dict(family.tiny), faults)
-    assert (faults, shape) == ([], family.shape(**family.tiny))
-    assert strict.build(family.shape, {**family.tiny, "n_eggs": 3}, faults) is None
-    assert faults[0].startswith("n_eggs: unknown key")
+    family, errors = models.family(name), list[str]()
+    shape = strict.build(family.shape, dict(family.tiny), errors)
+    assert (errors, shape) == ([], family.shape(**family.tiny))
+    assert strict.build(family.shape, {**family.tiny, "n_eggs": 3}, errors) is None
+    assert errors[0].startswith("n_eggs: unknown key")
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -173,16 +173,16 @@ def test_a_shorter_context_takes_the_first_positions(tmp_path: Path) -> None:
     same_logits(module, theirs)
 
 
-def test_every_field_that_differs_is_told_with_both_values(tmp_path: Path) -> None:
+def test_every_field_that_differs_is_reported_with_both_values(tmp_path: Path) -> None:
     save_gpt2(tmp_path / "gpt2")
     with pytest.raises(UserErrors) as caught:
         begun(tmp_path / "gpt2", tmp_path, n_layer=3, d_model=32, context=64, norm="post")
-    told = str(caught.value)
-    assert "shape.n_layer is 2 there, 3 in params.yaml" in told
-    assert "shape.d_model is 16 there, 32 in params.yaml" in told
-    assert "shape.context is 32 there, 64 in params.yaml; it may not be longer" in told
-    assert "shape.norm is pre there, post in params.yaml" in told
-    assert "shape.n_head" not in told
+    said = str(caught.value)
+    assert "shape.n_layer is 2 there, 3 in params.yaml" in said
+    assert "shape.d_model is 16 there, 32 in params.yaml" in said
+    assert "shape.context is 32 there, 64 in params.yaml; it may not be longer" in said
+    assert "shape.norm is pre there, post in params.yaml" in said
+    assert "shape.n_head" not in said
 
 
 def test_another_tokenizer_is_refused(tmp_path: Path) -> None:
@@ -203,6 +203,6 @@ def test_a_tokenizer_with_more_entries_than_the_embedding_is_refused(tmp_path: P
         begun(tmp_path / "gpt2", tmp_path)
 
 
-def test_a_start_that_does_not_exist_is_told(tmp_path: Path) -> None:
+def test_a_start_that_does_not_exist_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="start: this does not exist"):
         digest(tmp_path / "nothing")

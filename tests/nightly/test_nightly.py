@@ -21,7 +21,7 @@ from lexmill.report.results import Row
 from tests.e2e.conftest import Project, new_project
 from tests.nightly.conftest import Workspace
 from tests.support.made_packages import make_packages
-from tests.support.package_index import Fault, PackageIndex, make_sdist
+from tests.support.package_index import Error, PackageIndex, make_sdist
 
 LOCK = "schema: '2.0'\nstages:\n  a:\n    cmd: x\n    outs:\n    - path: metrics/a.json\n"
 
@@ -178,12 +178,12 @@ def test_uncommitted_work_is_named_and_left_alone(night: Night) -> None:
 
 
 def test_a_source_out_of_reach_keeps_its_pin_and_one_without_stops_the_night(night: Night) -> None:
-    night.workspace.index.plan("/simple/plays/", Fault(503), Fault(503))
+    night.workspace.index.plan("/simple/plays/", Error(503), Error(503))
     with pytest.raises(RetryableError, match=r"corpora\.plays has no pin: PyPI package plays latest"):
         night.pass_by()
     assert night.runs == 0
     night.pass_by()
-    night.workspace.index.plan("/simple/plays/", Fault(503), Fault(503))
+    night.workspace.index.plan("/simple/plays/", Error(503), Error(503))
     assert night.pass_by() == 0
     assert night.said[0].startswith("corpora.plays stays at 1.0: ")
     night.workspace.corpus("page", kind="url", urls=[f"{night.workspace.index.address}/files/no"])
@@ -191,7 +191,7 @@ def test_a_source_out_of_reach_keeps_its_pin_and_one_without_stops_the_night(nig
         night.pass_by()
 
 
-def test_faults_are_told_before_anything_runs(night: Night) -> None:
+def test_errors_are_reported_before_anything_runs(night: Night) -> None:
     with pytest.raises(UserError, match="there is no git remote 'origin'"):
         night.pass_by(push="origin")
     with pytest.raises(UserError, match="'main' is checked out"):
@@ -274,20 +274,20 @@ def test_the_real_pipeline_by_night(tmp_path: Path) -> None:
         project.run("-m", "dvc", "remote", "add", "--default", "store", str(tmp_path / "store"))
         project.git("commit", "-q", "-m", "a store", ".dvc/config")
         only = "prepare@shakespeare"
-        told = project.run("-m", "lexmill.cli", "run", only, code=2).stderr
-        assert "for it; pin it with `lexmill refresh shakespeare`" in told
-        told = project.run("-m", "lexmill.cli", "nightly", only, "--push", "far", code=75).stderr
-        assert "corpora.shakespeare: pinned at 0.6" in told
-        assert "committed to 'nightly' as" in told
-        assert "the outputs are not pushed to DVC's remote 'store', nor is the branch: " in told
-        assert "the next night pushes both" in told
+        output = project.run("-m", "lexmill.cli", "run", only, code=2).stderr
+        assert "for it; pin it with `lexmill refresh shakespeare`" in output
+        output = project.run("-m", "lexmill.cli", "nightly", only, "--push", "far", code=75).stderr
+        assert "corpora.shakespeare: pinned at 0.6" in output
+        assert "committed to 'nightly' as" in output
+        assert "the outputs are not pushed to DVC's remote 'store', nor is the branch: " in output
+        assert "the next night pushes both" in output
         assert project.git("ls-remote", "far") == ""
         (tmp_path / "store").unlink()
-        told = project.run("-m", "lexmill.cli", "nightly", only, "--push", "far").stderr
-        assert "skipped: no source moved and nothing was to run; no commit" in told
+        output = project.run("-m", "lexmill.cli", "nightly", only, "--push", "far").stderr
+        assert "skipped: no source moved and nothing was to run; no commit" in output
         # dvc.lock of the project knows stages that never ran here.
-        assert "pushed the outputs to DVC's remote 'store'; some are not in this machine's cache" in told
-        assert "pushed 'nightly' to far" in told
+        assert "pushed the outputs to DVC's remote 'store'; some are not in this machine's cache" in output
+        assert "pushed 'nightly' to far" in output
         # A clone of the branch pulls what it names, and has nothing to do.
         (tmp_path / "elsewhere").mkdir()
         clone = Project(tmp_path / "elsewhere" / "a clone", index.environment())
@@ -300,8 +300,8 @@ def test_the_real_pipeline_by_night(tmp_path: Path) -> None:
         assert {"sources.lock.yaml", "dvc.lock", "metrics/prepare/shakespeare.json"} <= set(changed)
         assert "reports/samples/prepare-shakespeare.json" not in changed
         new_release(folder)
-        told = project.run("-m", "lexmill.cli", "nightly", only).stderr
-        assert "corpora.shakespeare: 0.6 -> 0.7" in told
+        output = project.run("-m", "lexmill.cli", "nightly", only).stderr
+        assert "corpora.shakespeare: 0.6 -> 0.7" in output
         changed = project.git("diff", "--name-only", "nightly~", "nightly").split()
         assert changed == ["dvc.lock", "metrics/prepare/shakespeare.json", "sources.lock.yaml"]
         # The branch taken over as the page says: DVC finds nothing to do, and so does a night.

@@ -20,7 +20,7 @@ from lexmill.corpora.fetching.fetch import fetch
 from lexmill.nightly.debian_versions import compare
 from lexmill.runner.sources import changed_files, changed_since_pinned
 from tests.nightly.conftest import Workspace
-from tests.support.package_index import Fault, make_deb, make_npm, make_sdist, make_wheel
+from tests.support.package_index import Error, make_deb, make_npm, make_sdist, make_wheel
 
 
 def brought(workspace: Workspace, name: str) -> dict[str, bytes]:
@@ -175,8 +175,8 @@ def test_a_run_takes_up_own_files_and_only_tells_of_those_that_are_pinned(worksp
     assert changed_since_pinned(workspace.params, root) == []
     (root / "b.txt").write_bytes(b"b")
     assert changed_files(workspace.params, root) == {}
-    (told,) = changed_since_pinned(workspace.params, root)
-    assert told.endswith(" since it was pinned; `lexmill refresh notes` takes it up")
+    (message,) = changed_since_pinned(workspace.params, root)
+    assert message.endswith(" since it was pinned; `lexmill refresh notes` takes it up")
 
 
 def test_who_does_not_answer_keeps_the_pin_and_the_others_move(workspace: Workspace) -> None:
@@ -186,7 +186,7 @@ def test_who_does_not_answer_keeps_the_pin_and_the_others_move(workspace: Worksp
     workspace.corpus("page", kind="url", urls=[url])
     workspace.refresh()
     plays(workspace, "2.0")
-    workspace.index.plan("/files/a.txt", Fault(503), Fault(503))
+    workspace.index.plan("/files/a.txt", Error(503), Error(503))
     looks = workspace.refresh()
     assert [look.moved for look in looks] == [True, False]
     assert isinstance(looks[1].error, RetryableError)
@@ -194,10 +194,10 @@ def test_who_does_not_answer_keeps_the_pin_and_the_others_move(workspace: Worksp
     assert code_of(looks) == 0
     assert workspace.lock["plays"]["pin"]["version"] == "2.0"
     assert brought(workspace, "page") == {"a.txt": b"one"}
-    workspace.index.plan("/files/a.txt", Fault(503), Fault(503))
+    workspace.index.plan("/files/a.txt", Error(503), Error(503))
     assert code_of(workspace.refresh("page")) == 75  # nobody answered
     workspace.corpus("other", kind="url", urls=[f"{url}?2"])
-    workspace.index.plan("/files/a.txt", Fault(503), Fault(503), Fault(503), Fault(503))
+    workspace.index.plan("/files/a.txt", Error(503), Error(503), Error(503), Error(503))
     looks = workspace.refresh()
     assert [look.stuck for look in looks] == [False, False, True]
     assert code_of(looks) == 75
@@ -231,13 +231,13 @@ def test_the_lock_file_has_an_entry_for_each_source_and_no_other(workspace: Work
     assert workspace.lock == {"notes": {"pin": "none"}}
 
 
-def test_faults_of_the_params_are_told_together(workspace: Workspace) -> None:
+def test_errors_of_the_params_are_reported_together(workspace: Workspace) -> None:
     plays(workspace, "1.0", sha256="0" * 64)
     workspace.corpus("none", kind="package", registry="pypi", name="x", version="1", members=[])
     workspace.corpus("page", kind="url", urls=["http://a", "http://b"], sha256=["0" * 64])
-    with pytest.raises(UserErrors) as told:
+    with pytest.raises(UserErrors) as message:
         command((), dry_run=False)
-    assert [fault.partition(": ")[2].partition(":")[0] for fault in told.value.faults] == [
+    assert [error.partition(": ")[2].partition(":")[0] for error in message.value.errors] == [
         "corpora.plays.source.sha256",
         "corpora.none.source.members",
         "corpora.page.source.sha256",
@@ -246,19 +246,19 @@ def test_faults_of_the_params_are_told_together(workspace: Workspace) -> None:
 
 def test_check_tells_what_has_no_pin(workspace: Workspace) -> None:
     plays(workspace, "1.0")
-    with pytest.raises(UserErrors) as told:
+    with pytest.raises(UserErrors) as message:
         check()
     assert any(
         "corpora.plays.source: it is the newest version, and sources.lock.yaml has no" in one
-        for one in told.value.faults
+        for one in message.value.errors
     )
     workspace.refresh()
-    with pytest.raises(UserErrors) as told:
+    with pytest.raises(UserErrors) as message:
         check()
-    assert not any("pin" in one for one in told.value.faults)
+    assert not any("pin" in one for one in message.value.errors)
 
 
-def test_a_damaged_lock_file_is_told(workspace: Workspace) -> None:
+def test_a_damaged_lock_file_is_reported(workspace: Workspace) -> None:
     plays(workspace, "1.0")
     (workspace.root / "sources.lock.yaml").write_text("<<<<<<< HEAD\ncorpora: {}\n")
     with pytest.raises(UserError, match=r"sources\.lock\.yaml"):

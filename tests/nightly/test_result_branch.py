@@ -112,7 +112,7 @@ def test_nights_follow_each_other_and_take_in_what_was_committed_meanwhile(repos
     assert repository.git("rev-parse", "nightly^@").split() == [branch.head]
 
 
-def test_a_branch_that_cannot_take_a_commit_is_told_beforehand(repository: Repository) -> None:
+def test_a_branch_that_cannot_take_a_commit_is_reported_beforehand(repository: Repository) -> None:
     with pytest.raises(UserError, match="'main' is checked out"):
         repository.branch("main").check()
     with pytest.raises(UserError, match=r"'a\.\.b' is no name for a branch"):

@@ -1,4 +1,4 @@
-"""params.yaml: the committed file, its faults, and conf/ that composes it."""
+"""params.yaml: the committed file, its errors, and conf/ that composes it."""
 
 import dataclasses
 import functools
@@ -45,7 +45,7 @@ def test_the_committed_file_is_the_composed_default() -> None:
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_every_experiment_has_no_fault_and_leaves_nothing_to_a_default_in_code(experiment: str) -> None:
+def test_every_experiment_has_no_error_and_leaves_nothing_to_a_default_in_code(experiment: str) -> None:
     """A default that only the code holds could change a result without DVC seeing it."""
     composed = yaml.safe_load(compose([f"experiment={experiment}"], ROOT))
     assert composed["experiment"] == experiment
@@ -109,7 +109,7 @@ def test_a_file_may_leave_out_what_follows_but_not_where_dvc_reads_it(tmp_path: 
         path.write_text(yaml.safe_dump({key: value for key, value in data.items() if key != part}))
         with pytest.raises(UserErrors) as caught:
             load(path)
-        assert caught.value.faults == [
+        assert caught.value.errors == [
             f"{path}: {part}: it is not what the models need; `lexmill compose --keep` writes it"
         ]
 
@@ -140,8 +140,8 @@ def test_a_stale_part_is_refused(tmp_path: Path, change: Any, stale: list[str]) 
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(data))
     with pytest.raises(UserErrors) as caught:
         load(tmp_path / "params.yaml")
-    assert sorted(fault.split(": ")[1] for fault in caught.value.faults) == stale
-    assert all("`lexmill compose --keep` writes it" in fault for fault in caught.value.faults)
+    assert sorted(error.split(": ")[1] for error in caught.value.errors) == stale
+    assert all("`lexmill compose --keep` writes it" in error for error in caught.value.errors)
 
 
 def test_models_that_share_baselines_ask_for_the_same(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_models_that_share_baselines_ask_for_the_same(tmp_path: Path) -> None:
     data["models"]["lstm"]["evaluate"]["ngrams"] |= {"order": 4, "add_k": 0.5}
     with pytest.raises(UserErrors) as caught:
         parse(data)
-    assert caught.value.faults == [
+    assert caught.value.errors == [
         "params.yaml: models.lstm.evaluate: its baselines are those of 'gpt', but add_k and order differ;"
         " give both the same"
     ]
@@ -160,7 +160,7 @@ def test_models_that_share_baselines_ask_for_the_same(tmp_path: Path) -> None:
         compose(["models.lstm.evaluate.ngrams.order=4"], ROOT)
 
 
-def test_a_misspelt_key_and_all_other_faults_come_at_once() -> None:
+def test_a_misspelt_key_and_all_other_errors_come_at_once() -> None:
     data = {key: value for key, value in plain().items() if key not in PARTS}
     data["models"]["gpt"]["recipe"]["lenght"] = 3
     data["models"]["lstm"]["startt"] = "x"
@@ -172,7 +172,7 @@ def test_a_misspelt_key_and_all_other_faults_come_at_once() -> None:
     data["tokenizers"]["shakespeare_bpe"]["corpus"] = "shakspere"
     with pytest.raises(UserErrors) as caught:
         parse(data)
-    assert sorted(caught.value.faults) == [
+    assert sorted(caught.value.errors) == [
         "params.yaml: models.en_de.data.tokenizer: there is no tokenizer or checkpoint 'home_assistant_bp',"
         " did you mean 'home_assistant_bpe'?",
         "params.yaml: models.en_de.shape.d_model: 128 is not a multiple of n_head (5)",
@@ -210,19 +210,19 @@ def test_whatever_stands_in_a_place_is_an_error_of_the_users(place: str) -> None
         data["mixtures"] = {"both": {"tokenizer": "shakespeare_bpe", "members": {"shakespeare": 1, "movie_reviews": 1}}}
         *parents, last = place.split(".")
         functools.reduce(dict.__getitem__, parents, data)[last] = wrong
-        assert [fault for fault in faults_of(data) if fault.split(": ")[1].split(".")[0] in PARTS] == []
+        assert [error for error in errors_of(data) if error.split(": ")[1].split(".")[0] in PARTS] == []
 
 
-def faults_of(data: dict[str, Any]) -> list[str]:
+def errors_of(data: dict[str, Any]) -> list[str]:
     try:
         parse(data)
-    except UserErrors as errors:
-        return errors.faults
+    except UserErrors as raised:
+        return raised.errors
     return []
 
 
 @pytest.mark.parametrize(
-    ("change", "fault"),
+    ("change", "error"),
     [
         (lambda d: d["models"]["gpt"]["recipe"].update(batch=1000), "is not a multiple of shape.context"),
         (lambda d: d["models"]["gpt"]["recipe"]["schedule"].update(warmup="1000000 steps"), "must be below length"),
@@ -243,12 +243,12 @@ def faults_of(data: dict[str, Any]) -> list[str]:
         (lambda d: d["tokenizers"]["shakespeare_bpe"].update(vocab_size=100), "needs 256 bytes"),
     ],
 )
-def test_clashes_and_bounds(change: Any, fault: str) -> None:
+def test_clashes_and_bounds(change: Any, error: str) -> None:
     data = plain()
     change(data)
-    with pytest.raises(UserErrors, match=re.escape(fault)) as caught:
+    with pytest.raises(UserErrors, match=re.escape(error)) as caught:
         parse(data)
-    assert len(caught.value.faults) >= 1
+    assert len(caught.value.errors) >= 1
 
 
 @pytest.mark.parametrize("model", ["gpt", "en_de", "sentiment"])
@@ -261,7 +261,7 @@ def test_float16_is_not_offered(model: str) -> None:
             parse(data)
 
 
-def test_a_yaml_fault_names_file_and_line(tmp_path: Path) -> None:
+def test_a_yaml_error_names_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "params.yaml"
     path.write_text("a: 1\nb: [1, 2\nc: 3\n")
     with pytest.raises(UserError) as caught:
@@ -282,12 +282,12 @@ def test_a_yaml_fault_names_file_and_line(tmp_path: Path) -> None:
         read_yaml(tmp_path)
 
 
-def test_keys_that_are_given_twice_are_all_told(tmp_path: Path) -> None:
+def test_keys_that_are_given_twice_are_all_reported(tmp_path: Path) -> None:
     path = tmp_path / "params.yaml"
     path.write_text("a: &x {k: 1, k: 2}\nb:\n  - c: 1\n    c: 1\nd: {<<: *x, k: 3}\n1: 0\n'1': 0\na: 3\n")
     with pytest.raises(UserErrors) as caught:
         read_yaml(path)
-    assert caught.value.faults == [
+    assert caught.value.errors == [
         f"{path}:{line}: '{key}' is given twice; remove one" for key, line in (("k", 1), ("c", 4), ("a", 8))
     ]
     path.write_text("a: &x {k: 1, l: 2}\nb: {<<: *x, k: 3}\nc: &c [*c]\n")
@@ -296,19 +296,19 @@ def test_keys_that_are_given_twice_are_all_told(tmp_path: Path) -> None:
     assert data["c"][0] is data["c"]
 
 
-def test_what_yaml_makes_of_a_value_is_told_in_plain_words() -> None:
+def test_what_yaml_makes_of_a_value_is_reported_in_plain_words() -> None:
     data = plain()
     data["experiment"] = yaml.safe_load("2026-01-31")
     data["tokenizers"] = None
     with pytest.raises(UserErrors) as caught:
         parse(data)
     assert "params.yaml: experiment: expected text, got the date 2026-01-31; put it in quotes to make it text" in (
-        caught.value.faults
+        caught.value.errors
     )
-    assert "params.yaml: tokenizers: expected a mapping, got nothing; write {} for none" in caught.value.faults
+    assert "params.yaml: tokenizers: expected a mapping, got nothing; write {} for none" in caught.value.errors
 
 
-def test_a_folder_that_is_no_project_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_no_project_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="run this in the project's folder"):
         load(tmp_path / "params.yaml")
     with pytest.raises(UserError, match="run this in the project's folder"):
@@ -350,10 +350,10 @@ def test_compose_names_each_file_of_conf_that_is_no_yaml(tmp_path: Path) -> None
     (tmp_path / "conf/tokenizer/bpe_2k.yaml").write_text("kind: bpe\nkind: bpe\n")
     with pytest.raises(UserErrors) as caught:
         write_params((), tmp_path)
-    told = "\n".join(caught.value.faults)
-    assert "shakespeare.yaml:2: not valid YAML" in told
-    assert "linear.yaml: not UTF-8" in told
-    assert "bpe_2k.yaml:2: 'kind' is given twice" in told
+    message = "\n".join(caught.value.errors)
+    assert "shakespeare.yaml:2: not valid YAML" in message
+    assert "linear.yaml: not UTF-8" in message
+    assert "bpe_2k.yaml:2: 'kind' is given twice" in message
 
 
 def test_conf_looks_nothing_up_in_the_environment() -> None:

@@ -37,7 +37,7 @@ def additions(preset: str) -> list[str]:
     base = yaml.safe_load(text)["defaults"][0]
     if not isinstance(base, str) or base == "_self_" or base.startswith("/"):
         return []
-    assert not additions(base) or f"{base}.yaml" in text, "the comment says where its needs are told"
+    assert not additions(base) or f"{base}.yaml" in text, "the comment says where its needs are reported"
     return additions(base)
 
 
@@ -217,9 +217,9 @@ def test_the_page_tells_the_parameters() -> None:
     assert rows["`smollm2`"] == f"{count('smollm2', vocab_size=49_152):,}"
     for names in ("`gpt_tiny`, `llama_tiny`, `lstm_tiny`", "`gpt_small`, `llama_small`"):
         assert rows[names] == ", ".join(f"{count(name) / 1e6:.1f}" for name in re.findall(r"\w+", names)) + " M"
-    told = set(re.findall(r"`(\w+)`", " ".join(rows))) | {"gpt3_125m"}
+    message = set(re.findall(r"`(\w+)`", " ".join(rows))) | {"gpt3_125m"}
     ours = [name for name in PRESETS if composed(name).models["gpt"].kind == "language_model"]
-    assert {name for name in ours if not name.startswith("gpt3_")} <= told
+    assert {name for name in ours if not name.startswith("gpt3_")} <= message
 
 
 def test_the_tiny_presets_are_alike_in_size() -> None:

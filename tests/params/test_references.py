@@ -15,7 +15,7 @@ from lexmill.base.storage import write_json
 from lexmill.commands import check
 from lexmill.models.declaration import unlike
 from lexmill.params.derived import derive
-from lexmill.params.references import reference_faults
+from lexmill.params.references import reference_errors
 from tests.support.pretrained import save_gpt2
 from tests.support.small_project import MODEL as SMALL
 from tests.support.small_project import params_of, whole
@@ -48,11 +48,11 @@ def plain() -> dict[str, Any]:
 
 
 def test_recipes_models_checkpoints_and_imported_tokenizers_are_known() -> None:
-    assert reference_faults(plain()) == []
+    assert reference_errors(plain()) == []
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "told"),
+    ("path", "value", "message"),
     [
         ("models.tuned.start", "artifacts/models/bas", "there is no model 'bas', did you mean 'base'?"),
         ("models.smol.start", "artifacts/checkpoints/x", "there is no checkpoint 'x'; known: smol"),
@@ -74,12 +74,12 @@ def test_recipes_models_checkpoints_and_imported_tokenizers_are_known() -> None:
         ("tokenizers.other", {"corpus": "note"}, "tokenizers.other.corpus: there is no corpus 'note', did you mean"),
     ],
 )
-def test_what_leads_nowhere_is_told(path: str, value: Any, told: str) -> None:
+def test_what_leads_nowhere_is_reported(path: str, value: Any, message: str) -> None:
     data = plain()
     *parents, last = path.split(".")
     functools.reduce(dict.__getitem__, parents, data)[last] = value
-    faults = reference_faults(data)
-    assert any(told in fault for fault in faults), faults
+    errors = reference_errors(data)
+    assert any(message in error for error in errors), errors
 
 
 def test_a_trained_tokenizer_goes_before_a_checkpoints_of_its_name() -> None:
@@ -99,10 +99,10 @@ def test_check_names_recipes_and_checkpoint_files_that_are_not_there(
     recipes = Path("conf/initialization")
     recipes.mkdir(parents=True)
     (recipes / "gpt2.yaml").write_text("name: gpt2\nstd: 0.02\n")
-    faults = check.gather(check._file_checks())
-    assert len(faults) == 2
-    assert faults[0].startswith("params.yaml: checkpoints.tiny.source: gpt2/* matches no file")
-    assert faults[1] == (
+    errors = check.gather(check._file_checks())
+    assert len(errors) == 2
+    assert errors[0].startswith("params.yaml: checkpoints.tiny.source: gpt2/* matches no file")
+    assert errors[1] == (
         "params.yaml: models.m.start: there is no file 'conf/initialization/gpt3.yaml', did you mean"
         " 'conf/initialization/gpt2.yaml'?"
     )
@@ -112,7 +112,7 @@ def shaped(**changes: Any) -> dict[str, Any]:
     return TUNED | {"shape": TUNED["shape"] | changes}
 
 
-def faults_of(models: dict[str, Any]) -> list[str]:
+def errors_of(models: dict[str, Any]) -> list[str]:
     Path("params.yaml").write_text(yaml.safe_dump(whole({**PARAMS, "models": models})))
     return [*check.gather([params.load]), *check.gather(check._file_checks())]
 
@@ -126,18 +126,18 @@ def test_check_compares_the_shape_of_a_start_before_it_is_there(
     save_gpt2(tmp_path / "gpt2")
     again = {"start": "artifacts/models/tuned"}
     # Another dropout and a shorter context are no other shape.
-    assert faults_of({"tuned": shaped(context=16), "again": shaped(context=8, dropout=0.5) | again}) == []
+    assert errors_of({"tuned": shaped(context=16), "again": shaped(context=8, dropout=0.5) | again}) == []
 
-    assert faults_of({"tuned": TUNED, "again": shaped(n_layer=3, context=64) | again}) == [
+    assert errors_of({"tuned": TUNED, "again": shaped(n_layer=3, context=64) | again}) == [
         "params.yaml: models.again.start: artifacts/models/tuned has context 32, n_layer 2, this model has"
         " context 64, n_layer 3; only dropout may differ, and context be shorter"
     ]
     llama = {"family": "llama", "shape": TUNED["shape"] | {"n_kv_head": 2, "d_ffn": 16}}
-    assert faults_of({"tuned": TUNED, "again": TUNED | llama | again}) == [
+    assert errors_of({"tuned": TUNED, "again": TUNED | llama | again}) == [
         "params.yaml: models.again.start: artifacts/models/tuned has family gpt, this model has family"
         " llama; the family must be the same"
     ]
-    assert faults_of({"tuned": shaped(d_model=32)}) == [
+    assert errors_of({"tuned": shaped(d_model=32)}) == [
         "params.yaml: models.tuned.start: artifacts/checkpoints/tiny has d_head 8, d_model 16, this model"
         " has d_head 16, d_model 32; only dropout may differ, and context be shorter"
     ]
@@ -151,20 +151,20 @@ def test_check_compares_the_shape_of_a_fetched_or_registered_start(
     Path("rows.txt").write_text("a row\n")
     source = {"kind": "registered", "model": "base", "version": "3", "sha256": "0" * 64}
     monkeypatch.setitem(PARAMS, "checkpoints", {"tiny": {"source": source}})
-    assert faults_of({"tuned": shaped(n_layer=3)}) == []  # nobody knows yet
+    assert errors_of({"tuned": shaped(n_layer=3)}) == []  # nobody knows yet
     folder = layout.checkpoint("tiny")
     save_gpt2(folder)
     write_json(folder / "manifest.json", {"files": [], "source": source})
-    assert faults_of({"tuned": TUNED}) == []
-    (fault,) = faults_of({"tuned": shaped(n_layer=3)})
-    assert "artifacts/checkpoints/tiny has n_layer 2, this model has n_layer 3;" in fault
+    assert errors_of({"tuned": TUNED}) == []
+    (error,) = errors_of({"tuned": shaped(n_layer=3)})
+    assert "artifacts/checkpoints/tiny has n_layer 2, this model has n_layer 3;" in error
     write_json(folder / "manifest.json", {"files": [], "source": source | {"version": "2"}})
-    assert faults_of({"tuned": shaped(n_layer=3)}) == []  # another version will come
+    assert errors_of({"tuned": shaped(n_layer=3)}) == []  # another version will come
     Path("own.gguf").write_bytes(b"of another shape by now")
     own = {"kind": "file", "paths": ["own.gguf"]}
     monkeypatch.setitem(PARAMS, "checkpoints", {"tiny": {"source": own}})
     write_json(folder / "manifest.json", {"files": [], "source": {**own, "sha256": []}})
-    assert faults_of({"tuned": shaped(n_layer=3)}) == []  # what was made of it before tells nothing
+    assert errors_of({"tuned": shaped(n_layer=3)}) == []  # what was made of it before tells nothing
 
 
 def test_a_shape_of_before_a_field_was_there_has_its_usual_value() -> None:

@@ -123,10 +123,10 @@ _SAMPLES = {
 
 def make(params: Params, root: Path, name: str, quality: float = 0.5, seed: int = 0) -> None:
     """Everything that the stages before `register` write for a model."""
-    corpus, figures = _TESTS[name]
+    corpus, metrics = _TESTS[name]
     _save(root, name, _config(params, name), seed)
     write_rows(root / layout.predictions(name) / "rows.jsonl", rows_of(name, quality, seed))
-    storage.write_json(root / layout.metrics("evaluate", name), {"test": figures})
+    storage.write_json(root / layout.metrics("evaluate", name), {"test": metrics})
     storage.write_json(root / layout.metrics("train", name), {"train_loss": 1.5, "steps": 10})
     for baseline in params.baselines_of(params.models[name]):
         storage.write_json(root / layout.metrics("baseline", baseline), _BASELINES[name])

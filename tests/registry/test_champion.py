@@ -115,7 +115,7 @@ def test_a_killed_move_leaves_a_line_that_is_right(client: MlflowClient, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("promote", "en_dee"), "the registry has no model 'en_dee', did you mean 'en_de'?"),
         (("rollback", "nobody"), "the registry has no model 'nobody'; known: en_de"),
@@ -125,10 +125,10 @@ def test_a_killed_move_leaves_a_line_that_is_right(client: MlflowClient, monkeyp
         (("promote", "en_de", "3"), "version 3 of 'en_de' is the champion already"),
     ],
 )
-def test_wrong_names_and_versions_are_told(arguments: tuple[str, ...], told: str, here: Path) -> None:
+def test_wrong_names_and_versions_are_reported(arguments: tuple[str, ...], message: str, here: Path) -> None:
     with pytest.raises(UserError) as caught:
         lexmill(*arguments)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_the_list_shows_champions_and_versions(here: Path) -> None:

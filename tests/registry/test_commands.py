@@ -84,7 +84,7 @@ def test_a_stream_is_the_same_text(here: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--stream", "a", "b"], "--stream shows one text as it is written, but there are 2 prompts; give one"),
         (
@@ -94,16 +94,18 @@ def test_a_stream_is_the_same_text(here: Path, monkeypatch: pytest.MonkeyPatch) 
         (["--stream", "--stop", "", "a"], "stop: an empty text would end every continuation at once"),
     ],
 )
-def test_wrong_options_are_told(arguments: list[str], told: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_options_are_reported(
+    arguments: list[str], message: str, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(here)
     done = CliRunner().invoke(cli.app, ["generate", *arguments])
     assert isinstance(done.exception, UserError)
-    assert told in str(done.exception)
+    assert message in str(done.exception)
     assert done.stdout == ""
 
 
 @pytest.mark.parametrize(("verb", "model"), COMMANDS)
-def test_a_reader_who_has_enough_is_no_fault(verb: str, model: str, here: Path) -> None:
+def test_a_reader_who_has_enough_is_no_error(verb: str, model: str, here: Path) -> None:
     read, write = os.pipe()
     os.close(read)  # as `| head -1` does after its line
     arguments = [verb, "--model", model, "a", "b"] if verb != "generate" else ["generate", "--stream", "a"]
@@ -122,11 +124,11 @@ def test_ctrl_c_ends_a_stream_with_130(here: Path) -> None:
         assert process.stderr is not None
         begun = process.stdout.read(12)  # the prompt, and some of the text
         process.send_signal(signal.SIGINT)
-        rest, told = process.communicate(timeout=60)
+        rest, message = process.communicate(timeout=60)
     assert process.returncode == 130
     assert begun.startswith(b"ROMEO")
     assert rest.endswith(b"\n")
-    assert told == b""
+    assert message == b""
 
 
 def test_at_a_terminal_one_prompt_is_streamed(

@@ -1,4 +1,4 @@
-"""A new version beside the champion: the same test data for both, fresher data told, guards kept, all for real."""
+"""A new version beside the champion: the same test data for both, fresher data reported, guards kept, all for real."""
 
 import dataclasses
 import json

@@ -62,8 +62,8 @@ def test_a_model_of_any_kind_comes_and_starts_only_its_like(store: tuple[Path, s
     family, shape, ours = pretrained.read_shape(tmp_path / "en_de")
     assert (family, ours) == ("transformer", True)
     models = parse(plain_params()).models
-    assert models["en_de"].start_fault("en_de", family, shape) == ""
-    assert "family" in models["gpt"].start_fault("gpt", family, shape)
+    assert models["en_de"].start_error("en_de", family, shape) == ""
+    assert "family" in models["gpt"].start_error("gpt", family, shape)
 
 
 def test_the_stage_asks_the_registry_of_the_execution_settings(

@@ -66,8 +66,8 @@ texts = json.loads(sys.argv[1])
 for line in sys.stdin:
     folder = json.loads(line)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    model, told = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
-    assert not any(told.values()), told
+    model, loading = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(loading.values()), loading
     ids = tokenizer(texts)["input_ids"]
     with torch.no_grad():
         logits = [model(torch.tensor([row])).logits[0].tolist() for row in ids]
@@ -77,7 +77,7 @@ for line in sys.stdin:
 
 
 class Apart:
-    """That process, started when it is first asked, and again after a fault."""
+    """That process, started when it is first asked, and again after an error."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._log = folder, folder / "log"
@@ -264,6 +264,6 @@ def test_this_projects_own_model_comes_first(workspace: Path, capsys: pytest.Cap
         ("gtp", "the model 'gtp' is unknown, did you mean 'gpt'"),
     ],
 )
-def test_what_cannot_be_exported_is_told(workspace: Path, name: str, message: str) -> None:
+def test_what_cannot_be_exported_is_reported(workspace: Path, name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         export_model(name, workspace / "export", workspace)

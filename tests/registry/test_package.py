@@ -70,7 +70,7 @@ def test_the_card_shows_the_figures_beside_the_baselines_and_the_licences(params
     make(params, tmp_path, "gpt")
     make(params, tmp_path, "tickets")
     lines = (_write(params, tmp_path) / "card.md").read_text().split("\n")
-    assert "| figure | this model | byte trigram | unigram | " in lines
+    assert "| metric | this model | byte trigram | unigram | " in lines
     assert "| bits per byte | 2.5 [2.4, 2.6] | 2.9 | 4.7 | " in lines
     text = (_write(params, tmp_path, "tickets") / "card.md").read_text()
     assert "- Its licence: ours | all" in text

@@ -74,7 +74,7 @@ def test_a_precision_is_that_of_all_weights_and_of_what_is_written(params: Param
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "faults"),
+    ("name", "settings", "errors"),
     [
         (
             "gpt",
@@ -90,18 +90,18 @@ def test_a_precision_is_that_of_all_weights_and_of_what_is_written(params: Param
         ("tickets", {"beam_size": 2}, ["beam_size: a classifier takes no such param"]),
     ],
 )
-def test_wrong_settings_are_told_all_at_once(
-    name: str, settings: dict[str, Any], faults: list[str], params: Params, tmp_path: Path
+def test_wrong_settings_are_reported_all_at_once(
+    name: str, settings: dict[str, Any], errors: list[str], params: Params, tmp_path: Path
 ) -> None:
     make(params, tmp_path, name)
     model = load_package(package.write(params, name, tmp_path))
     with pytest.raises(UserErrors) as caught:
         model.predict(["text"], settings)
-    for fault in faults:
-        assert any(told.startswith(fault) for told in caught.value.faults), caught.value.faults
+    for error in errors:
+        assert any(message.startswith(error) for message in caught.value.errors), caught.value.errors
 
 
-def test_a_stream_is_what_predict_gives_and_its_faults_come_at_once(params: Params, tmp_path: Path) -> None:
+def test_a_stream_is_what_predict_gives_and_its_errors_come_at_once(params: Params, tmp_path: Path) -> None:
     make(params, tmp_path, "gpt")
     model = load_package(package.write(params, "gpt", tmp_path))
     settings = {"max_tokens": np.int64(50), "temperature": 1.5, "stop": np.array(["e", "\n"]), "seed": 5}

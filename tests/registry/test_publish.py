@@ -221,7 +221,7 @@ def _killer(monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> Callable[
 @pytest.mark.parametrize(
     ("where", "name"),
     [
-        (record, "_figures"),  # a run with params only
+        (record, "_metrics"),  # a run with params only
         (MlflowClient, "log_model_artifacts"),  # a model without files
         (MlflowClient, "finalize_logged_model"),  # a model not marked ready
         (MlflowClient, "log_outputs"),  # a model that the run does not know
@@ -274,10 +274,10 @@ def test_two_publishes_at_once_make_one_version(params: Params, root: Path) -> N
     top = Path(__file__).parents[2]
     command = [sys.executable, "-c", _PUBLISH, str(root), str(top)]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    told = [process.communicate() for process in started]
-    assert [process.returncode for process in started] == [0, 0], told
-    assert sorted(out.split("\n")[2].startswith("gpt: already") for out, _ in told) == [False, True]
-    assert all(err == "" for _, err in told)  # none of the chatter of the parts below
+    message = [process.communicate() for process in started]
+    assert [process.returncode for process in started] == [0, 0], message
+    assert sorted(out.split("\n")[2].startswith("gpt: already") for out, _ in message) == [False, True]
+    assert all(err == "" for _, err in message)  # none of the chatter of the parts below
     assert list(_versions(root, "gpt")) == ["1"]
     assert len(_runs(root)) == 1
 

@@ -37,18 +37,18 @@ def test_equal_states_of_dvc_lock_have_one_tag(params: Params, tmp_path: Path) -
     run = MagicMock(inputs=None)
     run.info.run_id, run.info.start_time = "1", 0
 
-    def told() -> str | None:
+    def message() -> str | None:
         client = MagicMock()
         record.fill(client, run, folder, package.read(folder), tmp_path)
         tags = [tag for call in client.log_batch.call_args_list for tag in call.kwargs.get("tags", [])]
         return next((tag.value for tag in tags if tag.key == "lexmill.dvc_lock"), None)
 
-    assert told() is None
+    assert message() is None
     (tmp_path / "dvc.lock").write_text("stages: {one: {cmd: x}, two: {cmd: y}}\n")
-    first = told()
+    first = message()
     assert first == checkout.dvc_lock_digest(tmp_path)
     (tmp_path / "dvc.lock").write_text("stages: {two: {cmd: y}, one: {cmd: x}}\n")
-    assert told() == first
+    assert message() == first
 
 
 def test_without_git_or_a_repository_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def git(root: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def test_the_commit_and_whether_the_files_are_its_own_are_told(tmp_path: Path) -> None:
+def test_the_commit_and_whether_the_files_are_its_own_are_reported(tmp_path: Path) -> None:
     """What was made from changed files cannot be made again from its commit; a file that git does not know is none."""
     git(tmp_path, "init", "-q")
     (tmp_path / "params.yaml").write_text("a: 1\n")

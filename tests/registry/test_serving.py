@@ -122,18 +122,18 @@ BAD = [
 
 
 @pytest.mark.parametrize("name", ["gpt", "tickets"])
-@pytest.mark.parametrize(("fields", "told"), BAD, ids=[str(fields)[:40] for fields, _ in BAD])
-def test_a_bad_request_is_told_what_is_wrong(
-    name: str, fields: dict[str, Any], told: str | dict[str, str], clients: dict[str, TestClient]
+@pytest.mark.parametrize(("fields", "message"), BAD, ids=[str(fields)[:40] for fields, _ in BAD])
+def test_a_bad_request_learns_what_is_wrong(
+    name: str, fields: dict[str, Any], message: str | dict[str, str], clients: dict[str, TestClient]
 ) -> None:
     code, answer = post(clients[name], json.dumps(fields))
     assert code == 400, answer
-    assert (told if isinstance(told, str) else told[name]) in answer["message"]
+    assert (message if isinstance(message, str) else message[name]) in answer["message"]
     assert len(answer["message"]) < 1000
 
 
 @pytest.mark.parametrize(
-    ("name", "params", "told"),
+    ("name", "params", "message"),
     [
         ("gpt", {"max_tokens": 10**6}, "max_tokens: 1,000,000 is too large for a server"),
         ("gpt", {"max_tokens": -1, "top_p": 0.0}, "max_tokens: -1 is too small"),
@@ -146,14 +146,16 @@ def test_a_bad_request_is_told_what_is_wrong(
         ("en_de", {"max_tokens": 5}, "max_tokens: no such param; known: beam_size"),
     ],
 )
-def test_a_param_out_of_bounds_is_told(name: str, params: Any, told: str, clients: dict[str, TestClient]) -> None:
+def test_a_param_out_of_bounds_is_reported(
+    name: str, params: Any, message: str, clients: dict[str, TestClient]
+) -> None:
     code, answer = post(clients[name], json.dumps({"inputs": ["a"], "params": params}))
     assert code == 400
-    assert told in answer["message"]
+    assert message in answer["message"]
 
 
 @pytest.mark.parametrize(
-    ("content", "kind", "code", "told"),
+    ("content", "kind", "code", "message"),
     [
         ("{", JSON, 400, "valid JSON"),
         (b"\xff\xfe", JSON, 400, "valid JSON"),
@@ -169,11 +171,11 @@ def test_a_param_out_of_bounds_is_told(name: str, params: Any, told: str, client
     ids=lambda value: str(value)[:12],
 )
 def test_what_is_no_request_is_refused(
-    content: str | bytes, kind: str | None, code: int, told: str, clients: dict[str, TestClient]
+    content: str | bytes, kind: str | None, code: int, message: str, clients: dict[str, TestClient]
 ) -> None:
     given, answer = post(clients["tickets"], content, kind)
     assert given == code, answer
-    assert told in (answer if isinstance(answer, str) else answer["message"])
+    assert message in (answer if isinstance(answer, str) else answer["message"])
 
 
 def test_a_body_that_hides_its_size_is_cut(clients: dict[str, TestClient]) -> None:
@@ -185,7 +187,7 @@ def test_a_body_that_hides_its_size_is_cut(clients: dict[str, TestClient]) -> No
     assert answer.status_code == 413
 
 
-def test_a_misspelt_param_is_a_fault_in_python_too(
+def test_a_misspelt_param_is_an_error_in_python_too(
     published: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("_MLFLOW_IS_IN_SERVING_ENVIRONMENT", raising=False)
@@ -209,7 +211,7 @@ def test_other_models_params_are_left_to_mlflow() -> None:
     assert served._no_unknown_params(record)
 
 
-def test_an_address_that_is_taken_is_told() -> None:
+def test_an_address_that_is_taken_is_reported() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -299,9 +301,7 @@ def _wait_for(process: subprocess.Popen[Any], port: int) -> None:
 
 
 @pytest.mark.e2e
-def test_lexmill_serve_is_one_process_that_ends_when_it_is_told(
-    published: tuple[Path, list[str]], tmp_path: Path
-) -> None:
+def test_lexmill_serve_is_one_process_that_ends_when_asked(published: tuple[Path, list[str]], tmp_path: Path) -> None:
     where = tmp_path / "copy"
     shutil.copytree(published[0], where)
     (where / "params.yaml").write_text(yaml.safe_dump(plain_params()))

@@ -1,4 +1,4 @@
-"""A project in a folder as its stages leave it: the real params.yaml and dvc.yaml, made figures, curves and samples."""
+"""A project in a folder as its stages leave it: the real params.yaml and dvc.yaml, made metrics, curves and samples."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Project:
             self.json(layout.metrics("encode", f"{corpus}-{name}"), {"train": {"tokens": 1744059}, "vocab_size": 2048})
 
     def language_model(self, bits: float = 2.31) -> None:
-        self._figures(
+        self._metrics(
             "gpt",
             {"bits_per_byte": bits, "perplexity": 66.2, "nats_per_token": 4.19},
             {
@@ -108,7 +108,7 @@ class Project:
         )
 
     def classifier(self) -> None:
-        self._figures(
+        self._metrics(
             "sentiment",
             {"accuracy": 0.842, "macro_f1": 0.841, "loss": 0.37},
             {
@@ -130,7 +130,7 @@ class Project:
         self.json(layout.samples("sentiment"), {"samples": samples * 6, "worst": samples})
 
     def translator(self) -> None:
-        self._figures(
+        self._metrics(
             "en_de",
             {"bleu": 24.6, "chrf": 51.3, "ter": 61.0},
             {"copy_source": {"bleu": 14.1, "chrf": 33.9}},
@@ -141,15 +141,15 @@ class Project:
         samples = [{**pair, "hypothesis": f"Verbindung mit dem Gerät {i} fehlgeschlagen."} for i in range(20)]
         self.json(layout.samples("en_de"), {"samples": samples})
 
-    def _figures(
+    def _metrics(
         self,
         name: str,
-        figures: dict[str, float],
+        metrics: dict[str, float],
         baselines: dict[str, dict[str, float]],
         beside: str,
         **more: Any,
     ) -> None:
-        test = {**with_intervals(figures), "items": 1081, "interval_unit": "component"}
+        test = {**with_intervals(metrics), "items": 1081, "interval_unit": "component"}
         self.json(layout.metrics("evaluate", name), {"test": test, **more})
         self.json(layout.metrics("baseline", beside), {label: with_intervals(f) for label, f in baselines.items()})
 
@@ -167,9 +167,9 @@ class Project:
         self.json(layout.metrics("train", name), trained)
 
 
-def with_intervals(figures: dict[str, float], width: float = 0.02) -> dict[str, float]:
-    """The figures, each with an interval of +-`width` of it."""
-    found = dict(figures)
-    for name, value in figures.items():
+def with_intervals(metrics: dict[str, float], width: float = 0.02) -> dict[str, float]:
+    """The metrics, each with an interval of +-`width` of it."""
+    found = dict(metrics)
+    for name, value in metrics.items():
         found[f"{name}_low"], found[f"{name}_high"] = value * (1 - width), value * (1 + width)
     return found

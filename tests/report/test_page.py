@@ -248,7 +248,7 @@ def test_metrics_of_another_shape_do_not_break_the_page(demo: Project, value: ob
     shown(demo.page)
 
 
-def test_counts_that_do_not_add_up_are_told(demo: Project) -> None:
+def test_counts_that_do_not_add_up_are_reported(demo: Project) -> None:
     demo.json(layout.metrics("prepare", "shakespeare"), {"raw": 10, "used": 7, "removed": {"min_words": 1}})
     assert "do not add up" in shown(demo.page)
 
@@ -277,7 +277,7 @@ def test_a_long_text_is_cut() -> None:
 
 
 def test_a_source_that_moves_is_named_as_it_was_pinned(project: Project) -> None:
-    """`latest` says nothing of what the figures were made from."""
+    """`latest` says nothing of what the metrics were made from."""
     corpora = yaml.safe_load((project.root / "params.yaml").read_text(encoding="utf-8"))["corpora"]
     commit = "0123456789" * 4
     moving: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
@@ -314,8 +314,8 @@ def test_a_source_that_moves_is_named_as_it_was_pinned(project: Project) -> None
         entries["corpora"][name] = {"pin": pin, "of": pins.identity(choices.corpora[name].source)}
     pins.write(entries, project.root)
     page = " ".join(Reader(project.page).text)
-    for _, _, told in moving.values():
-        assert told in page
+    for _, _, message in moving.values():
+        assert message in page
     assert "not pinned" not in page
 
     # A pin of what params.yaml named before is no pin of what it names now.

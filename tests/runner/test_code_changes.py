@@ -121,7 +121,7 @@ def test_a_changed_network_runs_its_own_models_and_a_comment_none(made: Workspac
     assert json.loads(made.dvc("status", "--json")) == {}
 
 
-def test_what_changed_is_not_told_where_it_is_not_known(made: Workspace) -> None:
+def test_what_changed_is_not_reported_where_it_is_not_known(made: Workspace) -> None:
     shutil.rmtree(made.root / code_history.FOLDER)
     made.edit("stages/prepare.py", "\n\ndef main", "\n\nLIMIT = 3\n\n\ndef main")
     assert made.plan("prepare").reasons()["prepare"] == ("its code changed",)
@@ -146,7 +146,7 @@ def test_a_stage_of_before_code_json_has_none_recorded(made: Workspace) -> None:
     assert made.plan("prepare").reasons() == {"prepare": ("code not recorded yet",)}
 
 
-def test_code_that_is_no_python_is_told(made: Workspace) -> None:
+def test_code_that_is_no_python_is_reported(made: Workspace) -> None:
     made.edit("models/gpt/model.py", "from __future__", "def f(:\nfrom __future__")
     with pytest.raises(UserError, match=r"models/gpt/model\.py:\d+: not Python: invalid syntax"):
         made.plan()

@@ -37,6 +37,6 @@ def test_no_traceback(tmp_path: Path, command: tuple[str, ...], slow: str) -> No
             assert time.monotonic() < deadline
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=60)
+        _, message = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT
-    assert told == ""
+    assert message == ""

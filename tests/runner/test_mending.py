@@ -90,7 +90,7 @@ def test_a_run_goes_on_from_half_a_lock_file(project: Any) -> None:
     assert (project.root / "ran").read_text() == "one two "  # what was lost came from the run cache
 
 
-def test_a_broken_lock_file_is_told(project: Any) -> None:
+def test_a_broken_lock_file_is_reported(project: Any) -> None:
     project.stage("one", "write('x')")
     project.stage("two", "write('x')")
     assert project.run().code == 0

@@ -18,7 +18,7 @@ PLAN = Plan(
 )
 
 
-def test_each_stage_is_told_with_its_reasons_and_those_it_follows() -> None:
+def test_each_stage_is_reported_with_its_reasons_and_those_it_follows() -> None:
     assert command.reasons_text(PLAN).split("\n") == [
         "prepare@a: param corpora.a modified",
         "encode@a: follows prepare@a",

@@ -57,7 +57,7 @@ def test_a_run_is_recorded_stage_by_stage(project: Any) -> None:
         "one": ("ran", 0),
         "two": ("failed", 1),
     }
-    assert stages["made@x"].figures == {"count": 7}
+    assert stages["made@x"].metrics == {"count": 7}
     assert "the sky fell" in stages["two"].message
     assert "follows one" in stages["two"].why
     assert [(one["path"], len(one["md5"])) for one in stages["one"].inputs] == [("one.py", 32)]

@@ -85,7 +85,7 @@ def test_lexmill_run_reads_the_graph_and_what_changed_once(project: Any, monkeyp
     assert sorted(readings) == once
 
 
-def test_a_line_of_a_running_stage_is_in_its_log_and_is_told(project: Any) -> None:
+def test_a_line_of_a_running_stage_is_in_its_log_and_is_reported(project: Any) -> None:
     """The stage itself looks for its own line in its log, where nobody but the runner writes, and waits until it is
     there: it could not end otherwise.
     """
@@ -100,12 +100,12 @@ while 'half way' not in (log.read_text() if log.exists() else ''):
 write(log.read_text())
 """
     project.stage("slow", code)
-    told: list[str] = []
+    said: list[str] = []
     with open_session(root=project.root, display=Display()) as session:
-        outcome = session.run("slow", line=told.append)
+        outcome = session.run("slow", line=said.append)
     assert outcome.state == "ran", outcome.message
     assert "half way" in project.text("slow")
-    assert "half way" in told
+    assert "half way" in said
 
 
 def test_reasons_name_the_change_and_what_follows_from_it(project: Any) -> None:
@@ -144,7 +144,7 @@ def test_an_unknown_stage_like_no_other_gets_the_groups_alone(project: Any) -> N
         project.run("xyz")
 
 
-def test_a_missing_group_of_params_is_told_with_what_to_write(project: Any) -> None:
+def test_a_missing_group_of_params_is_reported_with_what_to_write(project: Any) -> None:
     (project.root / "params.yaml").write_text("other: 1\n")
     project.stages["make"] = {"foreach": "${things}", "do": {"cmd": "echo ${item}"}}
     project.save()
@@ -152,7 +152,7 @@ def test_a_missing_group_of_params_is_told_with_what_to_write(project: Any) -> N
         project.run()
 
 
-def test_a_folder_without_git_is_told_what_to_do(project: Any) -> None:
+def test_a_folder_without_git_learns_what_to_do(project: Any) -> None:
     shutil.rmtree(project.root / ".git")
     project.stage("one", "write('1')")
     with pytest.raises(UserError, match="`git init` makes it one"):
@@ -216,7 +216,7 @@ def test_a_change_that_dvc_does_not_see_forces_the_stage(project: Any) -> None:
     assert session.outcomes["one"].state == "ran"
 
 
-def test_faults_of_the_project_are_sentences(project: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_errors_of_the_project_are_sentences(project: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     (project.root / "dvc.yaml").write_text("stages:\n  a: {cmd: x, dep: [y]}\n")
     with pytest.raises(UserError, match=r"dvc\.yaml"):
         read(project.root)
@@ -224,7 +224,7 @@ def test_faults_of_the_project_are_sentences(project: Any, tmp_path_factory: pyt
         read(tmp_path_factory.mktemp("empty"))
 
 
-def test_the_second_run_is_told_who_holds_the_workspace(project: Any) -> None:
+def test_the_second_run_learns_who_holds_the_workspace(project: Any) -> None:
     with (
         workspace.run_lock("the nightly run", project.root),
         pytest.raises(RetryableError, match=r"in use by the nightly run \(process \d+ on .*, since 2"),

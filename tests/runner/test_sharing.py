@@ -1,4 +1,4 @@
-"""Outputs at a DVC remote: those that a commit names, whatever lies here by then; faults told by their reasons."""
+"""Outputs at a DVC remote: those that a commit names, whatever lies here by then; errors reported with reasons."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_why_nothing_came_through_is_said(outputs: Outputs) -> None:
     assert outputs.stored == set()
 
 
-def test_a_remote_that_cannot_take_commits_is_told_before(outputs: Outputs) -> None:
+def test_a_remote_that_cannot_take_commits_is_reported_before(outputs: Outputs) -> None:
     outputs.configure("s3://bucket/path", "version_aware = true")
     with pytest.raises(UserError, match=r"'far' keeps versions by itself.*make a plain one the default"):
         default_remote(outputs.root)

@@ -80,6 +80,6 @@ def test_trainings_with_a_gpu_each_run_at_once(project: Any) -> None:
     assert {outcome.state for outcome in session.outcomes.values()} == {"ran"}
 
 
-def test_a_signal_is_told_as_such() -> None:
+def test_a_signal_is_reported_as_such() -> None:
     assert outcome_text(Outcome("train@a", "failed", 143, 2.0, "terminated")) == "train@a: terminated after 2.0 s"
     assert outcome_text(Outcome("train@a", "failed", 2, 2.0, "why")).startswith("train@a: failed with exit code 2")

@@ -11,7 +11,7 @@ from lexmill.base import workspace
 from lexmill.base.errors import RetryableError
 
 
-def test_a_stage_beside_a_run_is_refused_and_told_who_holds_the_workspace(tmp_path: Path) -> None:
+def test_a_stage_beside_a_run_is_refused_and_learns_who_holds_the_workspace(tmp_path: Path) -> None:
     with (
         workspace.run_lock("lexmill run", tmp_path),
         pytest.raises(

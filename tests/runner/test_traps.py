@@ -128,10 +128,10 @@ with workspace.run_lock("a run in a container"):
     ended = spawn([sys.executable, "-c", ""])
     ended.wait()
     lock.write_text(json.dumps({**holder, "pid": ended.pid}))  # as its own namespace counts: here it is nobody's
-    told = rf"in use by .* \(process {ended.pid} on"
-    with pytest.raises(RetryableError, match=told), workspace.run_lock(root=tmp_path, wait_seconds=0):
+    output = rf"in use by .* \(process {ended.pid} on"
+    with pytest.raises(RetryableError, match=output), workspace.run_lock(root=tmp_path, wait_seconds=0):
         pass
-    with pytest.raises(RetryableError, match=told), workspace.stage_guard("encode@x", tmp_path, wait_seconds=0):
+    with pytest.raises(RetryableError, match=output), workspace.stage_guard("encode@x", tmp_path, wait_seconds=0):
         pass
     assert workspace.held_by(tmp_path) == holder["token"]
     other.kill()

@@ -150,6 +150,6 @@ class Cluster:
         )
         return done.stdout.strip()
 
-    def told(self) -> str:
+    def message(self) -> str:
         """What the daemons said."""
         return self._log.read_text(encoding="utf-8", errors="replace")[-4000:]

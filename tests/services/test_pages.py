@@ -1,4 +1,4 @@
-"""`lexmill ui` in a real browser: its links show the runs by their names with figures, the comparison, the flow run."""
+"""`lexmill ui` in a real browser: its links show the runs by their names with metrics, the comparison, the flow run."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def browser() -> Iterator[Browser]:
         yield opened
 
 
-def test_the_link_of_the_runs_shows_them_by_name_with_figures(pages: Pages, browser: Browser) -> None:
+def test_the_link_of_the_runs_shows_them_by_name_with_metrics(pages: Pages, browser: Browser) -> None:
     browser.open(pages.link("MLflow"))
     text = browser.wait("tiny", *MODELS, "test/bits_per_byte", "2.5", "test/accuracy", "0.8", "test/bleu", "20.5")
     assert "Error" not in text

@@ -132,7 +132,7 @@ def test_who_has_no_password_is_refused(team: Team) -> None:
         team.services.postgres.ask("SELECT 1", "mlflow", "prefect")
 
 
-def test_a_forgotten_password_is_told_in_a_sentence(team: Team) -> None:
+def test_a_forgotten_password_is_reported_in_a_sentence(team: Team) -> None:
     without = {"MLFLOW_TRACKING_USERNAME": "", "MLFLOW_TRACKING_PASSWORD": ""}
     said = team.project.run("-m", "lexmill.cli", "publish", code=2, **without)
     assert "MLFLOW_TRACKING_PASSWORD" in said.stderr

@@ -59,7 +59,7 @@ def results(project: SmallProject) -> dict[str, bytes]:
 
 def ended(process: subprocess.Popen[str], cluster: Cluster, code: int = 0) -> str:
     said, _ = process.communicate(timeout=180)
-    assert process.returncode == code, f"{said}\n{cluster.told()}"
+    assert process.returncode == code, f"{said}\n{cluster.message()}"
     return said
 
 
@@ -148,7 +148,7 @@ def test_a_job_nobody_waits_for_ends_and_the_next_run_goes_on(project: SmallProj
     assert jobs(cluster) == []
 
 
-def test_what_slurm_refuses_or_somebody_cancels_is_told(project: SmallProject, cluster: Cluster) -> None:
+def test_what_slurm_refuses_or_somebody_cancels_is_reported(project: SmallProject, cluster: Cluster) -> None:
     project.write_execution(**ON_SLURM | {"slurm": ON_SLURM["slurm"] | {"partition": "nowhere"}})
     said = project.run(*STAGE, code=2)
     assert "Slurm refuses it: " in said

@@ -129,7 +129,7 @@ def test_bits_per_byte_are_those_of_the_text(workspace: Any) -> None:
     assert sum(row["nats"] for row in found.rows) == pytest.approx(nats, rel=1e-5)
 
 
-def test_what_does_not_fit_is_told_before_training(workspace: Any) -> None:
+def test_what_does_not_fit_is_reported_before_training(workspace: Any) -> None:
     wrong = TUNED | {"shape": TUNED["shape"] | {"n_layer": 3, "context": 64}}
     Path("params.yaml").write_text(yaml.safe_dump(whole({**PARAMS, "models": {"tuned": wrong}})))
     with pytest.raises(UserErrors, match=r"shape\.n_layer is 2 there, 3 in params.yaml"):

@@ -167,10 +167,10 @@ def test_baselines_of_language_models() -> None:
     assert [sample["prompt"] for sample in samples] == ["Shall", ""], "the models' prompts"
     assert all(set(sample["text"].split()) & set(VERSE.split()) for sample in samples)
     assert found["byte_trigram"]["bits_per_byte"] < 1 < found["unigram"]["bits_per_byte"]
-    for kind, figures in found.items():
+    for kind, metrics in found.items():
         rows = read_rows(layout.predictions(f"baseline-{VERSES}") / f"{kind}.jsonl")
         nats, size = sum(row["nats"] for row in rows), sum(row["bytes"] for row in rows)
-        assert figures["bits_per_byte"] == pytest.approx(nats / math.log(2) / size)
+        assert metrics["bits_per_byte"] == pytest.approx(nats / math.log(2) / size)
         assert size == 151 * len(VERSE)
     # The tokens are bytes, so the two trigrams are one model over other numbers of ids.
     assert found["token_trigram"]["bits_per_byte"] == pytest.approx(found["byte_trigram"]["bits_per_byte"], rel=0.01)
@@ -192,11 +192,11 @@ def test_baselines_of_classifiers_and_translators() -> None:
 def test_a_language_model() -> None:
     make_model("gpt", {"kind": "language_model", "family": "gpt", "shape": GPT})
     same_bytes_twice(evaluate.main, "gpt")
-    figures = read(layout.metrics("evaluate", "gpt"))["test"]
+    metrics = read(layout.metrics("evaluate", "gpt"))["test"]
     rows = read_rows(layout.predictions("gpt") / "rows.jsonl")
-    assert figures["targets"] == 151 * len(VERSE) + 2 == sum(row["targets"] for row in rows)
-    assert figures["perplexity"] == pytest.approx(math.exp(sum(row["nats"] for row in rows) / figures["targets"]))
-    assert figures["perplexity"] == pytest.approx(261, rel=0.1)
+    assert metrics["targets"] == 151 * len(VERSE) + 2 == sum(row["targets"] for row in rows)
+    assert metrics["perplexity"] == pytest.approx(math.exp(sum(row["nats"] for row in rows) / metrics["targets"]))
+    assert metrics["perplexity"] == pytest.approx(261, rel=0.1)
     assert len(rows) == 3
     samples = read(layout.samples("gpt"))["samples"]
     assert [sample["prompt"] for sample in samples] == ["Shall", ""]
@@ -206,13 +206,13 @@ def test_a_language_model() -> None:
     Path("params.yaml").write_text(yaml.safe_dump(params(batch_tokens=300)), encoding="utf-8")
     evaluate.main("gpt")
     again = read(layout.metrics("evaluate", "gpt"))["test"]
-    assert again["nats_per_token"] == pytest.approx(figures["nats_per_token"], rel=1e-6), "for any batch size"
+    assert again["nats_per_token"] == pytest.approx(metrics["nats_per_token"], rel=1e-6), "for any batch size"
 
     Path("params.yaml").write_text(yaml.safe_dump(params(overlap=0.5)), encoding="utf-8")
     evaluate.main("gpt")
     sliding = read(layout.metrics("evaluate", "gpt"))["test"]
-    assert sliding["targets"] == figures["targets"], "each target once"
-    assert sliding["nats_per_token"] != pytest.approx(figures["nats_per_token"], rel=1e-6), "seen with more context"
+    assert sliding["targets"] == metrics["targets"], "each target once"
+    assert sliding["nats_per_token"] != pytest.approx(metrics["nats_per_token"], rel=1e-6), "seen with more context"
 
 
 @pytest.mark.usefixtures("workspace")
@@ -233,12 +233,12 @@ def test_a_translator() -> None:
     config = {"kind": "translator", "family": "transformer", "shape": {**TRANSFORMER, "dropout": 0.1, "norm": "pre"}}
     make_model("tr", config)
     same_bytes_twice(evaluate.main, "tr")
-    figures = read(layout.metrics("evaluate", "tr"))["test"]
+    metrics = read(layout.metrics("evaluate", "tr"))["test"]
     rows = read_rows(layout.predictions("tr") / "rows.jsonl")
     assert [row["source"] for row in rows] == [pair["source"] for pair in PAIRS]
     assert [row["reference"] for row in rows] == [pair["target"] for pair in PAIRS]
     assert rows[1]["hypothesis"] == "", "an empty line stays empty"
-    assert figures["items"] == len(PAIRS)
+    assert metrics["items"] == len(PAIRS)
     assert len(read(layout.samples("tr"))["samples"]) == len(PAIRS)
     assert (layout.plots("tr") / "curve.png").is_file()
 

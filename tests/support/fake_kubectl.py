@@ -1,7 +1,7 @@
 """A kubectl and the part of Kubernetes behind it that the launcher speaks to: jobs whose pod is a process here.
 
 Installed as `kubectl` on the path. KUBE_STATE names its folder: jobs/<name>.json as created, pods/<name>.json with the
-process, and `fault`, whose text every call fails with. Like the real one it keeps a pod after its job is deleted until
+process, and `error`, whose text every call fails with. Like the real one it keeps a pod after its job is deleted until
 its process has ended, sends SIGTERM first and SIGKILL after the grace period, and knows exit codes and reasons.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 import kubernetes_validate
 
 FOLDER = Path(os.environ["KUBE_STATE"])
-JOBS, PODS, FAULT = FOLDER / "jobs", FOLDER / "pods", FOLDER / "fault"
+JOBS, PODS, ERROR = FOLDER / "jobs", FOLDER / "pods", FOLDER / "error"
 
 # A pod: starts the container's command and notes how it ended.
 POD = """
@@ -130,8 +130,8 @@ def delete(name: str) -> None:
 def main() -> None:
     for folder in (JOBS, PODS):
         folder.mkdir(parents=True, exist_ok=True)
-    if FAULT.exists():
-        fail(FAULT.read_text())
+    if ERROR.exists():
+        fail(ERROR.read_text())
     words = [word for word in sys.argv[1:] if not word.startswith(("--context=", "--namespace="))]
     with (FOLDER / "calls").open("a") as calls:
         calls.write(" ".join(sys.argv[1:]) + "\n")

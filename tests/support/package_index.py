@@ -5,7 +5,7 @@
         subprocess.run([...], env={**os.environ, **index.environment()})
 
 Every file of the folder is served under /files/; sdists (.tar.gz) and wheels also as a simple index under /simple/, npm
-tarballs (.tgz) under /npm/, Debian packages (.deb) under /debian/. Range requests work. A test may plan faults.
+tarballs (.tgz) under /npm/, Debian packages (.deb) under /debian/. Range requests work. A test may plan errors.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Made(NamedTuple):
     sha256: str
 
 
-class Fault(NamedTuple):
+class Error(NamedTuple):
     """What one request gets instead of its answer: another status, or the first bytes and a broken connection."""
 
     status: int = 200
@@ -152,7 +152,7 @@ class PackageIndex:
         self.commits: dict[str, str] = {}  # hub data sets, `someone/some` or `someone/some/revision/main` -> commit
         self._scheme = "http"
         self.requests: list[tuple[str, dict[str, str]]] = []
-        self._faults: dict[str, list[Fault]] = {}
+        self._errors: dict[str, list[Error]] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -191,12 +191,12 @@ class PackageIndex:
             "no_proxy": "127.0.0.1",
         }
 
-    def plan(self, path: str, *faults: Fault) -> None:
-        """The next requests of `path` get these faults, one each; later ones are answered well."""
-        self._faults.setdefault(path, []).extend(faults)
+    def plan(self, path: str, *errors: Error) -> None:
+        """The next requests of `path` get these errors, one each; later ones are answered well."""
+        self._errors.setdefault(path, []).extend(errors)
 
-    def next_fault(self, path: str) -> Fault | None:
-        waiting = self._faults.get(path)
+    def next_error(self, path: str) -> Error | None:
+        waiting = self._errors.get(path)
         return waiting.pop(0) if waiting else None
 
     def answer(self, path: str) -> tuple[str, bytes] | None:
@@ -267,9 +267,9 @@ def _handler(index: PackageIndex) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             path = unquote(self.path.partition("?")[0])
             index.requests.append((path, dict(self.headers)))
-            fault = index.next_fault(path) or Fault()
-            found = index.answer(path) if fault.status == 200 else ("text/plain", b"planned")
-            status = fault.status
+            error = index.next_error(path) or Error()
+            found = index.answer(path) if error.status == 200 else ("text/plain", b"planned")
+            status = error.status
             if found is None:
                 status, found = 404, ("text/plain", b"not here")
             kind, body = found
@@ -279,7 +279,7 @@ def _handler(index: PackageIndex) -> type[BaseHTTPRequestHandler]:
                 self.send_header("ETag", etag)
                 self.end_headers()
                 return
-            start = self._start(body) if status == 200 and not fault.ignore_range else 0
+            start = self._start(body) if status == 200 and not error.ignore_range else 0
             if start > 0 and start >= len(body):
                 status, body, start = 416, b"", 0
             self.send_response(206 if start else status)
@@ -289,13 +289,13 @@ def _handler(index: PackageIndex) -> type[BaseHTTPRequestHandler]:
                 self.send_header("ETag", etag)
             if start:
                 self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
-            if fault.retry_after is not None:
-                self.send_header("Retry-After", fault.retry_after)
+            if error.retry_after is not None:
+                self.send_header("Retry-After", error.retry_after)
             self.end_headers()
-            if fault.cut_after is None:
+            if error.cut_after is None:
                 self.wfile.write(body[start:])
             else:
-                self.wfile.write(body[start : start + fault.cut_after])
+                self.wfile.write(body[start : start + error.cut_after])
                 self.close_connection = True
 
         def _start(self, body: bytes) -> int:

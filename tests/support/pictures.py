@@ -1,7 +1,7 @@
 """The pictures of the README, taken of this workspace after a run through the flow: `make pictures`.
 
 docs/images/report.png    reports/index.html
-docs/images/mlflow.png    the runs with their figures, as `lexmill ui` links them
+docs/images/mlflow.png    the runs with their metrics, as `lexmill ui` links them
 docs/images/prefect.png   the newest run of the flow
 """
 
@@ -15,7 +15,7 @@ import tempfile
 import urllib.request
 from pathlib import Path
 
-from lexmill.tracking.view import FIGURES
+from lexmill.tracking.view import METRICS
 from tests.services.missing import program
 from tests.support.browser import Browser
 from tests.support.processes import pages
@@ -50,7 +50,7 @@ def take(said: str, browser: Browser, report: Path, images: Path) -> None:
     browser.picture(images / "report.png")
     browser.resize(1400, 640)
     browser.open(links["MLflow"])
-    browser.wait(*FIGURES[:1])
+    browser.wait(*METRICS[:1])
     browser.run(CLEAR)
     browser.picture(images / "mlflow.png", settled=3)
     browser.resize(1280, 720)

@@ -1,4 +1,4 @@
-"""A workspace with an empty MLflow store, and a server that fails when told to."""
+"""A workspace with an empty MLflow store, and a server that fails on demand."""
 
 from __future__ import annotations
 

@@ -163,13 +163,13 @@ def test_ctrl_c_of_a_run_whose_training_sends_its_points(server: Server, tmp_pat
     do = {"cmd": "python train.py ${item}", "outs": ["never"]}
     (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"train": {"foreach": ["gpt"], "do": do}}}))
 
-    told = stopped(project, ["-c", PATIENT_RUN], signal.SIGINT, 130)
+    message = stopped(project, ["-c", PATIENT_RUN], signal.SIGINT, 130)
     client, parent = client_of(server.root), parent_of(project)
-    assert client.get_run(parent).info.status == "KILLED", told
+    assert client.get_run(parent).info.status == "KILLED", message
 
     # Were it waited for, this would last ten minutes.
-    told = stopped(project, ["-m", "lexmill.cli"], signal.SIGTERM, 143, server)
-    assert "MLflow shows this run as running until the next run or `lexmill sync`" in told
+    message = stopped(project, ["-m", "lexmill.cli"], signal.SIGTERM, 143, server)
+    assert "MLflow shows this run as running until the next run or `lexmill sync`" in message
     parent = parent_of(project)
     assert client.get_run(parent).info.status == "RUNNING"
     server.answers("ok")
@@ -192,8 +192,8 @@ def stopped(project: Project, command: list[str], number: int, code: int, hangs:
             if hangs is not None:
                 hangs.answers("hang")
             process.send_signal(number)
-            told, _ = process.communicate(timeout=300)
+            message, _ = process.communicate(timeout=300)
         finally:
             process.kill()
-    assert process.returncode == code, told
-    return told
+    assert process.returncode == code, message
+    return message

@@ -125,9 +125,9 @@ def test_a_store_that_is_down_to_the_end_gets_all_later(root: Path, capfd: pytes
         sender: Any = watch._sender
         command = Path(f"/proc/{sender._child.process.pid}/cmdline")
         assert not command.exists() or b"secret" not in command.read_bytes()
-    told = capfd.readouterr().err
-    assert "http://127.0.0.1:9 does not answer" in told
-    assert "secret" not in told
+    message = capfd.readouterr().err
+    assert "http://127.0.0.1:9 does not answer" in message
+    assert "secret" not in message
     for path in (root / ".lexmill").rglob("*"):
         assert not path.is_file() or b"secret" not in path.read_bytes()
     assert losses(root, deliver(root)) == [(step, 5 / step) for step in range(1, 6)]

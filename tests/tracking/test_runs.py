@@ -51,8 +51,8 @@ class Project:
 
     def lexmill(self, *words: str) -> tuple[int, str]:
         with self.start(*words) as process:
-            told, _ = process.communicate(timeout=600)
-            return process.returncode, told
+            message, _ = process.communicate(timeout=600)
+            return process.returncode, message
 
     def statuses(self) -> list[tuple[str, dict[str, str]]]:
         """Of each run, the oldest first: its status, and that of each of its children."""
@@ -78,8 +78,8 @@ class Project:
 def test_runs_that_fail_are_killed_and_end_well(root: Path) -> None:
     project = Project(root)
     project.stages("sh -c 'echo no room >&2; exit 75'")
-    code, told = project.lexmill("run")
-    assert code == 75, told
+    code, message = project.lexmill("run")
+    assert code == 75, message
     assert project.statuses() == [("FAILED", {"make@x": "FINISHED", "use": "FAILED"})]
 
     project.stages("sleep 120")
@@ -89,8 +89,8 @@ def test_runs_that_fail_are_killed_and_end_well(root: Path) -> None:
     process.communicate()
 
     project.stages("cp x y")
-    code, told = project.lexmill("run")
-    assert code == 0, told
+    code, message = project.lexmill("run")
+    assert code == 0, message
     assert project.statuses()[1:] == [("KILLED", {"use": "KILLED"}), ("FINISHED", {"use": "FINISHED"})]
     client = client_of(root)
     (made,) = client.search_runs(["1"], "tags.`lexmill.stage` = 'make@x'")
@@ -100,5 +100,5 @@ def test_runs_that_fail_are_killed_and_end_well(root: Path) -> None:
     sent = runs.RunCursor.read(records(root)[-1].path, records(root)[-1].token)
     assert sent.stages["make@x"] == made.info.run_id  # unchanged: linked, not logged again
     assert project.lexmill("sync") == (0, "nothing waits\n")
-    code, told = project.lexmill("run")
-    assert (code, len(records(root))) == (0, 3), told
+    code, message = project.lexmill("run")
+    assert (code, len(records(root))) == (0, 3), message

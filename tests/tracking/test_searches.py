@@ -104,9 +104,9 @@ def test_a_store_that_fails_costs_a_search_nothing(root: Path, capsys: pytest.Ca
     sending(folder)
     sending(folder)
     sending.report()
-    told = capsys.readouterr().err
-    assert told.count("not in MLflow yet, the search goes on") == 1
-    assert "the same command sends them" in told
+    message = capsys.readouterr().err
+    assert message.count("not in MLflow yet, the search goes on") == 1
+    assert "the same command sends them" in message
     back = _Sending(Execution(tracking_uri=URI), root)
     back(folder)
     back.report()

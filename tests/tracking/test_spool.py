@@ -163,7 +163,7 @@ def test_a_run_is_a_parent_and_what_ran_are_its_children(root: Path, monkeypatch
         "documents": 7,
         "splits/train.records": 5,
     }
-    assert inputs_of(prepare) == [("artifacts/in-prepare", "0" * 32 + ".dir")]  # code is told by the commit
+    assert inputs_of(prepare) == [("artifacts/in-prepare", "0" * 32 + ".dir")]  # code is reported by the commit
     assert gpt.data.tags["lexmill.stage"] == "train@gpt"
     assert gpt.data.metrics["train/train_loss"] == 1.5
     assert inputs_of(gpt) == [("artifacts/in-train", "0" * 32 + ".dir")]

@@ -1,4 +1,4 @@
-"""An MLflow store made ready, and its faults as sentences."""
+"""An MLflow store made ready, and its errors as sentences."""
 
 import http.server
 import os

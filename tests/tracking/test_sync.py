@@ -40,10 +40,10 @@ def settings(root: Path, **choices: object) -> None:
 
 def test_it_says_what_was_sent_and_then_that_nothing_waits(project: Path, capfd: pytest.CaptureFixture[str]) -> None:
     sync(project)
-    told = capfd.readouterr().err
-    assert "sent to MLflow: gpt: 15 points of its training" in told
-    assert "the run with 3 stages" in told
-    assert told.endswith("nothing waits\n")
+    message = capfd.readouterr().err
+    assert "sent to MLflow: gpt: 15 points of its training" in message
+    assert "the run with 3 stages" in message
+    assert message.endswith("nothing waits\n")
     sync(project)
     assert capfd.readouterr().err == "nothing waits\n"
 
@@ -78,9 +78,9 @@ def test_what_goes_on_is_left_and_said(project: Path, capfd: pytest.CaptureFixtu
     path = run_pipeline(project, SECOND, {"prepare@plays": "running"})
     storage.write_json(path, {**storage.read_json(path), "ended": None})
     sync(project)
-    told = capfd.readouterr().err
-    assert f"left: {runs.name_of(runs.read(path) or {})}: not ended yet" in told
-    assert told.endswith("nothing else waits\n")
+    message = capfd.readouterr().err
+    assert f"left: {runs.name_of(runs.read(path) or {})}: not ended yet" in message
+    assert message.endswith("nothing else waits\n")
 
 
 def test_a_killed_run_is_closed_and_sent_as_killed(project: Path) -> None:

@@ -29,7 +29,7 @@ class Rank:
     """One of the processes, and the file with all that it says on standard error."""
 
     process: "subprocess.Popen[bytes] | multiprocessing.process.BaseProcess"
-    told: Path
+    message: Path
 
     def end(self, seconds: float) -> tuple[int, str]:
         """Wait for its end: its exit code, below zero for a signal, and what it said."""
@@ -38,9 +38,9 @@ class Rank:
         else:
             self.process.join(seconds)
             code = self.process.exitcode
-        told = self.told.read_text(encoding="utf-8")
-        assert code is not None, told
-        return code, told
+        message = self.message.read_text(encoding="utf-8")
+        assert code is not None, message
+        return code, message
 
 
 def launch(folder: Path, plans: Mapping[str, Mapping[str, Any]], ranks: int = 2, *, fresh: bool = False) -> list[Rank]:
@@ -53,36 +53,36 @@ def launch(folder: Path, plans: Mapping[str, Mapping[str, Any]], ranks: int = 2,
     every = {"OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NODE_RANK": "0"}
     started = []
     for rank in range(ranks):
-        environment, told = {**every, "LOCAL_RANK": str(rank)}, folder / f"told-{port}-{rank}"
+        environment, message = {**every, "LOCAL_RANK": str(rank)}, folder / f"told-{port}-{rank}"
         if fresh:
-            with open(told, "wb") as stream:
+            with open(message, "wb") as stream:
                 command = [sys.executable, "-m", "tests.training.ranks_at_once", str(folder), str(file)]
                 process: Any = subprocess.Popen(
                     command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL, stderr=stream
                 )
         else:
-            process = _fork(environment, told, _main, folder, file)
-        started.append(Rank(process, told))
+            process = _fork(environment, message, _main, folder, file)
+        started.append(Rank(process, message))
     return started
 
 
 def alone(root: Path, out: Path, plan: Mapping[str, Any]) -> tuple[int, str]:
     """`arithmetic_task` as a script in a process of its own: its exit code, and what it said."""
-    told = out.with_name("told")
-    process = _fork({"OMP_NUM_THREADS": "1"}, told, script, str(root), str(out), json.dumps(plan))
-    return Rank(process, told).end(300)
+    message = out.with_name("message")
+    process = _fork({"OMP_NUM_THREADS": "1"}, message, script, str(root), str(out), json.dumps(plan))
+    return Rank(process, message).end(300)
 
 
-def _fork(environment: dict[str, str], told: Path, work: Callable[..., None], *arguments: Any) -> Any:
-    process = WARM.Process(target=_forked, args=({**os.environ, **environment}, told, work, arguments), daemon=True)
+def _fork(environment: dict[str, str], message: Path, work: Callable[..., None], *arguments: Any) -> Any:
+    process = WARM.Process(target=_forked, args=({**os.environ, **environment}, message, work, arguments), daemon=True)
     process.start()
     return process
 
 
-def _forked(environment: dict[str, str], told: Path, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def _forked(environment: dict[str, str], message: Path, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     os.environ.clear()
     os.environ.update(environment)
-    with open(told, "wb") as stream, open(os.devnull, "wb") as nothing:
+    with open(message, "wb") as stream, open(os.devnull, "wb") as nothing:
         os.dup2(stream.fileno(), 2)
         os.dup2(nothing.fileno(), 1)
     work(*arguments)
@@ -91,7 +91,7 @@ def _forked(environment: dict[str, str], told: Path, work: Callable[..., None], 
 def run(folder: Path, plans: Mapping[str, Mapping[str, Any]], ranks: int = 2) -> None:
     """Run the plans to their ends."""
     ended = [rank.end(500) for rank in launch(folder, plans, ranks)]
-    assert [code for code, _ in ended] == [0] * ranks, "\n\n".join(told for _, told in ended)
+    assert [code for code, _ in ended] == [0] * ranks, "\n\n".join(message for _, message in ended)
 
 
 def _run_plans(folder: Path, plans: Mapping[str, dict[str, Any]]) -> None:

@@ -60,7 +60,7 @@ def test_compiled_blocks_give_the_same_losses_and_compile_once_a_shape(tmp_path:
     if COMPILER is None:
         from lexmill.compute.execution import Execution
 
-        assert "needs a C++ compiler" in Execution(compile=True).faults()[0]
+        assert "needs a C++ compiler" in Execution(compile=True).errors()[0]
         return
     torch._dynamo.reset()
     counters.clear()
@@ -105,17 +105,19 @@ def test_a_stack_without_a_plan_cannot_share_its_products(tmp_path: Path, monkey
         train(task, tmp_path, tensor_parallel=2, devices=2)
 
 
-@pytest.mark.parametrize(("d_ffn", "devices", "fault"), [(16, 4, "4 devices do not divide 2 heads"), (9, 2, "width")])
-def test_heads_and_widths_that_devices_do_not_divide_are_told(d_ffn: int, devices: int, fault: str) -> None:
+@pytest.mark.parametrize(("d_ffn", "devices", "error"), [(16, 4, "4 devices do not divide 2 heads"), (9, 2, "width")])
+def test_heads_and_widths_that_devices_do_not_divide_are_reported(d_ffn: int, devices: int, error: str) -> None:
     """Before a process starts, as `lexmill plan` tells it."""
     shape = LlamaShape(n_layer=1, n_head=4, n_kv_head=2, d_model=16, d_ffn=d_ffn, context=4)
-    with pytest.raises(UserError, match=f"^tensor_parallel: .*{fault}.*; choose a number that does, or strategy"):
+    with pytest.raises(UserError, match=f"^tensor_parallel: .*{error}.*; choose a number that does, or strategy"):
         check(Llama(shape, 5), Execution(devices=devices, tensor_parallel=devices))
     check(Llama(shape, 5), Execution(devices=1))
 
 
 @pytest.mark.parametrize("accelerator", ["cuda", "mps"])
-def test_a_device_that_is_not_there_is_told(tmp_path: Path, accelerator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_is_not_there_is_reported(
+    tmp_path: Path, accelerator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     with pytest.raises(UserError, match=f"accelerator: there is no {accelerator} device here"):

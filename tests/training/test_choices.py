@@ -161,7 +161,7 @@ def test_a_spike_leaves_the_weights_alone_and_the_run_goes_on(
         assert same is (step - 1 in {30, 33}), step
     assert "step 31 is skipped: the loss is" in capsys.readouterr().err
     losses = [row["train_loss"] for row in result.rows if "train_loss" in row]
-    assert max(losses) < 3, "what was skipped is in no figure"
+    assert max(losses) < 3, "what was skipped is in no metric"
     assert np.isfinite(losses).all()
 
 

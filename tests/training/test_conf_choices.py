@@ -22,9 +22,9 @@ def test_each_file_spells_out_every_field_of_its_choice(group: str, kind: Any) -
     files = sorted(Path("conf", group).glob("*.yaml"))
     names = set()
     for file in files:
-        data, faults = yaml.safe_load(file.read_text(encoding="utf-8")), list[str]()
-        found = build(kind, data, faults)
-        assert faults == [], file
+        data, errors = yaml.safe_load(file.read_text(encoding="utf-8")), list[str]()
+        found = build(kind, data, errors)
+        assert errors == [], file
         assert set(data) == set(vars(found)), file
         names.add(data["name"])
         assert f"`{file.stem}`" in PAGE, f"{file} is not on the page"

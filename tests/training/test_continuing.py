@@ -102,9 +102,9 @@ def test_where_the_schedule_forbids_it_a_sentence_says_so(
     capsys.readouterr()
     longer = done(tmp_path / "a", chosen(schedule, 17))
     assert longer[1].steps_now == 17
-    told = capsys.readouterr().err
-    assert "the checkpoint of 10 steps in" in told
-    assert f"cannot be resumed: under the {schedule.name} schedule every learning rate depends on the length" in told
+    message = capsys.readouterr().err
+    assert "the checkpoint of 10 steps in" in message
+    assert f"cannot be resumed: under the {schedule.name} schedule every learning rate depends on the length" in message
     assert_same(longer, done(tmp_path / "b", chosen(schedule, 17)))
     assert "cannot be resumed" not in capsys.readouterr().err
     assert kept(tmp_path / "b") == []

@@ -156,7 +156,7 @@ class Breaking(ArithmeticTask):
 
 
 @pytest.mark.parametrize("gradient_only", [False, True])
-def test_a_broken_step_is_not_taken_but_counted_and_told(
+def test_a_broken_step_is_not_taken_but_counted_and_reported(
     tmp_path: Path, gradient_only: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     task = Breaking({6}, gradient_only)
@@ -216,7 +216,7 @@ class Empty(ArithmeticTask):
         return []
 
 
-def test_an_empty_valid_split_is_told(tmp_path: Path) -> None:
+def test_an_empty_valid_split_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="valid split is empty"):
         train(Empty(), tmp_path)
 
@@ -227,7 +227,7 @@ class Targetless(ArithmeticTask):
         return {**batch, "targets": np.full_like(batch["targets"], IGNORED)}
 
 
-def test_a_batch_without_a_target_is_told(tmp_path: Path) -> None:
+def test_a_batch_without_a_target_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the batch of step 1 holds no target"):
         train(Targetless(), tmp_path)
 

@@ -20,7 +20,7 @@ def noise(mean: float, deviation: float, count: int, seed: int = 1) -> list[floa
     return [generator.gauss(mean, deviation) for _ in range(count)]
 
 
-def test_a_spike_is_skipped_and_its_reason_told() -> None:
+def test_a_spike_is_skipped_and_its_reason_reported() -> None:
     guard = Guard()
     assert run(guard, noise(3.0, 0.05, 200)) == []
     reason = guard.judge(201, 4.0, 1.0)

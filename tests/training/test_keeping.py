@@ -57,7 +57,7 @@ def test_a_metric_that_is_not_a_number_is_never_best(higher: bool) -> None:
 
 
 @pytest.mark.parametrize(("higher", "best_step"), [(False, 3), (True, 2)])
-def test_the_direction_is_told_and_not_guessed_from_the_name(higher: bool, best_step: int) -> None:
+def test_the_direction_is_declared_and_not_guessed_from_the_name(higher: bool, best_step: int) -> None:
     """A metric named *_loss of which more is better is maximised only when the task says so."""
     keeper, module = Keeper("odd_loss", higher, "best"), Tiny()
     for step, value in enumerate([5.0, 7.0, 3.0, 4.0], start=1):

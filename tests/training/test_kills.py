@@ -29,10 +29,10 @@ def plan(share: str, **changes: Any) -> dict[str, dict[str, Any]]:
 
 def killed(folder: Path, killer: int, plans: dict[str, dict[str, Any]], *, fresh: bool = False) -> None:
     """Run until rank `killer` is killed; the other must end by itself, and not as if it were done."""
-    codes, told = zip(*(rank.end(300) for rank in ranks_at_once.launch(folder, plans, fresh=fresh)), strict=True)
-    assert codes[killer] == -signal.SIGKILL, told[killer]
-    assert codes[1 - killer] not in (0, -signal.SIGKILL), told[1 - killer]
-    assert "RetryableError: another process of this training ended" in told[1 - killer]
+    codes, message = zip(*(rank.end(300) for rank in ranks_at_once.launch(folder, plans, fresh=fresh)), strict=True)
+    assert codes[killer] == -signal.SIGKILL, message[killer]
+    assert codes[1 - killer] not in (0, -signal.SIGKILL), message[1 - killer]
+    assert "RetryableError: another process of this training ended" in message[1 - killer]
     assert not (folder / "killed.out").exists()
 
 

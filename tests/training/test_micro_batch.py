@@ -18,7 +18,7 @@ from lexmill.models.common.state import snapshot
 from lexmill.params.optimizers import AdamW
 from lexmill.training import micro_batch, random_states
 from lexmill.training.engine import fit
-from lexmill.training.micro_batch import choose, find, free_memory, memory_told
+from lexmill.training.micro_batch import choose, explain_out_of_memory, find, free_memory
 from lexmill.training.task import Arrays
 
 from .arithmetic_task import ArithmeticTask, execution, settings
@@ -211,11 +211,14 @@ def test_running_out_in_a_step_names_what_to_lower() -> None:
         RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
         MemoryError(),
     ):
-        with pytest.raises(UserError, match=r"with 4,096 tokens at once: lower micro_batch"), memory_told(4096):
+        with (
+            pytest.raises(UserError, match=r"with 4,096 tokens at once: lower micro_batch"),
+            explain_out_of_memory(4096),
+        ):
             raise error
-    with pytest.raises(UserError, match="the whole batch at once"), memory_told(0):
+    with pytest.raises(UserError, match="the whole batch at once"), explain_out_of_memory(0):
         raise MemoryError
-    with pytest.raises(RuntimeError, match="a bug"), memory_told(0):
+    with pytest.raises(RuntimeError, match="a bug"), explain_out_of_memory(0):
         raise RuntimeError("a bug")
 
 

@@ -67,7 +67,7 @@ def test_any_slice_comes_from_any_cut(case: Any, tmp_path_factory: pytest.TempPa
     assert torch.equal(found, whole[top:bottom, left:right])
 
 
-def test_a_missing_piece_is_told(tmp_path: Path) -> None:
+def test_a_missing_piece_is_reported(tmp_path: Path) -> None:
     write(tmp_path / "a", {"w": Piece(torch.ones(2, 3), (4, 3), (0, 0))})
     with safe_open(tmp_path / "a", "pt") as file:
         assert set(file.metadata()) == {"pieces"}
@@ -127,7 +127,7 @@ def test_of_those_that_hold_the_same_only_the_first_writes(tmp_path: Path) -> No
     assert not folder.path.exists()
 
 
-def test_a_fault_in_the_background_ends_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_background_ends_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk is an OSError, which every stage tells in one sentence; what was complete stands."""
     write_ = pieces.write
 

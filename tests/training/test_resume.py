@@ -44,17 +44,17 @@ def last_checkpoint(root: Path) -> Path:
 def test_kills_and_stops_leave_no_trace_in_the_result(tmp_path: Path) -> None:
     """kill -9 in a step, kill -9 in a save, SIGTERM, Ctrl-C, each in its own process; then to the end."""
     out = tmp_path / "out.safetensors"
-    code, told = run(tmp_path / "a", out, die_at=5, signal=int(signal.SIGKILL))
-    assert code == -signal.SIGKILL, told
+    code, message = run(tmp_path / "a", out, die_at=5, signal=int(signal.SIGKILL))
+    assert code == -signal.SIGKILL, message
     # Step 5's may not have been written to its end.
     assert last_checkpoint(tmp_path / "a").name in ("step-00000004", "step-00000005")
-    code, told = run(tmp_path / "a", out, die_in_save=9)
-    assert code == -signal.SIGKILL, told
+    code, message = run(tmp_path / "a", out, die_in_save=9)
+    assert code == -signal.SIGKILL, message
     assert not (last_checkpoint(tmp_path / "a") / "COMPLETE").exists()
-    code, told = run(tmp_path / "a", out, die_at=12, signal=int(signal.SIGTERM))
-    assert (code, out.exists()) == (EXIT_TERMINATED, False), told
-    assert "resumes after step 8" in told
-    assert "stopped after step 13; the same command resumes from there" in told
+    code, message = run(tmp_path / "a", out, die_at=12, signal=int(signal.SIGTERM))
+    assert (code, out.exists()) == (EXIT_TERMINATED, False), message
+    assert "resumes after step 8" in message
+    assert "stopped after step 13; the same command resumes from there" in message
     with pytest.raises(Interrupted, match="stopped after step 17"):
         train(DyingTask(16, signal.SIGINT, dropout=0.3), tmp_path / "a", settings(steps=STEPS))
     disturbed, undisturbed = ArithmeticTask(dropout=0.3), ArithmeticTask(dropout=0.3)
@@ -239,7 +239,7 @@ def test_a_step_that_is_saved_again_replaces_the_old_one_whole(folder: Checkpoin
     assert torch.equal(saved.read("weights")["w"], torch.full((3,), 5.0))
 
 
-def test_a_root_that_is_no_folder_is_told(tmp_path: Path) -> None:
+def test_a_root_that_is_no_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "root").write_text("a file", encoding="utf-8")
     with pytest.raises(UserError, match=r"cannot be written here .* choose another checkpoint_root"):
         train(ArithmeticTask(), tmp_path / "root")

@@ -32,8 +32,8 @@ def test_a_resume_holds_no_second_copy_of_its_state(tmp_path: Path) -> None:
     straight, resumed = Weighing(), Weighing()
     train(straight, tmp_path / "a", checkpoint_seconds=1e9)
     plan = {"die_at": 6, "signal": signal.SIGINT}
-    code, told = ranks_at_once.alone(tmp_path / "b", tmp_path / "out", plan)
-    assert code == EXIT_INTERRUPTED, told
+    code, message = ranks_at_once.alone(tmp_path / "b", tmp_path / "out", plan)
+    assert code == EXIT_INTERRUPTED, message
     train(resumed, tmp_path / "b", checkpoint_seconds=1e9)
     assert min(resumed.held) == 7
     weights = sum(parameter.numel() * 4 for parameter in resumed.module.parameters())

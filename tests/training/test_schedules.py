@@ -190,7 +190,7 @@ def test_the_steps_between_validations_are_rounded_up_and_never_none(text: str, 
 
 
 @pytest.mark.parametrize(
-    ("schedule", "fault"),
+    ("schedule", "error"),
     [
         (CosineSchedule("cosine", warmup=Length(1, "epochs")), r"schedule.warmup: its 40 steps .* \(20\)"),
         (
@@ -199,9 +199,9 @@ def test_the_steps_between_validations_are_rounded_up_and_never_none(text: str, 
         ),
     ],
 )
-def test_a_schedule_that_is_longer_than_the_training_is_refused(schedule: Any, fault: str) -> None:
+def test_a_schedule_that_is_longer_than_the_training_is_refused(schedule: Any, error: str) -> None:
     """In units that only the data compares: 20 steps are half an epoch."""
-    with pytest.raises(UserError, match=fault):
+    with pytest.raises(UserError, match=error):
         settings_of(recipe(schedule=schedule, length=Length(20, "steps")), steps_per_epoch=40, seed=1)
     settings_of(recipe(schedule=schedule, length=Length(41, "steps")), steps_per_epoch=40, seed=1)
 

@@ -62,7 +62,7 @@ def test_utilisation_is_unknown_where_something_of_it_is() -> None:
     assert Meter(6_000, None).utilisation(100) is None
 
 
-# Names as torch.cuda.get_device_name() gives them; the figures of the makers' data sheets, dense, in TFLOP/s.
+# Names as torch.cuda.get_device_name() gives them; the metrics of the makers' data sheets, dense, in TFLOP/s.
 DEVICES = [
     ("NVIDIA H100 80GB HBM3", 67.0, 989.4),
     ("NVIDIA H100 PCIe", 51.0, 756.0),

@@ -231,7 +231,7 @@ def test_compiled_two_processes_train_what_one_does_uncompiled(
     ran: Path, share: str, one: tuple[ArithmeticTask, FitResult]
 ) -> None:
     if COMPILER is None:
-        assert "needs a C++ compiler" in Execution(**SHARES[share], compile=True).faults()[0]
+        assert "needs a C++ compiler" in Execution(**SHARES[share], compile=True).errors()[0]
         return
     assert_equals(ran, f"{share}-compiled", *one)
     assert read_json(ran / f"{share}-compiled.out.json")["graphs"] == 1  # all micro-batches are of one row

@@ -1,4 +1,4 @@
-"""What is seen of the machine while it trains: figures by the clock, no process left, no step that waits."""
+"""What is seen of the machine while it trains: metrics by the clock, no process left, no step that waits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lexmill.training import watching
-from lexmill.training.system import System, gpu_figures
+from lexmill.training.system import System, gpu_metrics
 
 from .test_speed import Clock
 from .test_watching import read, step, watch_of
@@ -33,11 +33,11 @@ def wait_for(machine: System) -> None:
 
 def test_this_machine() -> None:
     machine = System()
-    figures = machine.sample()
-    assert 0 <= figures["cpu_utilization_percentage"] <= 100
-    assert 0 < figures["system_memory_usage_percentage"] <= 100
-    assert figures["process_memory_usage_megabytes"] > 10
-    assert figures["disk_available_megabytes"] > 0
+    metrics = machine.sample()
+    assert 0 <= metrics["cpu_utilization_percentage"] <= 100
+    assert 0 < metrics["system_memory_usage_percentage"] <= 100
+    assert metrics["process_memory_usage_megabytes"] > 10
+    assert metrics["disk_available_megabytes"] > 0
     machine.close()
 
 
@@ -49,11 +49,11 @@ def test_gpus_are_those_that_this_process_may_use() -> None:
         "gpu_0_memory_usage_percentage": 25,
     }
     one = {"gpu_1_memory_usage_megabytes": 2048, "gpu_1_memory_usage_percentage": 50}  # a slice tells no more
-    assert gpu_figures(TWO, None) == {**zero, **one}
-    assert gpu_figures(TWO, "1") == gpu_figures(TWO, "GPU-bb") == one
-    assert gpu_figures(TWO, "1, 0") == {**zero, **one}
-    assert gpu_figures(TWO, "") == {}
-    assert gpu_figures("No devices were found\n", None) == {}
+    assert gpu_metrics(TWO, None) == {**zero, **one}
+    assert gpu_metrics(TWO, "1") == gpu_metrics(TWO, "GPU-bb") == one
+    assert gpu_metrics(TWO, "1, 0") == {**zero, **one}
+    assert gpu_metrics(TWO, "") == {}
+    assert gpu_metrics("No devices were found\n", None) == {}
 
 
 def test_an_answer_is_taken_up_at_the_next_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_one_without_a_driver_is_not_asked_again(tmp_path: Path, monkeypatch: py
     assert machine._gpus._asked is None
 
 
-def test_a_training_machine_without_psutil_and_gpus_has_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_machine_without_psutil_and_gpus_has_no_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psutil", None)
     monkeypatch.setenv("PATH", "")
     machine = System()

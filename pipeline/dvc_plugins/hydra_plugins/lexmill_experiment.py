@@ -18,16 +18,16 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 class LexmillExperiment(SearchPathPlugin):
     """Report, once in a process, what an experiment's composition of params.yaml undoes."""
 
-    told = False
+    reported = False
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Add nothing; raise DVC's own error where the choices are wrong, so that nothing runs."""
         from lexmill.config.compose import register
 
         register()  # DVC resolves what conf/ derives from the models
-        if LexmillExperiment.told:  # also while lexmill itself composes to compare
+        if LexmillExperiment.reported:  # also while lexmill itself composes to compare
             return
-        LexmillExperiment.told = True
+        LexmillExperiment.reported = True
         from dvc.exceptions import DvcException
 
         from lexmill.base.errors import LexmillError

@@ -45,9 +45,9 @@ class UserError(LexmillError):
 class UserErrors(UserError):
     """Several errors, reported together so that they can be fixed together."""
 
-    def __init__(self, faults: Sequence[str | UserError]) -> None:
-        self.faults = [str(fault) for fault in faults]
-        super().__init__("\n".join(self.faults))
+    def __init__(self, errors: Sequence[str | UserError]) -> None:
+        self.errors = [str(error) for error in errors]
+        super().__init__("\n".join(self.errors))
 
 
 class RetryableError(LexmillError):
@@ -56,7 +56,7 @@ class RetryableError(LexmillError):
     exit_code = EXIT_RETRY
 
 
-def machine_fault(error: OSError) -> LexmillError | None:
+def machine_error(error: OSError) -> LexmillError | None:
     """Return the machine error behind an `OSError` (disk full, no access ...); None where it may be our bug."""
     file = error.filename2 or error.filename
     if error.errno in (errno.ENOSPC, errno.EDQUOT):

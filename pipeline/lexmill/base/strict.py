@@ -2,7 +2,7 @@
 
 `spec(...)` declares a field: its one-line meaning, unit and bounds. An unknown or missing key, a wrong type or a value
 out of bounds is an error with the key's full path, and the nearest known key. `1e-5`, which YAML reads as text, is
-accepted as a number. A class with `parse(value)` reads its own notation, one with `convert(data, path, faults)` chooses
+accepted as a number. A class with `parse(value)` reads its own notation, one with `convert(data, path, errors)` chooses
 the dataclass for its data.
 """
 
@@ -81,9 +81,9 @@ def pick(entries: Mapping[str, T], name: str, group: str) -> T:
     return entries[name]
 
 
-def build(cls: type[T], data: Any, faults: list[str], path: str = "") -> T | None:
-    """Build `cls` from plain data, or return None and append what is wrong to `faults`."""
-    value = _convert(cls, data, path, faults)
+def build(cls: type[T], data: Any, errors: list[str], path: str = "") -> T | None:
+    """Build `cls` from plain data, or return None and append what is wrong to `errors`."""
+    value = _convert(cls, data, path, errors)
     return None if value is _INVALID else value
 
 
@@ -106,131 +106,131 @@ def _type_name(kind: Any) -> str:
     return names.get(kind, getattr(kind, "__name__", str(kind)))
 
 
-def _convert(kind: Any, data: Any, path: str, faults: list[str]) -> Any:
+def _convert(kind: Any, data: Any, path: str, errors: list[str]) -> Any:
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
-        return _convert_union(get_args(kind), data, path, faults)
+        return _convert_union(get_args(kind), data, path, errors)
     if origin is Literal:
         choices = get_args(kind)
         if data in choices and type(data) in {type(choice) for choice in choices}:
             return data
         hint = nearest(data, [str(c) for c in choices]) if isinstance(data, str) else ""
         known = ", ".join(str(choice) for choice in choices)
-        faults.append(f"{path}: {_show(data)} is none of: {known}" + (hint if hint.startswith(", did") else ""))
+        errors.append(f"{path}: {_show(data)} is none of: {known}" + (hint if hint.startswith(", did") else ""))
         return _INVALID
     if origin is tuple:
-        return _convert_tuple(get_args(kind)[0], data, path, faults)
+        return _convert_tuple(get_args(kind)[0], data, path, errors)
     if origin in (dict, Mapping) or (isinstance(origin, type) and issubclass(origin, Mapping)):
-        return _convert_mapping(get_args(kind)[1], data, path, faults)
+        return _convert_mapping(get_args(kind)[1], data, path, errors)
     if kind is Any:
         return data
     if "convert" in getattr(kind, "__dict__", {}):  # not inherited: it may choose a subclass
-        found = kind.convert(data, path, faults)
+        found = kind.convert(data, path, errors)
         return _INVALID if found is None else found
     if hasattr(kind, "parse"):
-        return _convert_parsed(kind, data, path, faults)
+        return _convert_parsed(kind, data, path, errors)
     if dataclasses.is_dataclass(kind):
-        return _convert_dataclass(kind, data, path, faults)
-    return _convert_scalar(kind, data, path, faults)
+        return _convert_dataclass(kind, data, path, errors)
+    return _convert_scalar(kind, data, path, errors)
 
 
-def _convert_union(options: tuple[Any, ...], data: Any, path: str, faults: list[str]) -> Any:
+def _convert_union(options: tuple[Any, ...], data: Any, path: str, errors: list[str]) -> Any:
     if data is None and type(None) in options:
         return None
     options = tuple(option for option in options if option is not type(None))
     if len(options) == 1:
-        return _convert(options[0], data, path, faults)
+        return _convert(options[0], data, path, errors)
     # The first field, a Literal (`kind`, `format`), distinguishes the dataclasses of a union.
     tag = dataclasses.fields(options[0])[0].name
     if not isinstance(data, Mapping):
-        faults.append(f"{path}: expected a mapping with '{tag}', got {_show(data)}")
+        errors.append(f"{path}: expected a mapping with '{tag}', got {_show(data)}")
         return _INVALID
     by_tag = {choice: option for option in options for choice in get_args(_hints(option)[tag])}
     if tag not in data:
-        faults.append(f"{path}: '{tag}' is missing; one of: {', '.join(sorted(by_tag))}")
+        errors.append(f"{path}: '{tag}' is missing; one of: {', '.join(sorted(by_tag))}")
         return _INVALID
     if data[tag] not in by_tag:
-        faults.append(f"{path}.{tag}: {_show(data[tag])} is unknown{nearest(str(data[tag]), by_tag)}")
+        errors.append(f"{path}.{tag}: {_show(data[tag])} is unknown{nearest(str(data[tag]), by_tag)}")
         return _INVALID
-    return _convert_dataclass(by_tag[data[tag]], data, path, faults)
+    return _convert_dataclass(by_tag[data[tag]], data, path, errors)
 
 
-def _convert_tuple(item: Any, data: Any, path: str, faults: list[str]) -> Any:
+def _convert_tuple(item: Any, data: Any, path: str, errors: list[str]) -> Any:
     if not isinstance(data, list | tuple):
-        faults.append(f"{path}: expected a list, got {_show(data)}")
+        errors.append(f"{path}: expected a list, got {_show(data)}")
         return _INVALID
-    values = [_convert(item, value, f"{path}[{i}]", faults) for i, value in enumerate(data)]
+    values = [_convert(item, value, f"{path}[{i}]", errors) for i, value in enumerate(data)]
     return _INVALID if any(value is _INVALID for value in values) else tuple(values)
 
 
-def _convert_mapping(item: Any, data: Any, path: str, faults: list[str]) -> Any:
+def _convert_mapping(item: Any, data: Any, path: str, errors: list[str]) -> Any:
     if not isinstance(data, Mapping):
         hint = "; write {} for none" if data is None else ""
-        faults.append(f"{path}: expected a mapping, got {_show(data)}{hint}")
+        errors.append(f"{path}: expected a mapping, got {_show(data)}{hint}")
         return _INVALID
     for key in data:
         if not isinstance(key, str):
-            faults.append(f"{path}: the name {_show(key)} must be text; put it in quotes")
-    values = {str(k): _convert(item, value, f"{path}.{k}", faults) for k, value in data.items()}
+            errors.append(f"{path}: the name {_show(key)} must be text; put it in quotes")
+    values = {str(k): _convert(item, value, f"{path}.{k}", errors) for k, value in data.items()}
     return _INVALID if any(value is _INVALID for value in values.values()) else values
 
 
-def _convert_dataclass(cls: Any, data: Any, path: str, faults: list[str]) -> Any:
+def _convert_dataclass(cls: Any, data: Any, path: str, errors: list[str]) -> Any:
     if not isinstance(data, Mapping):
         empty = data is None and not path
-        faults.append("the file is empty" if empty else f"{path or 'the file'}: expected a mapping, got {_show(data)}")
+        errors.append("the file is empty" if empty else f"{path or 'the file'}: expected a mapping, got {_show(data)}")
         return _INVALID
-    before = len(faults)
+    before = len(errors)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     prefix = f"{path}." if path else ""
     for key in data:
         if key not in fields:
-            faults.append(f"{prefix}{key}: unknown key{nearest(str(key), fields)}")
+            errors.append(f"{prefix}{key}: unknown key{nearest(str(key), fields)}")
     values: dict[str, Any] = {}
     for name, field in fields.items():
         if name in data:
-            value = _convert(_hints(cls)[name], data[name], prefix + name, faults)
+            value = _convert(_hints(cls)[name], data[name], prefix + name, errors)
             if value is not _INVALID:
-                _check_bounds(field, value, prefix + name, faults)
+                _check_bounds(field, value, prefix + name, errors)
                 values[name] = value
         elif field.default is MISSING and field.default_factory is MISSING:
-            faults.append(f"{prefix}{name}: missing: {field.metadata.get('meaning', 'required')}")
-    if len(faults) > before:
+            errors.append(f"{prefix}{name}: missing: {field.metadata.get('meaning', 'required')}")
+    if len(errors) > before:
         return _INVALID
     instance = cls(**values)
-    check = getattr(instance, "faults", None)
+    check = getattr(instance, "errors", None)
     if check is not None:
-        faults.extend(f"{prefix}{fault}" if path else fault for fault in check())
-        if len(faults) > before:
+        errors.extend(f"{prefix}{error}" if path else error for error in check())
+        if len(errors) > before:
             return _INVALID
     return instance
 
 
-def _check_bounds(field: dataclasses.Field[Any], value: Any, path: str, faults: list[str]) -> None:
+def _check_bounds(field: dataclasses.Field[Any], value: Any, path: str, errors: list[str]) -> None:
     bounds = field.metadata
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, bool) or not isinstance(number, int | float):
             continue
         if bounds.get("low") is not None and number < bounds["low"]:
-            faults.append(f"{path}: {number} is too small; at least {bounds['low']}")
+            errors.append(f"{path}: {number} is too small; at least {bounds['low']}")
         if bounds.get("high") is not None and number > bounds["high"]:
-            faults.append(f"{path}: {number} is too large; at most {bounds['high']}")
+            errors.append(f"{path}: {number} is too large; at most {bounds['high']}")
         if bounds.get("above") is not None and number <= bounds["above"]:
-            faults.append(f"{path}: {number} is too small; it must be above {bounds['above']}")
+            errors.append(f"{path}: {number} is too small; it must be above {bounds['above']}")
         if bounds.get("below") is not None and number >= bounds["below"]:
-            faults.append(f"{path}: {number} is too large; it must be below {bounds['below']}")
+            errors.append(f"{path}: {number} is too large; it must be below {bounds['below']}")
 
 
-def _convert_parsed(kind: Any, data: Any, path: str, faults: list[str]) -> Any:
+def _convert_parsed(kind: Any, data: Any, path: str, errors: list[str]) -> Any:
     """Convert by the type's own `parse(value)`, which raises ValueError."""
     try:
         return kind.parse(data)
     except ValueError as error:
-        faults.append(f"{path}: {error}")
+        errors.append(f"{path}: {error}")
         return _INVALID
 
 
-def _convert_scalar(kind: Any, data: Any, path: str, faults: list[str]) -> Any:
+def _convert_scalar(kind: Any, data: Any, path: str, errors: list[str]) -> Any:
     value: Any = data
     if kind is float and isinstance(data, str):
         with contextlib.suppress(ValueError):
@@ -238,9 +238,9 @@ def _convert_scalar(kind: Any, data: Any, path: str, faults: list[str]) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if kind is float and isinstance(value, float) and not math.isfinite(value):
-        faults.append(f"{path}: expected a finite number, got {_show(data)}")
+        errors.append(f"{path}: expected a finite number, got {_show(data)}")
         return _INVALID
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        faults.append(f"{path}: expected {_type_name(kind)}, got {_show(data)}")
+        errors.append(f"{path}: expected {_type_name(kind)}, got {_show(data)}")
         return _INVALID
     return value

@@ -35,8 +35,8 @@ def check() -> None:
     """
     from lexmill.stages.entry import preflight
 
-    if faults := gather([preflight, _dag, _disk, _tracker, _device, *_file_checks()]):
-        raise UserErrors(faults)
+    if errors := gather([preflight, _dag, _disk, _tracker, _device, *_file_checks()]):
+        raise UserErrors(errors)
     choices = params.load()
     print("params.yaml, execution settings, DAG, files and disk are in order")
     settings = load_execution()
@@ -47,15 +47,15 @@ def check() -> None:
 
 def gather(checks: list[Callable[[], object]]) -> list[str]:
     """Return the errors of all checks, each once, in order."""
-    faults: dict[str, None] = {}
+    errors: dict[str, None] = {}
     for one in checks:
         try:
             one()
-        except UserErrors as errors:
-            faults |= dict.fromkeys(errors.faults)
+        except UserErrors as raised:
+            errors |= dict.fromkeys(raised.errors)
         except LexmillError as error:
-            faults[str(error)] = None
-    return list(faults)
+            errors[str(error)] = None
+    return list(errors)
 
 
 def _dag() -> None:
@@ -155,10 +155,10 @@ def _files(where: str, source: FileSource) -> None:
 
 
 def _differences() -> list[str]:
-    from lexmill.config.undoing import told
+    from lexmill.config.undoing import differences
 
     try:
-        return told()
+        return differences()
     except UserError as error:
         return [f"conf/ was not compared: {error}"]
 

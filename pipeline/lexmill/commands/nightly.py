@@ -158,17 +158,17 @@ def _pins_before(to: ResultBranch) -> dict[str, dict[str, pins.Entry]]:
 
 
 def _is_new(to: ResultBranch, row: results.Row) -> bool:
-    """Return whether a model's figures differ from those of the last commit."""
+    """Return whether a model's metrics differ from those of the last commit."""
     path = layout.metrics("evaluate", row.model)
     return to.file(path.as_posix()) != (to.root / path).read_text(encoding="utf-8")
 
 
 def message(moved: Sequence[str], rows: Sequence[results.Row], experiment: str, others: Sequence[str] = ()) -> str:
-    """Return the commit's message: the sources that moved, new figures, uncommitted files.
+    """Return the commit's message: the sources that moved, new metrics, uncommitted files.
 
     Args:
         moved: one line a source.
-        rows: the new figures.
+        rows: the new metrics.
         experiment: its name in params.yaml.
         others: files with uncommitted changes.
     """

@@ -43,16 +43,16 @@ def sentences(models: Mapping[str, str], found: list[str] | None, measured: tupl
     full = ", ".join(name for name, precision in models.items() if precision == "32-true")
     mixed = ", ".join(name for name, precision in models.items() if precision != "32-true")
     float32, bf16 = measured
-    figures = f"{float32 / 1e9:,.0f} GFLOP/s in float32, {bf16 / 1e9:,.0f} in bf16"
+    metrics = f"{float32 / 1e9:,.0f} GFLOP/s in float32, {bf16 / 1e9:,.0f} in bf16"
     if found == []:
-        none = f"this machine has no bf16 instructions (matrix products: {figures}); 32-true is right for it"
+        none = f"this machine has no bf16 instructions (matrix products: {metrics}); 32-true is right for it"
         slow = f"{mixed}: `recipe.precision: bf16-mixed` is slow here; 32-true would train faster"
         return [none, slow] if mixed else [none]
     if bf16 < _WORTH * float32:
-        return [f"bf16 matrix products are no faster here ({figures}); 32-true is right for this machine"]
+        return [f"bf16 matrix products are no faster here ({metrics}); 32-true is right for this machine"]
     by = f" ({', '.join(found)})" if found else ""
-    better = f"bf16 is recommended here{by}: matrix products make {figures}, {bf16 / float32:.1f} times as much"
-    faster = f"{full}: `recipe.precision: bf16-mixed` would train faster, with other last digits in its figures"
+    better = f"bf16 is recommended here{by}: matrix products make {metrics}, {bf16 / float32:.1f} times as much"
+    faster = f"{full}: `recipe.precision: bf16-mixed` would train faster, with other last digits in its metrics"
     return [better, f"{faster} (precision is part of a model's identity)"] if full else [better]
 
 

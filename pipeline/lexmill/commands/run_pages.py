@@ -14,7 +14,7 @@ from lexmill.base import layout
 from lexmill.base.progress import seconds_text
 from lexmill.compute import execution
 from lexmill.registry import lookup, package
-from lexmill.report.results import figure
+from lexmill.report.results import rounded
 from lexmill.runner.graph import Plan
 from lexmill.runner.supervised import Outcome
 from lexmill.tracking.links import base_url, compare_url, experiment_url, run_url
@@ -91,16 +91,16 @@ def graph_markdown(plan: Plan, outcomes: Mapping[str, Outcome]) -> str:
 
 
 def decision_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the table of decisions for a page: figures rounded, the difference with its interval in one cell."""
+    """Return the table of decisions for a page: metrics rounded, the difference with its interval in one cell."""
     shown = []
     for row in rows:
-        figures = {key: _short(row[key]) for key in ("challenger", "champion", "difference", "low", "high")}
-        between = f"{figures['difference']} [{figures['low']}, {figures['high']}]" if figures["difference"] else ""
+        metrics = {key: _short(row[key]) for key in ("challenger", "champion", "difference", "low", "high")}
+        between = f"{metrics['difference']} [{metrics['low']}, {metrics['high']}]" if metrics["difference"] else ""
         shown.append(
             {
                 "decided": row["decided"][:16].replace("T", " "),
                 **{key: row[key] for key in ("model", "version", "against", "outcome", "metric")},
-                **{key: figures[key] for key in ("challenger", "champion")},
+                **{key: metrics[key] for key in ("challenger", "champion")},
                 "difference": between,
                 "p": "" if row["p_value"] is None else f"{row['p_value']:.2g}",
                 "level": "" if row["level"] is None else f"{row['level']:.2g}",
@@ -111,8 +111,8 @@ def decision_rows(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _short(value: Any) -> str:
-    """Return a rounded figure; one that is not finite is a text already, a missing one is empty."""
-    return "" if value is None else value if isinstance(value, str) else figure(value)
+    """Return a rounded metric; one that is not finite is a text already, a missing one is empty."""
+    return "" if value is None else value if isinstance(value, str) else rounded(value)
 
 
 def proposal_sentence(proposal: Proposal) -> str:
@@ -121,18 +121,18 @@ def proposal_sentence(proposal: Proposal) -> str:
 
 
 def proposal_markdown(proposal: Proposal) -> str:
-    """Return the question with the figures behind it."""
+    """Return the question with the metrics behind it."""
     found = proposal.decision.comparison
     parts = [proposal_sentence(proposal), proposal.decision.reason.rstrip(".") + "."]
     if found is not None:
         rows: Sequence[tuple[str, str]] = (
             ("metric", found.metric.replace("_", " ")),
-            (f"version {proposal.version} (new)", figure(found.challenger)),
-            (f"version {proposal.champion_version} (champion)", figure(found.champion)),
-            ("difference", f"{figure(found.difference)} [{figure(found.low)}, {figure(found.high)}]"),
+            (f"version {proposal.version} (new)", rounded(found.challenger)),
+            (f"version {proposal.champion_version} (champion)", rounded(found.champion)),
+            ("difference", f"{rounded(found.difference)} [{rounded(found.low)}, {rounded(found.high)}]"),
             ("p", f"{found.p_value:.3g}"),
         )
-        parts.append("\n".join(["| figure | value |", "|---|---|", *(f"| {a} | {b} |" for a, b in rows)]))
+        parts.append("\n".join(["| metric | value |", "|---|---|", *(f"| {a} | {b} |" for a, b in rows)]))
     return "\n\n".join(parts) + "\n"
 
 

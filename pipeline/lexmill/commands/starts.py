@@ -2,7 +2,7 @@
 
 The shape is read from the user's own files, or from the folder of the checkpoint stage if that was made from the
 present source. A checkpoint that is not fetched yet is compared by the training; a model of params.yaml by
-`Params.faults`.
+`Params.errors`.
 Cost: one small file is read, and torch is started.
 """
 
@@ -29,7 +29,7 @@ def check_start(choices: Params, name: str, path: Path) -> None:
     if folder is None:
         return
     family, shape, _ = read_shape(folder)
-    if error := choices.models[name].start_fault(name, family, shape):
+    if error := choices.models[name].start_error(name, family, shape):
         raise UserError(error, "params.yaml")
 
 

@@ -105,7 +105,7 @@ def _runs(base: str, uri: str, mlflow: servers.Server | None, root: Path) -> lis
     view = {"experiment_id": experiment, "key": TAG, "value": state()}
     servers.ask(mlflow, "experiments/set-experiment-tag", view)
     lines = [f"MLflow   {experiment_url(base, experiment)}"]
-    # Models of one kind share figures; if no kind has two models, compare all.
+    # Models of one kind share metrics; if no kind has two models, compare all.
     most = max((list(choices.of_kind(kind)) for kind in kinds.names()), key=len)
     champions = [champion(uri, name, root) for name in (most if len(most) > 1 else choices.models)]
     runs = [one.run_id for one in champions if one is not None]

@@ -50,7 +50,7 @@ def ask(
         raise RetryableError(f"{cluster} does not answer ({command[0]})") from None
     if done.returncode == 0:
         return done.stdout
-    told = " ".join((done.stderr.strip() or done.stdout.strip()).split())
-    if silence.search(told):
-        raise RetryableError(f"{cluster} does not answer ({told})")
-    raise UserError(f"{cluster} refuses it: {told}")
+    answer = " ".join((done.stderr.strip() or done.stdout.strip()).split())
+    if silence.search(answer):
+        raise RetryableError(f"{cluster} does not answer ({answer})")
+    raise UserError(f"{cluster} refuses it: {answer}")

@@ -94,14 +94,14 @@ def _conclude(place: Place, launcher: Launcher, job: str, last: Look, folder: Jo
     status = folder.read_status()
     named = f"{launcher.name} job {job}" if place.elsewhere else launcher.name
     if status is None:
-        raise last.cause or last.failure or RetryableError(f"{named} ended without a status of its stage ({last.told})")
+        raise (last.cause or last.failure or RetryableError(f"{named} left no status of its stage ({last.detail})"))
     code, message = status
     if code == EXIT_DONE:
         return
     if last.cause is not None and code not in (EXIT_USER, last.cause.exit_code):
         raise last.cause
     if code == EXIT_TERMINATED:
-        raise RetryableError(f"{named} was ended from outside ({last.told}); run the same command to continue")
+        raise RetryableError(f"{named} was ended from outside ({last.detail}); run the same command to continue")
     raise JobEnded(code, message)
 
 
@@ -135,7 +135,7 @@ class _Stream:
 
 def _follow(launcher: Launcher, job: str, stream: _Stream, poll_seconds: float, until: float | None = None) -> Look:
     """Stream the log and poll until the job has ended (or the time is `until`); return the last state."""
-    silent, told, next_look = 0, "", 0.0
+    silent, shown, next_look = 0, "", 0.0
     look = Look("waiting", "submitted")
     while until is None or time.monotonic() < until:
         stream.hand_on()
@@ -149,9 +149,9 @@ def _follow(launcher: Launcher, job: str, stream: _Stream, poll_seconds: float, 
                     progress.say(f"{error}; waiting until it does")
             if look.state == "ended":
                 break
-            if look.state == "waiting" and look.told != told:
-                told = look.told
-                progress.say(f"{launcher.name} job {job} waits: {told}")
+            if look.state == "waiting" and look.detail != shown:
+                shown = look.detail
+                progress.say(f"{launcher.name} job {job} waits: {shown}")
         time.sleep(_STREAM_SECONDS)
     stream.hand_on()
     return look

@@ -19,7 +19,7 @@ from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.strict import build, nearest, spec
 from lexmill.base.workspace import main_root
 from lexmill.base.yaml_file import read_yaml
-from lexmill.compute.settings import Duration, Kubernetes, Slurm, StageSettings, faults_of
+from lexmill.compute.settings import Duration, Kubernetes, Slurm, StageSettings, errors_of
 from lexmill.compute.workers.settings import DataWorkers
 
 
@@ -106,7 +106,7 @@ class Execution:
         """Return whether a device holds only a part of the model."""
         return self.strategy == "fsdp" or self.tensor_parallel > 1
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         found, world, parallel = [], self.world, self.tensor_parallel
         if not self.checkpoint_root.strip():
             found.append("checkpoint_root: it is empty; give a folder, such as .lexmill/checkpoints")
@@ -127,7 +127,7 @@ class Execution:
                 " give a number of tokens"
             )
         if self.compile:
-            found += self._compiler_faults()
+            found += self._compiler_errors()
         if self.orphan_time.seconds == 0:
             found.append("orphan_time: 0 would end every job at once; give a time, such as '2 minutes'")
         for key, text, such in (
@@ -136,9 +136,9 @@ class Execution:
         ):
             if not text.strip():
                 found.append(f"{key}: it is empty; give {such}")
-        return found + faults_of(self.stages, accelerator=self.accelerator, devices=self.devices, nodes=self.nodes)
+        return found + errors_of(self.stages, accelerator=self.accelerator, devices=self.devices, nodes=self.nodes)
 
-    def _compiler_faults(self) -> list[str]:
+    def _compiler_errors(self) -> list[str]:
         if self.accelerator == "mps":
             return ["compile: it works on cpu and cuda; set it to false"]
         if self.tensor_parallel > 1:
@@ -167,10 +167,10 @@ def settings_file(workspace: str | Path = ".") -> Path:
 def load_execution(workspace: str | Path = ".") -> Execution:
     """Return the active execution settings; raise `UserErrors` with all errors of the file."""
     path, home = settings_file(workspace), _home(Path(workspace))
-    faults: list[str] = []
-    execution = build(Execution, read_yaml(path) or {}, faults)
-    if faults or execution is None:
-        raise UserErrors([f"{path}: {fault}" for fault in faults])
+    errors: list[str] = []
+    execution = build(Execution, read_yaml(path) or {}, errors)
+    if errors or execution is None:
+        raise UserErrors([f"{path}: {error}" for error in errors])
     if home is not None:  # checkpoints and a local store stay in the workspace, since DVC removes the copy
         root = str(home / execution.checkpoint_root)
         return dataclasses.replace(execution, checkpoint_root=root, tracking_uri=_store_at(execution, home))

@@ -54,8 +54,8 @@ class KubernetesLauncher:
         status = found.get("status", {})
         for condition in status.get("conditions", []):
             if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
-                told = str(condition.get("reason") or condition["type"])
-                return Look("ended", told, _failure(job, told, states))
+                detail = str(condition.get("reason") or condition["type"])
+                return Look("ended", detail, _failure(job, detail, states))
         if any("running" in state for state in states):
             return Look("running", "running")
         reasons = [state["waiting"].get("reason", "") for state in states if "waiting" in state]
@@ -141,10 +141,12 @@ def _container_states(pod: dict[str, Any]) -> list[dict[str, Any]]:
     return [one.get("state", {}) for one in pod.get("status", {}).get("containerStatuses", [])]
 
 
-def _failure(job: str, told: str, states: list[dict[str, Any]]) -> LexmillError:
+def _failure(job: str, detail: str, states: list[dict[str, Any]]) -> LexmillError:
     """Return why a job ended whose stage left no status."""
     if any(state.get("terminated", {}).get("reason") == "OOMKilled" for state in states):
         return UserError(f"kubernetes job {job} needed more memory than it had; raise `memory` of this stage")
-    if told in ("DeadlineExceeded", "BackoffLimitExceeded"):
-        return RetryableError(f"kubernetes job {job} was ended ({told}); run it again")
-    return LexmillError(f"kubernetes job {job} ended before its stage began, or was killed ({told}); see its log above")
+    if detail in ("DeadlineExceeded", "BackoffLimitExceeded"):
+        return RetryableError(f"kubernetes job {job} was ended ({detail}); run it again")
+    return LexmillError(
+        f"kubernetes job {job} ended before its stage began, or was killed ({detail}); see its log above"
+    )

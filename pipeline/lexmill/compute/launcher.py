@@ -17,14 +17,14 @@ class Look:
 
     Attributes:
         state: whether it waits for its turn, runs, or has ended for good.
-        told: the cluster's own words for it.
+        detail: the cluster's own words for it.
         failure: how it ended where the stage left no status; None where unknown.
         cause: why a group of processes ended, if known better than from the stage's first process, which may only have
             lost another one.
     """
 
     state: Literal["waiting", "running", "ended"]
-    told: str
+    detail: str
     failure: LexmillError | None = None
     cause: LexmillError | None = None
 

@@ -38,7 +38,7 @@ def gpu_names() -> list[str]:
 def _installed_gpus() -> Iterator[tuple[str, str]]:
     """Yield (index, id) of each GPU of the driver."""
     try:
-        told = subprocess.run(
+        listed = subprocess.run(
             ["nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader"],
             capture_output=True,
             encoding="utf-8",
@@ -48,7 +48,7 @@ def _installed_gpus() -> Iterator[tuple[str, str]]:
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return  # no NVIDIA driver here
-    for line in told.splitlines():
+    for line in listed.splitlines():
         index, _, name = line.partition(",")
         yield index.strip(), name.strip()
 
@@ -138,17 +138,17 @@ def _several(
     held: dict[str, int] = {}
     try:
         with _queue(folder / f"{kind}-queue"):
-            told = False
+            said = False
             while True:
                 for name in names:
                     if len(held) < count and name not in held:
                         held |= _try(folder, kind, name)
                 if len(held) == count:
                     break
-                if not told:
+                if not said:
                     what = "GPU" if kind == "gpu" else "core"
                     note(f"waiting for {count} {what}{'s' if count > 1 else ''}: {len(held)} of {len(names)} free")
-                    told = True
+                    said = True
                 time.sleep(_POLL_SECONDS)
         yield sorted(held, key=list(names).index)
     finally:

@@ -138,7 +138,7 @@ def entry_of(stages: dict[str, StageSettings], stage: str) -> StageSettings:
     return StageSettings()
 
 
-def faults_of(stages: dict[str, StageSettings], *, accelerator: str, devices: int, nodes: int) -> list[str]:
+def errors_of(stages: dict[str, StageSettings], *, accelerator: str, devices: int, nodes: int) -> list[str]:
     """What cannot work in `stages`."""
     folder = Path(__file__).parent.parent / "stages"
     known = {path.stem for path in folder.glob("*.py")} - {"__init__", "entry"}

@@ -68,21 +68,23 @@ class SlurmLauncher:
             return Look("ended", "Slurm knows it no more")  # it forgets a job five minutes after its end
         found = dict(re.findall(r"(\w+)=(\S*)", text))
         state, reason = found.get("JobState", ""), found.get("Reason", "None")
-        told = state.lower() + (f", {reason}" if reason != "None" else "")
+        detail = state.lower() + (f", {reason}" if reason != "None" else "")
         if state in _ENDED:
-            return Look("ended", told, self._failure(job, state, told))
-        return Look("running" if state in _RUNNING else "waiting", told)
+            return Look("ended", detail, self._failure(job, state, detail))
+        return Look("running" if state in _RUNNING else "waiting", detail)
 
     @staticmethod
-    def _failure(job: str, state: str, told: str) -> LexmillError:
+    def _failure(job: str, state: str, detail: str) -> LexmillError:
         """Return why a job ended whose stage left no status."""
         if state == "OUT_OF_MEMORY":
             return UserError(f"slurm job {job} needed more memory than it had; raise `memory` of this stage")
         if state in _AGAIN:
-            return RetryableError(f"slurm job {job} was ended ({told}); run it again")
+            return RetryableError(f"slurm job {job} was ended ({detail}); run it again")
         if state == "CANCELLED":
             return Terminated(f"slurm job {job} was cancelled")
-        return LexmillError(f"slurm job {job} ended before its stage began, or was killed ({told}); see its log above")
+        return LexmillError(
+            f"slurm job {job} ended before its stage began, or was killed ({detail}); see its log above"
+        )
 
     def cancel(self, job: str) -> None:
         """Send SIGTERM to all its processes; Slurm sends SIGKILL after KillWait."""

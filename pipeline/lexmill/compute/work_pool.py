@@ -58,15 +58,15 @@ class WorkPoolLauncher:
         lines = _spoken(process.stdout)
         first = next(lines, {})
         if "id" not in first:
-            raise self._fault(first)
+            raise self._error(first)
         threading.Thread(target=self._listen, args=(lines,), daemon=True).start()
         return str(first["id"])
 
     def look(self, job: str) -> Look:
         """Return the last reported state; ask for a run whose submitting side was killed."""
         if self._process is None:
-            told = self._ask("--look", job)
-            return Look(told["state"], told["told"])
+            answer = self._ask("--look", job)
+            return Look(answer["state"], answer["detail"])
         if self._process.poll() is not None and self._last.state != "ended":
             return Look("ended", "its submitter has ended", RetryableError(f"prefect run {job} was lost; run it again"))
         return self._last
@@ -87,11 +87,11 @@ class WorkPoolLauncher:
         for line in lines:
             if "state" in line:
                 failure = (
-                    LexmillError(f"its prefect run is {line['told']}; see the worker's log")
+                    LexmillError(f"its prefect run is {line['detail']}; see the worker's log")
                     if line["state"] == "ended"
                     else None
                 )
-                self._last = Look(line["state"], line["told"], failure)
+                self._last = Look(line["state"], line["detail"], failure)
 
     def _ask(self, *words: str) -> dict[str, Any]:
         done = subprocess.run(
@@ -103,16 +103,16 @@ class WorkPoolLauncher:
             timeout=_SECONDS,
             check=False,
         )
-        told = next(_spoken(done.stdout.split("\n")), {})
+        answer = next(_spoken(done.stdout.split("\n")), {})
         if done.returncode:
-            raise self._fault(told)
-        return told
+            raise self._error(answer)
+        return answer
 
-    def _fault(self, told: dict[str, Any]) -> LexmillError:
-        if "fault" not in told:
+    def _error(self, answer: dict[str, Any]) -> LexmillError:
+        if "error" not in answer:
             return LexmillError("launcher prefect: `python -m flows.stage` does not start in this folder")
         kinds = {EXIT_RETRY: RetryableError, EXIT_USER: UserError}
-        return kinds.get(told.get("code", 0), LexmillError)(str(told["fault"]))
+        return kinds.get(answer.get("code", 0), LexmillError)(str(answer["error"]))
 
 
 def _spoken(lines: Any) -> Iterator[dict[str, Any]]:

@@ -58,10 +58,10 @@ def compose(overrides: Sequence[str] = (), workspace: str | Path = ".") -> str:
             f"conf/ cannot be composed with {' '.join(overrides) or 'its defaults'}: {cause}{hint}"
         ) from None
     except (yaml.YAMLError, UnicodeDecodeError):
-        faults = list(_file_faults(folder))
-        if not faults:
+        errors = list(_file_errors(folder))
+        if not errors:
             raise
-        raise UserErrors(faults) from None
+        raise UserErrors(errors) from None
     parse(OmegaConf.to_container(config), "the composed params")
     return text
 
@@ -80,12 +80,12 @@ def register() -> None:
     OmegaConf.register_new_resolver("derived", derived, replace=True)
 
 
-def _file_faults(folder: Path) -> Iterator[UserError]:
+def _file_errors(folder: Path) -> Iterator[UserError]:
     for file in sorted(folder.rglob("*.yaml")):
         try:
             read_yaml(file)
-        except UserError as fault:
-            yield fault
+        except UserError as error:
+            yield error
 
 
 def _hint(cause: str, overrides: Sequence[str], folder: Path) -> str:

@@ -95,7 +95,7 @@ def keeping(workspace: str | Path = ".") -> list[str] | None:
         return None  # a value that Hydra's grammar cannot express
 
 
-def told(workspace: str | Path = ".") -> list[str]:
+def differences(workspace: str | Path = ".") -> list[str]:
     """Report what a bare `dvc exp run` would undo and how to keep it; empty where nothing differs."""
     lines = undone((), workspace)
     if not lines:
@@ -138,16 +138,16 @@ def before_experiment(combinations: Sequence[Sequence[str]], workspace: Path, sa
 
 def _composed_all(combinations: Sequence[Sequence[str]], workspace: Path) -> list[str]:
     composed: list[str] = []
-    faults: dict[str, None] = {}
+    errors: dict[str, None] = {}
     for overrides in combinations:
         try:
             composed.append(compose(overrides, workspace))
-        except UserErrors as errors:
-            faults.update(dict.fromkeys(errors.faults))
+        except UserErrors as raised:
+            errors.update(dict.fromkeys(raised.errors))
         except UserError as error:
-            faults[str(error)] = None
-    if faults:
-        raise UserErrors(list(faults))
+            errors[str(error)] = None
+    if errors:
+        raise UserErrors(list(errors))
     return composed
 
 

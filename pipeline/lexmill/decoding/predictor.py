@@ -73,12 +73,12 @@ class Predictor(ABC):
 
     def chosen(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The defaults overridden by `params`, each converted to the default's type (MLflow passes numpy numbers)."""
-        faults = []
+        errors = []
         chosen = dict(self.defaults)
         for key, value in params.items():
             if key not in chosen:
                 words = str(self.config["kind"]).replace("_", " ")
-                faults.append(f"{key}: a {words} takes no such param{nearest(key, chosen)}")
+                errors.append(f"{key}: a {words} takes no such param{nearest(key, chosen)}")
                 continue
             wanted = type(chosen[key])
             if wanted is list:
@@ -87,12 +87,12 @@ class Predictor(ABC):
             try:
                 chosen[key] = wanted(value)
             except (TypeError, ValueError):
-                faults.append(f"{key}: {value!r} is not a number")
+                errors.append(f"{key}: {value!r} is not a number")
                 continue
             if chosen[key] != value:
-                faults.append(f"{key}: {value!r} is not a whole number")
-        if faults:
-            raise UserErrors(faults)
+                errors.append(f"{key}: {value!r} is not a whole number")
+        if errors:
+            raise UserErrors(errors)
         return chosen
 
 

@@ -29,7 +29,7 @@ class Sampling:
     stop: tuple[str, ...] = spec("texts before which a continuation ends", ())
     seed: int = spec("of the random numbers", 0)
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         """Errors that no single bound covers."""
         return ["stop: an empty text would end every continuation at once"] if "" in self.stop else []
 
@@ -55,8 +55,8 @@ def names() -> dict[str, Any]:
 
 def built(of: type[_Settings], values: Mapping[str, Any]) -> _Settings:
     """Build settings from plain values; raise `UserErrors` with all that are out of bounds."""
-    faults: list[str] = []
-    found = build(of, values, faults)
+    errors: list[str] = []
+    found = build(of, values, errors)
     if found is None:
-        raise UserErrors(faults)
+        raise UserErrors(errors)
     return found

@@ -1,7 +1,7 @@
 """Bootstrap intervals (Efron 1979) over the corpus's unit.
 
 Sentences of one work or one component are not independent, so whole groups are drawn. Fewer than `MIN_GROUPS` groups
-say too little about the variance between groups; then single rows are drawn, and the figure says so. A score is a
+say too little about the variance between groups; then single rows are drawn, and the metric says so. A score is a
 function of the rows' weights (how often each was drawn). Cost: samples x (one score). Memory O(rows).
 """
 
@@ -64,10 +64,10 @@ def resampling_units(rows: Sequence[Row], group_name: str, row_name: str) -> Uni
 
 
 def intervals(score: Score, units: Units, how: Resampling) -> dict[str, tuple[float, float]]:
-    """Percentile intervals of each figure that `score` returns.
+    """Percentile intervals of each metric that `score` returns.
 
     Returns:
-        figure -> (low, high), without figures that were never finite; empty with fewer than two units.
+        metric -> (low, high), without metrics that were never finite; empty with fewer than two units.
     """
     if units.count < 2:
         return {}
@@ -88,11 +88,11 @@ def intervals(score: Score, units: Units, how: Resampling) -> dict[str, tuple[fl
     return found
 
 
-def with_intervals(figures: dict[str, float], score: Score, units: Units, how: Resampling) -> dict[str, float | str]:
-    """The figures with `<figure>_low`, `<figure>_high`, and `interval_unit`, the name of the drawn unit."""
-    found: dict[str, float | str] = dict(figures)
+def with_intervals(metrics: dict[str, float], score: Score, units: Units, how: Resampling) -> dict[str, float | str]:
+    """The metrics with `<metric>_low`, `<metric>_high`, and `interval_unit`, the name of the drawn unit."""
+    found: dict[str, float | str] = dict(metrics)
     for name, (low, high) in intervals(score, units, how).items():
-        if name in figures:
+        if name in metrics:
             found[f"{name}_low"], found[f"{name}_high"] = low, high
     found["interval_unit"] = units.name
     return found

@@ -55,7 +55,7 @@ def window_positions(targets: int, context: int, overlap: float) -> NDArray[np.i
 class NetworkScorer:
     """A causal language model, `module(tokens: (B, T)) -> logits (B, T, V)`, as a `Scorer`.
 
-    The figures do not depend on `batch_tokens`: windows are padded on the right, invisible to a causal model, and the
+    The metrics do not depend on `batch_tokens`: windows are padded on the right, invisible to a causal model, and the
     padding is not scored.
 
     Args:

@@ -44,13 +44,13 @@ class Evaluated:
 
     Attributes:
         rows: one for each item of the test split.
-        figures, more: the metrics of the whole split with their intervals, and further metrics.
+        metrics, more: the metrics of the whole split with their intervals, and further metrics.
         samples: outputs to read; `samples` is a list of them.
         draw: adds plots to a folder.
     """
 
     rows: list[Row]
-    figures: dict[str, Any]
+    metrics: dict[str, Any]
     samples: dict[str, Any] = field(default_factory=dict)
     more: dict[str, Any] = field(default_factory=dict)
     draw: Callable[[Path], None] = lambda _: None
@@ -58,9 +58,9 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A result that a model must beat: its name, rows and figures; `samples` as in `Evaluated`."""
+    """A result that a model must beat: its name, rows and metrics; `samples` as in `Evaluated`."""
 
     name: str
     rows: list[Row]
-    figures: dict[str, Any]
+    metrics: dict[str, Any]
     samples: list[dict[str, Any]] | None = None

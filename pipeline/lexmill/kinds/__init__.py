@@ -4,7 +4,7 @@ A kind's folder declares a `KIND` in its `__init__.py`, which imports no torch, 
 
     task.py        train(name, choices): train a model of params.yaml
     evaluate.py    evaluate(subject) -> Evaluated: score a model on a test split; rows(subject): its rows only
-    metrics.py     the figures of a test split from its rows, and TEST, which compares two models
+    metrics.py     the metrics of a test split from its rows, and TEST, which compares two models
     baselines.py   baselines(chosen, corpus, how): yields the results that a model must beat
     predict.py     Predictor: a packaged model that answers requests
     command.py     add(app, use): the kind's verb on the command line
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure of the test split.
+    """A metric of the test split.
 
     Attributes:
-        name: its key among the figures; `words` is its name for people.
+        name: its key among the metrics; `words` is its name for people.
         over_tokens: it is a mean over tokens, so it cannot compare models with different tokenizers.
     """
 
@@ -68,7 +68,7 @@ class Kind:
         corpus: the kind of corpus it is trained and evaluated on.
         entry: the dataclass of an entry of `models` (see `lexmill.params.models.Model`).
         role: of the network families it can use (see `lexmill.models.families`).
-        metrics: the test split's figures to show; the first decides.
+        metrics: the test split's metrics to show; the first decides.
         counted: what the training loss counts as targets: "tokens", "texts".
         inputs: what a model reads, from its entry as plain data; raises KeyError if a key is missing.
         facts: what the report and the card say about an entry besides what they say of every model: (words, value).

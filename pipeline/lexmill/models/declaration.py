@@ -24,7 +24,7 @@ Role = Literal["causal", "encoder", "encoder_decoder"]
 class Sizes:
     """What every `Shape` has; its fields are declared with `base.strict.spec`."""
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         """Return what is wrong with the sizes together, each as `field: why`."""
         return []
 

@@ -17,7 +17,7 @@ from lexmill.base.storage import read_json, write_json
 from lexmill.base.strict import nearest
 from lexmill.base.workspace import HOME, run_lock
 from lexmill.corpora.fetching import pins
-from lexmill.corpora.fetching.fetch import describe, told_of
+from lexmill.corpora.fetching.fetch import describe, prefix_errors
 from lexmill.nightly.looking import Found, find
 from lexmill.params import Params
 from lexmill.params.corpora import FileSource, HubSource, RegisteredSource, Source
@@ -115,7 +115,7 @@ def choose(params: Params, names: Sequence[str]) -> list[tuple[str, str, Source 
 
 def _look(one: Look, root: Path, seen: dict[str, Any]) -> Look:
     try:
-        with told_of(name_of(one.source)):
+        with prefix_errors(name_of(one.source)):
             found = find(one.source, root, None if one.old is None else dict(one.old), seen)
     except (UserError, RetryableError) as error:
         return replace(one, error=error)

@@ -72,8 +72,10 @@ class ResultBranch:
         """Refuse a branch with commits of others: our tree would silently undo them."""
         if self.tip is None:
             return
-        told = self._git("log", "--no-merges", f"--format=%h %s%x00%(trailers:key={TRAILER})%x01", f"HEAD..{self.tip}")
-        for entry in filter(None, (one.strip("\n") for one in told.split("\x01"))):
+        output = self._git(
+            "log", "--no-merges", f"--format=%h %s%x00%(trailers:key={TRAILER})%x01", f"HEAD..{self.tip}"
+        )
+        for entry in filter(None, (one.strip("\n") for one in output.split("\x01"))):
             title, _, trailer = entry.partition("\x00")
             if not trailer.strip():
                 raise UserError(
@@ -106,11 +108,11 @@ class ResultBranch:
 
     def uncommitted(self) -> list[str]:
         """Return the tracked files that differ from HEAD and are no results, so the commit lacks them."""
-        told = self._git("status", "--porcelain", "-z", "--untracked-files=no", "--", ".")
+        output = self._git("status", "--porcelain", "-z", "--untracked-files=no", "--", ".")
         prefix = self._git("rev-parse", "--show-prefix").strip()
         results = {f"{prefix}{path}" for path in self._result_files(self._need_head())}
         found = []
-        parts = iter(told.split("\0"))
+        parts = iter(output.split("\0"))
         for part in filter(None, parts):
             if part[0] in "RC":
                 next(parts)  # the name before
@@ -208,10 +210,10 @@ class ResultBranch:
                 self._git("read-tree", commit, environment=index)
                 return self._result_files(commit, index)
         paths = [f":(literal){path}" for path in (*_ALWAYS, *_outputs(self.root))]
-        told = self._git(
+        output = self._git(
             *("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *paths), environment=environment
         )
-        return sorted(set(filter(None, told.split("\0"))))
+        return sorted(set(filter(None, output.split("\0"))))
 
     def _commit_of(self, name: str) -> str | None:
         try:

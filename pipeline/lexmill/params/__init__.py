@@ -17,7 +17,7 @@ from lexmill.base.yaml_file import read_yaml
 from lexmill.params.corpora import Corpus, Encoding, ImportedTokenizer, Mixture, Tokenizer
 from lexmill.params.derived import PARTS, derive
 from lexmill.params.models import Checkpoint, Model
-from lexmill.params.references import reference_faults
+from lexmill.params.references import reference_errors
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Test-set figures and their intervals."""
+    """Test-set metrics and their intervals."""
 
     bootstrap_samples: int = spec("resamples of an interval or a paired test", 1000, low=100)
     confidence: float = spec("level of the intervals", 0.95, above=0, below=1)
@@ -71,12 +71,12 @@ class Promotion:
     significance: float = spec("chance of a promotion without gain in a year", 0.05, above=0, below=1)
     tests_per_year: int = spec("comparisons over which that chance is spent; 365: every night", 365, low=1)
     fresher_margin: float = spec(
-        "share of the champion's figure that an equal model of fresher data may lose and still replace it; 0: none may",
+        "share of the champion's metric that an equal model of fresher data may lose and still replace it; 0: none may",
         0.0,
         low=0,
         below=1,
     )
-    gain: float = spec("share of the champion's figure: the gain whose chance of detection is reported", 0.02, above=0)
+    gain: float = spec("share of the champion's metric: the gain whose chance of detection is reported", 0.02, above=0)
     guards: Guards = spec("what must not get worse", factory=Guards)
 
     @property
@@ -97,7 +97,7 @@ class Params:
     mixtures: dict[str, Mixture] = spec("mixtures of encoded corpora by name", factory=dict)
     checkpoints: dict[str, Checkpoint] = spec("fetched pretrained models by name", factory=dict)
     models: dict[str, Model] = spec("models by name", factory=dict)
-    evaluation: Evaluation = spec("test-set figures", factory=Evaluation)
+    evaluation: Evaluation = spec("test-set metrics", factory=Evaluation)
     promotion: Promotion = spec("when a new version becomes champion", factory=Promotion)
     encodings: dict[str, Encoding] = spec("follows from the models: token shards by name", factory=dict)
     imported_tokenizers: dict[str, ImportedTokenizer] = spec(
@@ -106,15 +106,15 @@ class Params:
     baselines: dict[str, Baseline] = spec("follows from the models: what they must beat", factory=dict)
     inputs: dict[str, Inputs] = spec("follows from the models: what their stages read", factory=dict)
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         """Return errors across entries: a model that starts from one of another shape."""
         found = []
         for name, model in self.models.items():
             *folder, first = model.start.rstrip("/").split("/")
             other = self.models.get(first) if folder == ["artifacts", "models"] else None
             if other is not None:
-                found.append(model.start_fault(name, other.family, vars(other.shape)))
-        return [fault for fault in found if fault]
+                found.append(model.start_error(name, other.family, vars(other.shape)))
+        return [error for error in found if error]
 
     def of_kind(self, kind: str) -> dict[str, Model]:
         """Return the models of one kind."""
@@ -136,19 +136,19 @@ def parse(data: Any, file: str | Path = "params.yaml") -> Params:
     Raises:
         UserErrors: all errors of the file, each with its key and the nearest known name.
     """
-    faults: list[str] = []
+    errors: list[str] = []
     if isinstance(data, Mapping):
         derived = derive(data)
-        faults += [
+        errors += [
             f"{part}: it is not what the models need; `lexmill compose --keep` writes it"
             for part in PARTS
             if part in data and data[part] != derived[part]
         ]
         data = {**data, **derived}
-    params = build(Params, data, faults)
-    faults.extend(reference_faults(data))
-    if faults or params is None:
-        raise UserErrors([f"{file}: {fault}" for fault in faults])
+    params = build(Params, data, errors)
+    errors.extend(reference_errors(data))
+    if errors or params is None:
+        raise UserErrors([f"{file}: {error}" for error in errors])
     return params
 
 

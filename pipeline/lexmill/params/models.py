@@ -33,38 +33,38 @@ class Model:
     recipe: Recipe = spec("how it is trained")
     evaluate: Any = spec("how it is evaluated")
 
-    def start_fault(self, name: str, family: str, shape: Mapping[str, Any]) -> str:
+    def start_error(self, name: str, family: str, shape: Mapping[str, Any]) -> str:
         """Say why this entry cannot start from a model of that family and shape; "" where it can."""
         differing = unlike(self.family, dataclasses.asdict(self.shape), family, shape)
         return f"models.{name}.start: {mismatch(self.start, differing)}" if differing else ""
 
-    def cross_faults(self) -> list[str]:
+    def cross_errors(self) -> list[str]:
         """Return errors between the entry's parts; a subclass adds its own."""
         return []
 
     @classmethod
-    def convert(cls, data: Any, path: str, faults: list[str]) -> Model | None:
-        """Build the entry with the types of its kind and family; append what is wrong to `faults`."""
+    def convert(cls, data: Any, path: str, errors: list[str]) -> Model | None:
+        """Build the entry with the types of its kind and family; append what is wrong to `errors`."""
         if not isinstance(data, Mapping):
-            faults.append(f"{path}: expected a mapping, got {data!r:.60}")
+            errors.append(f"{path}: expected a mapping, got {data!r:.60}")
             return None
         kind_name, family_name = data.get("kind"), data.get("family")
         if kind_name not in plugins.names("kinds"):
-            faults.append(f"{path}.kind: {_unknown(kind_name, plugins.names('kinds'))}")
+            errors.append(f"{path}.kind: {_unknown(kind_name, plugins.names('kinds'))}")
             return None
         kind = plugins.load("kinds", str(kind_name)).KIND
         fitting = tuple(families(kind.role))
         if family_name not in fitting:
-            faults.append(f"{path}.family: {_unknown(family_name, fitting)}")
+            errors.append(f"{path}.family: {_unknown(family_name, fitting)}")
             return None
-        before = len(faults)
-        entry: Model | None = build(kind.entry, data, faults, path)
-        shape = build(family(family_name).shape, data.get("shape", {}), faults, f"{path}.shape")
-        if entry is None or shape is None or len(faults) > before:
+        before = len(errors)
+        entry: Model | None = build(kind.entry, data, errors, path)
+        shape = build(family(family_name).shape, data.get("shape", {}), errors, f"{path}.shape")
+        if entry is None or shape is None or len(errors) > before:
             return None
         entry = dataclasses.replace(entry, shape=shape)
-        faults.extend(f"{path}.{fault}" for fault in entry.cross_faults())
-        return entry if len(faults) == before else None
+        errors.extend(f"{path}.{error}" for error in entry.cross_errors())
+        return entry if len(errors) == before else None
 
 
 def _unknown(name: Any, known: tuple[str, ...]) -> str:

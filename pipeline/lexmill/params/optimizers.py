@@ -19,7 +19,7 @@ class SGD:
     nesterov: bool = spec("look ahead along the velocity", False)
     weight_decay: float = spec("L2 decay on matrices", 0.0, low=0)
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         return ["nesterov: it needs a momentum above 0"] if self.nesterov and not self.momentum else []
 
 
@@ -123,7 +123,7 @@ class InverseSquareRootSchedule:
     name: Literal["inverse_square_root"]
     warmup: Length = spec("linear warm-up", Length(1000, "steps"))
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         return [] if self.warmup.amount > 0 else ["warmup: this schedule needs one, at least '1 steps'"]
 
 

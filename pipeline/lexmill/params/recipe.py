@@ -30,7 +30,7 @@ class Recipe:
     average_last: int = spec("how many of the last validations' weights are averaged, for keep: average", 5, low=1)
     ema_decay: float = spec("decay a step of the running mean of the weights, for keep: ema", 0.999, low=0, below=1)
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         found = []
         if self.length.amount <= 0:
             found.append("length: it must be above 0")

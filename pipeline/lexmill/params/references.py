@@ -14,7 +14,7 @@ from lexmill.params.derived import entries, kind_of, named
 _NAMED = ("corpora", "tokenizers", "mixtures", "checkpoints", "models")
 
 
-def reference_faults(data: Any) -> list[str]:
+def reference_errors(data: Any) -> list[str]:
     """Return every wrong name, with its key and the nearest known name."""
     if not isinstance(data, Mapping):
         return []
@@ -22,10 +22,10 @@ def reference_faults(data: Any) -> list[str]:
         *_bad_names(data),
         *_shared_names(data),
         *_tokenizer_corpora(data),
-        *_model_faults(data),
-        *_mixture_faults(data),
-        *_start_faults(data),
-        *_baseline_faults(data),
+        *_model_errors(data),
+        *_mixture_errors(data),
+        *_start_errors(data),
+        *_baseline_errors(data),
     ]
 
 
@@ -51,7 +51,7 @@ def _tokenizer_corpora(data: Mapping[str, Any]) -> Iterator[str]:
             yield f"tokenizers.{name}.corpus: there is no corpus '{corpus}'{nearest(corpus, corpora)}"
 
 
-def _model_faults(data: Mapping[str, Any]) -> Iterator[str]:
+def _model_errors(data: Mapping[str, Any]) -> Iterator[str]:
     """Check a model's corpus, tokenizer and training data."""
     corpora, mixtures = entries(data, "corpora"), entries(data, "mixtures")
     trained = entries(data, "tokenizers")
@@ -60,7 +60,7 @@ def _model_faults(data: Mapping[str, Any]) -> Iterator[str]:
         where, kind = f"models.{name}.data", kind_of(entry)
         corpus, tokenizer, train = (named(entry, key) for key in ("corpus", "tokenizer", "train"))
         if corpus is not None:
-            yield from _corpus_faults(f"{where}.corpus", corpus, corpora, kind.corpus if kind else None)
+            yield from _corpus_errors(f"{where}.corpus", corpus, corpora, kind.corpus if kind else None)
         if tokenizer is not None and tokenizer not in tokenizers:
             known = nearest(tokenizer, tokenizers)
             yield f"{where}.tokenizer: there is no tokenizer or checkpoint '{tokenizer}'{known}"
@@ -83,7 +83,7 @@ def _model_faults(data: Mapping[str, Any]) -> Iterator[str]:
             yield f"{where}.train: it is '{corpus}' (its corpus) or a mixture that has '{corpus}' in it, not '{train}'"
 
 
-def _corpus_faults(
+def _corpus_errors(
     where: str, corpus: str, corpora: Mapping[str, Mapping[str, Any]], kind: str | None
 ) -> Iterator[str]:
     if corpus not in corpora:
@@ -92,20 +92,20 @@ def _corpus_faults(
         yield f"{where}: '{corpus}' is a {corpora[corpus]['kind']} corpus, a {kind} one is needed"
 
 
-def _mixture_faults(data: Mapping[str, Any]) -> Iterator[str]:
+def _mixture_errors(data: Mapping[str, Any]) -> Iterator[str]:
     """Check that a mixture's members are corpora of running text and its tokenizer exists."""
     corpora = entries(data, "corpora")
     tokenizers = {**entries(data, "tokenizers"), **entries(data, "checkpoints")}
     for name, mixture in entries(data, "mixtures").items():
         members, tokenizer = mixture.get("members"), mixture.get("tokenizer")
         for member in members if isinstance(members, Mapping) else ():
-            yield from _corpus_faults(f"mixtures.{name}.members.{member}", str(member), corpora, "text")
+            yield from _corpus_errors(f"mixtures.{name}.members.{member}", str(member), corpora, "text")
         if isinstance(tokenizer, str) and tokenizer not in tokenizers:
             known = nearest(tokenizer, tokenizers)
             yield f"mixtures.{name}.tokenizer: there is no tokenizer or checkpoint '{tokenizer}'{known}"
 
 
-def _start_faults(data: Mapping[str, Any]) -> Iterator[str]:
+def _start_errors(data: Mapping[str, Any]) -> Iterator[str]:
     """Check `start`: a recipe, or a model or checkpoint of this file, without a cycle."""
     models = entries(data, "models")
     base: dict[str, str] = {}
@@ -135,7 +135,7 @@ def _start_faults(data: Mapping[str, Any]) -> Iterator[str]:
             yield f"models.{name}.start: it starts from itself: {' -> '.join([*seen, name])}"
 
 
-def _baseline_faults(data: Mapping[str, Any]) -> Iterator[str]:
+def _baseline_errors(data: Mapping[str, Any]) -> Iterator[str]:
     """Check that models which share baselines have the same settings for them; samples may differ."""
     first: dict[tuple[Any, ...], tuple[str, Any]] = {}
     for name, entry in entries(data, "models").items():

@@ -26,11 +26,11 @@ def _lines(description: Mapping[str, Any]) -> Iterator[str]:
     yield from _use(kind, name, description["example"])
     yield from _data(description["test_corpus"], chosen)
     yield from _training(chosen)
-    yield from _figures(kind, description["metrics"], description["test_corpus"])
+    yield from _metrics(kind, description["metrics"], description["test_corpus"])
     yield from ("## Limits", "")
     for limit in kind.limits(chosen["model"]):
         yield f"- {limit}"
-    yield "- The figures above hold for texts like those of its test split; measure it on yours."
+    yield "- The metrics above hold for texts like those of its test split; measure it on yours."
 
 
 def _use(kind: Kind, name: str, example: Mapping[str, Any]) -> Iterator[str]:
@@ -92,21 +92,21 @@ def table(nested: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _figures(kind: Kind, metrics: Mapping[str, Any], corpus: Mapping[str, Any]) -> Iterator[str]:
+def _metrics(kind: Kind, metrics: Mapping[str, Any], corpus: Mapping[str, Any]) -> Iterator[str]:
     test, baselines = metrics["test"], metrics["baselines"]
-    yield from (f"## Figures on the test split of `{corpus['name']}`", "")
-    yield "| figure | this model | " + "".join(f"{name.replace('_', ' ')} | " for name in baselines)
+    yield from (f"## Metrics on the test split of `{corpus['name']}`", "")
+    yield "| metric | this model | " + "".join(f"{name.replace('_', ' ')} | " for name in baselines)
     yield "|---|---|" + "---|" * len(baselines)
     for metric in kind.metrics:
         key = metric.name
         if key not in test:
             continue
-        value = _figure(test[key])
+        value = _metric(test[key])
         if f"{key}_low" in test:
-            value += f" [{_figure(test[f'{key}_low'])}, {_figure(test[f'{key}_high'])}]"
+            value += f" [{_metric(test[f'{key}_low'])}, {_metric(test[f'{key}_high'])}]"
         # Means over the tokens of other tokenizers cannot be compared.
         cells = "".join(
-            f"{_figure(f[key]) if key in f and not metric.over_tokens else '-'} | " for f in baselines.values()
+            f"{_metric(f[key]) if key in f and not metric.over_tokens else '-'} | " for f in baselines.values()
         )
         yield f"| {metric.words} | {value} | {cells}"
     yield ""
@@ -117,5 +117,5 @@ def _figures(kind: Kind, metrics: Mapping[str, Any], corpus: Mapping[str, Any]) 
         yield from ("No baseline was measured.", "")
 
 
-def _figure(value: Any) -> str:
+def _metric(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, int | float) else str(value)

@@ -1,6 +1,6 @@
 """The decisions about new versions, stored in the workspace and shown as one table.
 
-    .lexmill/decisions/<name>-v<version>.json      a publish's decision, with its figures
+    .lexmill/decisions/<name>-v<version>.json      a publish's decision, with its metrics
     .lexmill/decisions/<name>-by-hand-<time>.json  a champion that was set by hand
 
 The registry holds the same (tag and file of each version); these are for pages that must not query it: the flow's
@@ -96,7 +96,7 @@ def read(root: str | Path) -> list[dict[str, Any]]:
 def rows(root: str | Path) -> list[dict[str, Any]]:
     """Return the table of all decisions of a workspace, the newest first, with the same keys and plain values in each.
 
-    A missing figure (a first version is compared with nothing) is None.
+    A missing metric (a first version is compared with nothing) is None.
     """
     return [_row(record) for record in read(root)]
 

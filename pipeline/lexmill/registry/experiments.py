@@ -1,4 +1,4 @@
-"""Send the models of an experiment of `dvc exp run` to MLflow as runs, with the figures of `dvc exp show`.
+"""Send the models of an experiment of `dvc exp run` to MLflow as runs, with the metrics of `dvc exp show`.
 
 A model that an experiment left unchanged keeps its run, which is only tagged. None is registered: only models of the
 workspace are. After `dvc exp apply` publishing finds the run and registers it.

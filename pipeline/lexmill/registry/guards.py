@@ -6,7 +6,7 @@ A better mean can hide a worse slice, twice the latency, or a model that no long
 * latency: the median and the 95th percentile of the time to answer one text of the test split, both models in one
   process, in turns; worse if above `latency` times the champion's, twice in a row;
 * size: the bytes of the model folder (weights, tokenizer, config); worse above `size` times the champion's;
-* slices: the main figure on each part of the test split by kind: labels, groups, thirds by length; worse if the paired
+* slices: the main metric on each part of the test split by kind: labels, groups, thirds by length; worse if the paired
   test says so at `promotion.significance`, by Holm's method over the parts. The level is not divided over the year as
   for a promotion, for a false alarm costs a day, not a worse model.
 """
@@ -26,17 +26,17 @@ from lexmill.evaluation.rows import Row
 from lexmill.evaluation.significance import Comparison, PairedTest, compare
 from lexmill.params import Guards
 from lexmill.registry import package
-from lexmill.report.results import figure
+from lexmill.report.results import rounded
 
 Times = Callable[[Path, Path], dict[str, Any]]  # champion, challenger -> seconds a text of each
 
 
 @dataclass(frozen=True)
 class Guard:
-    """One guarded metric: both models' figures and whether the challenger got worse.
+    """One guarded metric: both models' metrics and whether the challenger got worse.
 
-    `limit` is the largest allowed figure of the challenger (latency, size), or the p-value below which a worse part
-    of the test counts (slices); the figures are None if nothing could be measured.
+    `limit` is the largest allowed metric of the challenger (latency, size), or the p-value below which a worse part
+    of the test counts (slices); the metrics are None if nothing could be measured.
     """
 
     name: str
@@ -66,7 +66,7 @@ def _latency(most: float, found: dict[str, Any]) -> list[Guard]:
     guarded = []
     for name, share in (("median latency", 50), ("95th percentile latency", 95)):
         old, new = (float(np.percentile(found[which], share)) for which in ("champion", "challenger"))
-        guarded.append(_ratio(name, old, new, most, lambda seconds: f"{figure(1000 * seconds)} ms"))
+        guarded.append(_ratio(name, old, new, most, lambda seconds: f"{rounded(1000 * seconds)} ms"))
     return guarded
 
 
@@ -78,7 +78,7 @@ def check_size(guards: Guards, champion: Path, challenger: Path) -> list[Guard]:
         sum(path.stat().st_size for path in (folder / package.MODEL).rglob("*") if path.is_file())
         for folder in (champion, challenger)
     )
-    return [_ratio("size", old, new, guards.size, lambda count: f"{figure(count / 1e6)} MB")]
+    return [_ratio("size", old, new, guards.size, lambda count: f"{rounded(count / 1e6)} MB")]
 
 
 def _ratio(name: str, old: float, new: float, most: float, shown: Callable[[float], str]) -> Guard:
@@ -122,7 +122,7 @@ def _holm(p_values: dict[str, float], level: float) -> dict[str, float]:
 def _slice(name: str, found: Comparison, limit: float | None) -> Guard:
     worse = found.worse and limit is not None
     words = (
-        f"{found.metric.replace('_', ' ')} on {name} {figure(found.challenger)} against {figure(found.champion)},"
+        f"{found.metric.replace('_', ' ')} on {name} {rounded(found.challenger)} against {rounded(found.champion)},"
         f" p = {found.p_value:.3g}"
     )
     return Guard(f"slice {name}", found.champion, found.challenger, limit, worse, words)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lexmill.registry import champion as alias
 from lexmill.registry.lookup import CHAMPION, DECISION, KIND
-from lexmill.report.results import figure
+from lexmill.report.results import rounded
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -27,7 +27,7 @@ def champions(client: MlflowClient) -> list[dict[str, str]]:
                 "kind": holder.tags.get(KIND, "").replace("_", " ") if holder else "",
                 "champion": str(holder.version) if holder else "none",
                 "since": str(holder.tags.get(alias.SINCE, "")).replace("T", " ")[:16] if holder else "",
-                "figure": _figure(client, holder) if holder else "",
+                "metric": _metric(client, holder) if holder else "",
                 "versions": str(len(versions)),
                 "why": str(holder.tags.get(alias.WHY) or holder.tags.get(DECISION, "")) if holder else "",
             }
@@ -47,14 +47,14 @@ def versions(client: MlflowClient, name: str) -> list[dict[str, str]]:
             "version": str(one.version),
             "": "champion" if str(one.version) == str(holder) else "",
             "made": datetime.fromtimestamp(one.creation_timestamp / 1000, UTC).strftime("%Y-%m-%d %H:%M"),
-            "figure": _figure(client, one),
+            "metric": _metric(client, one),
             "decision": one.tags.get(DECISION, "none yet"),
         }
         for one in reversed(alias.versions_of(client, name))
     ]
 
 
-def _figure(client: MlflowClient, version: Any) -> str:
+def _metric(client: MlflowClient, version: Any) -> str:
     from mlflow.exceptions import MlflowException
 
     if not version.run_id:
@@ -66,4 +66,4 @@ def _figure(client: MlflowClient, version: Any) -> str:
             raise
         return ""  # its run was deleted
     found = next((name for name in _FIGURES if f"test/{name}" in metrics), None)
-    return "" if found is None else f"{found.replace('_', ' ')} {figure(metrics[f'test/{found}'])}"
+    return "" if found is None else f"{found.replace('_', ' ')} {rounded(metrics[f'test/{found}'])}"

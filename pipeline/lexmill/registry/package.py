@@ -3,7 +3,7 @@
     artifacts/packages/<name>/
         model/          weights, config, tokenizer (the model folder)
         rows.jsonl      the test rows, for the paired test against a later model
-        card.md         what it is, its data, training, figures, limits
+        card.md         what it is, its data, training, metrics, limits
         package.json    kind, name, config, params, metrics, test corpus, an example, the fingerprint
 
 A package is a function of its inputs: no time, host, path or run id, and no model is run to make it (its example is
@@ -188,13 +188,13 @@ def _checkpoint(params: Params, entry: Model) -> str:
 
 
 def _metrics(params: Params, entry: Model, name: str, root: Path) -> dict[str, Any]:
-    """Return {"test": figures, "train": figures, "baselines": {baseline: figures}}."""
-    evaluated = _read(root / layout.metrics("evaluate", name), "the test figures")
-    trained = _read(root / layout.metrics("train", name), "the figures of the training")
+    """Return {"test": metrics, "train": metrics, "baselines": {baseline: metrics}}."""
+    evaluated = _read(root / layout.metrics("evaluate", name), "the test metrics")
+    trained = _read(root / layout.metrics("train", name), "the metrics of the training")
     baselines: dict[str, Any] = {}
     for key in params.baselines_of(entry):  # the one with the model's own tokenizer is last and wins
-        figures = _read(root / layout.metrics("baseline", key), "the figures of the baselines")
-        baselines.update({label: value for label, value in figures.items() if isinstance(value, dict)})
+        metrics = _read(root / layout.metrics("baseline", key), "the metrics of the baselines")
+        baselines.update({label: value for label, value in metrics.items() if isinstance(value, dict)})
     return {"test": evaluated.get("test", {}), "train": trained, "baselines": baselines}
 
 

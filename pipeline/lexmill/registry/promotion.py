@@ -7,7 +7,7 @@ equal parts over `tests_per_year` comparisons; the price is power, so the chance
 `promotion.gain` is reported with each decision. A version that won must then pass the guards (`guards`).
 
 A model of fresher data may replace an equal one where `promotion.fresher_margin` is above 0: when it is worse by less
-than this share of the champion's figure, beyond chance (a non-inferiority test, one-sided, at the same level).
+than this share of the champion's metric, beyond chance (a non-inferiority test, one-sided, at the same level).
 
 The same test items: rows with the same id and the same contents. When the test split has grown or lost items since the
 champion was tested, the champion is scored anew on the present one (`comparing`). Where that cannot be, the two are
@@ -29,7 +29,7 @@ from lexmill.evaluation.rows import Row
 from lexmill.evaluation.significance import Comparison, PairedTest, compare, differing_key
 from lexmill.params import Promotion
 from lexmill.registry.guards import Guard
-from lexmill.report.results import figure
+from lexmill.report.results import rounded
 
 _LEAST_SHARED = 0.5
 
@@ -60,7 +60,7 @@ class Decision:
         return "champion" if self.promote else "stays"
 
     def plain(self) -> dict[str, Any]:
-        """Return plain data for JSON; a figure that is not finite becomes text."""
+        """Return plain data for JSON; a metric that is not finite becomes text."""
         comparison = None if self.comparison is None else _finite(dataclasses.asdict(self.comparison))
         values = {"level": self.level, "power": self.power, "least_gain": self.least_gain}
         guards = [_finite(dataclasses.asdict(guard)) for guard in self.guards]
@@ -117,24 +117,24 @@ def decide(
     except UserError as error:
         return Decision(False, f"it cannot be compared with {who}: {error}")
     on = "" if len(shared) == most else f" on the {len(shared):,} of {most:,} test items that both saw"
-    figures = (
-        f"{found.metric.replace('_', ' ')} {figure(found.challenger)} against {figure(found.champion)} of {who}{on},"
+    metrics = (
+        f"{found.metric.replace('_', ' ')} {rounded(found.challenger)} against {rounded(found.champion)} of {who}{on},"
         f" p = {found.p_value:.3g}"
     )
     gain = rule.gain * abs(found.champion)
     power, least = found.power(gain, rule.level), found.least_gain(rule.level)
-    found_with = f"a gain of {figure(gain)} is found with a chance of {power:.0%}"
+    found_with = f"a gain of {rounded(gain)} is found with a chance of {power:.0%}"
 
     def decided(promote: bool, reason: str) -> Decision:
         return Decision(promote, f"{reason}; {found_with}", found, rule.level, power, least, fresher)
 
     if found.better and found.p_value < rule.level:
-        return decided(True, f"better: {figures}")
+        return decided(True, f"better: {metrics}")
     if fresher and rule.fresher_margin and found.no_worse_than(rule.fresher_margin * abs(found.champion), rule.level):
-        return decided(True, f"its data are fresher and it is worse by less than {rule.fresher_margin:.1%}: {figures}")
+        return decided(True, f"its data are fresher and it is worse by less than {rule.fresher_margin:.1%}: {metrics}")
     if found.better:
-        return decided(False, f"better, but chance explains it (p must be below {rule.level:.2g}): {figures}")
-    return decided(False, f"{'worse' if found.worse else 'no better'}: {figures}")
+        return decided(False, f"better, but chance explains it (p must be below {rule.level:.2g}): {metrics}")
+    return decided(False, f"{'worse' if found.worse else 'no better'}: {metrics}")
 
 
 def shared_rows(test: PairedTest, challenger: Sequence[Row], champion: Sequence[Row]) -> tuple[list[Row], list[Row]]:

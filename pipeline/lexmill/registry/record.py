@@ -1,4 +1,4 @@
-"""One MLflow run of one model: params, curves, figures, pictures, samples, what it was made from.
+"""One MLflow run of one model: params, curves, metrics, pictures, samples, what it was made from.
 
 Everything here may be done twice with the same result: params, tags and points that are already there stay, files are
 written over. So a run that a kill left half made is finished by doing it all again.
@@ -57,13 +57,13 @@ def find_or_start(client: MlflowClient, experiment_id: str, description: Mapping
 
 
 def run_of_model(client: MlflowClient, experiment_id: str, name: str, root: Path) -> str | None:
-    """Return the run of a model: of its package if it holds the newest figures, else of its training, else None."""
+    """Return the run of a model: of its package if it holds the newest metrics, else of its training, else None."""
     try:
         description = storage.read_json(root / layout.package(name) / "package.json")
-        figures = storage.read_json(root / layout.metrics("evaluate", name))
+        metrics = storage.read_json(root / layout.metrics("evaluate", name))
     except (OSError, ValueError, KeyError):
-        description = figures = None
-    if description and description["metrics"]["test"] == figures["test"]:
+        description = metrics = None
+    if description and description["metrics"]["test"] == metrics["test"]:
         for run in _runs(client, experiment_id, FINGERPRINT, description["fingerprint"]):
             return str(run.info.run_id)
     weights = points.weights_of(points.file_of("train", name, root))
@@ -93,8 +93,8 @@ def fill(client: MlflowClient, run: Run, folder: Path, description: Mapping[str,
     shown = [(key, _shorten(value)) for key, value in sorted(table(description["params"]).items())]
     for part in _batches([Param(key, value) for key, value in shown], _MOST_PARAMS):
         client.log_batch(run_id, params=part)
-    figures, words = _figures(description["metrics"])
-    measured = [Metric(key, value, start, 0) for key, value in figures.items()]
+    metrics, words = _metrics(description["metrics"])
+    measured = [Metric(key, value, start, 0) for key, value in metrics.items()]
     there = points.points_of(client, run)
     measured.extend(one for one in _curve(root / layout.curve(name), start) if (one.key, one.step) not in there)
     for part in _batches(measured, points.MOST_POINTS):
@@ -115,13 +115,13 @@ def _shorten(value: Any) -> str:
     return text if len(text) <= _LONGEST_PARAM else text[: _LONGEST_PARAM - 3] + "..."
 
 
-def _figures(metrics: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, str]]:
+def _metrics(metrics: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, str]]:
     """Return numbers as metrics (`test/bleu`, `train/...`, `baseline.copy_source/bleu`), texts as tags."""
     parts = {"test": metrics["test"], "train": metrics["train"]}
-    parts |= {f"baseline.{name}": figures for name, figures in metrics["baselines"].items()}
+    parts |= {f"baseline.{name}": entries for name, entries in metrics["baselines"].items()}
     numbers, words = {}, {}
-    for part, figures in parts.items():
-        for key, value in table(figures).items():
+    for part, entries in parts.items():
+        for key, value in table(entries).items():
             name = _NOT_IN_A_NAME.sub("_", f"{part}/{key}")[:250]
             if isinstance(value, int | float):
                 numbers[name] = float(value)

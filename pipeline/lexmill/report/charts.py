@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from lexmill.report.results import figure
+from lexmill.report.results import rounded
 from lexmill.report.svg import cut, drawing, element, line, polyline, shortened, text, tick_text, ticks
 from lexmill.report.verdicts import plain
 
@@ -16,7 +16,7 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Contender:
-    """A figure with its interval (None if none was measured)."""
+    """A metric with its interval (None if none was measured)."""
 
     name: str
     value: float
@@ -82,7 +82,7 @@ def beside_baselines(
     parts += [_contender(one, _TOP + _ROW * (i + 0.5), scale, i == 0, size.characters) for i, one in enumerate(shown)]
     arrow = "higher is better →" if higher_is_better else "← lower is better"
     parts.append(text((scale.start + scale.end) / 2, height - 4, f"{metric}, {arrow}", "axis", "middle"))
-    words = ", ".join(f"{one.name} {figure(one.value)}" for one in shown)
+    words = ", ".join(f"{one.name} {rounded(one.value)}" for one in shown)
     return drawing(size.width, height, f"{metric}: {words}; {arrow.strip('←→ ')}", parts, "chart")
 
 
@@ -91,11 +91,11 @@ def _contender(one: Contender, y: float, scale: _Scale, is_model: bool, characte
     name = shortened(one.name, characters - characters // 6) if is_model else cut(plain(one.name), characters)
     return element(
         "g",
-        element("title", f"{one.name}: {figure(one.value)}, interval {figure(low)} to {figure(high)}"),
+        element("title", f"{one.name}: {rounded(one.value)}, interval {rounded(low)} to {rounded(high)}"),
         text(scale.start - 10, y + 4, name, "name", "end"),
         line(scale(low), y, scale(high), y, "interval"),
         element("circle", cx=scale(one.value), cy=y, r=5 if is_model else 3.5, class_="dot"),
-        text(scale.end + 10, y + 4, figure(one.value), "value"),
+        text(scale.end + 10, y + 4, rounded(one.value), "value"),
         class_="model" if is_model else "baseline",
     )
 
@@ -134,7 +134,7 @@ def learning_curve(train: Points, valid: Points, kept: float | None, unit: str) 
     ends = [(kind, series[-1][1]) for kind, series in (("train", train), ("valid", valid)) if series]
     parts += _end_names(ends, x, y)
     parts.append(text((x.start + x.end) / 2, _CURVE_HEIGHT - 3, "step", "axis", "middle"))
-    label = f"Loss in {unit} by step, from {figure(losses[0])} to {figure(points[-1][1])}"
+    label = f"Loss in {unit} by step, from {rounded(losses[0])} to {rounded(points[-1][1])}"
     return drawing(_CURVE_WIDTH, _CURVE_HEIGHT, label, parts, "chart")
 
 
@@ -144,7 +144,7 @@ def _end_names(ends: Sequence[tuple[str, float]], x: _Scale, y: _Scale) -> list[
     last = float("inf")
     for kind, loss in sorted(ends, key=lambda end: -y(end[1])):  # the lowest first: none falls below the axis
         last = min(y(loss) + 4, last - 15)
-        found.append(text(x.end + 8, last, f"{kind} {figure(loss)}", f"end {kind}"))
+        found.append(text(x.end + 8, last, f"{kind} {rounded(loss)}", f"end {kind}"))
     return found
 
 

@@ -143,7 +143,7 @@ def source_text(source: Source, pin: Mapping[str, Any] | None = None) -> str:
 
 @dataclass(frozen=True)
 class TokenizerPart:
-    """One line of the table of tokenizers; figures on the validation split, None if they were not measured."""
+    """One line of the table of tokenizers; metrics on the validation split, None if they were not measured."""
 
     name: str
     kind: str

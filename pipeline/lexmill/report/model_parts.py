@@ -1,4 +1,4 @@
-"""The page's section on each model: its figures, training and outputs."""
+"""The page's section on each model: its metrics, training and outputs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from lexmill.params.recipe import Recipe
 from lexmill.report import read, verdicts
 from lexmill.report.charts import LARGE, SMALL, Contender, Size, beside_baselines, learning_curve
 from lexmill.report.confusion import Confusion, confusion
-from lexmill.report.results import Row, figure
+from lexmill.report.results import Row, rounded
 from lexmill.report.verdicts import Verdict, plain
 
 _DRAWN = ("curve", "confusion")  # pictures that the page draws itself from the same numbers
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One line of the table of all figures."""
+class Metric:
+    """One line of the table of all metrics."""
 
     name: str
     value: str
@@ -50,12 +50,12 @@ class ModelPart:
     languages: tuple[str, ...]
     verdict: Verdict
     main: Row | None
-    small_chart: Markup | None  # of the first figure
+    small_chart: Markup | None  # of the first metric
     charts: list[Markup]
     facts: list[tuple[str, str]]
     curve: Markup | None
     curve_note: str
-    figures: list[Figure]
+    metrics: list[Metric]
     interval_unit: str
     confusion: Confusion | None
     samples: list[dict[str, Any]]
@@ -101,7 +101,7 @@ def _part(name: str, model: Model, choices: Params, rows: Sequence[Row], root: P
         facts=[*_choices(model), *kind.facts(model), *_training(trained)],
         curve=curve,
         curve_note=_curve_note(model, trained, unit),
-        figures=_figures(test),
+        metrics=_metrics(test),
         interval_unit=str(test.get("interval_unit", "")),
         confusion=confusion(measured.get("confusion")),
         samples=_objects(samples.get("samples")),
@@ -198,31 +198,31 @@ _COUNTS = ("parameters", "steps", "tokens", "train_texts", "train_pairs")
 
 
 def _training(trained: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the figures of the training."""
+    """Return the metrics of the training."""
     facts = []
     for key in (*_COUNTS, "epochs", "valid_loss"):
         if (value := read.number(trained.get(key))) is not None:
-            facts.append((plain(key), f"{value:,.0f}" if key in _COUNTS else figure(value)))
+            facts.append((plain(key), f"{value:,.0f}" if key in _COUNTS else rounded(value)))
     if trained.get("stopped_early"):
         facts.append(("stopped early", "yes"))
     return facts
 
 
-def _figures(test: Mapping[str, Any]) -> list[Figure]:
-    """Return every figure of the test split: those with an interval first, then counts, then words."""
-    found: list[tuple[int, Figure]] = []
+def _metrics(test: Mapping[str, Any]) -> list[Metric]:
+    """Return every metric of the test split: those with an interval first, then counts, then words."""
+    found: list[tuple[int, Metric]] = []
     for key, value in test.items():
         if key == "interval_unit" or (key.endswith(("_low", "_high")) and key.rpartition("_")[0] in test):
             continue
         plain_value = read.number(value)
         low, high = (read.number(test.get(f"{key}_{end}")) for end in ("low", "high"))
         if plain_value is None:
-            found.append((2, Figure(plain(key), str(value), "")))
+            found.append((2, Metric(plain(key), str(value), "")))
         elif low is None or high is None:
             whole = plain_value.is_integer()
-            found.append((1, Figure(plain(key), f"{plain_value:,.0f}" if whole else figure(plain_value), "")))
+            found.append((1, Metric(plain(key), f"{plain_value:,.0f}" if whole else rounded(plain_value), "")))
         else:
-            found.append((0, Figure(plain(key), figure(plain_value), f"{figure(low)} to {figure(high)}")))
+            found.append((0, Metric(plain(key), rounded(plain_value), f"{rounded(low)} to {rounded(high)}")))
     return [entry for _, entry in sorted(found, key=lambda pair: pair[0])]
 
 

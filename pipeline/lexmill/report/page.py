@@ -16,7 +16,7 @@ from lexmill.base.yaml_file import read_yaml
 from lexmill.report import data_parts, model_parts, results, verdicts
 from lexmill.report.graph import stages
 from lexmill.report.graph_drawing import draw
-from lexmill.report.results import figure
+from lexmill.report.results import rounded
 from lexmill.report.svg import clean
 
 
@@ -86,10 +86,10 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        number=lambda value: figure(value) if isinstance(value, int | float) else "–",
+        number=lambda value: rounded(value) if isinstance(value, int | float) else "–",
         small=lambda value: f"{value:.2g}" if isinstance(value, int | float) else "–",
         count=lambda value: "–" if value is None else f"{value:,.0f}",
-        figure=lambda value: "–" if value is None else figure(value),
+        rounded=lambda value: "–" if value is None else rounded(value),
         percent=percent,
         plain=verdicts.plain,
         cut=cut,

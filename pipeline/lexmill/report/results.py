@@ -1,4 +1,4 @@
-"""Each model's test figures next to its baselines, for `lexmill results`, the flow's table and the report.
+"""Each model's test metrics next to its baselines, for `lexmill results`, the flow's table and the report.
 
 They are read from metrics/evaluate/ and metrics/baseline/ alone, so the same files give the same rows on any machine.
 """
@@ -20,9 +20,9 @@ _COLUMNS = ("model", "corpus", "metric", "value [interval]", "baselines")
 
 @dataclass(frozen=True)
 class Row:
-    """One figure of one model on the test split of its corpus.
+    """One metric of one model on the test split of its corpus.
 
-    `low` and `high` bound its interval (None if none was measured); `baselines` holds the same figure of each baseline
+    `low` and `high` bound its interval (None if none was measured); `baselines` holds the same metric of each baseline
     measured on the same test split and in the same unit.
     """
 
@@ -93,7 +93,7 @@ def collect(params: Params, root: str | Path = ".") -> list[Row]:
 
 
 def missing(params: Params, root: str | Path = ".") -> list[str]:
-    """Return the models of params.yaml without test figures."""
+    """Return the models of params.yaml without test metrics."""
     return [name for name in params.models if not (Path(root) / layout.metrics("evaluate", name)).is_file()]
 
 
@@ -103,21 +103,21 @@ def to_json(rows: list[Row], experiment: str) -> str:
     return storage.canonical_json({"experiment": experiment, "results": found})
 
 
-def figure(value: float) -> str:
-    """Return a figure as text: three decimals below 10, two below 100, one above."""
+def rounded(value: float) -> str:
+    """Return a metric as text: three decimals below 10, two below 100, one above."""
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.2f}" if abs(value) < 100 else f"{value:,.1f}"
 
 
 def cells(row: Row) -> tuple[str, str, str, str, str]:
     """Return model, corpus, metric, value with its interval, and the baselines (a beaten one marked `<` or `>`)."""
-    value = figure(row.value)
+    value = rounded(row.value)
     if row.low is not None and row.high is not None:
-        value += f" [{figure(row.low)}, {figure(row.high)}]"
+        value += f" [{rounded(row.low)}, {rounded(row.high)}]"
     baselines = []
     for name, baseline in row.baselines.items():
         sign = ">" if row.value > baseline else "<" if row.value < baseline else "="
         mark = "" if row.beats_baseline(name) else " (not beaten)"
-        baselines.append(f"{sign} {figure(baseline)} {name.replace('_', ' ')}{mark}")
+        baselines.append(f"{sign} {rounded(baseline)} {name.replace('_', ' ')}{mark}")
     arrow = "↑" if row.higher_is_better else "↓"
     return row.model, row.corpus, f"{row.metric.replace('_', ' ')} {arrow}", value, "\n".join(baselines)
 

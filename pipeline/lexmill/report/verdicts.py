@@ -11,7 +11,7 @@ from lexmill.report.results import Row
 @dataclass(frozen=True)
 class Verdict:
     """`state`: clear (beats every baseline), within (as clear, but a baseline is in its interval), some, none (beats
-    some baselines, or none), unknown (no baseline or no figure)."""
+    some baselines, or none), unknown (no baseline or no metric)."""
 
     state: str
     words: str
@@ -38,7 +38,7 @@ def plain(name: str) -> str:
 
 
 def of_row(row: Row) -> Verdict:
-    """Return the verdict on one figure."""
+    """Return the verdict on one metric."""
     count = len(row.baselines)
     lost = [name for name in row.baselines if not row.beats_baseline(name)]
     if not row.baselines:
@@ -55,7 +55,7 @@ def of_row(row: Row) -> Verdict:
 
 
 def of_model(rows: Sequence[Row]) -> Verdict:
-    """Return the worst verdict over all figures with a baseline; the first row's words if they agree."""
+    """Return the worst verdict over all metrics with a baseline; the first row's words if they agree."""
     if not rows:
         return Verdict("unknown", "not evaluated yet")
     with_baselines = [row for row in rows if row.baselines]

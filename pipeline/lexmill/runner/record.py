@@ -43,7 +43,7 @@ class StageRecord:
         started: in UTC.
         fingerprint: of its command, inputs and params in dvc.lock; empty where unknown.
         inputs: paths with their size and DVC's md5.
-        figures: the contents of its metrics file.
+        metrics: the contents of its metrics file.
     """
 
     name: str
@@ -56,7 +56,7 @@ class StageRecord:
     tries: int = 1
     fingerprint: str = ""
     inputs: list[dict[str, Any]] = field(default_factory=list)
-    figures: Any = None
+    metrics: Any = None
 
 
 @dataclass
@@ -135,9 +135,8 @@ class RunRecord:
         """Read a record; raise `ValueError` where the file is none."""
         try:
             found = storage.read_json(path)
-            known = {one.name for one in fields(cls)}
-            record = cls(**{key: value for key, value in found.items() if key in known})
-            record.stages = [StageRecord(**stage) for stage in found["stages"]]
+            record = cls(**_known(cls, found))
+            record.stages = [StageRecord(**_known(StageRecord, stage)) for stage in found["stages"]]
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"{path}: not the record of a run ({error})") from None
         record._root = path.parent.parent.parent
@@ -161,7 +160,7 @@ class RunRecord:
                 entry = recorded.read(self._root, outcome.stage)
                 begun.fingerprint, begun.inputs = entry.fingerprint, entry.inputs
             if outcome.state == "ran":
-                begun.figures = _figures(self._root, outcome.stage)
+                begun.metrics = _metrics(self._root, outcome.stage)
             self._put(begun)
 
     def end(self, code: int | None) -> None:
@@ -221,7 +220,13 @@ def _gone(record: RunRecord, root: Path) -> bool:
         return True
 
 
-def _figures(root: Path, stage: str) -> Any:
+def _known(kind: type, found: dict[str, Any]) -> dict[str, Any]:
+    """Return the entries that are fields: another version of lexmill may have written more."""
+    names = {one.name for one in fields(kind)}
+    return {key: value for key, value in found.items() if key in names}
+
+
+def _metrics(root: Path, stage: str) -> Any:
     group, _, key = stage.rpartition(":")[2].partition("@")
     try:
         return storage.read_json(root / layout.metrics(group, key))

@@ -29,7 +29,7 @@ from lexmill.base.errors import (
     EXIT_RETRY,
     EXIT_TERMINATED,
     EXIT_USER,
-    machine_fault,
+    machine_error,
 )
 from lexmill.base.progress import RECORD_MARK
 from lexmill.base.quiet import quieten
@@ -224,8 +224,8 @@ def _from_text(dvc_code: int, tail: list[str]) -> tuple[int, str]:
     if exited is None:
         retry = "is busy, it is being blocked by" in "\n".join(tail) or "Unable to acquire lock" in text
         if found := _OS_ERROR.search(text):
-            fault = machine_fault(OSError(int(found[1]), os.strerror(int(found[1])), found[2]))
-            return (EXIT_BUG if fault is None else fault.exit_code), text
+            error = machine_error(OSError(int(found[1]), os.strerror(int(found[1])), found[2]))
+            return (EXIT_BUG if error is None else error.exit_code), text
         return (EXIT_RETRY if retry else EXIT_BUG), text
     code = int(exited.group(1))
     if code in (-signal.SIGINT, EXIT_INTERRUPTED):

@@ -153,6 +153,6 @@ def _run(command: list[str], folder: Path) -> str:
     except FileNotFoundError as error:
         raise UserError(f"{error.filename} is not installed") from None
     if done.returncode:
-        told = (done.stderr.strip() or done.stdout.strip()).split("\n")[-1]
-        raise UserError(f"{' '.join(command[:3])}: {told}", folder)
+        output = (done.stderr.strip() or done.stdout.strip()).split("\n")[-1]
+        raise UserError(f"{' '.join(command[:3])}: {output}", folder)
     return done.stdout

@@ -34,7 +34,7 @@ def main(name: str) -> None:
         progress.bar(f"baselines of {chosen.corpus}", None) as bar,
     ):
         for found in kinds.find(chosen.kind).module("baselines").baselines(chosen, corpus, how):
-            metrics[found.name] = found.figures
+            metrics[found.name] = found.metrics
             write_rows(folder / f"{found.name}.jsonl", found.rows)
             samples = found.samples if found.samples is not None else samples
             bar.update(1)

@@ -13,7 +13,7 @@ from lexmill.base import layout, progress
 from lexmill.base.strict import pick
 from lexmill.compute.execution import load_execution
 from lexmill.corpora.fetching.checkpoint_folder import fetch_checkpoint
-from lexmill.corpora.fetching.fetch import told_of
+from lexmill.corpora.fetching.fetch import prefix_errors
 from lexmill.corpora.fetching.pins import pinned
 from lexmill.params.corpora import RegisteredSource
 from lexmill.stages.entry import run_stage
@@ -21,7 +21,7 @@ from lexmill.stages.entry import run_stage
 
 def main(name: str) -> None:
     source, target = pick(params.load().checkpoints, name, "checkpoints").source, layout.checkpoint(name)
-    with told_of(f"checkpoints.{name}.source"):
+    with prefix_errors(f"checkpoints.{name}.source"):
         if isinstance(source, RegisteredSource):
             from lexmill.registry.download import registered_model
 

@@ -40,7 +40,7 @@ from lexmill.base.errors import (
     SignalledToEnd,
     UserError,
     UserErrors,
-    machine_fault,
+    machine_error,
 )
 from lexmill.base.quiet import quieten
 from lexmill.compute import execution, leases
@@ -171,7 +171,7 @@ def outcome(work: Callable[[], None]) -> tuple[int, str]:
             return EXIT_DONE, ""
         return (error.code, "") if isinstance(error.code, int) else (EXIT_BUG, str(error.code))
     except OSError as error:
-        known = machine_fault(error)
+        known = machine_error(error)
         if known is None:
             return EXIT_BUG, traceback.format_exc().rstrip()
         return known.exit_code, str(known)
@@ -187,21 +187,21 @@ def preflight() -> execution.Execution:
         UserErrors: with all errors of both.
         UserError: the file in the store's place is no store.
     """
-    faults: list[str] = []
-    choices, settings = _checked(params.load, faults), _checked(execution.load_execution, faults)
+    errors: list[str] = []
+    choices, settings = _checked(params.load, errors), _checked(execution.load_execution, errors)
     if choices is None or settings is None:
-        raise UserErrors(faults)
+        raise UserErrors(errors)
     _prepare_store(settings, choices)
     return settings
 
 
-def _checked(load: Callable[[], T], faults: list[str]) -> T | None:
+def _checked(load: Callable[[], T], errors: list[str]) -> T | None:
     try:
         return load()
-    except UserErrors as errors:
-        faults.extend(errors.faults)
+    except UserErrors as raised:
+        errors.extend(raised.errors)
     except UserError as error:
-        faults.append(str(error))
+        errors.append(str(error))
     return None
 
 

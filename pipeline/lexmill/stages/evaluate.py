@@ -47,7 +47,7 @@ def main(name: str) -> None:
     with storage.new_folder(layout.plots(name)) as pictures:
         plots.plot_curve(layout.curve(name), pictures / "curve.png", name)
         found.draw(pictures)
-    storage.write_json(layout.metrics("evaluate", name), {"test": found.figures, **found.more})
+    storage.write_json(layout.metrics("evaluate", name), {"test": found.metrics, **found.more})
 
 
 if __name__ == "__main__":

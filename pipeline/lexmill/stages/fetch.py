@@ -11,14 +11,14 @@ from __future__ import annotations
 from lexmill import params
 from lexmill.base import layout, progress
 from lexmill.base.strict import pick
-from lexmill.corpora.fetching.fetch import fetch, told_of
+from lexmill.corpora.fetching.fetch import fetch, prefix_errors
 from lexmill.corpora.fetching.pins import pinned
 from lexmill.stages.entry import run_stage
 
 
 def main(name: str) -> None:
     source = pick(params.load().corpora, name, "corpora").source
-    with told_of(f"corpora.{name}.source"):
+    with prefix_errors(f"corpora.{name}.source"):
         found = pinned(source, "corpora", name)
         manifest = fetch(found.source, ".", layout.source(name), found.files)
     size = sum(entry["bytes"] for entry in manifest["files"])

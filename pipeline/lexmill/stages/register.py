@@ -1,4 +1,4 @@
-"""Package a model with its tokenizer, figures and card.
+"""Package a model with its tokenizer, metrics and card.
 
 Reads   artifacts/models/<name>/, artifacts/predictions/<name>/rows.jsonl, artifacts/corpora/<corpus>/manifest.json,
         the manifest of what it was trained on, metrics/train/<name>.json, metrics/evaluate/<name>.json,

@@ -1,7 +1,7 @@
 """Addresses of MLflow's pages.
 
 `workflowType=machine_learning` selects the view with runs, curves and comparisons instead of the one for chat
-applications; the key of a view (`tracking.view`) selects the table with figures.
+applications; the key of a view (`tracking.view`) selects the table with metrics.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def base_url(uri: str) -> str:
 
 
 def experiment_url(base: str, experiment_id: str) -> str:
-    """Return the address of an experiment's table of runs and figures."""
+    """Return the address of an experiment's table of runs and metrics."""
     return f"{base}/#/experiments/{experiment_id}/runs?{_TRAINING}&viewStateShareKey={VIEW}"
 
 

@@ -219,8 +219,8 @@ class RunDelivery:
         run_id, group = run.info.run_id, stage["name"].rpartition(":")[2].partition("@")[0]
         prefix = "" if own else f"stages/{group}/"
         ended = 1000 * _seconds(stage) + round(1000 * stage["seconds"])
-        told = {"state": stage["state"], "why": stage["why"], "message": stage["message"][:_LONGEST_NOTE]}
-        tags = {f"lexmill.{prefix}{key}": value for key, value in told.items() if value}
+        about = {"state": stage["state"], "why": stage["why"], "message": stage["message"][:_LONGEST_NOTE]}
+        tags = {f"lexmill.{prefix}{key}": value for key, value in about.items() if value}
         if stage["fingerprint"]:
             tags[_fingerprint_tag(stage["name"])] = stage["fingerprint"]
         trained = not own and is_training(stage)
@@ -236,7 +236,7 @@ class RunDelivery:
         metrics = [Metric(key, float(value), ended, 0) for key, value in numbers.items()]
         metrics = [one for one in metrics if not self._has(run, one)]
         there = run.data.metrics
-        for key, value in numbers_in(stage["figures"]):
+        for key, value in numbers_in(stage.get("metrics")):
             name = f"train/{key}" if trained else key
             if there.get(name) != value:  # publishing may have logged it: at the run's start
                 metrics.append(Metric(name, value, ended if name in there else run.info.start_time, 0))
@@ -250,8 +250,8 @@ class RunDelivery:
         from mlflow.entities import RunTag
 
         for start in range(0, max(1, len(metrics)), MOST_POINTS):
-            told = [] if start else [RunTag(*item) for item in tags.items()]
-            self._client.log_batch(run_id, metrics=metrics[start : start + MOST_POINTS], tags=told)
+            sent = [] if start else [RunTag(*item) for item in tags.items()]
+            self._client.log_batch(run_id, metrics=metrics[start : start + MOST_POINTS], tags=sent)
 
     def _has(self, run: Run, metric: Any) -> bool:
         """Return whether a run has this very point."""
@@ -375,7 +375,7 @@ def metric_name(text: str) -> str:
     return "".join(c if c.isalnum() or c in "_-. :/" else "_" for c in text)[:240]
 
 
-def numbers_in(figures: Any) -> Iterator[tuple[str, float]]:
+def numbers_in(metrics: Any) -> Iterator[tuple[str, float]]:
     """Yield the numbers of a metrics file as metrics: the first level before a slash, deeper ones dotted."""
 
     def walk(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], float]]:
@@ -385,7 +385,7 @@ def numbers_in(figures: Any) -> Iterator[tuple[str, float]]:
         elif isinstance(value, int | float):
             yield path, float(value)
 
-    for path, number in walk(figures, ()):
+    for path, number in walk(metrics, ()):
         if path:
             name = path[0] if len(path) == 1 else f"{path[0]}/{'.'.join(path[1:])}"
             yield metric_name(name), number

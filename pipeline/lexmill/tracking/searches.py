@@ -136,7 +136,7 @@ def _tell_best(client: MlflowClient, parent: str, search: dict[str, Any], trials
     client.log_batch(parent, metrics=curve[-MOST_POINTS:])
     if best is not None:
         values = "\n".join(f"* `{key}` = {value}" for key, value in best["values"].items())
-        told = f"Best of {len(trials)} trials: trial {best['number']}, valid loss {best['valid_loss']}\n\n{values}"
-        client.set_tag(parent, _NOTE, told)
+        note = f"Best of {len(trials)} trials: trial {best['number']}, valid loss {best['valid_loss']}\n\n{values}"
+        client.set_tag(parent, _NOTE, note)
     last = trials[-1]
     client.set_terminated(parent, "FINISHED", last["started"] + int(1000 * last["seconds"]))

@@ -198,7 +198,7 @@ def opened(uri: str, workspace: str | Path = ".") -> Iterator[MlflowClient]:
     before = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None
     mlflow.set_tracking_uri(address)
     try:
-        with told(uri):
+        with readable_errors(uri):
             yield mlflow.MlflowClient(address, address)
     finally:
         mlflow.set_tracking_uri(before)  # type: ignore[arg-type]  # None: as it was, not set
@@ -227,7 +227,7 @@ def experiment_id(client: MlflowClient, name: str, database: Path | None) -> str
 
 
 @contextmanager
-def told(uri: str) -> Iterator[None]:
+def readable_errors(uri: str) -> Iterator[None]:
     """Turn MLflow's exceptions of a failing store into sentences that say what to do.
 
     Raises:
@@ -241,16 +241,15 @@ def told(uri: str) -> Iterator[None]:
         yield
     except (MlflowException, RequestException) as error:
         where = base_url(uri) if uri.startswith("http") else uri
-        told_by_it = " ".join(str(error).split())[:300]
+        answer = " ".join(str(error).split())[:300]
         code = getattr(error, "error_code", "")
         if isinstance(error, RequestException) or code == "TEMPORARILY_UNAVAILABLE" or _PASSING.search(str(error)):
             raise RetryableError(
-                f"the tracking store {where} failed: {told_by_it}; what was sent stays,"
-                " `lexmill publish` sends the rest"
+                f"the tracking store {where} failed: {answer}; what was sent stays, `lexmill publish` sends the rest"
             ) from error
         if _REFUSED.search(str(error)) or code in ("PERMISSION_DENIED", "UNAUTHENTICATED"):
             raise UserError(
-                f"the tracking server {where} refuses us: {told_by_it}; set MLFLOW_TRACKING_USERNAME and"
+                f"the tracking server {where} refuses us: {answer}; set MLFLOW_TRACKING_USERNAME and"
                 " MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN) in the environment, or start the server with"
                 " --allowed-hosts for this name"
             ) from error

@@ -1,4 +1,4 @@
-"""The default view of an experiment's page: models, the newest first, with their test figures.
+"""The default view of an experiment's page: models, the newest first, with their test metrics.
 
 By default MLflow shows all runs and folds those with a parent, which hides the models of a pipeline run. Only the order
 by time folds, so runs are sorted by source, which all models share, and then by time.
@@ -18,7 +18,7 @@ from lexmill.tracking.links import VIEW
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-FIGURES = ("test/bits_per_byte", "test/perplexity", "test/accuracy", "test/macro_f1", "test/bleu", "test/chrf")
+METRICS = ("test/bits_per_byte", "test/perplexity", "test/accuracy", "test/macro_f1", "test/bleu", "test/chrf")
 TAG = f"mlflow.sharedViewState.{VIEW}"
 
 
@@ -34,7 +34,7 @@ def state() -> str:
         "modelVersionFilter": "All Runs",
     }
     shown = {
-        "selectedColumns": [f"metrics.`{name}`" for name in (*FIGURES, "valid_loss")],  # the last is a search's
+        "selectedColumns": [f"metrics.`{name}`" for name in (*METRICS, "valid_loss")],  # the last is a search's
         "columnOrder": [],
         "columnWidths": {},
         "runsExpanded": {},

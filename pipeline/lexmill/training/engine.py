@@ -30,7 +30,7 @@ from lexmill.compute.execution import Execution
 from lexmill.models.common.first_call import settle_vector_math
 from lexmill.training import continuing
 from lexmill.training.checkpoints import CheckpointFolder
-from lexmill.training.micro_batch import memory_told
+from lexmill.training.micro_batch import explain_out_of_memory
 from lexmill.training.seeding import derive, seed_all
 from lexmill.training.settings import TrainingSettings
 from lexmill.training.task import Task
@@ -145,7 +145,7 @@ def fit(
         begun = time.monotonic()
         loop.stopping.install()
         try:
-            with memory_told(execution.micro_batch.tokens):
+            with explain_out_of_memory(execution.micro_batch.tokens):
                 loop.run(_launched(execution))
         except BaseException as error:
             loop.give_up()

@@ -157,7 +157,7 @@ class Loop:
         losses: list[Tensor] = []
         counts: list[Tensor | int] = []
         parts = list(self._parts())
-        with micro_batch.memory_told(self._micro_batch), self._autocast():
+        with micro_batch.explain_out_of_memory(self._micro_batch), self._autocast():
             for index, (part, weighs) in enumerate(parts):
                 place = ("step", self.step, index, self.ranks.data_rank)
                 seed_step(derive(self.settings.seed, *place), self.ranks.device)

@@ -81,7 +81,7 @@ def find(batch: Arrays, trial: Trial, module: nn.Module, *, agree: Callable[[int
     # A compiled network would be recompiled for each size.
     with _untouched(module), _room_for_optimizer(module), torch.compiler.set_stance("force_eager"):
         memory = _Memory(module)
-        with memory_told(width):
+        with explain_out_of_memory(width):
             memory.ask({name: array[:1] for name, array in batch.items()}, trial)
         for size in _sizes(rows):
             part = {name: array[:size] for name, array in batch.items()}
@@ -111,7 +111,7 @@ def out_of_memory(tokens: int) -> UserError:
 
 
 @contextmanager
-def memory_told(tokens: int) -> Iterator[None]:
+def explain_out_of_memory(tokens: int) -> Iterator[None]:
     """Turn an out-of-memory error, of a GPU or a CPU's allocator, into `out_of_memory(tokens)`."""
     try:
         yield

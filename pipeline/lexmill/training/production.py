@@ -52,7 +52,7 @@ class Training:
         task: the network, its batches and its loss.
         steps_per_epoch: optimizer steps in one pass over train.
         metrics: the stage's metrics from a result, without times.
-        speed: figures of the speed, for .lexmill/metrics/ only, and a sentence of them.
+        speed: metrics of the speed, for .lexmill/metrics/ only, and a sentence of them.
         flops_per_token: of training, for the utilisation; 0: unknown.
         sampler: writes a sample text at intervals; None: no samples.
     """
@@ -159,8 +159,8 @@ def produce(training: Training, choices: Params) -> None:
         write_model(training)
         write_csv(layout.curve(training.name), result.rows)
         write_json(layout.metrics(STAGE, training.name), training.metrics(result))
-        figures, sentence = training.speed(result)
-        write_json(FOLDER / f"{run}.json", {"seconds": result.seconds, "steps": result.steps_now, **figures})
+        metrics, sentence = training.speed(result)
+        write_json(FOLDER / f"{run}.json", {"seconds": result.seconds, "steps": result.steps_now, **metrics})
         progress.say(f"{STAGE} {training.name}: {sentence}")
         watch.made(layout.model(training.name) / model_folder.WEIGHTS)
         engine.checkpoint_folder(settings, execution, run, trajectory).finish()

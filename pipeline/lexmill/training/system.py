@@ -1,7 +1,7 @@
 """The machine's load during a training: processors, memory, disk, GPUs, named as MLflow's system metrics.
 
 GPUs are queried by an `nvidia-smi` process, if installed; the next sample takes its output, so nothing waits for it.
-Without psutil (a bare training machine) there are only GPU figures. Cost: some 0.3 ms a sample, and the start of a
+Without psutil (a bare training machine) there are only GPU metrics. Cost: some 0.3 ms a sample, and the start of a
 process if there are GPUs.
 """
 
@@ -36,7 +36,7 @@ class System:
         self._cpu()
 
     def sample(self) -> dict[str, float]:
-        """Return figures by name; unavailable ones are left out."""
+        """Return metrics by name; unavailable ones are left out."""
         return {**self._cpu(), **self._gpus.newest()}
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class _Gpus:
         if self._asked.returncode:
             self._command = None  # no driver: do not ask again
         self._ask()
-        return gpu_figures(answer, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        return gpu_metrics(answer, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
     def _ask(self) -> None:
         self._asked = None
@@ -90,14 +90,14 @@ class _Gpus:
             self._asked = None
 
 
-def gpu_figures(answer: str, visible: str | None) -> dict[str, float]:
-    """Return nvidia-smi's output as figures of each GPU that this process may use.
+def gpu_metrics(answer: str, visible: str | None) -> dict[str, float]:
+    """Return nvidia-smi's output as metrics of each GPU that this process may use.
 
     Args:
         visible: CUDA_VISIBLE_DEVICES: indices or UUIDs (also shortened ones); None: all.
     """
     wanted = None if visible is None else [one.strip() for one in visible.split(",")]
-    figures: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for line in answer.splitlines():
         cells = dict(zip(_QUERY, (cell.strip() for cell in line.split(",")), strict=False))
         if len(cells) != len(_QUERY):
@@ -109,8 +109,8 @@ def gpu_figures(answer: str, visible: str | None) -> dict[str, float]:
         found = {name: values[key] for key, name in _NAMES.items()}
         used, total = values["memory.used"], values["memory.total"]
         found["memory_usage_percentage"] = 100 * used / total if used is not None and total else None
-        figures |= {f"gpu_{index}_{name}": value for name, value in found.items() if value is not None}
-    return figures
+        metrics |= {f"gpu_{index}_{name}": value for name, value in found.items() if value is not None}
+    return metrics
 
 
 def _number(cell: str) -> float | None:

@@ -247,10 +247,10 @@ class Watch:
         if self._spent > _SYSTEM_SHARE * seconds:
             return
         with self.aside():
-            figures = system.sample()
+            metrics = system.sample()
         self._spent += self.meter.seconds - seconds
-        if figures:
-            self._write("system", {"step": self._step, **figures})
+        if metrics:
+            self._write("system", {"step": self._step, **metrics})
 
     def _write(self, kind: str, values: Mapping[str, Any]) -> None:
         finite = {key: value for key, value in values.items() if not isinstance(value, float) or math.isfinite(value)}

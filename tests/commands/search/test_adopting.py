@@ -64,11 +64,11 @@ def test_a_choice_brings_the_checkpoint_that_came_with_the_one_before(root: Path
     assert composed(line, root) == about.with_values(found)
 
 
-def test_where_params_are_no_composition_their_lines_are_told(root: Path) -> None:
+def test_where_params_are_no_composition_their_lines_are_reported(root: Path) -> None:
     data = read_yaml(root / "params.yaml")
     del data["models"]["lstm"]
     data |= derive(data)
     (root / "params.yaml").write_text(yaml.safe_dump(data))
-    told = adopting.command(target(root), FOUND, root)
-    assert told.startswith("set in params.yaml")
-    assert "  models.gpt.recipe.optimizer.lr: 0.05" in told
+    message = adopting.command(target(root), FOUND, root)
+    assert message.startswith("set in params.yaml")
+    assert "  models.gpt.recipe.optimizer.lr: 0.05" in message

@@ -1,4 +1,4 @@
-"""The loop on a stand-in for trainings: a parabola. Repeatable, resumed, pruned, sent once; faults of trials."""
+"""The loop on a stand-in for trainings: a parabola. Repeatable, resumed, pruned, sent once; errors of trials."""
 
 from __future__ import annotations
 
@@ -81,15 +81,15 @@ def begun(folder: Path, count: int = 8, pruner: Any = "median", after: Any = lam
     return Loop(Place("mine", "0" * 64, folder), search, about, ROOT, after)
 
 
-def told(folder: Path) -> list[tuple[Any, ...]]:
+def said(folder: Path) -> list[tuple[Any, ...]]:
     return [(one.number, one.state, one.values, one.valid_loss, one.looks) for one in trials.read(folder)]
 
 
 def test_a_search_finds_the_same_again_and_ends_what_is_hopeless(tmp_path: Path) -> None:
     assert begun(tmp_path / "a").run() == 0
     assert begun(tmp_path / "b").run() == 0
-    found = told(tmp_path / "a")
-    assert found == told(tmp_path / "b")
+    found = said(tmp_path / "a")
+    assert found == said(tmp_path / "b")
     assert len(found) == 8
     states = {state for _, state, *_ in found}
     assert states == {"complete", "pruned"}
@@ -105,11 +105,11 @@ def test_a_search_that_was_interrupted_is_the_undisturbed_one(tmp_path: Path, mo
     monkeypatch.setattr(Parabola, "kill_at", 4)
     with pytest.raises(KeyboardInterrupt):
         begun(tmp_path / "b").run()
-    assert len(told(tmp_path / "b")) == 4
+    assert len(said(tmp_path / "b")) == 4
     monkeypatch.setattr(Parabola, "kill_at", -1)
     going_on = begun(tmp_path / "b")
     assert going_on.run() == 0
-    assert told(tmp_path / "a") == told(tmp_path / "b")
+    assert said(tmp_path / "a") == said(tmp_path / "b")
     assert [number for number, _ in going_on._scratch.ran] == [4, 5, 6, 7]
 
 
@@ -117,22 +117,22 @@ def test_more_trials_go_on_where_it_ended(tmp_path: Path) -> None:
     begun(tmp_path / "a", 8).run()
     begun(tmp_path / "b", 3).run()
     begun(tmp_path / "b", 8).run()
-    assert told(tmp_path / "a") == told(tmp_path / "b")
+    assert said(tmp_path / "a") == said(tmp_path / "b")
     assert begun(tmp_path / "b", 8).run() == 0  # nothing is left to do
-    assert len(told(tmp_path / "b")) == 8
+    assert len(said(tmp_path / "b")) == 8
 
 
 @pytest.mark.parametrize("pruner", ["hyperband", "none"])
 def test_other_ways_to_end_trials(tmp_path: Path, pruner: str) -> None:
     begun(tmp_path, 6, pruner).run()
-    states = {state for _, state, *_ in told(tmp_path)}
+    states = {state for _, state, *_ in said(tmp_path)}
     assert "complete" in states
     assert pruner == "hyperband" or states == {"complete"}
 
 
 def test_values_are_short_and_within_their_bounds(tmp_path: Path) -> None:
     begun(tmp_path, 4).run()
-    for _, _, values, *_ in told(tmp_path):
+    for _, _, values, *_ in said(tmp_path):
         assert 0.001 <= values["recipe.optimizer.lr"] <= 0.1
         assert values["recipe.optimizer.lr"] == float(f"{values['recipe.optimizer.lr']:.4g}")
 

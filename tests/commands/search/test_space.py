@@ -30,14 +30,14 @@ def written(tmp_path: Path, **changes: Any) -> Path:
     return tmp_path
 
 
-def faults(tmp_path: Path, **changes: Any) -> list[str]:
+def errors(tmp_path: Path, **changes: Any) -> list[str]:
     root = written(tmp_path, **changes)
     try:
         search = space.load("mine", root)
         about = space.target(search, params.load(ROOT / "params.yaml"), ROOT)
         space.check(search, about, "conf/search/mine.yaml")
-    except UserErrors as errors:
-        return errors.faults
+    except UserErrors as raised:
+        return raised.errors
     except UserError as error:
         return [str(error)]
     return []
@@ -51,7 +51,7 @@ def test_every_search_of_conf_fits_the_default_params_and_spells_out_each_field(
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"model": "gtp"}, "the search's model 'gtp' is not in params.yaml, did you mean 'gpt'?"),
         ({"trials": 0}, "trials: 0 is too small; at least 1"),
@@ -62,7 +62,7 @@ def test_every_search_of_conf_fits_the_default_params_and_spells_out_each_field(
         ({"space": {"recipe.optimizer.lr": {**LR, "low": 0}}}, "low: 0.0 is too small; it must be above 0"),
         ({"space": {"recipe.optimizer.rl": LR}}, "models.gpt has no such key, did you mean 'recipe.optimizer.lr'?"),
         ({"space": {"models.gpt.recipe.optimizer.lr": LR}}, "write recipe.optimizer.lr"),
-        ({"space": {"data.tokenizer": {"kind": "choice", "values": ["a", "b"]}}}, "it changes the data of the figure"),
+        ({"space": {"data.tokenizer": {"kind": "choice", "values": ["a", "b"]}}}, "it changes the data of the metric"),
         (
             {"space": {"recipe.clip_norm": {"kind": "uniform", "low": -1, "high": 1}}},
             "recipe.clip_norm=-1.0: models.gpt",
@@ -77,16 +77,16 @@ def test_every_search_of_conf_fits_the_default_params_and_spells_out_each_field(
         ({"space": {"shape.n_layer": {"kind": "integer", "low": 1, "high": 4, "step": 2}}}, "does not lead from low"),
     ],
 )
-def test_faults_are_told(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
-    found = faults(tmp_path, **changes)
-    assert any(told in fault for fault in found), found
+def test_errors_are_reported(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    found = errors(tmp_path, **changes)
+    assert any(message in error for error in found), found
 
 
 def test_sizes_that_do_not_fit_together_are_seen(tmp_path: Path) -> None:
     heads = {"kind": "choice", "values": [3, 4]}
     width = {"kind": "choice", "values": [96, 128]}
-    (fault,) = faults(tmp_path, space={"shape.n_head": heads, "shape.d_model": width})
-    assert "with shape.d_model=128, shape.n_head=3" in fault
+    (error,) = errors(tmp_path, space={"shape.n_head": heads, "shape.d_model": width})
+    assert "with shape.d_model=128, shape.n_head=3" in error
 
 
 def test_a_search_that_is_not_there(tmp_path: Path) -> None:

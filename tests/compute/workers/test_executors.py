@@ -1,4 +1,4 @@
-"""Executors give the results of all pieces in order, the faults of all of them, and leave nothing behind."""
+"""Executors give the results of all pieces in order, the errors of all of them, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 from lexmill.base.code import Code
 from lexmill.base.errors import RetryableError, UserErrors
 from lexmill.compute.workers import identity
-from lexmill.compute.workers.executor import MOST_FAULTS, Here
+from lexmill.compute.workers.executor import MOST_ERRORS, Here
 from lexmill.compute.workers.processes import Processes
 from tests.compute.workers import made_work
 from tests.support.waiting import wait_for
@@ -51,18 +51,18 @@ def test_results_come_in_order_and_progress_adds_up(tmp_path: Path, name: str) -
 
 
 @pytest.mark.parametrize("name", ["here", "processes"])
-def test_the_faults_of_all_pieces_are_told_at_once_in_order(name: str) -> None:
+def test_the_errors_of_all_pieces_are_reported_at_once_in_order(name: str) -> None:
     items = [{"x": x} for x in (2, 3, 7, 4, 3, 9)]
     with executor(name) as workers, pytest.raises(UserErrors) as caught:
         list(workers.map(made_work.faulty, {}, items, lambda _: None))
-    assert caught.value.faults == ["a.txt:3: odd", "a.txt:7: one thing", "a.txt:7: another", "a.txt:9: odd"]
+    assert caught.value.errors == ["a.txt:3: odd", "a.txt:7: one thing", "a.txt:7: another", "a.txt:9: odd"]
 
 
-def test_faults_without_end_are_counted() -> None:
+def test_errors_without_end_are_counted() -> None:
     with pytest.raises(UserErrors) as caught:
         list(Here().map(made_work.faulty, {}, [{"x": 2 * x + 1} for x in range(200)], lambda _: None))
-    assert len(caught.value.faults) == MOST_FAULTS + 1
-    assert caught.value.faults[-1].startswith("and 2")
+    assert len(caught.value.errors) == MOST_ERRORS + 1
+    assert caught.value.errors[-1].startswith("and 2")
 
 
 def test_a_bug_on_a_worker_shows_where_it_happened() -> None:
@@ -70,7 +70,7 @@ def test_a_bug_on_a_worker_shows_where_it_happened() -> None:
         list(workers.map(made_work.buggy, {}, [{"x": 0}], lambda _: None))
 
 
-def test_a_killed_worker_is_told_and_worth_another_try(tmp_path: Path) -> None:
+def test_a_killed_worker_is_reported_and_worth_another_try(tmp_path: Path) -> None:
     with executor("processes") as workers, pytest.raises(RetryableError, match="ended from outside"):
         list(workers.map(made_work.killed, {"scratch": str(tmp_path)}, ITEMS, lambda _: None))
 

@@ -1,4 +1,4 @@
-"""`data` of the execution settings: what cannot work is told before a stage runs; small corpora stay in the stage."""
+"""`data` of the execution settings: errors are reported before a stage runs; small corpora stay in the stage."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from lexmill.compute.workers.executor import Here
 from lexmill.compute.workers.processes import Processes
 
 
-def faults_of(**data: Any) -> list[str]:
-    faults: list[str] = []
-    build(Execution, {"data": data}, faults)
-    return faults
+def errors_of(**data: Any) -> list[str]:
+    errors: list[str] = []
+    build(Execution, {"data": data}, errors)
+    return errors
 
 
 @pytest.mark.parametrize("address", ["tcp://10.0.0.1:8786", "head:8786", "tls://a.example:1", "tcp://[::1]:8786"])
 def test_addresses(address: str) -> None:
-    assert faults_of(workers="dask", address=address) == []
+    assert errors_of(workers="dask", address=address) == []
     data = settings.DataWorkers(workers="dask", address=address)
     assert address.endswith(f"{data.host}:{data.port}") or address.endswith(f"[{data.host}]:{data.port}")
 
@@ -39,13 +39,13 @@ def test_addresses(address: str) -> None:
     ],
 )
 def test_what_cannot_work(data: dict[str, Any], said: str) -> None:
-    (fault,) = faults_of(**data)
-    assert said in fault
+    (error,) = errors_of(**data)
+    assert said in error
 
 
-def test_a_missing_part_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_part_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "find_spec", lambda name: None)
-    assert faults_of(workers="ray") == ["data.workers: ray needs prefect_ray: pip install -e '.[cluster]'"]
+    assert errors_of(workers="ray") == ["data.workers: ray needs prefect_ray: pip install -e '.[cluster]'"]
 
 
 def test_who_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ def evaluate(subject: Subject) -> Evaluated:
     found = rows(subject)
     texts = [record["text"] for record in subject.corpus.records("test")]
     samples = [{"text": text, **one} for text, one in zip(texts, found, strict=True)][:5]
-    figures = summarise(found, subject.corpus.unit, Resampling.of(subject.evaluation, subject.seed))
-    return Evaluated(rows=found, figures=figures, samples={"samples": samples})
+    metrics = summarise(found, subject.corpus.unit, Resampling.of(subject.evaluation, subject.seed))
+    return Evaluated(rows=found, metrics=metrics, samples={"samples": samples})
 
 
 def rows(subject: Subject) -> list[Row]:

@@ -18,14 +18,14 @@ def row(record: dict[str, Any], label: str, predicted: str) -> Row:
 
 
 def summarise(rows: Sequence[Row], unit: str, how: Resampling) -> dict[str, Any]:
-    """The figures of the split."""
+    """The metrics of the split."""
     right = np.array([one["label"] == one["predicted"] for one in rows], dtype=np.float64)
 
     def score(weights: Weights) -> dict[str, float]:
         return {"accuracy": float(weights @ right / weights.sum())}
 
-    figures = score(np.ones(len(rows), dtype=np.int64))
-    return {**with_intervals(figures, score, resampling_units(rows, unit, "text"), how), "items": len(rows)}
+    metrics = score(np.ones(len(rows), dtype=np.int64))
+    return {**with_intervals(metrics, score, resampling_units(rows, unit, "text"), how), "items": len(rows)}
 
 
 TEST = PairedTest(

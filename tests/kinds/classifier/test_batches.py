@@ -117,6 +117,6 @@ def test_a_special_token_in_a_text_stays_text(tokenizer, checkpoint):
         assert encode(each, ["a [SEP] film"], 20) == [[2, 5, 10, 9, 11, 8, 3]]
 
 
-def test_a_text_that_is_not_unicode_is_told(tokenizer):
+def test_a_text_that_is_not_unicode_is_reported(tokenizer):
     with pytest.raises(UserError, match="text 1 is not Unicode"):
         encode(tokenizer, ["a", "\ud800"], 6)

@@ -1,4 +1,4 @@
-"""Figures of a classifier against scikit-learn."""
+"""Metrics of a classifier against scikit-learn."""
 
 import math
 from typing import Any

@@ -277,7 +277,7 @@ def test_fewer_texts_are_the_same_ones_each_time() -> None:
 
 
 @pytest.mark.usefixtures("workspace")
-def test_faults_are_told_before_training() -> None:
+def test_errors_are_reported_before_training() -> None:
     write_params(max_tokens=25)
     with pytest.raises(UserError, match=r"models\.sentiment\.data\.max_tokens is 25, but the network has 24 positions"):
         train.main("sentiment")

@@ -107,7 +107,7 @@ def test_cutting_equals_adding_pair_after_pair(lengths, batch_tokens):
     assert cut(source, target, batch_tokens).tolist() == naive_cut(source, target, batch_tokens)
 
 
-def test_padding_is_little_and_its_share_is_told(tmp_path):
+def test_padding_is_little_and_its_share_is_reported(tmp_path):
     random = np.random.default_rng(0)
     lengths = random.geometric(1 / 12, 3000).clip(1, 60)
     source = [[5] * n for n in lengths]

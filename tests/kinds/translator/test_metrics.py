@@ -94,7 +94,7 @@ def test_copying_the_source() -> None:
     assert row["chrf_stats"][0] == row["chrf_stats"][2]
 
 
-def test_faults() -> None:
+def test_errors() -> None:
     with pytest.raises(UserError, match="test split is empty"):
         summarise([], "component", HOW)
     with pytest.raises(ValueError, match="1 records but 2 hypotheses"):

@@ -62,7 +62,7 @@ def test_a_line_beyond_the_positions_is_cut_and_says_so() -> None:
     assert (cut.text, cut.score) == (whole.text, whole.score)
 
 
-def test_broken_weights_are_told() -> None:
+def test_broken_weights_are_reported() -> None:
     module = tiny()
     nn.init.constant_(module.decoder_norm.weight, float("nan"))
     with pytest.raises(UserError, match="not finite"):

@@ -183,10 +183,10 @@ def _reader(kind: Kind, paths: Sequence[str], columns: Mapping[str, str | None],
 
 
 def _typed(entry: dict[str, Any]) -> Corpus:
-    faults: list[str] = []
-    corpus = build(Corpus, entry, faults)
-    if corpus is None or faults:
-        raise UserErrors(faults)
+    errors: list[str] = []
+    corpus = build(Corpus, entry, errors)
+    if corpus is None or errors:
+        raise UserErrors(errors)
     return corpus
 
 
@@ -203,14 +203,14 @@ def count(corpus: Corpus, root: Path) -> Counts:
     Raises:
         UserErrors: all their errors, with file and line.
     """
-    from lexmill.corpora.preparing.faults import Faults
+    from lexmill.corpora.preparing.errors import Errors
     from lexmill.corpora.preparing.readers import read
     from lexmill.corpora.preparing.record import text_key
     from lexmill.corpora.preparing.source_files import SourceFiles
 
     located = _located(corpus, root)
     counts = Counts()
-    faults = Faults()
+    errors = Errors()
     with tempfile.TemporaryDirectory() as scratch:
         # As the fetch stage would make it, with links instead of copies.
         folder = Path(scratch).resolve()
@@ -221,7 +221,7 @@ def count(corpus: Corpus, root: Path) -> Counts:
         storage.write_json(folder / "manifest.json", {"files": listed})
         files = SourceFiles(folder)
         with bar("read the files", files.bytes) as shown:
-            for record in read(corpus, files, faults, shown.update):
+            for record in read(corpus, files, errors, shown.update):
                 counts.records += 1
                 if len(counts.different) < LEAST_RECORDS and all(side.strip() for side in record.sides):
                     counts.different.add(text_key(*record.sides))
@@ -230,32 +230,32 @@ def count(corpus: Corpus, root: Path) -> Counts:
                 if record.label is not None:
                     counts.labels[record.label] += 1
         try:
-            faults.raise_all()
-        except UserErrors as errors:
-            raise UserErrors([_real_paths(fault, folder, located) for fault in errors.faults]) from None
+            errors.raise_all()
+        except UserErrors as raised:
+            raise UserErrors([_real_paths(error, folder, located) for error in raised.errors]) from None
     return counts
 
 
-def _real_paths(fault: str, folder: Path, located: Mapping[str, Path]) -> str:
+def _real_paths(error: str, folder: Path, located: Mapping[str, Path]) -> str:
     for name, path in located.items():
-        fault = fault.replace(str(folder / name), str(path))
-    return fault
+        error = error.replace(str(folder / name), str(path))
+    return error
 
 
 def _enough(kind: Kind, counts: Counts, files: str) -> None:
-    faults: list[str] = []
+    errors: list[str] = []
     if counts.records < LEAST_RECORDS:
-        faults.append(f"{counts.records} records; at least {LEAST_RECORDS} are needed, to have some in each split")
+        errors.append(f"{counts.records} records; at least {LEAST_RECORDS} are needed, to have some in each split")
     elif len(counts.different) < LEAST_RECORDS:
         only = f"but only {len(counts.different)} different texts"
-        faults.append(f"{counts.records:,} records, {only}; at least {LEAST_RECORDS} are needed")
+        errors.append(f"{counts.records:,} records, {only}; at least {LEAST_RECORDS} are needed")
     if kind == "labelled" and len(counts.labels) == 1:
-        faults.append(f"all records have the label {next(iter(counts.labels))!r}; two labels are needed")
+        errors.append(f"all records have the label {next(iter(counts.labels))!r}; two labels are needed")
     if kind == "labelled" and len(counts.labels) > max(2, counts.records // 2):
         found = f"{len(counts.labels):,} different labels in {counts.records:,} records"
-        faults.append(f"{found}; is --label the right column?")
-    if faults:
-        raise UserErrors([f"{files}: {fault}" for fault in faults])
+        errors.append(f"{found}; is --label the right column?")
+    if errors:
+        raise UserErrors([f"{files}: {error}" for error in errors])
 
 
 def _header(kind: Kind, files: Sequence[Path], counts: Counts) -> str:

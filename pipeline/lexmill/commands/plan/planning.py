@@ -99,7 +99,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Plan:
-    """One model's cost; `tokens` and figures derived from it are None if the length is not known yet."""
+    """One model's cost; `tokens` and metrics derived from it are None if the length is not known yet."""
 
     name: str
     family: str

@@ -29,7 +29,7 @@ from lexmill.base.progress import say
 from lexmill.base.strict import flatten
 from lexmill.commands.search import trials
 from lexmill.commands.search.scratch import Looks, Scratch
-from lexmill.commands.search.space import Search, Target, told
+from lexmill.commands.search.space import Search, Target, as_text
 from lexmill.commands.search.study import Study, Trial
 from lexmill.runner.display import Display
 from lexmill.runner.session import stopping
@@ -118,7 +118,7 @@ class Loop:
         return code
 
     def _trial(self, trial: Trial) -> int:
-        say(f"trial {trial.number + 1} of {self._search.trials}: {told(trial.values)}")
+        say(f"trial {trial.number + 1} of {self._search.trials}: {as_text(trial.values)}")
         begun, clock = int(time.time() * 1000), time.monotonic()
         stop = Stop()
         with stopping(stop, self._display):

@@ -8,8 +8,8 @@
     space:                                                # keys of that entry
       recipe.optimizer.lr: {kind: log_uniform, low: 0.005, high: 0.1}
 
-Each bound and choice is checked as a value of params.yaml before anything runs. Keys that change the data of a figure
-are refused: figures of different tokenizers or corpora cannot be compared.
+Each bound and choice is checked as a value of params.yaml before anything runs. Keys that change the data of a metric
+are refused: metrics of different tokenizers or corpora cannot be compared.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Range:
     low: float
     high: float
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         return [] if self.low < self.high else [f"high: {self.high} must be above low, {self.low}"]
 
     @property
@@ -105,9 +105,9 @@ class Integer(_Range):
     high: int = spec("the greatest")
     step: int = spec("from one to the next", 1, low=1)
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         uneven = (self.high - self.low) % self.step
-        return super().faults() or ([f"step: {self.step} does not lead from low to high"] if uneven else [])
+        return super().errors() or ([f"step: {self.step} does not lead from low to high"] if uneven else [])
 
     def draw(self, trial: Any, key: str) -> Value:
         """Return the trial's value for params.yaml."""
@@ -121,7 +121,7 @@ class Choice:
     kind: Literal["choice"] = spec("one of some values")
     values: tuple[Plain, ...] = spec("the values")
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         if len(self.values) < 2:
             return ["values: give two or more"]
         seen = [(type(value), value) for value in self.values]
@@ -151,7 +151,7 @@ class Search:
     startup: int = spec("random trials at first, which median does not prune", low=1)
     space: dict[str, Dimension] = spec("keys of the model's entry and what is tried for them")
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         return [] if self.space else ["space: it is empty; give at least one key"]
 
 
@@ -165,10 +165,10 @@ def load(name: str, root: Path) -> Search:
     if not path.is_file():
         known = [file.stem for file in (root / FOLDER).glob("*.yaml")]
         raise UserError(f"there is no search '{name}' in {FOLDER}/{nearest(name, known)}")
-    faults: list[str] = []
-    found = build(Search, read_yaml(path), faults)
-    if faults or found is None:
-        raise UserErrors([f"{FOLDER / path.name}: {fault}" for fault in faults])
+    errors: list[str] = []
+    found = build(Search, read_yaml(path), errors)
+    if errors or found is None:
+        raise UserErrors([f"{FOLDER / path.name}: {error}" for error in errors])
     return found
 
 
@@ -224,16 +224,16 @@ def check(search: Search, about: Target, file: str) -> None:
     Raises:
         UserErrors: with all errors.
     """
-    faults = _names(search, about)
-    if not faults:
+    errors = _names(search, about)
+    if not errors:
         ends = {key: dimension.ends for key, dimension in search.space.items()}
         if math.prod(map(len, ends.values())) <= _MOST_TOGETHER:
             tried = [dict(zip(ends, one, strict=True)) for one in itertools.product(*ends.values())]
         else:
             tried = [{key: value} for key, values in ends.items() for value in values]
-        faults = _invalid(about, tried)
-    if faults:
-        raise UserErrors([f"{file}: {fault}" for fault in faults])
+        errors = _invalid(about, tried)
+    if errors:
+        raise UserErrors([f"{file}: {error}" for error in errors])
 
 
 def _names(search: Search, about: Target) -> list[str]:
@@ -241,7 +241,7 @@ def _names(search: Search, about: Target) -> list[str]:
     found = []
     for key in search.space:
         if any(key == one or key.startswith(f"{one}.") for one in _NOT_SEARCHED):
-            found.append(f"space.{key}: it changes the data of the figure, or shapes no training; choose other keys")
+            found.append(f"space.{key}: it changes the data of the metric, or shapes no training; choose other keys")
         elif key.startswith(f"{about.path}."):
             found.append(f"space.{key}: keys are those of the entry; write {key.removeprefix(f'{about.path}.')}")
         elif key not in keys:
@@ -255,12 +255,12 @@ def _invalid(about: Target, tried: list[dict[str, Value]]) -> list[str]:
     for values in tried:
         try:
             params.parse(about.with_values(values), "")
-        except UserErrors as errors:
-            for fault in errors.faults:
-                found.setdefault(fault.removeprefix(": "), told(values))
-    return [f"space: with {values}: {fault}" for fault, values in found.items()]
+        except UserErrors as raised:
+            for error in raised.errors:
+                found.setdefault(error.removeprefix(": "), as_text(values))
+    return [f"space: with {values}: {error}" for error, values in found.items()]
 
 
-def told(values: Mapping[str, Value]) -> str:
+def as_text(values: Mapping[str, Value]) -> str:
     """Return the values as text: `optimizer.lr=0.01, shape.n_layer=4`."""
     return ", ".join(f"{key}={value}" for key, value in values.items())

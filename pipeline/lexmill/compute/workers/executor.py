@@ -18,7 +18,7 @@ from lexmill.base.errors import (
     RetryableError,
     UserError,
     UserErrors,
-    machine_fault,
+    machine_error,
 )
 
 Plain = dict[str, Any]
@@ -30,7 +30,7 @@ Advance = Callable[[int], None]
 Work = Callable[[Plain, Advance], Plain]
 """What is done with one piece: its description in, its result out."""
 
-MOST_FAULTS = 20
+MOST_ERRORS = 20
 
 
 class Executor(Protocol):
@@ -80,7 +80,7 @@ def no_advance(_count: int) -> None:
 
 
 def outcome_of(work: Work, piece: Plain) -> Plain:
-    """Do the work; return `{"result", "advanced"}`, or on failure `{"code", "told"}`, as plain data."""
+    """Do the work; return `{"result", "advanced"}`, or on failure `{"code", "messages"}`, as plain data."""
     advanced = 0
 
     def count(more: int) -> None:
@@ -92,16 +92,16 @@ def outcome_of(work: Work, piece: Plain) -> Plain:
     except LexmillError as error:
         return failed(error)
     except OSError as error:
-        fault = machine_fault(error)
-        return failed(fault) if fault else {"code": EXIT_BUG, "told": [traceback.format_exc().rstrip()]}
+        known = machine_error(error)
+        return failed(known) if known else {"code": EXIT_BUG, "messages": [traceback.format_exc().rstrip()]}
     except Exception:
-        return {"code": EXIT_BUG, "told": [traceback.format_exc().rstrip()]}
+        return {"code": EXIT_BUG, "messages": [traceback.format_exc().rstrip()]}
     return {"result": result, "advanced": advanced}
 
 
 def failed(error: LexmillError) -> Plain:
     """Return the outcome of a piece whose work raised this."""
-    return {"code": error.exit_code, "told": error.faults if isinstance(error, UserErrors) else [str(error)]}
+    return {"code": error.exit_code, "messages": error.errors if isinstance(error, UserErrors) else [str(error)]}
 
 
 def results(outcomes: Iterable[Mapping[str, Any]], advance: Advance) -> Iterator[Plain]:
@@ -112,19 +112,19 @@ def results(outcomes: Iterable[Mapping[str, Any]], advance: Advance) -> Iterator
         RetryableError: what may pass.
         RuntimeError: a bug, with its traceback.
     """
-    faults: dict[str, None] = {}
+    errors: dict[str, None] = {}
     for outcome in outcomes:
         code = outcome.get("code", EXIT_DONE)
         if code == EXIT_USER:
-            faults.update(dict.fromkeys(outcome["told"]))
+            errors.update(dict.fromkeys(outcome["messages"]))
         elif code == EXIT_BUG:
-            raise RuntimeError("the work on a piece failed:\n" + "\n".join(outcome["told"]))
+            raise RuntimeError("the work on a piece failed:\n" + "\n".join(outcome["messages"]))
         elif code != EXIT_DONE:
-            raise RetryableError("\n".join(outcome["told"]))
-        elif not faults:
+            raise RetryableError("\n".join(outcome["messages"]))
+        elif not errors:
             advance(outcome["advanced"])
             yield outcome["result"]
-    if faults:
-        shown = list(faults)
-        more = [f"and {len(shown) - MOST_FAULTS:,} more"] if len(shown) > MOST_FAULTS else []
-        raise UserErrors([*shown[:MOST_FAULTS], *more])
+    if errors:
+        shown = list(errors)
+        more = [f"and {len(shown) - MOST_ERRORS:,} more"] if len(shown) > MOST_ERRORS else []
+        raise UserErrors([*shown[:MOST_ERRORS], *more])

@@ -17,7 +17,7 @@ class PieceFailed(Exception):
         self.outcome = outcome
 
     def __str__(self) -> str:
-        return "\n".join(self.outcome["told"])
+        return "\n".join(self.outcome["messages"])
 
 
 def work_on(work: str, common: Plain, wanted: Plain, item: Plain) -> Plain:

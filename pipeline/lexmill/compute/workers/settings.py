@@ -28,7 +28,7 @@ class DataWorkers:
         "the smallest corpus that is not simply worked on by the stage's own process", 50_000_000, unit="bytes", low=0
     )
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         found = []
         if self.address and self.workers not in ("dask", "ray"):
             found.append(f"address: {self.workers} has no cluster; set workers to dask or ray, or take it out")

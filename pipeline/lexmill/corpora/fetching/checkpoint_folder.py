@@ -15,7 +15,7 @@ from typing import Any
 from lexmill.base import plugins
 from lexmill.base.errors import UserError
 from lexmill.base.storage import new_folder
-from lexmill.corpora.fetching.fetch import describe, fill, told_of, write_manifest
+from lexmill.corpora.fetching.fetch import describe, fill, prefix_errors, write_manifest
 from lexmill.corpora.fetching.pins import check_files
 from lexmill.corpora.fetching.source_folder import SourceFolder
 from lexmill.params.corpora import Source
@@ -42,7 +42,7 @@ def fetch_checkpoint(
     Raises:
         UserError, RetryableError: as `fetch`; also where config.json, weights or tokenizer are missing or damaged.
     """
-    with told_of(describe(source)), new_folder(target_folder) as folder:
+    with prefix_errors(describe(source)), new_folder(target_folder) as folder:
         came, model = folder / ".came", SourceFolder(folder)
         came.mkdir()
         fetched = SourceFolder(came)

@@ -40,7 +40,7 @@ def fetch(
         RetryableError: the network, a server or a full disk; it names the source. The target is left untouched.
     """
     workspace = Path(workspace)
-    with told_of(describe(source)), new_folder(target_folder) as folder:
+    with prefix_errors(describe(source)), new_folder(target_folder) as folder:
         target = SourceFolder(folder)
         fill(source, workspace, target)
         if not target.files:
@@ -95,7 +95,7 @@ def describe(source: Source) -> str:
 
 
 @contextmanager
-def told_of(what: str) -> Iterator[None]:
+def prefix_errors(what: str) -> Iterator[None]:
     """Prefix the messages of user and retryable errors with `what`; turn a full or read-only disk into one."""
     try:
         yield

@@ -23,7 +23,7 @@ from lexmill.compute.workers.executor import Advance, Plain
 from lexmill.compute.workers.files import await_file, cut_off, own_name
 from lexmill.corpora.preparing import filters, readers
 from lexmill.corpora.preparing.deduplicate import Signatures
-from lexmill.corpora.preparing.faults import Faults
+from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.record import normalize, normalize_record, text_key
 from lexmill.corpora.preparing.removals import Removals
 from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit
@@ -82,9 +82,9 @@ def prepare_piece(item: Plain, advance: Advance) -> Plain:
     Raises:
         RetryableError: a file has fewer bytes here than in the stage.
     """
-    faults: list[str] = []
-    corpus = build(Corpus, item["corpus"], faults)
-    assert corpus is not None, faults
+    errors: list[str] = []
+    corpus = build(Corpus, item["corpus"], errors)
+    assert corpus is not None, errors
     source, scratch = Path(item["source"]), Path(item["scratch"])
     for path, size in item["seen"].items():
         if (source / path).exists() and _size(source / path) < size:
@@ -116,7 +116,7 @@ class _Share:
 
 
 def _read(corpus: Corpus, units: Sequence[Unit], span: Span, *, source: Path, stem: Path, advance: Advance) -> Plain:
-    faults, raw = Faults(), 0
+    errors, raw = Errors(), 0
     steps = filters.active(corpus)
     removals = Removals(steps)
     splits = normalized_pins(corpus)
@@ -126,9 +126,9 @@ def _read(corpus: Corpus, units: Sequence[Unit], span: Span, *, source: Path, st
         lines, rows, *signatures = (
             stack.enter_context(open(stem.with_name(stem.name + suffix), "xb", _BUFFER)) for suffix in suffixes
         )
-        for record in readers.read_units(corpus, source, units, faults, advance, span=span):
+        for record in readers.read_units(corpus, source, units, errors, advance, span=span):
             raw += 1
-            if faults:
+            if errors:
                 continue  # only to collect the other errors
             normalize_record(record, corpus.kind, corpus.normalization)
             step = next((step for step, hits in steps.items() if hits(record)), None)
@@ -143,7 +143,7 @@ def _read(corpus: Corpus, units: Sequence[Unit], span: Span, *, source: Path, st
             if sign:
                 signatures[0].write(sign(record))
     sizes = {suffix: stem.with_name(stem.name + suffix).stat().st_size for suffix in suffixes}
-    return {"raw": raw, "sizes": sizes, "removals": removals.as_plain(), "faults": faults.as_plain(source)}
+    return {"raw": raw, "sizes": sizes, "removals": removals.as_plain(), "errors": errors.as_plain(source)}
 
 
 def normalized_pins(corpus: Corpus) -> Splits:

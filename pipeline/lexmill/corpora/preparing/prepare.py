@@ -26,7 +26,7 @@ from lexmill.corpora.prepared import PreparedCorpus, texts_of
 from lexmill.corpora.preparing import filters, pieces, readers, spans
 from lexmill.corpora.preparing.deduplicate import ExactDuplicates, NearDuplicates
 from lexmill.corpora.preparing.disk_index import DiskSet, open_index
-from lexmill.corpora.preparing.faults import Faults
+from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.pieces import PreparedPiece
 from lexmill.corpora.preparing.record import shown, text_key
 from lexmill.corpora.preparing.removals import Removals
@@ -101,10 +101,10 @@ class _Preparation:
 
     def read(self, files: SourceFiles, executor: Executor) -> None:
         """Run the first half, and the first pass over its results."""
-        faults = Faults()
+        errors = Errors()
         unshown = 0
         common = pieces.common(self.corpus, files.folder, self.scratch)
-        units = readers.units(self.corpus, files, faults)
+        units = readers.units(self.corpus, files, errors)
         items = pieces.cut(units, files, executor.piece_bytes, self._spans(units, files, executor, common))
         signature_bytes = 4 * self.corpus.deduplicate.permutations if self.near else 0
         with (
@@ -122,12 +122,12 @@ class _Preparation:
             for result in executor.map(pieces.prepare_piece, common, items, advance):
                 self.raw += result["raw"]
                 self.removals.merge(result["removals"])
-                faults.merge(result["faults"], files.folder)
-                if not faults:
+                errors.merge(result["errors"], files.folder)
+                if not errors:
                     self.done.append(PreparedPiece(self.scratch, result, signature_bytes))
                     self._place(self.done[-1], train)
             bar.update(unshown, records=self.raw)
-        faults.raise_all()
+        errors.raise_all()
         if not self.raw:
             raise UserError("the corpus is empty: its files hold no record", files.folder)
         for writer in self.writers.values():
@@ -209,8 +209,8 @@ class _Preparation:
         removed = self.removals.counts
         assert self.raw == used + sum(removed.values())
         metrics: dict[str, Any] = {"raw": self.raw, "removed": removed, "used": used}
-        for figure in ("records", "groups", "characters", "bytes", "words"):
-            metrics[figure] = {split: splits[split][figure] for split in SPLITS}
+        for metric in ("records", "groups", "characters", "bytes", "words"):
+            metrics[metric] = {split: splits[split][metric] for split in SPLITS}
         metrics["overlap"] = {
             "train_in_valid_or_test": 0 if self.corpus.splits.keep_together else self.leaks,
             "valid_in_test": self.held_out["valid"].shared_with(self.held_out["test"]),

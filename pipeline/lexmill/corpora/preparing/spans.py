@@ -103,9 +103,9 @@ def look(item: Plain, advance: Advance) -> Plain:
         UserError: the file does not exist or cannot be read.
         RetryableError: the file ends inside the range.
     """
-    faults: list[str] = []
-    corpus = build(Corpus, item["corpus"], faults)
-    assert corpus is not None, faults
+    errors: list[str] = []
+    corpus = build(Corpus, item["corpus"], errors)
+    assert corpus is not None, errors
     form = readers.of_lines(corpus.reader)
     assert form is not None
     assert not isinstance(corpus.reader, TranslationTreeReader)

@@ -1,4 +1,4 @@
-"""Evaluates a classifier on a test split: figures, confusions, worst errors. Cost: one forward pass over it."""
+"""Evaluates a classifier on a test split: metrics, confusions, worst errors. Cost: one forward pass over it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def evaluate(subject: Subject) -> Evaluated:
 
     return Evaluated(
         rows=found,
-        figures=summarise(found, subject.corpus.unit, Resampling.of(subject.evaluation, subject.seed)),
+        metrics=summarise(found, subject.corpus.unit, Resampling.of(subject.evaluation, subject.seed)),
         samples={
             "samples": [sample(records[i], found[i]) for i in spread(len(found), SAMPLES)],
             "worst": [sample(records[i], found[i]) for i in worst(found, WORST)],

@@ -84,8 +84,8 @@ def summarise(rows: Sequence[Row], unit: str, how: Resampling) -> dict[str, floa
             "loss": float(weights @ losses / items),
         }
 
-    figures = score(np.ones(len(rows), dtype=np.int64))
-    found = with_intervals(figures, score, resampling_units(rows, unit, "item"), how)
+    metrics = score(np.ones(len(rows), dtype=np.int64))
+    found = with_intervals(metrics, score, resampling_units(rows, unit, "item"), how)
     found["items"] = len(rows)
     return found
 

@@ -47,7 +47,7 @@ class LanguageModel(Model):
     data: Data = spec("what it learns from")
     evaluate: Evaluate = spec("how it is evaluated")
 
-    def cross_faults(self) -> list[str]:
+    def cross_errors(self) -> list[str]:
         batch, context = self.recipe.batch, self.shape.context
         return [f"recipe.batch: {batch} is not a multiple of shape.context ({context})"] if batch % context else []
 

@@ -1,4 +1,4 @@
-"""Evaluates a language model on a test split: figures and sample texts.
+"""Evaluates a language model on a test split: metrics and sample texts.
 
 Cost: 1 / (1 - evaluation.overlap) forward passes over the test split; memory O(evaluation.batch_tokens * vocabulary).
 """
@@ -51,7 +51,7 @@ def evaluate(subject: Subject) -> Evaluated:
 
     return Evaluated(
         rows=found,
-        figures=summarise(found, subject.corpus.unit, Resampling.of(subject.evaluation, subject.seed)),
+        metrics=summarise(found, subject.corpus.unit, Resampling.of(subject.evaluation, subject.seed)),
         samples={"samples": samples, "temperature": TEMPERATURE},
         draw=draw,
     )

@@ -136,12 +136,12 @@ def _rows(
     return rows
 
 
-def language_model_figures(sums: dict[str, float], with_bytes: bool) -> dict[str, float]:
-    """Return the figures from sums over rows.
+def language_model_metrics(sums: dict[str, float], with_bytes: bool) -> dict[str, float]:
+    """Return the metrics from sums over rows.
 
     Args:
         sums: nats, targets, bytes, words.
-        with_bytes: whether figures over bytes and words make sense (no unknown tokens).
+        with_bytes: whether metrics over bytes and words make sense (no unknown tokens).
 
     Returns:
         nats_per_token, perplexity and, with_bytes, bits_per_byte and word_perplexity, each only where it is defined
@@ -164,7 +164,7 @@ def _exp(name: str, exponent: float) -> dict[str, float]:
 
 
 def summarise(rows: Sequence[Row], unit: str, how: Resampling) -> dict[str, float | str]:
-    """Return all figures of a language model with their intervals.
+    """Return all metrics of a language model with their intervals.
 
     Args:
         rows: the rows of `score_documents`.
@@ -182,11 +182,11 @@ def summarise(rows: Sequence[Row], unit: str, how: Resampling) -> dict[str, floa
     with_bytes = total["unknown"] == 0
 
     def score(weights: Weights) -> dict[str, float]:
-        return language_model_figures(dict(zip(columns, (weights @ values).tolist(), strict=True)), with_bytes)
+        return language_model_metrics(dict(zip(columns, (weights @ values).tolist(), strict=True)), with_bytes)
 
-    figures = language_model_figures(total, with_bytes)
+    metrics = language_model_metrics(total, with_bytes)
     units = resampling_units(rows, unit, f"block of {BLOCK} characters")
-    found = with_intervals(figures, score, units, how)
+    found = with_intervals(metrics, score, units, how)
     found |= {column: int(total[column]) for column in columns[1:]}
     if not with_bytes:
         found["refused"] = "bits_per_byte, word_perplexity: the tokenizer made unknown tokens"

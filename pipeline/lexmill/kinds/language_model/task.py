@@ -90,7 +90,7 @@ def metrics(result: FitResult, parameters: int, epochs: float) -> dict[str, floa
 
 
 def speed(result: FitResult, flops_per_token: int) -> tuple[dict[str, float], str]:
-    """Return tokens and GFLOP per second, as figures and as a sentence."""
+    """Return tokens and GFLOP per second, as metrics and as a sentence."""
     tokens = result.tokens / result.step * result.steps_now / max(result.seconds, 1e-9)
     gflops = flops_per_token * tokens / 1e9
     sentence = (

@@ -20,11 +20,11 @@ def evaluate(subject: Subject) -> Evaluated:
     with progress.bar(f"evaluate {subject.name}", subject.corpus.count("test")) as bar:
         found, truncated = _translated(subject, bar.update)
     how = Resampling.of(subject.evaluation, subject.seed)
-    figures = summarise(found, subject.corpus.unit, how, subject.corpus.languages[1])
+    metrics = summarise(found, subject.corpus.unit, how, subject.corpus.languages[1])
     samples = [
         {key: found[i][key] for key in ("source", "reference", "hypothesis")} for i in spread(len(found), SAMPLES)
     ]
-    return Evaluated(rows=found, figures={**figures, "truncated_sources": truncated}, samples={"samples": samples})
+    return Evaluated(rows=found, metrics={**metrics, "truncated_sources": truncated}, samples={"samples": samples})
 
 
 def rows(subject: Subject) -> list[Row]:

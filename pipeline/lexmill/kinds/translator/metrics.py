@@ -98,8 +98,8 @@ def summarise(rows: Sequence[Row], unit: str, how: Resampling, language: str = "
     def score(weights: Weights) -> dict[str, float]:
         return {name: score_sums(name, weights @ stats) for name, stats in values.items()}
 
-    figures = score(np.ones(len(rows), dtype=np.int64))
-    found = with_intervals(figures, score, resampling_units(rows, unit, "sentence pair"), how)
+    metrics = score(np.ones(len(rows), dtype=np.int64))
+    found = with_intervals(metrics, score, resampling_units(rows, unit, "sentence pair"), how)
     found["items"] = len(rows)
     return {**found, **{f"{name}_signature": signature(name, language) for name in METRICS}}
 

@@ -85,7 +85,7 @@ def metrics(result: FitResult, task: TranslationTask) -> dict[str, float]:
 
 
 def speed(result: FitResult, module: Transformer) -> tuple[dict[str, float], str]:
-    """Return targets and GFLOP per second, as figures and as a sentence, without padding and validation."""
+    """Return targets and GFLOP per second, as metrics and as a sentence, without padding and validation."""
     seconds, targets = max(result.seconds, 1e-9), result.tokens * result.steps_now // result.step
     rate = targets / seconds
     gflops = module.training_flops(targets, targets) / seconds / 1e9  # sources are about as long as targets

@@ -25,7 +25,7 @@ class Shape(Sizes):
     layer_norm_eps: float = spec("added to the variance", 1e-12, above=0)
     pad_token_id: int = spec("the padding token, whose embedding starts at zero", 0, low=0)
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         if self.hidden_size % self.num_attention_heads:
             return [
                 f"hidden_size: {self.hidden_size} is no multiple of num_attention_heads ({self.num_attention_heads})"

@@ -138,9 +138,11 @@ class CausalModel(nn.Module):
             table = self.positions
             hidden = hidden + (table.weight[start:end] if documents is None else table(document_positions(documents)))
         hidden = self.dropout(hidden)
-        shared = cast(Any, self.blocks[0]).mixer.shared(tokens, start, documents)
-        for index, block in enumerate(self.blocks):
-            hidden = block(hidden, shared, None if cache is None else cache.layers[index])
+        blocks: list[Any] = list(self.blocks)
+        shared = blocks[0].mixer.shared(tokens, start, documents)
+        states = [None] * len(blocks) if cache is None else cache.layers
+        for block, state in zip(blocks, states, strict=True):
+            hidden = block(hidden, shared, state)
         out: Tensor = self.norm(hidden)
         return out
 

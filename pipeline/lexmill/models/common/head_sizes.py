@@ -20,7 +20,7 @@ class HeadSizes(Sizes):
         """K, given or by default."""
         return self.d_head or self.d_model // self.n_head
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         if self.d_head == 0 and self.d_model % self.n_head:
             return [f"d_model: {self.d_model} is not a multiple of n_head ({self.n_head})"]
         return []

@@ -25,8 +25,8 @@ class Shape(HeadSizes):
     norm_eps: float = spec("added to the mean square", 1e-5, above=0)
     tie_embeddings: bool = spec("the output matrix is the embedding", True)
 
-    def faults(self) -> list[str]:
-        found = super().faults()
+    def errors(self) -> list[str]:
+        found = super().errors()
         if self.n_head % self.n_kv_head:
             found.append(f"n_kv_head: {self.n_kv_head} does not divide n_head ({self.n_head})")
         if not found and self.head_width % 2:

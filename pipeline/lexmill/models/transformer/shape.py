@@ -22,7 +22,7 @@ class Shape(Sizes):
     norm: Literal["pre", "post"] = spec("layer norm before each sub-layer or after it", "pre")
     max_positions: int = spec("longest sentence", 256, unit="tokens", low=2)
 
-    def faults(self) -> list[str]:
+    def errors(self) -> list[str]:
         if self.d_model % self.n_head:
             return [f"d_model: {self.d_model} is not a multiple of n_head ({self.n_head})"]
         return []

@@ -139,7 +139,7 @@ def test_empty_documents_have_an_end_token() -> None:
     assert model.log_probabilities([]) == []
 
 
-def test_faults() -> None:
+def test_errors() -> None:
     with pytest.raises(UserError, match="train split is empty"):
         KneserNey(3, VOCABULARY, EOS).fit([])
     with pytest.raises(ValueError, match="outside the vocabulary"):

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from lexmill.base.errors import UserError
-from lexmill.corpora.preparing.faults import Faults
+from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.readers import parallel, tables, text, translation_tree
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit, names
@@ -20,28 +20,28 @@ from lexmill.corpora.preparing.text_files import Advance, checked_encoding, no_a
 from lexmill.params.corpora import Corpus, ParallelTextReader, Reader, TextReader, TranslationTreeReader
 
 
-def read(corpus: Corpus, files: SourceFiles, faults: Faults, advance: Advance = no_advance) -> Iterator[Record]:
+def read(corpus: Corpus, files: SourceFiles, errors: Errors, advance: Advance = no_advance) -> Iterator[Record]:
     """Yield the records of a corpus, in the order of its files.
 
     Args:
         corpus, files: its kind and reader, and its fetched files.
-        faults: collects their errors, each with file and line.
+        errors: collects their errors, each with file and line.
         advance: called with the number of bytes read.
     """
-    return read_units(corpus, files.folder, units(corpus, files, faults), faults, advance)
+    return read_units(corpus, files.folder, units(corpus, files, errors), errors, advance)
 
 
-def units(corpus: Corpus, files: SourceFiles, faults: Faults) -> list[Unit]:
-    """Return the units to read; none, and an error in `faults`, where the reader does not fit the files."""
+def units(corpus: Corpus, files: SourceFiles, errors: Errors) -> list[Unit]:
+    """Return the units to read; none, and an error in `errors`, where the reader does not fit the files."""
     reader = corpus.reader
     try:
         if isinstance(reader, TranslationTreeReader):
-            return translation_tree.units(reader, files, faults)
+            return translation_tree.units(reader, files, errors)
         checked_encoding(reader.encoding)
         if isinstance(reader, ParallelTextReader):
             return parallel.units(reader, files)
-    except UserError as fault:
-        faults.add(fault)
+    except UserError as error:
+        errors.add(error)
         return []
     return [(name, (path,)) for path, name in names(files.paths).items()]
 
@@ -77,7 +77,7 @@ def read_units(
     corpus: Corpus,
     folder: Path,
     wanted: Iterable[Unit],
-    faults: Faults,
+    errors: Errors,
     advance: Advance = no_advance,
     *,
     span: Span = WHOLE,
@@ -87,7 +87,7 @@ def read_units(
     Args:
         corpus, folder: its kind and reader, and the folder of its files.
         wanted: some of `units`, in their order.
-        faults: collects the errors of their files.
+        errors: collects the errors of their files.
         advance: called with the number of bytes read.
         span: the lines to read, of a single unit.
     """
@@ -95,10 +95,10 @@ def read_units(
     for name, paths in wanted:
         files = [folder / path for path in paths]
         if isinstance(reader, TextReader):
-            yield from text.read(reader, name, files[0], span=span, faults=faults, advance=advance)
+            yield from text.read(reader, name, files[0], span=span, errors=errors, advance=advance)
         elif isinstance(reader, ParallelTextReader):
-            yield from parallel.read(reader, name, paths, files, span=span, faults=faults, advance=advance)
+            yield from parallel.read(reader, name, paths, files, span=span, errors=errors, advance=advance)
         elif isinstance(reader, TranslationTreeReader):
-            yield from translation_tree.read(name, files, faults, advance)
+            yield from translation_tree.read(name, files, errors, advance)
         else:
-            yield from tables.read(corpus.kind, reader, name, files[0], span=span, faults=faults, advance=advance)
+            yield from tables.read(corpus.kind, reader, name, files[0], span=span, errors=errors, advance=advance)

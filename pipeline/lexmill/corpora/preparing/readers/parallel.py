@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lexmill.base.errors import UserError
-from lexmill.corpora.preparing.faults import Faults
+from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import SourceFiles, Span, Unit, names
 from lexmill.corpora.preparing.text_files import Advance, checked_encoding, lines
@@ -31,13 +31,13 @@ def read(
     files: Sequence[Path],
     *,
     span: Span,
-    faults: Faults,
+    errors: Errors,
     advance: Advance,
 ) -> Iterator[Record]:
     """Yield the sentence pairs of one pair of files; the group of a pair is its source side."""
     encoding = checked_encoding(reader.encoding)
     left, right = (
-        _Side(lines(file, encoding, advance, place=place, stop=span.stop), span.first, faults)
+        _Side(lines(file, encoding, advance, place=place, stop=span.stop), span.first, errors)
         for file, place in zip(files, span.places, strict=True)
     )
     while True:
@@ -53,7 +53,7 @@ def read(
     if left.count != right.count and not left.broken and not right.broken:
         longer = files[0] if left.count > right.count else files[1]
         counts = f"{paths[0]} has {left.count:,} lines but {paths[1]} has {right.count:,}"
-        faults.add(UserError(f"{counts}; this line has no partner", longer, paired + 1))
+        errors.add(UserError(f"{counts}; this line has no partner", longer, paired + 1))
 
 
 def _file_pairs(reader: ParallelTextReader, files: SourceFiles) -> list[tuple[str, str]]:
@@ -73,10 +73,10 @@ def _file_pairs(reader: ParallelTextReader, files: SourceFiles) -> list[tuple[st
 
 
 class _Side:
-    """The lines of one side, counted to the end; an error is added to `faults` and ends it."""
+    """The lines of one side, counted to the end; an error is added to `errors` and ends it."""
 
-    def __init__(self, stream: Iterator[tuple[int, str]], first: int, faults: Faults) -> None:
-        self._stream, self._first, self._faults = stream, first, faults
+    def __init__(self, stream: Iterator[tuple[int, str]], first: int, errors: Errors) -> None:
+        self._stream, self._first, self._errors = stream, first, errors
         self.count = 0
         self.broken = False
 
@@ -86,7 +86,7 @@ class _Side:
                 self.count = number
                 if number >= self._first:
                     return line
-        except UserError as fault:
-            self._faults.add_last(fault)
+        except UserError as error:
+            self._errors.add_last(error)
             self.broken = True
         return None

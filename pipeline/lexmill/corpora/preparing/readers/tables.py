@@ -16,7 +16,7 @@ from typing import Any
 
 from lexmill.base.errors import UserError
 from lexmill.base.strict import nearest
-from lexmill.corpora.preparing.faults import Faults
+from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import WHOLE, Span
 from lexmill.corpora.preparing.text_files import (
@@ -45,7 +45,7 @@ Row = tuple[int, Mapping[str, Any]]
 
 
 def read(
-    kind: str, reader: RecordsReader, name: str, file: Path, *, span: Span, faults: Faults, advance: Advance
+    kind: str, reader: RecordsReader, name: str, file: Path, *, span: Span, errors: Errors, advance: Advance
 ) -> Iterator[Record]:
     """Yield the records of one file of a text, labelled or parallel corpus.
 
@@ -55,32 +55,32 @@ def read(
     if reader.group is not None:
         columns["group"] = reader.group
     try:
-        for place, row in _rows(reader, columns, file, span=span, faults=faults, advance=advance):
+        for place, row in _rows(reader, columns, file, span=span, errors=errors, advance=advance):
             try:
                 yield _record(kind, reader, columns, f"{name}:{place}", row)
-            except _BadValue as fault:
+            except _BadValue as error:
                 parquet = reader.format == "parquet"
-                faults.add(UserError(f"row {place}: {fault}", file) if parquet else UserError(str(fault), file, place))
-    except UserError as fault:
-        faults.add_last(fault)
+                errors.add(UserError(f"row {place}: {error}", file) if parquet else UserError(str(error), file, place))
+    except UserError as error:
+        errors.add_last(error)
 
 
 def _rows(
-    reader: RecordsReader, columns: dict[str, str], file: Path, *, span: Span, faults: Faults, advance: Advance
+    reader: RecordsReader, columns: dict[str, str], file: Path, *, span: Span, errors: Errors, advance: Advance
 ) -> Iterator[Row]:
     if reader.format == "parquet":
         return _parquet_rows(columns, file, advance)
     if reader.format == "jsonl":
         encoding = checked_encoding(reader.encoding)
         numbered = lines(file, encoding, advance, place=span.places[0], stop=span.stop)
-        return _json_rows(columns, file, numbered, faults)
+        return _json_rows(columns, file, numbered, errors)
     fields = _quoted_fields if reader.quoting else _plain_fields
     # The first row of the file names the columns, also for a span that begins later.
     head = None
     if span.first > 1:
         with suppress(UserError):  # the reader of the first span reports it, and all rows are discarded
-            head = next(fields(reader, file, WHOLE, Faults(), no_advance), None)
-    return _table_rows(reader, columns, file, fields(reader, file, span, faults, advance), faults=faults, head=head)
+            head = next(fields(reader, file, WHOLE, Errors(), no_advance), None)
+    return _table_rows(reader, columns, file, fields(reader, file, span, errors, advance), errors=errors, head=head)
 
 
 def _delimiter(reader: RecordsReader) -> str:
@@ -194,7 +194,7 @@ def inside_after(reader: RecordsReader, line: str, inside: bool) -> bool:
     return asked_for_more
 
 
-def _quoted_fields(reader: RecordsReader, file: Path, span: Span, faults: Faults, advance: Advance) -> Iterator[Fields]:
+def _quoted_fields(reader: RecordsReader, file: Path, span: Span, errors: Errors, advance: Advance) -> Iterator[Fields]:
     """Rows of fields in which quotes have their usual meaning."""
     csv.field_size_limit(MAX_LINE_BYTES)  # global to the csv module
     numbered = lines(file, checked_encoding(reader.encoding), advance, place=span.places[0])
@@ -222,13 +222,13 @@ def _quoted_fields(reader: RecordsReader, file: Path, span: Span, faults: Faults
             message = f"wrong quoting ({error}); {_NO_QUOTING}"
             if "new-line" in str(error):
                 message = "a carriage return inside a field; put the field in quotes or remove it"
-            faults.add(UserError(message, file, begins))
+            errors.add(UserError(message, file, begins))
             continue
         if fields:
             yield begins, fields
 
 
-def _plain_fields(reader: RecordsReader, file: Path, span: Span, _faults: Faults, advance: Advance) -> Iterator[Fields]:
+def _plain_fields(reader: RecordsReader, file: Path, span: Span, _errors: Errors, advance: Advance) -> Iterator[Fields]:
     """Rows of fields split at every delimiter."""
     delimiter = _delimiter(reader)
     for number, line in lines(file, checked_encoding(reader.encoding), advance, place=span.places[0], stop=span.stop):
@@ -242,7 +242,7 @@ def _table_rows(
     file: Path,
     rows: Iterator[Fields],
     *,
-    faults: Faults,
+    errors: Errors,
     head: Fields | None,
 ) -> Iterator[Row]:
     """Yield the values of rows by role; `head` is the file's first row, if known."""
@@ -261,7 +261,7 @@ def _table_rows(
         if reader.header and line == head[0]:
             continue
         if len(fields) != len(known):
-            faults.add(UserError(f"{len(fields)} fields where {len(known)} were expected", file, line))
+            errors.add(UserError(f"{len(fields)} fields where {len(known)} were expected", file, line))
             continue
         yield line, {role: fields[place] for role, place in places.items()}
 
@@ -270,7 +270,7 @@ def _table_rows(
 
 
 def _json_rows(
-    columns: dict[str, str], file: Path, numbered: Iterator[tuple[int, str]], faults: Faults
+    columns: dict[str, str], file: Path, numbered: Iterator[tuple[int, str]], errors: Errors
 ) -> Iterator[Row]:
     for number, line in numbered:
         if not line.strip():
@@ -280,12 +280,12 @@ def _json_rows(
             if not isinstance(value, dict):
                 raise UserError(f"expected a JSON object, got {_shown(value)}", file, number)
             _check_columns(columns.values(), list(value), file, number)
-        except UserError as fault:
-            faults.add(fault)
-        except json.JSONDecodeError as error:
-            faults.add(UserError(f"not valid JSON: {error.msg} (column {error.colno})", file, number))
+        except UserError as error:
+            errors.add(error)
+        except json.JSONDecodeError as raised:
+            errors.add(UserError(f"not valid JSON: {raised.msg} (column {raised.colno})", file, number))
         except (RecursionError, ValueError):
-            faults.add(UserError("not valid JSON: nested too deep, or a number too long", file, number))
+            errors.add(UserError("not valid JSON: nested too deep, or a number too long", file, number))
         else:
             yield number, {role: value[column] for role, column in columns.items()}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lexmill.base.errors import UserError
-from lexmill.corpora.preparing.faults import Faults
+from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import Span
 from lexmill.corpora.preparing.text_files import MAX_DOCUMENT_BYTES, Advance, checked_encoding, lines, whole_text
@@ -14,7 +14,7 @@ from lexmill.params.corpora import TextReader
 
 
 def read(
-    reader: TextReader, name: str, file: Path, *, span: Span, faults: Faults, advance: Advance
+    reader: TextReader, name: str, file: Path, *, span: Span, errors: Errors, advance: Advance
 ) -> Iterator[Record]:
     """Yield the documents of one file; a file's group is its name, that of a paragraph or line its own text."""
     encoding = checked_encoding(reader.encoding)
@@ -26,8 +26,8 @@ def read(
                 yield Record(f"{name}:{number}", None, line)
         else:
             yield from _paragraphs(name, file, encoding, span, advance)
-    except UserError as fault:
-        faults.add_last(fault)
+    except UserError as error:
+        errors.add_last(error)
 
 
 def inside_after(line: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lexmill.base.errors import UserError
-from lexmill.corpora.preparing.faults import Faults
+from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import SourceFiles, Unit, uncompressed
 from lexmill.corpora.preparing.text_files import Advance, half_character, whole_text
@@ -21,24 +21,24 @@ from lexmill.params.corpora import TranslationTreeReader
 KeyPath = tuple[str, ...]
 
 
-def units(reader: TranslationTreeReader, files: SourceFiles, faults: Faults) -> list[Unit]:
+def units(reader: TranslationTreeReader, files: SourceFiles, errors: Errors) -> list[Unit]:
     """Return the components with both languages; raise `UserError` where a pattern does not fit."""
     sources = _by_component("source", reader.source, files)
     targets = _by_component("target", reader.target, files)
     if not sources.keys() & targets.keys():
         counts = f"{len(sources)} components with a source file, {len(targets)} with a target file"
-        faults.add(UserError(f"{counts}, none with both; check reader.source and reader.target", files.folder))
+        errors.add(UserError(f"{counts}, none with both; check reader.source and reader.target", files.folder))
     return [(component, (path, targets[component])) for component, path in sources.items() if component in targets]
 
 
-def read(component: str, files: Sequence[Path], faults: Faults, advance: Advance) -> Iterator[Record]:
+def read(component: str, files: Sequence[Path], errors: Errors, advance: Advance) -> Iterator[Record]:
     """Yield the message pairs of one component, in the order of its source tree; its name is their group."""
     trees = []
     for file in files:
         try:
             trees.append(_messages(file, advance))
-        except UserError as fault:
-            faults.add(fault)
+        except UserError as error:
+            errors.add(error)
     if len(trees) < 2:
         return
     source, target = trees

@@ -12,7 +12,7 @@ MOST_SHOWN = 20
 MOST_ALIKE = 3
 
 
-class Faults:
+class Errors:
     """Collects errors; counts all and keeps a bounded number to show.
 
     Of equal messages about one file the first `MOST_ALIKE` are shown and the others counted, so that one wrong column
@@ -33,31 +33,31 @@ class Faults:
         """The number of errors added."""
         return sum(self._counts.values())
 
-    def add(self, fault: UserError) -> None:
+    def add(self, error: UserError) -> None:
         """Add an error that did not end the reading of its file."""
-        self._counts[str(fault.file)] = self._counts.get(str(fault.file), 0) + 1
-        self._show(fault)
+        self._counts[str(error.file)] = self._counts.get(str(error.file), 0) + 1
+        self._show(error)
 
-    def add_last(self, fault: UserError) -> None:
+    def add_last(self, error: UserError) -> None:
         """Add an error that ended the reading of its file; `merge` ignores errors in later parts of it."""
-        self.add(fault)
-        self._ended.add(str(fault.file))
+        self.add(error)
+        self._ended.add(str(error.file))
 
-    def _show(self, fault: UserError) -> None:
-        key = (str(fault.file), fault.message)
+    def _show(self, error: UserError) -> None:
+        key = (str(error.file), error.message)
         alike = self._alike.get(key, 0)
         if alike < MOST_ALIKE and len(self.shown) >= MOST_SHOWN:
             return
         self._alike[key] = alike + 1
         if alike < MOST_ALIKE:
-            self.shown.append(fault)
+            self.shown.append(error)
 
     def as_plain(self, folder: Path) -> dict[str, Any]:
         """Return the input of `merge` as plain JSON values; files by their path in `folder`."""
         names = {file: os.path.relpath(file, folder) for file in self._counts}
         return {
             "counts": {names[file]: count for file, count in self._counts.items()},
-            "shown": [[fault.message, names[str(fault.file)], fault.line] for fault in self.shown],
+            "shown": [[error.message, names[str(error.file)], error.line] for error in self.shown],
             "alike": [[names[file], message, count] for (file, message), count in self._alike.items()],
             "ended": sorted(names[file] for file in self._ended),
         }
@@ -85,10 +85,10 @@ class Faults:
         """Raise `UserErrors` if there are any errors."""
         if not self.count:
             return
-        faults: list[str | UserError] = list(self.shown)
-        left = self.count - len(faults)
+        errors: list[str | UserError] = list(self.shown)
+        left = self.count - len(errors)
         for (file, message), alike in self._alike.items():
             if alike > MOST_ALIKE:
-                faults.append(f"{file}: {message}: the same in {alike - MOST_ALIKE:,} more places")
+                errors.append(f"{file}: {message}: the same in {alike - MOST_ALIKE:,} more places")
                 left -= alike - MOST_ALIKE
-        raise UserErrors([*faults, f"and {left:,} more"] if left else faults)
+        raise UserErrors([*errors, f"and {left:,} more"] if left else errors)
