@@ -18,7 +18,7 @@ from sqlalchemy.engine import Engine
 
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.stages.entry import preflight
-from lexmill.tracking import store
+from lexmill.tracking import database, store
 
 from ..registry.plain import plain_params
 
@@ -54,7 +54,7 @@ def test_three_processes_at_once_make_one_whole_database(tmp_path: Path) -> None
     # A database put in its place by hand is not taken for ready.
     path.unlink()
     sqlite3.connect(path).close()
-    assert not store._is_current(path)
+    assert not database.is_current(path)
 
 
 @pytest.mark.parametrize("settings", [{"tracking_uri": "http://127.0.0.1:9"}, {"publish": False}])
@@ -197,7 +197,7 @@ def test_mlflows_own_default_is_as_before_afterwards() -> None:
 def test_a_database_that_is_held_all_the_time_is_no_reason_to_upgrade_it(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "_LOCKED_SECONDS", 0.05)
+    monkeypatch.setattr(database, "LOCKED_SECONDS", 0.05)
     with closing(sqlite3.connect(root / "mlflow.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(RetryableError, match=r"mlflow\.db: the database is locked by another process; run again"):

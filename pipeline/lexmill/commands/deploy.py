@@ -12,7 +12,7 @@ from lexmill.base.strict import nearest
 from lexmill.compute.execution import load_execution
 from lexmill.models import folder as model_folder
 from lexmill.registry import lookup
-from lexmill.registry.download import champion_package
+from lexmill.registry.download import registered_package
 from lexmill.registry.hugging_face import export, matching_card
 from lexmill.registry.package import MODEL
 from lexmill.tracking.store import sqlite_path
@@ -66,6 +66,6 @@ def export_model(name: str, target: Path, root: Path = Path()) -> None:
         known = params.load(root / "params.yaml").models
         made = "is not trained yet; `lexmill run` trains it" if name in known else f"is unknown{nearest(name, known)}"
         raise UserError(f"the model '{name}' {made}, and {uri} has no registered champion of that name")
-    package = champion_package(champion, uri, root)
+    package = registered_package(champion, uri, root)
     export(package / MODEL, target, name, matching_card(package, package / MODEL))
     print(f"{target}: written from the champion of '{name}', version {champion.version}")

@@ -102,15 +102,18 @@ def _tracking(root: Path, settings: Execution) -> Iterator[Finding]:
         return
     from lexmill.commands.sync import send
     from lexmill.tracking import spool
+    from lexmill.tracking.database import is_unfinished
     from lexmill.tracking.store import outdated, prepare
 
     old = outdated(settings.tracking_uri, root)
     if old is not None:
-        yield Finding(
-            f"the MLflow database {old} was made by another version of MLflow",
-            "`lexmill doctor --fix` upgrades it, and so does the next run; keep a copy to be able to go back",
-            lambda: prepare(settings.tracking_uri, root),
-        )
+        if is_unfinished(old):
+            what = "is unfinished: its creation or upgrade was stopped"
+            fix = "`lexmill doctor --fix` repairs it, and so does the next run"
+        else:
+            what = "was made by another version of MLflow"
+            fix = "`lexmill doctor --fix` upgrades it, and so does the next run; keep a copy to be able to go back"
+        yield Finding(f"the MLflow database {old} {what}", fix, lambda: prepare(settings.tracking_uri, root))
     waits = spool.waiting(root)
     if waits:
         count = len(waits.points) + len(waits.records)

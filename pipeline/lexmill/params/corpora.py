@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from lexmill.base.addresses import redact, secret_in
 from lexmill.base.strict import spec
 
 
@@ -50,9 +51,15 @@ class UrlSource:
     members: tuple[str, ...] = spec("globs inside the archives; empty: the files as they are", ())
 
     def errors(self) -> list[str]:
+        found = [
+            f"urls[{index}]: {redact(url)} holds {secret}, which git, dvc.lock and the model's card would keep; write"
+            " $NAME in its place and set that variable, or put a login in ~/.netrc"
+            for index, url in enumerate(self.urls)
+            if (secret := secret_in(url))
+        ]
         if self.sha256 and len(self.urls) != len(self.sha256):
-            return [f"sha256: {len(self.urls)} urls but {len(self.sha256)} hashes; one a url"]
-        return []
+            found.append(f"sha256: {len(self.urls)} urls but {len(self.sha256)} hashes; one a url")
+        return found
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from lexmill.evaluation.rows import Row, read_rows, spread
 from lexmill.evaluation.significance import PairedTest, differing_key
 from lexmill.params import Params
 from lexmill.registry import guards, lookup, package, trial
-from lexmill.registry.download import champion_package
+from lexmill.registry.download import registered_package
 from lexmill.registry.guards import Guard
 from lexmill.registry.lookup import TRAIN_DATA, Found
 from lexmill.registry.promotion import Decision, decide, shared_rows
@@ -166,7 +166,7 @@ def _rescored(champion: Found, challenger: Challenger, announce: Callable[[], No
     kept = place / f"{key[:32]}.jsonl"
     if not kept.is_file():
         announce()
-        model = champion_package(champion, challenger.execution.tracking_uri, root)
+        model = registered_package(champion, challenger.execution.tracking_uri, root)
         place.mkdir(parents=True, exist_ok=True)
         for older in place.glob("*.jsonl"):
             older.unlink()
@@ -191,7 +191,7 @@ def _by_package(champion: Found, challenger: Challenger) -> list[Guard]:
     if not (chosen.latency or chosen.size):
         return []
     try:
-        folder = champion_package(champion, challenger.execution.tracking_uri, challenger.root)
+        folder = registered_package(champion, challenger.execution.tracking_uri, challenger.root)
     except UserError as error:
         words = f"latency and size not compared: version {champion.version} cannot be downloaded ({error})"
         return [Guard("latency", None, None, None, False, words)]

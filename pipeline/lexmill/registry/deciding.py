@@ -18,7 +18,8 @@ from lexmill.registry import decisions, lookup, record
 from lexmill.registry.comparing import Challenger, compared
 from lexmill.registry.lookup import DECISION, Found
 from lexmill.registry.promotion import Decision
-from lexmill.tracking.store import locked, opened, sqlite_path
+from lexmill.tracking.database import locked
+from lexmill.tracking.store import opened, sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -15,23 +15,37 @@ from lexmill.registry.lookup import Found
 from lexmill.tracking.store import opened
 
 
-def champion_package(champion: Found, uri: str, root: Path) -> Path:
-    """Return the champion's package on this machine.
+def registered_package(version: Found, uri: str, root: Path) -> Path:
+    """Return the package of a registered version on this machine, its contents checked.
 
     The workspace's own package if it is the same model, else a copy under .lexmill/, downloaded once.
 
     Raises:
-        UserError: the registry holds another model than its tag says.
+        UserError: the version is not lexmill's, or the registry holds another model than its tag says.
         RetryableError: the tracking server does not answer.
     """
-    copy = root / ".lexmill" / "champions" / champion.name
-    for folder in (root / layout.package(champion.name), copy):
-        if (folder / package.DESCRIPTION).is_file() and package.read(folder)["fingerprint"] == champion.fingerprint:
+    if not version.fingerprint:
+        raise _foreign(version.name, version.version)
+    copy = root / ".lexmill" / "champions" / version.name
+    for folder in (root / layout.package(version.name), copy):
+        if _holds(folder, version.fingerprint):
             return folder
     with storage.new_folder(copy) as folder:
-        if bring(uri, champion.name, champion.version, folder, root)["fingerprint"] != champion.fingerprint:
-            raise UserError(f"version {champion.version} of '{champion.name}' holds another model than its tag says")
+        if bring(uri, version.name, version.version, folder, root)["fingerprint"] != version.fingerprint:
+            raise UserError(f"version {version.version} of '{version.name}' holds another model than its tag says")
     return copy
+
+
+def _foreign(name: str, version: str) -> UserError:
+    return UserError(f"version {version} of '{name}' holds no package of lexmill, and nothing else is loaded")
+
+
+def _holds(folder: Path, fingerprint: str) -> bool:
+    """Return whether a folder holds the package of this fingerprint, undamaged."""
+    try:
+        return package.verify(folder)["fingerprint"] == fingerprint
+    except (UserError, OSError):
+        return False
 
 
 def bring(uri: str, name: str, version: str, folder: Path, root: str | Path = ".") -> dict[str, Any]:
@@ -51,11 +65,16 @@ def bring(uri: str, name: str, version: str, folder: Path, root: str | Path = ".
             if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
                 raise
             raise UserError(f"the registry {uri} has no version {version} of a model '{name}'") from None
-        download_artifacts(artifact_uri=f"models:/{name}/{version}/data/{name}", dst_path=str(folder))
+        try:
+            download_artifacts(artifact_uri=f"models:/{name}/{version}/data/{name}", dst_path=str(folder))
+        except (MlflowException, OSError) as error:
+            if isinstance(error, MlflowException) and error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            raise _foreign(name, version) from None
     # MLflow downloads it as <folder>/.../<name>/: move it up.
     found = next((path.parent for path in folder.rglob(package.DESCRIPTION)), None)
     if found is None:
-        raise UserError(f"the registered version of '{name}' holds no package of ours")
+        raise _foreign(name, version)
     if found != folder:
         for path in list(found.iterdir()):
             path.rename(folder / path.name)

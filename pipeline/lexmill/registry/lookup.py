@@ -83,6 +83,11 @@ def client_champion(client: MlflowClient, name: str) -> Found | None:
         raise
 
 
+def version(client: MlflowClient, name: str, number: str) -> Found:
+    """Return a version that exists."""
+    return _of_client(client.get_model_version(name, number))
+
+
 def client_published(client: MlflowClient, name: str, fingerprint: str) -> Found | None:
     """Return the same as `published`, through MLflow's client."""
     versions = client.search_model_versions(f"name = '{name}' and tags.`{FINGERPRINT}` = '{fingerprint}'")

@@ -26,8 +26,9 @@ from lexmill.registry.logged_model import log_model, register
 from lexmill.registry.lookup import Found
 from lexmill.registry.reproduce import recipe
 from lexmill.tracking import points, store, view
+from lexmill.tracking.database import locked
 from lexmill.tracking.links import base_url, compare_url, experiment_url
-from lexmill.tracking.store import locked, opened, sqlite_path
+from lexmill.tracking.store import opened, sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from lexmill.base import layout, storage
+from lexmill.base.addresses import redact
 from lexmill.base.checkout import git
 from lexmill.corpora.fetching import pins
 from lexmill.registry.card import table
@@ -148,10 +148,7 @@ def _one_line(script: str) -> str:
 
 def _address(remote: str) -> str:
     """Return a remote's address without name and password."""
-    parts = urlsplit(remote)
-    if parts.scheme in ("http", "https") and "@" in parts.netloc:
-        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    return remote
+    return redact(remote) if remote.startswith(("http://", "https://")) else remote
 
 
 def _changes(root: Path) -> tuple[tuple[str, ...], str]:

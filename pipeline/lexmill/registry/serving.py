@@ -10,13 +10,17 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexmill.base import storage
 from lexmill.base.errors import UserError
 from lexmill.compute.execution import Execution
-from lexmill.registry import lookup
-from lexmill.registry.lookup import KIND
+from lexmill.registry import lookup, package
+from lexmill.registry.download import registered_package
+from lexmill.registry.loader import load_package
+from lexmill.registry.logged_model import signature
+from lexmill.registry.served import ServedModel
 from lexmill.tracking.store import opened
 
 if TYPE_CHECKING:
@@ -98,11 +102,15 @@ def application(model: PyFuncModel) -> App:
     return Gate(app)
 
 
-def load(name: str, version: str | None, execution: Execution) -> tuple[PyFuncModel, str]:
-    """Load a registered model through MLflow; return it and its version.
+def load(name: str, version: str | None, execution: Execution, root: str | Path = ".") -> tuple[PyFuncModel, str]:
+    """Load a registered model; return it and its version.
+
+    MLflow's own loading would run whatever loader module, pickle or code path the registered model names. Here the
+    registry gives only the package, which is checked and loaded as data.
 
     Args:
         version: None: the champion.
+        root: the workspace.
 
     Raises:
         UserError: no such model or version, or it has no champion, or it was not made here.
@@ -110,22 +118,25 @@ def load(name: str, version: str | None, execution: Execution) -> tuple[PyFuncMo
     """
     uri = execution.tracking_uri
     with opened(uri) as client:
-        import mlflow.pyfunc
-
         from lexmill.registry import champion as alias
 
         known = [str(one.version) for one in alias.versions_of(client, alias.model_of(client, name).name)]
         version = None if version is None else version.removeprefix("v")
-        if version is None:
-            found = lookup.client_champion(client, name)
-            if found is None:
-                raise UserError(f"'{name}' has no champion; `lexmill promote {name}` makes one")
-            version = found.version
-        elif version not in known:
+        if version is not None and version not in known:
             raise UserError(f"'{name}' has no version {version}; it has {', '.join(known) or 'none'}")
-        if not client.get_model_version(name, version).tags.get(KIND):
-            raise UserError(f"version {version} of '{name}' was not made here; `mlflow models serve` may serve it")
-        return mlflow.pyfunc.load_model(f"models:/{name}/{version}"), version
+        found = lookup.client_champion(client, name) if version is None else lookup.version(client, name, version)
+        if found is None:
+            raise UserError(f"'{name}' has no champion; `lexmill promote {name}` makes one")
+        return of_package(registered_package(found, uri, Path(root))), found.version
+
+
+def of_package(folder: str | Path) -> PyFuncModel:
+    """Load a package as what MLflow's scoring application takes."""
+    from mlflow.models import Model
+    from mlflow.pyfunc import PyFuncModel
+
+    about = Model(signature=signature(package.read(folder)))
+    return PyFuncModel(about, ServedModel(load_package(folder)))
 
 
 def listening(host: str, port: int) -> socket.socket:

@@ -17,7 +17,7 @@ from lexmill.compute.execution import Execution
 from lexmill.decoding.predictor import Predictor
 from lexmill.params import Params
 from lexmill.registry import lookup
-from lexmill.registry.download import champion_package
+from lexmill.registry.download import registered_package
 from lexmill.registry.loader import Precision, load_package
 
 
@@ -74,4 +74,4 @@ def open_model(
         raise UserError(
             f"the champion of '{name}' (version {champion.version}) is a {has}, not a {kinds.find(kind).words}"
         )
-    return load_package(champion_package(champion, execution.tracking_uri, root), precision)
+    return load_package(registered_package(champion, execution.tracking_uri, root), precision)

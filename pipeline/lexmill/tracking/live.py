@@ -25,9 +25,10 @@ from lexmill.base.workspace import TOKEN_VARIABLE
 from lexmill.compute.execution import Execution
 from lexmill.tracking import runs
 from lexmill.tracking.child import Child
+from lexmill.tracking.database import locked
 from lexmill.tracking.finding import PARENT
 from lexmill.tracking.points import Cursor, Delivery, lock_of, training_of
-from lexmill.tracking.store import experiment_id, locked, opened, sqlite_path
+from lexmill.tracking.store import experiment_id, opened, sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexmill.base import storage
+from lexmill.tracking.database import locked
 from lexmill.tracking.finding import PARENT, find, make
 from lexmill.tracking.links import run_url
 from lexmill.tracking.points import MOST_POINTS
-from lexmill.tracking.store import locked
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from lexmill.base import storage
 from lexmill.tracking import view
+from lexmill.tracking.database import locked
 from lexmill.tracking.finding import PARENT, model_tags
 from lexmill.tracking.points import MOST_POINTS, PREFIXES
-from lexmill.tracking.store import experiment_id, locked, opened, sqlite_path
+from lexmill.tracking.store import experiment_id, opened, sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -17,9 +17,10 @@ from lexmill.base import workspace
 from lexmill.base.errors import RetryableError
 from lexmill.base.storage import try_lock
 from lexmill.tracking import runs
+from lexmill.tracking.database import locked
 from lexmill.tracking.finding import no_repeats
 from lexmill.tracking.points import Cursor, Delivery, Tail, all_sent, lock_of, run_token_of
-from lexmill.tracking.store import experiment_id, locked, opened, sqlite_path
+from lexmill.tracking.store import experiment_id, opened, sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

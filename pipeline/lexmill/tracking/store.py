@@ -1,41 +1,34 @@
 """Open an MLflow store (a database file or a server) and report its errors as sentences.
 
-Processes that create MLflow's SQLite file at once corrupt it, so `prepare` creates and upgrades it under a file lock,
-once per version of MLflow; afterwards it costs one read of the file (under a millisecond). A server must answer before
-MLflow is imported, which alone tries for minutes.
+`prepare` makes an SQLite file ready (`database`). A server must answer before MLflow is imported, which alone tries for
+minutes.
 """
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import re
-import sqlite3
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from importlib.metadata import version
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from lexmill.base import storage
+from lexmill.base.addresses import redact
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.base.quiet import quieten
+from lexmill.tracking import database
 from lexmill.tracking.links import base_url
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _ANSWER_SECONDS = 5.0
-_LOCKED_SECONDS = 30.0  # how long another process may hold the database file
-_SQLITE = "sqlite:///"
 _STORES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
-_MAGIC = b"SQLite format 3\0"
 # By default MLflow tries seven times, over four minutes, and prints links and progress bars.
 _MANNERS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
@@ -47,15 +40,15 @@ _MANNERS = {
 
 def sqlite_path(uri: str, workspace: str | Path = ".") -> Path | None:
     """Return the absolute path of a `sqlite:///` store's file; None for any other store."""
-    if not uri.startswith(_SQLITE):
+    if not uri.startswith(database.SCHEME):
         return None
-    return (Path(workspace) / unquote(uri.removeprefix(_SQLITE))).absolute()
+    return (Path(workspace) / unquote(uri.removeprefix(database.SCHEME))).absolute()
 
 
 def absolute_uri(uri: str, workspace: str | Path = ".") -> str:
     """Return the store's address with an absolute path of a database file."""
     path = sqlite_path(uri, workspace)
-    return uri if path is None else f"{_SQLITE}{path}"
+    return uri if path is None else f"{database.SCHEME}{path}"
 
 
 def prepare(uri: str, workspace: str | Path = ".") -> None:
@@ -71,7 +64,7 @@ def prepare(uri: str, workspace: str | Path = ".") -> None:
     """
     path = sqlite_path(uri, workspace)
     if path is not None:
-        _prepare_sqlite(path)
+        database.make_ready(path)
     elif uri.startswith(("http://", "https://")):
         _ask(uri)
     else:
@@ -81,7 +74,7 @@ def prepare(uri: str, workspace: str | Path = ".") -> None:
 def outdated(uri: str, workspace: str | Path = ".") -> Path | None:
     """Return the SQLite file that `prepare` would upgrade, made by another version of MLflow; else None."""
     path = sqlite_path(uri, workspace)
-    return path if path is not None and path.exists() and not _is_current(path) else None
+    return path if path is not None and path.exists() and not database.is_current(path) else None
 
 
 def check_address(uri: str) -> None:
@@ -91,7 +84,7 @@ def check_address(uri: str) -> None:
         return
     folder = "://" not in uri or kind == "file"
     what = "a folder, which MLflow no longer writes to" if folder else f"not a store that MLflow knows ('{kind}')"
-    raise UserError(f"tracking_uri: '{uri}' is {what}; use sqlite:///mlflow.db or the address of a server")
+    raise UserError(f"tracking_uri: '{redact(uri)}' is {what}; use sqlite:///mlflow.db or the address of a server")
 
 
 def _ask(uri: str) -> None:
@@ -109,74 +102,6 @@ def _ask(uri: str) -> None:
         f"the tracking server {base_url(uri)} does not answer ({reason}); nothing is lost:"
         " start it, or set tracking_uri in conf/execution/, then `lexmill publish`"
     )
-
-
-def _prepare_sqlite(path: Path) -> None:
-    if _is_current(path):
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with locked(path.with_name(f".{path.name}.lock")):
-        if _is_current(path):
-            return
-        if path.exists() and _head(path) not in (b"", _MAGIC):
-            raise UserError("not an SQLite database; move it away or set another tracking_uri", path)
-        # A separate process keeps its output and imports away from ours.
-        done = subprocess.run(
-            [sys.executable, "-m", "mlflow", "db", "upgrade", f"{_SQLITE}{path}"],
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-            env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"},
-        )
-        revision = _revision(path)
-        if done.returncode or revision is None:
-            last = (done.stderr.strip() or "no reason was given").split("\n")[-1]
-            raise UserError(f"MLflow could not create or upgrade its database: {last}", path)
-        storage.write_json(_mark(path), {"mlflow": version("mlflow"), "revision": revision})
-
-
-def _head(path: Path) -> bytes:
-    with open(path, "rb") as stream:
-        return stream.read(len(_MAGIC))
-
-
-def _mark(path: Path) -> Path:
-    return path.with_name(f".{path.name}.schema.json")
-
-
-def _is_current(path: Path) -> bool:
-    """Return whether this version of MLflow made or upgraded the present file."""
-    try:
-        mark = storage.read_json(_mark(path))
-    except (OSError, ValueError):
-        return False
-    revision = _revision(path)
-    return revision is not None and mark == {"mlflow": version("mlflow"), "revision": revision}
-
-
-def _revision(path: Path) -> str | None:
-    """Return the file's schema revision, None without one; raise `RetryableError` where it stays locked."""
-    if not path.is_file():
-        return None
-    try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_LOCKED_SECONDS)) as connection:
-            row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-    except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
-            what = "the database is locked by another process; run again when that has ended"
-            raise RetryableError(f"{path}: {what}") from None
-        return None
-    return None if row is None else str(row[0])
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock file; the lock ends with the process, however that ends."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "ab") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
 
 
 @contextmanager

@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import httpx2
 from unearth.auth import MultiDomainBasicAuth
 from unearth.fetchers.sync import PyPIClient
 
+from lexmill.base.addresses import filled, redact
 from lexmill.base.errors import RetryableError, UserError
 
 FIRST_PAUSE = 0.5  # seconds
@@ -109,15 +110,6 @@ def _default_index() -> str:
     return str(PackageFinder().sources[0]["url"])
 
 
-def redact(address: str) -> str:
-    """A URL without its user, password, query and fragment, for messages and logs."""
-    try:
-        parts = urlsplit(address)
-    except ValueError:
-        return "the address"
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
-
 class Attempts:
     """Counts failures of one request and pauses between them: 0.5, 1, 2, 4 ... seconds, plus up to a tenth."""
 
@@ -183,7 +175,7 @@ class Client:
         self, url: str, *, headers: Mapping[str, str] | None = None
     ) -> AbstractContextManager[httpx2.Response]:
         """Fetch a large document, in one try; the caller retries."""
-        return self._http.stream("GET", url, headers=headers)
+        return self._http.stream("GET", filled(url), headers=headers)
 
     def iter_secure_origins(self) -> Iterable[tuple[str, str, str]]:
         yield from self._http.iter_secure_origins()
@@ -196,7 +188,7 @@ class Client:
         attempts = self.attempts()
         while True:
             try:
-                response = self._http.request(method, url, headers=headers)
+                response = self._http.request(method, filled(url), headers=headers)
             except BROKEN as error:
                 attempts.failed(explain(error, url, self.settings))
                 continue

@@ -20,9 +20,10 @@ from typing import IO
 import httpx2
 
 from lexmill.base import progress
+from lexmill.base.addresses import redact
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.base.storage import flush_folder, sha256_file
-from lexmill.corpora.fetching.connection import BROKEN, Client, explain, passing, redact, refused, status_text
+from lexmill.corpora.fetching.connection import BROKEN, Client, explain, passing, refused, status_text
 from lexmill.corpora.fetching.source_folder import DISK_FULL
 
 _CONDITIONS = {"etag": "If-None-Match", "last-modified": "If-Modified-Since"}

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from lexmill.base.addresses import redact
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.base.storage import new_folder, read_json, write_json
 from lexmill.corpora.fetching.pins import check_files
@@ -86,8 +87,6 @@ def describe(source: Source) -> str:
         case HubSource():
             return f"hub data set {source.dataset}" + (f" ({source.subset})" if source.subset else "")
         case UrlSource():
-            from lexmill.corpora.fetching.connection import redact
-
             more = f" and {len(source.urls) - 1} more" if len(source.urls) > 1 else ""
             return f"address {redact(source.urls[0]) if source.urls else '(none)'}{more}"
         case FileSource():

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
+from lexmill.base.addresses import redact
 from lexmill.base.errors import UserError
-from lexmill.corpora.fetching.connection import Client, json_document, pip_settings, redact
+from lexmill.corpora.fetching.connection import Client, json_document, pip_settings
 from lexmill.corpora.fetching.downloads import DownloadCache, Wanted, download
 from lexmill.params.corpora import PackageSource
 

@@ -6,9 +6,10 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from lexmill.base.addresses import redact
 from lexmill.base.errors import UserError
 from lexmill.corpora.fetching.archives import extract
-from lexmill.corpora.fetching.connection import Client, pip_settings, redact
+from lexmill.corpora.fetching.connection import Client, pip_settings
 from lexmill.corpora.fetching.downloads import DownloadCache, Wanted, check_hash_text, download
 from lexmill.corpora.fetching.source_folder import SourceFolder
 from lexmill.params.corpora import UrlSource
