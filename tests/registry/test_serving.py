@@ -25,7 +25,7 @@ import yaml
 from starlette.testclient import TestClient
 
 from lexmill.base.errors import UserError
-from lexmill.registry import served, serving
+from lexmill.registry import gate, served, serving
 from lexmill.tracking import store
 
 from .plain import plain_params
@@ -158,6 +158,7 @@ def test_a_param_out_of_bounds_is_reported(
     ("content", "kind", "code", "message"),
     [
         ("{", JSON, 400, "valid JSON"),
+        ('{"inputs": ["a"], "params": {"seed": 1' + "0" * 10_000 + "}}", JSON, 400, "a number of 10,001 digits"),
         (b"\xff\xfe", JSON, 400, "valid JSON"),
         ("[" * 100_000, JSON, 400, "nested too deeply"),
         ('{"inputs": ["a"]}', None, 415, "no content type"),
@@ -166,7 +167,7 @@ def test_a_param_out_of_bounds_is_reported(
         ("text\n", "text/csv", 400, "no text in the request"),
         ("a,b\nx,y\n", "text/csv", 400, "has 2 columns"),
         (b"text\n\xff\n", "text/csv", 400, "UTF-8"),
-        ("x" * (serving.MOST_BYTES + 1), JSON, 413, "at most 16 MB"),
+        ("x" * (gate.MOST_BYTES + 1), JSON, 413, "at most 16 MB"),
     ],
     ids=lambda value: str(value)[:12],
 )
@@ -180,7 +181,7 @@ def test_what_is_no_request_is_refused(
 
 def test_a_body_that_hides_its_size_is_cut(clients: dict[str, TestClient]) -> None:
     def chunks() -> Iterator[bytes]:
-        for _ in range(serving.MOST_BYTES // 1_000_000 + 1):
+        for _ in range(gate.MOST_BYTES // 1_000_000 + 1):
             yield b"x" * 1_000_000
 
     answer = clients["tickets"].post("/invocations", content=chunks(), headers={"content-type": JSON})

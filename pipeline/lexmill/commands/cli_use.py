@@ -22,11 +22,15 @@ def serve(
     version: Annotated[str | None, typer.Option("--version", help="Default: the champion.")] = None,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: a free one.")] = 5001,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option("--allowed-host", help="A name that requests may use for this server, several times; '*': any."),
+    ] = None,
 ) -> None:
     """Answer HTTP requests with a registered model, until Ctrl-C."""
     from lexmill.commands.deploy import serve as command
 
-    command(name, version, host, port)
+    command(name, version, host, port, tuple(allowed_host or ()))
 
 
 @app.command()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lexmill import params
 from lexmill.base import layout
+from lexmill.base.allowed_hosts import LOOPBACK
 from lexmill.base.errors import UserError
 from lexmill.base.quiet import quieten
 from lexmill.base.strict import nearest
@@ -17,11 +18,14 @@ from lexmill.registry.hugging_face import export, matching_card
 from lexmill.registry.package import MODEL
 from lexmill.tracking.store import sqlite_path
 
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
-
-def serve(name: str, version: str | None, host: str, port: int) -> None:
+def serve(name: str, version: str | None, host: str, port: int, allowed_hosts: tuple[str, ...] = ()) -> None:
     """Serve until Ctrl-C.
+
+    Args:
+        name, version: the model; None: its champion.
+        host, port: where to listen.
+        allowed_hosts: names that requests may use besides `host` and the loopback ones; "*": any.
 
     Raises:
         UserError: no such model or version, or the address is taken.
@@ -40,12 +44,12 @@ def serve(name: str, version: str | None, host: str, port: int) -> None:
 
         if settings.threads:
             torch.set_num_threads(settings.threads)
-        if host not in _LOOPBACK:
+        if host not in LOOPBACK:
             print(f"{host} may be reached from other machines, and no password is asked for")
         address = f"[{host}]" if ":" in host else host
         shown = f"http://{address}:{bound.getsockname()[1]}/invocations"
         print(f"{name}, version {version}: {shown} (Ctrl-C ends it)", flush=True)
-        serving.run(serving.application(model), bound)
+        serving.run(serving.application(model), bound, (host, *allowed_hosts))
 
 
 def export_model(name: str, target: Path, root: Path = Path()) -> None:

@@ -237,8 +237,11 @@ def serving_prefect(root: Path, port: int | None = None) -> Iterator[Server]:
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         # By default the page calls port 4200, whatever the server's own port is.
         "PREFECT_UI_API_URL": "/api",
+        "PREFECT_API_URL": f"http://{HOST}:{port}/api",
     }
-    command = ("prefect", "server", "start", "--host", HOST, "--port", str(port))
+    # Not `prefect server start`, whose server answers to any Host.
+    application = ("--factory", "lexmill.commands.prefect_app:create_app")
+    command = ("uvicorn", *application, "--host", HOST, "--port", str(port), "--log-level", "warning")
     with serving("prefect", command, port, health="/api/health", environment=environment, root=root) as server:
         storage.write_json(_prefect_file(root), {"url": server.url, "pid": server.process.pid})
         try:

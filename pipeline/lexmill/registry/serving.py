@@ -1,23 +1,23 @@
 """`lexmill serve`: a registered model behind MLflow's own scoring application, in one process that ends by itself.
 
-It runs the application of `mlflow models serve`, with the same addresses and formats, behind a gate for requests that
-MLflow answers with status 500 or does not limit: no content type, deeply nested JSON, a large body. There is one
-process only: Ctrl-C, SIGTERM and a kill end it.
+It runs the application of `mlflow models serve`, with the same addresses and formats, behind a gate (`gate`). There is
+one process only: Ctrl-C, SIGTERM and a kill end it.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lexmill.base import storage
+from lexmill.base.allowed_hosts import LOOPBACK, AllowedHosts, App
 from lexmill.base.errors import UserError
 from lexmill.compute.execution import Execution
 from lexmill.registry import lookup, package
 from lexmill.registry.download import registered_package
+from lexmill.registry.gate import Gate, PatientProtocol
 from lexmill.registry.loader import load_package
 from lexmill.registry.logged_model import signature
 from lexmill.registry.served import ServedModel
@@ -26,80 +26,17 @@ from lexmill.tracking.store import opened
 if TYPE_CHECKING:
     from mlflow.pyfunc import PyFuncModel
 
-MOST_BYTES = 16_000_000  # of a request
-_TOO_LARGE = f"the request is too large; send at most {MOST_BYTES // 1_000_000} MB at once"
 _REQUEST_SECONDS = "600"  # MLflow's own minute is short for requests that wait for others
 _WAITING = 2048  # connections that the system holds for us
 _END_SECONDS = 10  # for active requests when the server ends
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-
-class Gate:
-    """An ASGI application in front of another: refuses requests that it would fail at, with 4xx and a sentence."""
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
-        headers = dict(scope["headers"])
-        if not headers.get(b"content-type", b"").strip():
-            await _answer(send, 415, "the request has no content type; send application/json or text/csv")
-            return
-        if int(headers.get(b"content-length", b"0")) > MOST_BYTES:
-            await _answer(send, 413, _TOO_LARGE)
-            return
-        taken, refused = 0, False
-
-        async def counted() -> Message:
-            nonlocal taken, refused
-            message = await receive()
-            taken += len(message.get("body", b""))
-            if taken <= MOST_BYTES:
-                return message
-            refused = True
-            await _answer(send, 413, _TOO_LARGE)
-            return {"type": "http.disconnect"}
-
-        async def unless_refused(message: Message) -> None:
-            if not refused:
-                await send(message)
-
-        try:
-            await self._app(scope, counted, unless_refused)
-        except Exception:
-            if not refused:  # else: what the application makes of a request that breaks off
-                raise
-
-
-async def _answer(send: Send, status: int, sentence: str) -> None:
-    body = storage.canonical_json({"error_code": "BAD_REQUEST", "message": sentence}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
 
 def application(model: PyFuncModel) -> App:
     """Return MLflow's scoring application for a loaded model, behind the gate."""
-    from fastapi import Request
-    from fastapi.responses import JSONResponse
     from mlflow.pyfunc import scoring_server
 
     os.environ.setdefault("MLFLOW_SCORING_SERVER_REQUEST_TIMEOUT", _REQUEST_SECONDS)
-    app = scoring_server.init(model)
-
-    async def nested(_: Request, __: Exception) -> JSONResponse:
-        return JSONResponse({"error_code": "BAD_REQUEST", "message": "the JSON is nested too deeply"}, 400)
-
-    app.add_exception_handler(RecursionError, nested)
-    return Gate(app)
+    return Gate(scoring_server.init(model))
 
 
 def load(name: str, version: str | None, execution: Execution, root: str | Path = ".") -> tuple[PyFuncModel, str]:
@@ -159,11 +96,23 @@ def listening(host: str, port: int) -> socket.socket:
     return bound
 
 
-def run(app: App, bound: socket.socket) -> None:
-    """Answer requests until a signal; active ones then get ten seconds."""
+def run(app: App, bound: socket.socket, hosts: Iterable[str]) -> None:
+    """Answer requests until a signal; active ones then get ten seconds.
+
+    Args:
+        hosts: the names that requests may address it by, besides the loopback ones; "*": any.
+    """
     import uvicorn
 
+    if "*" not in hosts:
+        app = AllowedHosts(app, (*LOOPBACK, *hosts))
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=_END_SECONDS, lifespan="off"
+        app,
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=_END_SECONDS,
+        lifespan="off",
+        http=PatientProtocol,
+        limit_concurrency=_WAITING,
     )
     uvicorn.Server(config).run(sockets=[bound])
