@@ -146,7 +146,10 @@ def _upgrade(path: Path, lock: int) -> str | None:
 def _failure(error: str, path: Path) -> LexmillError:
     if found := _FULL.search(error):
         return RetryableError(f"{path}: MLflow's database cannot be made or upgraded ({found[0].lower()}); make room")
-    last = error.rsplit("\n", maxsplit=1)[-1]
+    if _rows(path, "PRAGMA quick_check(1)") not in ([("ok",)], [(0,)]):
+        return UserError("MLflow's database is damaged; put a copy of it in its place, or move it away", path)
+    lines = [line for line in error.split("\n") if not line.startswith(("(Background", "[SQL", "[parameters"))]
+    last = lines[-1] if lines else error
     return UserError(f"MLflow could not create or upgrade its database: {last}", path)
 
 
@@ -173,7 +176,9 @@ def _copy(path: Path, target: Path) -> None:
     except sqlite3.OperationalError as error:
         raise RetryableError(f"{path}: MLflow's database cannot be copied ({error}); nothing is lost") from None
     except sqlite3.DatabaseError as error:
-        raise UserError(f"MLflow's database is damaged ({error}); put a copy of it in its place", path) from None
+        raise UserError(
+            f"MLflow's database is damaged ({error}); put a copy of it in its place, or move it away", path
+        ) from None
 
 
 def _is_foreign(path: Path) -> bool:
