@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import random
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from lexmill.base.errors import RetryableError, UserError
+from lexmill.base.strict import build
 from lexmill.corpora.fetching import connection, downloads
 from lexmill.params.corpora import UrlSource
 from tests.support.fetching import WRONG, bring, nothing_left, registries
@@ -106,6 +108,39 @@ def test_a_missing_file_is_the_users_to_mend(index: PackageIndex, tmp_path: Path
 def test_what_is_no_address_is_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(UserError, match="address"):
         bring(UrlSource("url", (url,), (WRONG,)), tmp_path)
+
+
+def test_a_secret_of_the_environment_is_used_and_written_nowhere(
+    index: PackageIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MILL_PASSWORD", "hush/hush")
+    monkeypatch.setenv("MILL_SIGNATURE", "hush&hush")
+    plain = source(index, "body.txt")
+    url = plain.urls[0].replace("http://", "http://me:${MILL_PASSWORD}@") + "?sig=$MILL_SIGNATURE"
+    assert bring(UrlSource("url", (url,), plain.sha256), tmp_path) == {"body.txt": BODY}
+    assert index.queries[-1] == "sig=hush%26hush"
+    _, headers = index.requests[-1]
+    assert headers["Authorization"] == "Basic " + base64.b64encode(b"me:hush/hush").decode()
+    with pytest.raises(UserError) as caught:
+        bring(UrlSource("url", (url,), (WRONG,)), tmp_path)
+    index.plan("/files/gone.txt", Error(404))
+    with pytest.raises(UserError) as gone:
+        bring(UrlSource("url", (url.replace("body", "gone"),), plain.sha256), tmp_path)
+    shown = "".join((str(caught.value), str(gone.value), *capfd.readouterr()))
+    assert "hush" not in shown
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and b"hush" in path.read_bytes()]
+    assert written == []
+
+
+def test_a_secret_in_an_address_is_refused_before_anything_stores_it() -> None:
+    errors: list[str] = []
+    urls = ["https://me:hush@host/a.txt", "https://host/a.txt?sig=hush", "https://host/a.txt?sig=$SIG"]
+    assert build(UrlSource, {"kind": "url", "urls": urls, "sha256": [WRONG] * 3}, errors) is None
+    assert [error.partition(",")[0] for error in errors] == [
+        "urls[0]: https://host/a.txt holds a login",
+        "urls[1]: https://host/a.txt holds the secret parameter 'sig'",
+    ]
+    assert "hush" not in "".join(errors)
 
 
 def test_a_login_in_an_address_is_used_but_never_reported(index: PackageIndex, tmp_path: Path) -> None:

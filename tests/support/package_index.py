@@ -152,6 +152,7 @@ class PackageIndex:
         self.commits: dict[str, str] = {}  # hub data sets, `someone/some` or `someone/some/revision/main` -> commit
         self._scheme = "http"
         self.requests: list[tuple[str, dict[str, str]]] = []
+        self.queries: list[str] = []
         self._errors: dict[str, list[Error]] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
@@ -265,7 +266,9 @@ def _handler(index: PackageIndex) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            path = unquote(self.path.partition("?")[0])
+            path, _, query = self.path.partition("?")
+            path = unquote(path)
+            index.queries.append(query)
             index.requests.append((path, dict(self.headers)))
             error = index.next_error(path) or Error()
             found = index.answer(path) if error.status == 200 else ("text/plain", b"planned")

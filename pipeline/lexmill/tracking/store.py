@@ -9,13 +9,11 @@ from __future__ import annotations
 import logging
 import os
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from lexmill.base import storage
 from lexmill.base.addresses import redact
@@ -23,11 +21,11 @@ from lexmill.base.errors import RetryableError, UserError
 from lexmill.base.quiet import quieten
 from lexmill.tracking import database
 from lexmill.tracking.links import base_url
+from lexmill.tracking.reaching import ask_database, ask_server
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-_ANSWER_SECONDS = 5.0
 _STORES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
 # By default MLflow tries seven times, over four minutes, and prints links and progress bars.
 _MANNERS = {
@@ -66,9 +64,11 @@ def prepare(uri: str, workspace: str | Path = ".") -> None:
     if path is not None:
         database.make_ready(path)
     elif uri.startswith(("http://", "https://")):
-        _ask(uri)
+        check_address(uri)
+        ask_server(uri)
     else:
         check_address(uri)
+        ask_database(uri)
 
 
 def outdated(uri: str, workspace: str | Path = ".") -> Path | None:
@@ -81,27 +81,20 @@ def check_address(uri: str) -> None:
     """Raise `UserError` where an address is of no kind that MLflow serves."""
     kind = uri.partition(":")[0].partition("+")[0]
     if kind in _STORES and "://" in uri:
+        if kind in ("http", "https") and not _names_a_server(uri):
+            raise UserError(f"tracking_uri: '{redact(uri)}' names no server; it is as http://127.0.0.1:5000")
         return
     folder = "://" not in uri or kind == "file"
     what = "a folder, which MLflow no longer writes to" if folder else f"not a store that MLflow knows ('{kind}')"
     raise UserError(f"tracking_uri: '{redact(uri)}' is {what}; use sqlite:///mlflow.db or the address of a server")
 
 
-def _ask(uri: str) -> None:
-    address = f"{base_url(uri)}/health"
+def _names_a_server(uri: str) -> bool:
     try:
-        with urllib.request.urlopen(address, timeout=_ANSWER_SECONDS):
-            return
-    except urllib.error.HTTPError as error:
-        if error.code in (401, 403, 404):
-            return  # it answers; the call itself will report what is wrong
-        reason = f"HTTP {error.code}"
-    except (OSError, ValueError) as error:
-        reason = str(getattr(error, "reason", error))
-    raise RetryableError(
-        f"the tracking server {base_url(uri)} does not answer ({reason}); nothing is lost:"
-        " start it, or set tracking_uri in conf/execution/, then `lexmill publish`"
-    )
+        parts = urlsplit(uri)
+        return bool(parts.hostname) and parts.port != 0 and not re.search(r"[\s\x00-\x1f]", uri)
+    except ValueError:
+        return False
 
 
 @contextmanager

@@ -1,0 +1,85 @@
+"""A store that is away, or takes connections and says nothing, is reported within seconds."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from lexmill.base.errors import RetryableError, UserError
+from lexmill.tracking import reaching, store
+
+
+@contextmanager
+def listening(answer: bytes | None) -> Iterator[int]:
+    """A server that reads a message and answers; None: it says nothing, and holds the connection."""
+    held: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                held.append(connection)
+                if answer is not None:
+                    connection.recv(8)
+                    connection.sendall(answer)
+                    connection.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield server.getsockname()[1]
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for one in held:
+                one.close()
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "postgresql+psycopg2", "mysql+pymysql", "mssql"])
+def test_a_database_that_is_down_can_be_tried_again_and_its_password_is_not_shown(kind: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(RetryableError, match=rf"{port}/runs does not answer .*nothing is lost") as caught:
+        store.prepare(f"{kind}://me:hush@127.0.0.1:{port}/runs")
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("answer", [None, b""])
+def test_a_database_that_takes_connections_and_says_nothing(
+    answer: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reaching, "ANSWER_SECONDS", 0.2)
+    with listening(answer) as port, pytest.raises(RetryableError, match="does not answer"):
+        store.prepare(f"postgresql://127.0.0.1:{port}/runs")
+
+
+def test_a_database_that_answers_is_left_to_mlflow() -> None:
+    with listening(b"N") as port:
+        store.prepare(f"postgresql://127.0.0.1:{port}/runs")
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "postgresql://",
+        "postgresql://host",
+        "postgresql://me:hush@[::1/runs",
+        "postgresql://me:hush@host:port/runs",
+        "http://[::1",
+        "http://a host/x",
+        "https://me:hush@",
+        "http://",
+    ],
+)
+def test_what_is_no_address_is_one_sentence(uri: str) -> None:
+    with pytest.raises(UserError, match=r"tracking_uri: '.*' ") as caught:
+        store.prepare(uri)
+    assert "hush" not in str(caught.value)
