@@ -97,5 +97,14 @@ lock: $(STAMP) ## resolve requirements.lock anew from pyproject.toml
 	  p.write_text(re.sub(r"^(?:(?:# .*\n)*lexmill @ .*\n|(?:torch|triton|nvidia-[\w-]+|cuda-[\w-]+)==.*\n(?:    --hash.*\n)+)", "", p.read_text(), flags=re.M))'
 	@grep -c == requirements.lock
 
+sbom: $(STAMP) ## what is installed, with versions, hashes and licences, as CycloneDX: lexmill.cdx.json
+	@$(PIP) install --target "$(VENV)/audit" cyclonedx-bom 2> >(grep -v '^WARNING: Location' >&2)
+	@PYTHONPATH="$(VENV)/audit" $(PYTHON) -m cyclonedx_py environment "$(VENV)" --output-file lexmill.cdx.json
+	@echo "lexmill.cdx.json"
+
+audit: $(STAMP) ## the lock file against the known vulnerabilities (asks PyPI's own index)
+	@$(PIP) install --target "$(VENV)/audit" pip-audit 2> >(grep -v '^WARNING: Location' >&2)
+	@PYTHONPATH="$(VENV)/audit" $(PYTHON) -m pip_audit --requirement requirements.lock --disable-pip --no-deps --strict
+
 clean: ## remove .venv and the checkers' caches; artifacts stay
 	@rm -rf "$(VENV)" .mypy_cache .ruff_cache .pytest_cache
