@@ -11,8 +11,6 @@ import pytest
 ROOT = Path(__file__).parent.parent
 _LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
 LOCKED = sorted(set(re.findall(r"^([\w.-]+)==", _LOCK, re.MULTILINE)))
-    set(re.findall(r"^([\w.-]+)==", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE))
-)
 PERMISSIVE = re.compile(r"MIT|BSD|Apache|ISC|PSF|Python Software|Unlicense|Zope|CC0|zlib|HPND|CNRI", re.IGNORECASE)
 COPYLEFT = re.compile(r"GPL|MPL|Mozilla|EPL|Artistic", re.IGNORECASE)
 # Their packages say no licence that a program can read; their sources do.
