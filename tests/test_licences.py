@@ -26,12 +26,17 @@ def licence(name: str) -> str:
     return UNSTATED.get(name.lower(), found or (about.get("License") or "").partition("\n")[0])
 
 
-@pytest.mark.parametrize("name", LOCKED)
-def test_its_licence_is_known(name: str) -> None:
+def is_installed(name: str) -> bool:
+    """Whether this platform has it."""
     try:
-        found = licence(name)
+        return bool(metadata(name))
     except PackageNotFoundError:
-        pytest.skip("not for this platform")
+        return False
+
+
+@pytest.mark.parametrize("name", filter(is_installed, LOCKED))
+def test_its_licence_is_known(name: str) -> None:
+    found = licence(name)
     assert PERMISSIVE.search(found) or COPYLEFT.search(found), f"{name}: {found!r}"
     if COPYLEFT.search(found):
         section = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8").partition("## Licences")[2]

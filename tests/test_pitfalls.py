@@ -1,4 +1,4 @@
-"""Each error and each trap on docs/pitfalls.md names tests that exist and are never passed over."""
+"""Each error, trap and claim on docs/pitfalls.md and docs/security.md names tests that exist and are never skipped."""
 
 import ast
 import re
@@ -33,6 +33,18 @@ def test_the_page_has_a_section_for_each_part() -> None:
 def test_every_error_has_a_test_that_exists(title: str) -> None:
     rows = [line for line in SECTIONS[title].split("\n") if line.startswith("| ")][1:]
     assert rows
+    _name_tests(rows)
+
+
+@pytest.mark.parametrize("page", ["security"])
+def test_every_claim_has_a_test_that_exists(page: str) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    rows = [line for line in text.split("\n") if line.startswith("| ") and not line.startswith("| claim ")]
+    assert rows
+    _name_tests(rows)
+
+
+def _name_tests(rows: list[str]) -> None:
     for row in rows:
         named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row)
         assert named, row

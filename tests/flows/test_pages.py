@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import http.client
 import threading
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from flows import pages
 from lexmill.commands.run_pages import decision_rows, graph_markdown, proposal_markdown, slug, stage_counts, stage_rows
@@ -162,3 +167,25 @@ def test_work_without_a_known_end_and_short_work_have_no_bar(monkeypatch: pytest
         record(board, 5)
         board.end(Outcome("train@gpt", "ran", 0, 0.1))
     assert server.message == []
+
+
+@pytest.mark.e2e
+def test_the_local_prefect_server_answers_to_its_own_names_only(prefect_url: str) -> None:
+    """Neither a name that a stranger lets point here, nor a stranger's page, reaches it."""
+    address = urlsplit(prefect_url)
+    assert address.hostname is not None
+
+    def status(**headers: str) -> int:
+        connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=60)
+        connection.request("GET", "/api/health", headers=headers)
+        return connection.getresponse().status
+
+    assert status() == 200
+    assert status(Host=f"localhost:{address.port}", Origin=prefect_url) == 200
+    assert status(Host=f"evil.example:{address.port}") == 403
+    assert status(Origin="http://evil.example") == 403
+    socket_url = f"ws://{address.netloc}/api/events/in"
+    with connect(socket_url, origin=Origin(prefect_url)):
+        pass
+    with pytest.raises(InvalidStatus), connect(socket_url, origin=Origin("http://evil.example")):
+        pass
