@@ -46,7 +46,7 @@ door.main(["run"])
 """
 
 
-def message(text: str) -> dict[str, str]:
+def settings_in(text: str) -> dict[str, str]:
     found: dict[str, str] = json.loads(text)
     return {name: found.get(name, "") for name in SWITCHES}
 
@@ -58,7 +58,7 @@ def test_a_door_switches_it_off_before_anything_is_imported(tmp_path: Path, scri
     command = [sys.executable, "door.py", *(["key"] if script == STAGE else [])]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert message(done.stdout) == SWITCHES
+    assert settings_in(done.stdout) == SWITCHES
 
 
 def test_what_the_user_has_set_stays(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_what_the_user_has_set_stays(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "door.py", "key"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
-    assert message(done.stdout) == {**SWITCHES, "DO_NOT_TRACK": "false"}
+    assert settings_in(done.stdout) == {**SWITCHES, "DO_NOT_TRACK": "false"}
 
 
 def test_so_it_is_for_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def test_so_it_is_for_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "tell.py").write_text(TELL, encoding="utf-8")
     with servers.serving("tell", ("tell",), 1, health="/", environment={}, root=tmp_path) as server:
         server.process.wait(60)
-    assert message(server.log.read_text(encoding="utf-8")) == SWITCHES
+    assert settings_in(server.log.read_text(encoding="utf-8")) == SWITCHES
 
 
 def test_the_pages_are_served_here_alone_and_mlflows_without_job_processes(

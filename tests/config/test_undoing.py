@@ -11,7 +11,7 @@ import yaml
 from lexmill.base.errors import UserErrors
 from lexmill.config.compose import compose, write_params
 from lexmill.config.mixtures import MARK
-from lexmill.config.undoing import before_experiment, keeping, message, undone
+from lexmill.config.undoing import before_experiment, differences, keeping, undone
 
 ROOT = Path(__file__).parents[2]
 BOTH = (
@@ -35,7 +35,7 @@ def keys(lines: list[str]) -> list[str]:
 def test_nothing_is_undone_of_the_defaults(project: Path) -> None:
     assert undone((), project) == []
     assert undone(["models.gpt.recipe.optimizer.lr=0.5", "experiment=full"], project) == []
-    assert message(project) == []
+    assert differences(project) == []
     assert keeping(project) == []
 
 
@@ -47,8 +47,8 @@ def test_what_was_edited_or_composed_is_undone_unless_asked_for(project: Path) -
     assert keys(undone(["models.gpt.recipe.optimizer.lr=0.4"], project)) == both[:1]
     assert undone(["model@models.gpt=gpt_small"], project) == []
     assert keys(undone(["experiment=full"], project)) == both
-    assert message(project)[-1].startswith("  to keep it: dvc exp run -S ")
-    assert "-S models.gpt.recipe.optimizer.lr=0.5" in message(project)[-1]
+    assert differences(project)[-1].startswith("  to keep it: dvc exp run -S ")
+    assert "-S models.gpt.recipe.optimizer.lr=0.5" in differences(project)[-1]
     write_params(["experiment=smoke"], project)
     assert "experiment: smoke -> demo" in undone((), project)
     assert undone(["experiment=full"], project) == []

@@ -20,7 +20,7 @@ def rows(corpus, folder):
     return [(r.id, r.group, *r.sides, *([r.label] if r.label is not None else [])) for r in records]
 
 
-def message(corpus, folder):
+def errors_of(corpus, folder):
     return error_texts(read_all(corpus, folder)[1])
 
 
@@ -132,7 +132,7 @@ def test_groups_come_from_their_column_and_an_empty_one_is_the_text_itself(tmp_p
 
 def test_csv_errors_have_lines_and_reading_goes_on(tmp_path):
     make_source(tmp_path, {"t.csv": 'text,label\na,b,c\n"x"y,l\nlast,\nok,l\n"never closed,l\n'})
-    wrong = message(corpus_of("labelled", table(text="text", label="label")), tmp_path)
+    wrong = errors_of(corpus_of("labelled", table(text="text", label="label")), tmp_path)
     assert "t.csv:2: 3 fields where 2 were expected" in wrong[0]
     assert "t.csv:3: wrong quoting" in wrong[1]
     assert "t.csv:4: the label in 'label' is empty" in wrong[2]
@@ -143,18 +143,18 @@ def test_csv_errors_have_lines_and_reading_goes_on(tmp_path):
 
 def test_missing_columns_are_all_reported_with_the_nearest(tmp_path):
     make_source(tmp_path, {"t.csv": "body,queue\na,b\n", "u.csv": "body,body\n"})
-    first, second = message(corpus_of("labelled", table(text="bodi", label="xyz")), tmp_path)
+    first, second = errors_of(corpus_of("labelled", table(text="bodi", label="xyz")), tmp_path)
     assert "t.csv:1: there is no column 'bodi', did you mean 'body'?" in first
     assert "no column 'xyz'; columns: body, queue" in first
     assert "u.csv:1" in second
-    (twice,) = message(corpus_of("text", table(text="body")), make_source(tmp_path / "2", {"t.csv": "body,body\n"}))
+    (twice,) = errors_of(corpus_of("text", table(text="body")), make_source(tmp_path / "2", {"t.csv": "body,body\n"}))
     assert "two columns are named 'body'" in twice
 
 
 def test_a_rating_must_be_a_number(tmp_path):
     make_source(tmp_path, {"t.csv": "text,r\na,good\nb,nan\nc,1e0\n"})
     reader = table(text="text", label="r", positive_from=0.5, negative_to=-0.5)
-    first, second = message(corpus_of("labelled", reader), tmp_path)
+    first, second = errors_of(corpus_of("labelled", reader), tmp_path)
     assert "t.csv:2: the rating in 'r' is 'good', not a number" in first
     assert "t.csv:3" in second
 
@@ -176,7 +176,7 @@ def test_jsonl_labels_may_be_numbers(tmp_path):
 def test_jsonl_errors(tmp_path):
     bad = ['{"x": "fine"}', '{"x": ', "[1]", '{"y": "a"}', '{"x": 3}', '{"x": null}', '{"x": "\\ud800"}', "[" * 99999]
     make_source(tmp_path, {"t.jsonl": "\n".join(bad)})
-    wrong = message(corpus_of("text", table("jsonl", text="x")), tmp_path)
+    wrong = errors_of(corpus_of("text", table("jsonl", text="x")), tmp_path)
     said = [
         "not valid JSON",
         "expected a JSON object, got [1]",
@@ -201,11 +201,11 @@ def test_parquet(tmp_path):
     found = rows(corpus, tmp_path / "s")
     assert len(found) == 3000
     assert found[1] == ("p:2", None, "two\u2028", "2")
-    (missing,) = message(corpus_of("text", table("parquet", text="T")), tmp_path / "s")
+    (missing,) = errors_of(corpus_of("text", table("parquet", text="T")), tmp_path / "s")
     assert "there is no column 'T'" in missing
-    wrong = message(corpus_of("text", table("parquet", text="other")), tmp_path / "s")
+    wrong = errors_of(corpus_of("text", table("parquet", text="other")), tmp_path / "s")
     assert "p.parquet: row 1: 'other' holds nothing, not text" in wrong[0]
-    (damaged,) = message(corpus, make_source(tmp_path / "d", {"p.parquet": b"PAR1 no PAR1"}))
+    (damaged,) = errors_of(corpus, make_source(tmp_path / "d", {"p.parquet": b"PAR1 no PAR1"}))
     assert "not a readable parquet file" in damaged
 
 
@@ -240,14 +240,14 @@ def test_patterns_may_leave_out_compression(tmp_path):
 @pytest.mark.parametrize(("left", "right"), [(3, 5), (5, 3), (0, 1)])
 def test_unequal_lengths_say_both_counts_and_the_first_line_alone(tmp_path, left, right):
     make_source(tmp_path, {"a.en": "x\n" * left, "a.de": "y\n" * right})
-    (error,) = message(corpus_of("parallel", PARALLEL), tmp_path)
+    (error,) = errors_of(corpus_of("parallel", PARALLEL), tmp_path)
     assert f"a.en has {left} lines but a.de has {right}" in error
     assert f"{'a.en' if left > right else 'a.de'}:{min(left, right) + 1}: " in error
 
 
 def test_the_errors_of_both_sides_are_reported(tmp_path):
     make_source(tmp_path, {"a.en": b"x\n\xff\n", "a.de": b"x\ny\nz\0\n"})
-    first, second = message(corpus_of("parallel", PARALLEL), tmp_path)
+    first, second = errors_of(corpus_of("parallel", PARALLEL), tmp_path)
     assert "a.en:2: not UTF-8" in first
     assert "a.de:3: a NUL byte" in second
 
@@ -261,13 +261,13 @@ def test_the_errors_of_both_sides_are_reported(tmp_path):
 )
 def test_files_without_their_partner(tmp_path, files, said):
     make_source(tmp_path, dict.fromkeys(files, "x\n"))
-    (error,) = message(corpus_of("parallel", PARALLEL), tmp_path)
+    (error,) = errors_of(corpus_of("parallel", PARALLEL), tmp_path)
     assert said in error
 
 
 def test_one_file_cannot_be_both_sides(tmp_path):
     make_source(tmp_path, {"a.en": "x\n"})
-    (error,) = message(corpus_of("parallel", {**PARALLEL, "target": ["a.*"]}), tmp_path)
+    (error,) = errors_of(corpus_of("parallel", {**PARALLEL, "target": ["a.*"]}), tmp_path)
     assert "one file cannot be both: a.en" in error
 
 
@@ -298,7 +298,7 @@ def test_tree_errors(tmp_path):
     deep = '{"a":' * 900 + "1" + "}" * 900
     files = {"a/en": '{"x":\n oops}', "a/de": "[]", "b/en": "{}", "c/en": '{"k": "\\ud800"}', "c/de": deep + "x"}
     make_source(tmp_path, {f"c/{path}.json": text for path, text in files.items()})
-    first, second, third, fourth = message(corpus_of("parallel", TREE), tmp_path)
+    first, second, third, fourth = errors_of(corpus_of("parallel", TREE), tmp_path)
     assert "c/c/en.json: the message 'k' holds half a character (U+D800)" in third
     assert "c/c/de.json" in fourth
     assert "c/a/en.json:2: not valid JSON" in first
@@ -314,11 +314,11 @@ def test_tree_errors(tmp_path):
 )
 def test_patterns_are_checked(tmp_path, reader, said):
     make_source(tmp_path, {"c/a/en.json": "{}", "c/a/de.json": "{}"})
-    (error,) = message(corpus_of("parallel", reader), tmp_path)
+    (error,) = errors_of(corpus_of("parallel", reader), tmp_path)
     assert said in error
 
 
 def test_no_component_with_both_languages(tmp_path):
     make_source(tmp_path, {"c/a/en.json": "{}", "c/b/de.json": "{}"})
-    (error,) = message(corpus_of("parallel", TREE), tmp_path)
+    (error,) = errors_of(corpus_of("parallel", TREE), tmp_path)
     assert "none with both" in error

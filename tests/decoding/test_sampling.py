@@ -292,7 +292,7 @@ def says(text: bytes) -> Says:
     return Says([*(byte + 5 for byte in text), EOS], 261)
 
 
-def message(text: bytes, *stop: str) -> tuple[str, list[str], int]:
+def written(text: bytes, *stop: str) -> tuple[str, list[str], int]:
     """What generate gives, the pieces of a stream, and how many tokens were written."""
     module, tokenizer, sampling = says(text), bytes_tokenizer(), Sampling(99, 0.0, stop=stop)
     (whole,) = generate(module, tokenizer, [""], sampling)
@@ -303,14 +303,14 @@ def message(text: bytes, *stop: str) -> tuple[str, list[str], int]:
 
 
 def test_a_stop_string_ends_the_text_at_once_and_is_cut_off() -> None:
-    assert message(b"one two three", " two") == ("one", list("one"), len("one two"))
-    assert message(b"abcabd.", "abd")[0] == "abc"  # its beginning came before, in vain
-    assert message(b"aaab", "aab", "zz")[0] == "a"
-    assert message(b"abc", "c", "bc") == ("a", ["a"], 3)  # both are there with the same token: the earlier one counts
-    assert message(b"abc", "xyz") == ("abc", list("abc"), 4)
-    assert message(b"ab", "abc") == ("ab", ["ab"], 3)  # held back until the end shows that it is none
-    assert message(b"\n\nx", "\n") == ("", [], 1)
-    assert message("né".encode(), "é")[0] == "n"
+    assert written(b"one two three", " two") == ("one", list("one"), len("one two"))
+    assert written(b"abcabd.", "abd")[0] == "abc"  # its beginning came before, in vain
+    assert written(b"aaab", "aab", "zz")[0] == "a"
+    assert written(b"abc", "c", "bc") == ("a", ["a"], 3)  # both are there with the same token: the earlier one counts
+    assert written(b"abc", "xyz") == ("abc", list("abc"), 4)
+    assert written(b"ab", "abc") == ("ab", ["ab"], 3)  # held back until the end shows that it is none
+    assert written(b"\n\nx", "\n") == ("", [], 1)
+    assert written("né".encode(), "é")[0] == "n"
 
 
 def test_stops_are_each_texts_own() -> None:
@@ -325,11 +325,11 @@ def test_stops_are_each_texts_own() -> None:
 
 def test_a_stream_never_gives_half_a_character() -> None:
     text = "Grüße, 東京 🙂!"
-    whole, pieces, _ = message(text.encode())
+    whole, pieces, _ = written(text.encode())
     assert whole == "".join(pieces) == text
     assert pieces == list(text)
     broken = b"a\xc3(\xff\xfe\xf0\x9f"  # also what is no character at all comes, in the end
-    whole, pieces, _ = message(broken)
+    whole, pieces, _ = written(broken)
     assert whole == "".join(pieces) == broken.decode("utf-8", "replace")
 
 

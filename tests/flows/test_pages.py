@@ -108,7 +108,7 @@ class Server:
     """Stands for Prefect's client: keeps what it is reported, and may be away."""
 
     def __init__(self) -> None:
-        self.message: list[tuple[float, str]] = []
+        self.sent: list[tuple[float, str]] = []
         self.keys: list[str] = []
         self.away = False
         self.called = threading.Event()
@@ -123,7 +123,7 @@ class Server:
         self.called.set()
         if self.away:
             raise httpx.ConnectError("away")
-        self.message.append((artifact.data, artifact.description))
+        self.sent.append((artifact.data, artifact.description))
 
     def create_artifact(self, artifact: Any) -> Any:
         self._tell(artifact)
@@ -146,18 +146,18 @@ def test_a_thousand_steps_are_few_calls_and_an_absent_server_holds_up_nothing(mo
     with pages.ProgressBoard(lambda: server) as board:  # type: ignore[arg-type,return-value]
         record(board, 1)
         assert server.called.wait(30)
-        assert server.message == []
+        assert server.sent == []
         server.away = False
         for step in range(1000):
             record(board, step / 100)
         wait_for(lambda: server.keys)
         record(board, 9)
-        wait_for(lambda: server.message[-1][0] == 90)
+        wait_for(lambda: server.sent[-1][0] == 90)
         board.end(Outcome("train@gpt", "ran", 0, 3.0))
     assert server.keys == ["progress-train-gpt"]
-    assert len(server.message) < 100
-    assert server.message[-1][0] == 100
-    assert server.message[-1][1].startswith("train@gpt: ran; train gpt: 9/10 (90%), loss 2")
+    assert len(server.sent) < 100
+    assert server.sent[-1][0] == 100
+    assert server.sent[-1][1].startswith("train@gpt: ran; train gpt: 9/10 (90%), loss 2")
 
 
 def test_work_without_a_known_end_and_short_work_have_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_work_without_a_known_end_and_short_work_have_no_bar(monkeypatch: pytest
         record(board, 5, total=None)
         record(board, 5)
         board.end(Outcome("train@gpt", "ran", 0, 0.1))
-    assert server.message == []
+    assert server.sent == []
 
 
 @pytest.mark.e2e

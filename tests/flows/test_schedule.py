@@ -168,7 +168,7 @@ def test_an_event_starts_a_run_that_the_page_can_cancel(workspace: Workspace) ->
         assert workspace.flow_run(run)["deployment_id"] == mine["id"]
         code, output = workspace.run(*tell)  # while a run is at work: no second one
         assert code == 0, output
-        two = wait_for(lambda: len(found := message(workspace, mine)) == 2 and found, "the second event is not heard")
+        two = wait_for(lambda: len(found := runs_of(workspace, mine)) == 2 and found, "the second event is not heard")
         (other,) = (one["id"] for one in two if one["id"] != run)
         wait_for(lambda: workspace.state(other) == "Cancelled", "the second run is not let go")
         assert workspace.state(run) == "Running"
@@ -239,7 +239,7 @@ def test_prefect_yaml_deploys_and_a_worker_runs_the_night(workspace: Workspace) 
     # As docs/schedule.md says it is done from anywhere.
     prefect(workspace, "event", "emit", "lexmill.corpus.changed", "--resource-id", "lexmill.corpus.news")
     runs = {
-        name: wait_for(lambda one=one: message(workspace, one), f"no run of {name}")[0] for name, one in made.items()
+        name: wait_for(lambda one=one: runs_of(workspace, one), f"no run of {name}")[0] for name, one in made.items()
     }
     assert all(one["parameters"]["nightly"] is True for one in runs.values())
     worker = workspace.start("-m", "prefect", "worker", "start", "--pool", pools["process"])
@@ -282,7 +282,7 @@ time.sleep(600)
 """
 
 
-def message(workspace: Workspace, deployment: dict[str, Any]) -> list[dict[str, Any]]:
+def runs_of(workspace: Workspace, deployment: dict[str, Any]) -> list[dict[str, Any]]:
     """The runs of a deployment that an event, not its timetable, has started."""
     found = workspace.ask("flow_runs", flow_runs={"deployment_id": {"any_": [deployment["id"]]}})
     return [one for one in found if (one["created_by"] or {}).get("type") == "AUTOMATION"]

@@ -37,18 +37,18 @@ def test_equal_states_of_dvc_lock_have_one_tag(params: Params, tmp_path: Path) -
     run = MagicMock(inputs=None)
     run.info.run_id, run.info.start_time = "1", 0
 
-    def message() -> str | None:
+    def described() -> str | None:
         client = MagicMock()
         record.fill(client, run, folder, package.read(folder), tmp_path)
         tags = [tag for call in client.log_batch.call_args_list for tag in call.kwargs.get("tags", [])]
         return next((tag.value for tag in tags if tag.key == "lexmill.dvc_lock"), None)
 
-    assert message() is None
+    assert described() is None
     (tmp_path / "dvc.lock").write_text("stages: {one: {cmd: x}, two: {cmd: y}}\n")
-    first = message()
+    first = described()
     assert first == checkout.dvc_lock_digest(tmp_path)
     (tmp_path / "dvc.lock").write_text("stages: {two: {cmd: y}, one: {cmd: x}}\n")
-    assert message() == first
+    assert described() == first
 
 
 def test_without_git_or_a_repository_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

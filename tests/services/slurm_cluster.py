@@ -150,6 +150,6 @@ class Cluster:
         )
         return done.stdout.strip()
 
-    def message(self) -> str:
+    def log(self) -> str:
         """What the daemons said."""
         return self._log.read_text(encoding="utf-8", errors="replace")[-4000:]

@@ -59,7 +59,7 @@ def results(project: SmallProject) -> dict[str, bytes]:
 
 def ended(process: subprocess.Popen[str], cluster: Cluster, code: int = 0) -> str:
     said, _ = process.communicate(timeout=180)
-    assert process.returncode == code, f"{said}\n{cluster.message()}"
+    assert process.returncode == code, f"{said}\n{cluster.log()}"
     return said
 
 

@@ -81,15 +81,15 @@ def begun(folder: Path, count: int = 8, pruner: Any = "median", after: Any = lam
     return Loop(Place("mine", "0" * 64, folder), search, about, ROOT, after)
 
 
-def said(folder: Path) -> list[tuple[Any, ...]]:
+def trials_of(folder: Path) -> list[tuple[Any, ...]]:
     return [(one.number, one.state, one.values, one.valid_loss, one.looks) for one in trials.read(folder)]
 
 
 def test_a_search_finds_the_same_again_and_ends_what_is_hopeless(tmp_path: Path) -> None:
     assert begun(tmp_path / "a").run() == 0
     assert begun(tmp_path / "b").run() == 0
-    found = said(tmp_path / "a")
-    assert found == said(tmp_path / "b")
+    found = trials_of(tmp_path / "a")
+    assert found == trials_of(tmp_path / "b")
     assert len(found) == 8
     states = {state for _, state, *_ in found}
     assert states == {"complete", "pruned"}
@@ -105,11 +105,11 @@ def test_a_search_that_was_interrupted_is_the_undisturbed_one(tmp_path: Path, mo
     monkeypatch.setattr(Parabola, "kill_at", 4)
     with pytest.raises(KeyboardInterrupt):
         begun(tmp_path / "b").run()
-    assert len(said(tmp_path / "b")) == 4
+    assert len(trials_of(tmp_path / "b")) == 4
     monkeypatch.setattr(Parabola, "kill_at", -1)
     going_on = begun(tmp_path / "b")
     assert going_on.run() == 0
-    assert said(tmp_path / "a") == said(tmp_path / "b")
+    assert trials_of(tmp_path / "a") == trials_of(tmp_path / "b")
     assert [number for number, _ in going_on._scratch.ran] == [4, 5, 6, 7]
 
 
@@ -117,22 +117,22 @@ def test_more_trials_go_on_where_it_ended(tmp_path: Path) -> None:
     begun(tmp_path / "a", 8).run()
     begun(tmp_path / "b", 3).run()
     begun(tmp_path / "b", 8).run()
-    assert said(tmp_path / "a") == said(tmp_path / "b")
+    assert trials_of(tmp_path / "a") == trials_of(tmp_path / "b")
     assert begun(tmp_path / "b", 8).run() == 0  # nothing is left to do
-    assert len(said(tmp_path / "b")) == 8
+    assert len(trials_of(tmp_path / "b")) == 8
 
 
 @pytest.mark.parametrize("pruner", ["hyperband", "none"])
 def test_other_ways_to_end_trials(tmp_path: Path, pruner: str) -> None:
     begun(tmp_path, 6, pruner).run()
-    states = {state for _, state, *_ in said(tmp_path)}
+    states = {state for _, state, *_ in trials_of(tmp_path)}
     assert "complete" in states
     assert pruner == "hyperband" or states == {"complete"}
 
 
 def test_values_are_short_and_within_their_bounds(tmp_path: Path) -> None:
     begun(tmp_path, 4).run()
-    for _, _, values, *_ in said(tmp_path):
+    for _, _, values, *_ in trials_of(tmp_path):
         assert 0.001 <= values["recipe.optimizer.lr"] <= 0.1
         assert values["recipe.optimizer.lr"] == float(f"{values['recipe.optimizer.lr']:.4g}")
 
