@@ -104,20 +104,21 @@ def drive(port: int, process: psutil.Process, *, seconds: float, clients: int, p
     begin = time.monotonic()
 
     def send(client: int) -> None:
-        mine, turn = _Client(port), client
+        mine, turn = _Client(port), 0
         while time.monotonic() < begin + seconds:
             turn += 1
             start = time.perf_counter()
-            if turn % _BAD_EVERY == 0:
+            if turn % _BAD_EVERY == 1:
                 code, _ = mine.post({"inputs": [turn], **more})
                 with lock:
                     load.refused += code == 400
                     load.wrong += code != 400
                 continue
-            answer = mine.post({"inputs": [given[turn % _TEXTS]], **more})
+            index = (turn + 7 * client) % _TEXTS
+            answer = mine.post({"inputs": [given[index]], **more})
             with lock:
                 load.seconds.append(time.perf_counter() - start)
-                load.wrong += answer != expected[turn % _TEXTS]
+                load.wrong += answer != expected[index]
 
     threads = [threading.Thread(target=send, args=(client,)) for client in range(clients)]
     for thread in threads:
