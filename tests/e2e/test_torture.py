@@ -1,5 +1,5 @@
-"""`kill -9` at random moments of `lexmill run`, one in each seventh of the DAG, then the same command for the last: the
-result of an undisturbed run, in the workspace, in the registry and in MLflow.
+"""`kill -9`, Ctrl-C or SIGTERM at random moments of `lexmill run`, one in each ninth of the DAG, then the same command
+for the last: the result of an undisturbed run, in the workspace, in the registry and in MLflow.
 
 Not part of `make test`: `make torture`, about ten minutes. A failure prints the seed; `LEXMILL_TORTURE=SEED` repeats
 its choices (what runs just then depends on the machine).
@@ -33,8 +33,9 @@ from tests.support.package_index import PackageIndex
 
 pytestmark = [pytest.mark.e2e, pytest.mark.torture, pytest.mark.timeout(3600)]
 
-VICTIMS = ("everything", "runner", "supervisor", "dvc", "stage")  # each once in five rounds
-ROUNDS = 6
+ASKED = {"Ctrl-C": signal.SIGINT, "SIGTERM": signal.SIGTERM}  # sent to the runner
+VICTIMS = ("everything", "runner", "supervisor", "dvc", "stage", *ASKED)  # each once in seven rounds
+ROUNDS = 8
 LONGEST_WAIT = 4.0  # seconds from the moment chosen to the kill, at most
 MARK = "LEXMILL_TORTURED"
 CHECKPOINT_EVERY_STEP = "accelerator: cpu\nthreads: 1\ncheckpoint_seconds: 0\n"
@@ -85,7 +86,12 @@ class Victim:
         return [process for process in self.processes() if _module(process).startswith(wanted)]
 
     def kill(self, kind: str) -> list[str]:
-        """`kill -9` the processes of a kind, as soon as there are any; gives their command lines."""
+        """`kill -9` the processes of a kind, as soon as there are any, or ask the runner to end; gives whom."""
+        if kind in ASKED:
+            if self.runner.poll() is None:
+                self.runner.send_signal(ASKED[kind])
+                return ["the runner"]
+            return []
         while self.runner.poll() is None:
             if victims := self.of_kind(kind):
                 names = [_module(process) for process in victims]
@@ -234,8 +240,8 @@ def test_killed_at_random_moments_it_ends_as_if_nothing_had_happened(project: Pr
         time.sleep(wait)
         killed = run.kill(kind)
         struck += [kind] if killed else []
-        print(f"round {turn + 1}: {recorded(root)} stages done, kill -9 {kind}: {killed}", flush=True)
-        if kind in ("everything", "runner"):
+        print(f"round {turn + 1}: {recorded(root)} stages done, {kind}: {killed}", flush=True)
+        if kind in ("everything", "runner", *ASKED):
             run.wait_until_gone(120)
         else:  # the runner goes on with what does not need the killed stage, until it is interrupted
             time.sleep(wait)
