@@ -87,7 +87,7 @@ def test_both_are_trained_evaluated_and_stand_beside_their_baselines(extended: P
     assert "Texts and buckets" in page
     assert "long from" in page
     card = (extended.root / "artifacts" / "packages" / "lengths" / "card.md").read_text(encoding="utf-8")
-    assert "A length bucket that says whether a text is short or long." in card
+    assert "A length classifier that says whether a text is short or long." in card
     assert "lexmill bucket --model lengths" in card
 
 

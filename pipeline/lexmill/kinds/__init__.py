@@ -62,12 +62,12 @@ class Kind:
 
     Attributes:
         name: the folder's name.
-        words: its name for people.
+        words: what people call one such model: "classifier", "language model".
         does: what such a model does, for the model card: "gives a text one of its labels".
         verb: the command that uses it.
-        corpus: the kind of corpus it is trained and evaluated on.
+        corpus: the kind of corpus it is trained and evaluated on: "text", "labelled" or "parallel".
         entry: the dataclass of an entry of `models` (see `lexmill.params.models.Model`).
-        role: of the network families it can use (see `lexmill.models.families`).
+        role: of the network families it can use: "causal", "encoder" or "encoder_decoder".
         metrics: the test split's metrics to show; the first decides.
         counted: what the training loss counts as targets: "tokens", "texts".
         inputs: what a model reads, from its entry as plain data; raises KeyError if a key is missing.
@@ -128,6 +128,8 @@ def find(name: object) -> Kind:
     if name not in names():
         raise UserError(f"there is no kind of model {name!r}{nearest(str(name), names())}")
     kind: Kind = plugins.load("kinds", str(name)).KIND
+    if kind.name != name:
+        raise UserError(f"kinds/{name}: the name of its KIND is '{kind.name}'; it must be the folder's")
     return kind
 
 

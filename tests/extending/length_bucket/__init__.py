@@ -1,4 +1,4 @@
-"""Length buckets: is a text short or long? A kind as small as one can be, for docs/extending.md and its test."""
+"""Length buckets: is a text short or long?"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """There is nothing to choose."""
+    """Nothing to choose."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class LengthBucket(Model):
 
 
 def bucket(text: str, long_from: int) -> str:
-    """The right answer."""
+    """Return the right answer."""
     return BUCKETS[len(text.split()) >= long_from]
 
 
@@ -48,7 +48,7 @@ def _inputs(entry: Mapping[str, Any]) -> Inputs:
 
 KIND = Kind(
     name="length_bucket",
-    words="length bucket",
+    words="length classifier",
     does="says whether a text is short or long",
     verb="bucket",
     corpus="text",

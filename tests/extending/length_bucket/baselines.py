@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from lexmill.kinds.length_bucket import bucket
-from lexmill.kinds.length_bucket.metrics import row, summarise
-
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.subject import Baseline
+from lexmill.kinds.length_bucket import bucket
+from lexmill.kinds.length_bucket.metrics import row, summarise
 from lexmill.params import Baseline as Chosen
 
 

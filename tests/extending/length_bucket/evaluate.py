@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from lexmill.kinds.length_bucket import bucket
-from lexmill.kinds.length_bucket.metrics import row, summarise
-from lexmill.kinds.length_bucket.predict import buckets
-
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.subject import Evaluated, Subject
+from lexmill.kinds.length_bucket import bucket
+from lexmill.kinds.length_bucket.metrics import row, summarise
+from lexmill.kinds.length_bucket.predict import buckets
 
 
 def evaluate(subject: Subject) -> Evaluated:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lexmill.decoding import predictor
 from lexmill.kinds.length_bucket import BUCKETS
 from lexmill.kinds.length_bucket.texts import arrays
-
-from lexmill.decoding import predictor
 from lexmill.tokenizers import Tokenizer
 
 

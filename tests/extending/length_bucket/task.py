@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
-from lexmill.kinds.length_bucket import BUCKETS, LengthBucket, bucket
-from lexmill.kinds.length_bucket.texts import arrays
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -15,6 +13,8 @@ from lexmill import tokenizers
 from lexmill.base import layout
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.permutation import fold, permute
+from lexmill.kinds.length_bucket import BUCKETS, LengthBucket, bucket
+from lexmill.kinds.length_bucket.texts import arrays
 from lexmill.params import Params
 from lexmill.training.production import Training, config_of, new_network, produce
 from lexmill.training.task import Arrays, Task

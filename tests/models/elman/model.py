@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import torch
-from lexmill.models.elman.shape import Shape
 from torch import Tensor, nn
 
 from lexmill.models.common.causal import CausalModel
 from lexmill.models.common.init import Xavier
 from lexmill.models.common.recurrent import Memory, RecurrentLayer
+from lexmill.models.elman.shape import Shape
 
 
 class Layer(RecurrentLayer):
-    """One layer, a token after another."""
+    """One layer, step by step; its memory is the tuple of h alone, (1, B, D)."""
 
     def __init__(self, d_model: int, dropout: float) -> None:
         super().__init__(dropout)
@@ -20,7 +20,7 @@ class Layer(RecurrentLayer):
         self.from_state = nn.Linear(d_model, d_model, bias=False)
 
     def read(self, hidden: Tensor, memory: Memory | None) -> tuple[Tensor, Memory]:
-        """(B, T, D) and h before -> (B, T, D) and h after."""
+        """Map (B, T, D) and h before (None: zero) to (B, T, D) and h after."""
         steps = self.from_input(hidden).unbind(1)
         state = torch.zeros_like(steps[0]) if memory is None else memory[0][0]
         found = []
@@ -30,11 +30,11 @@ class Layer(RecurrentLayer):
         return torch.stack(found, dim=1), (state[None],)
 
     def activation_bytes(self, low: int, mask: int, share: float) -> float:
-        """Input, rounded input and state, state; the mask."""
+        """Bytes per token that autograd keeps: input and state, both rounded (`low` bytes a number); the mask."""
         return (8 + 2 * low + (mask if self.dropout.probability else 0)) * self.from_input.in_features
 
     def gradient_bytes(self, low: int) -> int:
-        """Of the state and of what came in."""
+        """Bytes per token of the gradients of state and input."""
         return 8 * self.from_input.in_features
 
 
