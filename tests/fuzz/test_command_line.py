@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from lexmill import cli
+from lexmill.base.errors import machine_error
 from tests.fuzz.nasty import few, within_budget
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +52,19 @@ ODD = (
         "H100",
         "en-de",
     ),
-    *("é", "\n", "text.txt", "table.csv", "*.txt", "utf-8", "hex", "utf-8\u00e9"),
+    *(
+        "é",
+        "\n",
+        "text.txt",
+        "table.csv",
+        "label.csv",
+        "a\x1b[2Jb.txt",
+        f"{'x' * 200}.txt",
+        "*.txt",
+        "utf-8",
+        "hex",
+        "utf-8\u00e9",
+    ),
 )
 COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("plan",): ("--devices", "--device-name", "--tflops", "--utilisation", "--micro-batch", "--vocab-size", "--json"),
@@ -86,6 +99,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / name).is_file():
             shutil.copyfile(ROOT / name, root / name)
     (root / "text.txt").write_text("".join(f"line {i}\n\n" for i in range(60)))
+    (root / "a\x1b[2Jb.txt").write_text("".join(f"line {i}\n" for i in range(60)))
+    (root / f"{'x' * 200}.txt").write_text("".join(f"line {i}\n" for i in range(60)))
+    (root / "label.csv").write_text("text,label\n" + "".join(f"text {i},\x1b]{'ab'[i % 2]}\n" for i in range(60)))
     (root / "table.csv").write_text("text,label\n" + "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(60)))
     return root
 
@@ -113,9 +129,12 @@ def test_arguments(arguments: list[str], project: Path) -> None:
 
         def call() -> None:
             done = CliRunner().invoke(cli.app, arguments, input="")
+            known = machine_error(done.exception) if isinstance(done.exception, OSError) else None  # as in `cli.main`
             if done.exception is not None and not isinstance(done.exception, SystemExit):
-                raise done.exception
+                raise known or done.exception
             assert done.exit_code in (0, 2), done.output
+            own = "\x1b[" in "".join(arguments)  # what Typer repeats of a wrong option
+            assert own or "\x1b" not in done.output
 
         within_budget(call)
     finally:

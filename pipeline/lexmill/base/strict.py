@@ -29,7 +29,7 @@ _INVALID: Any = object()
 
 # Bounds by type, where a field has none: what a JSON number holds exactly; what keeps its sums and squares finite.
 MOST_INT = 2**53
-MOST_FLOAT = 1e15
+MOST_FLOAT = 10**15
 LONGEST = 10**9  # seconds, about 30 years: a bound for waits, which the system limits
 
 _MOST_KNOWN = 30

@@ -107,11 +107,11 @@ def unusable(folder: Path) -> str:
         except NotADirectoryError:
             continue  # below a file, which a parent will be
         except OSError as error:
-            return f"{value_text(str(folder))} cannot be used ({error.strerror}); name another folder"
+            return f"{value_text(str(folder), 500)} cannot be used ({error.strerror}); name another folder"
         if not place.is_dir():
-            return f"{value_text(str(place))} is a file; name a folder"
+            return f"{value_text(str(place), 500)} is a file; name a folder"
         if not os.access(place, os.W_OK | os.X_OK):
-            return f"{value_text(str(place))} cannot be written to; name another folder, or change its permissions"
+            return f"{value_text(str(place), 500)} cannot be written to; name another folder, or change its permissions"
         return ""
     return ""
 

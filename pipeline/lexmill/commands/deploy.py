@@ -59,7 +59,7 @@ def export_model(name: str, target: Path, root: Path = Path()) -> None:
     if "\0" in name:  # layout's path of it
         raise UserError(f"{value_text(name)} is no name of a model")
     if why := unusable(target.parent):
-        raise UserError(f"{value_text(str(target))} cannot be made: {why}")
+        raise UserError(f"{value_text(str(target), 500)} cannot be made: {why}")
     quieten(offline=True)
     model = root / layout.model(name)
     if (model / model_folder.CONFIG).is_file():

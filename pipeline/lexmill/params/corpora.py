@@ -31,7 +31,7 @@ def _no_sha256(key: str, hashes: Sequence[str]) -> Iterator[str]:
 
 def _no_encoding(name: str) -> list[str]:
     try:
-        b"".decode(name)
+        "a".encode(name)
     except (LookupError, ValueError):  # also for a codec that is no text's, as hex
         return [f"encoding: {value_text(name)} is unknown; for instance utf-8, latin-1, cp1252"]
     return []
