@@ -40,10 +40,9 @@ class UserError(LexmillError):
     exit_code = EXIT_USER
 
     def __init__(self, message: str, file: str | Path | None = None, line: int | None = None) -> None:
-        message = _cut(message)
         self.message, self.file, self.line = message, file, line
         place = "" if file is None else f"{file}:{line}: " if line is not None else f"{file}: "
-        super().__init__(place + message)
+        super().__init__(_cut(place + message))
 
 
 class UserErrors(UserError):

@@ -100,6 +100,11 @@ def _from_workspace(file: Path, root: Path) -> str:
     """Return the path for params.yaml: relative if it is inside the workspace, else absolute."""
     path = Path(os.path.abspath(os.path.expanduser(file)))
     home = Path(os.path.abspath(root))
+    try:
+        str(file).encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(file).decode("utf-8", "backslashreplace")
+        raise UserError(f"the name {shown} is not UTF-8; rename the file") from None
     return path.relative_to(home).as_posix() if path.is_relative_to(home) else path.as_posix()
 
 
