@@ -17,7 +17,7 @@ class SGD:
     lr: float = spec("peak learning rate", above=0, high=10)
     momentum: float = spec("decay of the velocity; 0: none", 0.0, low=0, below=1)
     nesterov: bool = spec("look ahead along the velocity", False)
-    weight_decay: float = spec("L2 decay on matrices", 0.0, low=0, high=1000)
+    weight_decay: float = spec("L2 decay on matrices", 0.0, low=0)
 
     def errors(self) -> list[str]:
         return ["nesterov: it needs a momentum above 0"] if self.nesterov and not self.momentum else []
@@ -30,7 +30,7 @@ class AdaGrad:
     name: Literal["adagrad"]
     lr: float = spec("peak learning rate", above=0, high=1)
     eps: float = spec("added to the denominator", 1e-10, above=0, high=1)
-    weight_decay: float = spec("L2 decay on matrices", 0.0, low=0, high=1000)
+    weight_decay: float = spec("L2 decay on matrices", 0.0, low=0)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class AdaDelta:
     lr: float = spec("peak learning rate; 1 is the paper's", above=0, high=10)
     rho: float = spec("decay of both averages", 0.9, low=0, below=1)
     eps: float = spec("added under both roots", 1e-6, above=0, high=1)
-    weight_decay: float = spec("L2 decay on matrices", 0.0, low=0, high=1000)
+    weight_decay: float = spec("L2 decay on matrices", 0.0, low=0)
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class RMSprop:
     alpha: float = spec("decay of the squared gradient", 0.99, low=0, below=1)
     eps: float = spec("added to the denominator", 1e-8, above=0, high=1)
     momentum: float = spec("decay of the velocity; 0: none", 0.0, low=0, below=1)
-    weight_decay: float = spec("L2 decay on matrices", 0.0, low=0, high=1000)
+    weight_decay: float = spec("L2 decay on matrices", 0.0, low=0)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Adam:
     beta1: float = spec("decay of the first moment", 0.9, low=0, below=1)
     beta2: float = spec("decay of the second moment", 0.999, low=0, below=1)
     eps: float = spec("added to the denominator", 1e-8, above=0, high=1)
-    weight_decay: float = spec("L2 decay on matrices", 0.0, low=0, high=1000)
+    weight_decay: float = spec("L2 decay on matrices", 0.0, low=0)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class AdamW:
     beta1: float = spec("decay of the first moment", 0.9, low=0, below=1)
     beta2: float = spec("decay of the second moment", 0.95, low=0, below=1)
     eps: float = spec("added to the denominator", 1e-8, above=0, high=1)
-    weight_decay: float = spec("decoupled weight decay on matrices", 0.1, low=0, high=1000)
+    weight_decay: float = spec("decoupled weight decay on matrices", 0.1, low=0)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Muon:
     name: Literal["muon"]
     lr: float = spec("peak learning rate of the matrices", above=0, high=1)
     momentum: float = spec("decay of the velocity (Nesterov's form)", 0.95, low=0, below=1)
-    weight_decay: float = spec("decoupled weight decay on all matrices", 0.1, low=0, high=1000)
+    weight_decay: float = spec("decoupled weight decay on all matrices", 0.1, low=0)
     adamw_lr: float = spec("peak learning rate of all else", 0.001, above=0, high=1)
     beta1: float = spec("AdamW's decay of the first moment", 0.9, low=0, below=1)
     beta2: float = spec("AdamW's decay of the second moment", 0.95, low=0, below=1)
