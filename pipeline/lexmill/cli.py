@@ -12,9 +12,10 @@ from typing import Annotated
 
 import typer
 
+from lexmill.base.shown import print_line
 from lexmill.commands import cli_team, cli_use
 from lexmill.commands import init as cli_init
-from lexmill.commands.cli_team import Jobs, Targets
+from lexmill.commands.cli_team import Jobs, Targets, finite
 
 app = typer.Typer(
     name="lexmill",
@@ -76,7 +77,7 @@ def compose(
     from lexmill.config.compose import write_params, write_stages
 
     path = write_stages(overrides or ()) if keep else write_params(overrides or ())
-    print(f"{path} written", file=sys.stderr)
+    print_line(f"{path} written", sys.stderr)
 
 
 @app.command()
@@ -86,7 +87,7 @@ def params(
     """Print each key of params.yaml with its meaning, unit, bounds and default."""
     from lexmill.commands.describe import describe
 
-    print(describe(execution=execution))
+    print_line(describe(execution=execution))
 
 
 @app.command()
@@ -95,12 +96,20 @@ def plan(
         list[str] | None, typer.Argument(metavar="[MODEL]...", help="Language models of params.yaml; default all.")
     ] = None,
     *,
-    devices: Annotated[int | None, typer.Option(min=1, help="Number of devices; default of conf/execution/.")] = None,
+    devices: Annotated[
+        int | None, typer.Option(min=1, max=1_000_000, help="Number of devices; default of conf/execution/.")
+    ] = None,
     device_name: Annotated[str | None, typer.Option(help="Device, for its peak: H100, 'RTX 4090', ...")] = None,
-    tflops: Annotated[float | None, typer.Option(min=0.001, help="Peak of one device, instead of a name.")] = None,
-    utilisation: Annotated[float, typer.Option(min=0.001, max=1, help="Share of the peak that is reached.")] = 0.4,
-    micro_batch: Annotated[int | None, typer.Option(min=1, help="Most tokens that a device computes at once.")] = None,
-    vocab_size: Annotated[int, typer.Option(min=0, help="Vocabulary; 0: that of the tokenizer.")] = 0,
+    tflops: Annotated[
+        float | None, typer.Option(min=0.001, max=1e6, callback=finite, help="Peak of one device, instead of a name.")
+    ] = None,
+    utilisation: Annotated[
+        float, typer.Option(min=0.001, max=1, callback=finite, help="Share of the peak that is reached.")
+    ] = 0.4,
+    micro_batch: Annotated[
+        int | None, typer.Option(min=1, max=1_000_000_000, help="Most tokens that a device computes at once.")
+    ] = None,
+    vocab_size: Annotated[int, typer.Option(min=0, max=10_000_000, help="Vocabulary; 0: that of the tokenizer.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="As JSON, in bytes and seconds.")] = False,
 ) -> None:
     """Estimate parameters, FLOPs, memory of a device under each strategy, and time, before anything runs."""
@@ -152,6 +161,7 @@ def main() -> None:
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {"PYTHONUTF8": "1"})
     speak_utf8()
     try:
+        _check_folder()
         run_own_code()
         app()
     except Exception as error:
@@ -160,8 +170,18 @@ def main() -> None:
         known = machine_error(error) if isinstance(error, OSError) else error
         if not isinstance(known, LexmillError):
             raise
-        print(known, file=sys.stderr)
+        print_line(known, sys.stderr)
         sys.exit(known.exit_code)
+
+
+def _check_folder() -> None:
+    """Raise `UserError` where the present folder cannot be used: every path would fail in its own way."""
+    from lexmill.base.errors import UserError
+
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UserError(f"the present folder cannot be used ({error.strerror}); change to another one") from None
 
 
 if __name__ == "__main__":

@@ -33,6 +33,26 @@ class Drawing:
         return ["copies: bold drawings come alone"] if self.bold and self.copies > 1 else []
 
 
+@dataclass(frozen=True)
+class Word:
+    text: str
+
+    @classmethod
+    def parse(cls, value: object) -> "Word":
+        return cls(str(value))
+
+
+@dataclass(frozen=True)
+class Odd:
+    title: str = spec("its name", "a")
+    copies: int = spec("how many", 1, low=1)
+    scale: float = spec("its size", 1.0)
+    shift: float = spec("to the right", 0.0)
+    weights: dict[str, float] = spec("by name", factory=dict)
+    piece: Circle | Square | None = spec("a piece", None)
+    when: Word = spec("a notation", Word("now"))
+
+
 def errors_of(data: object) -> list[str]:
     errors: list[str] = []
     built = build(Drawing, data, errors)
@@ -85,6 +105,39 @@ def test_a_number_that_yaml_reads_as_text_is_a_number(text: object) -> None:
 )
 def test_each_error_names_its_key(data: object, error: str) -> None:
     assert errors_of(data) == [error]
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        ({"copies": 2**53 + 1}, "copies: 9007199254740993 is too large; at most 9,007,199,254,740,992"),
+        ({"copies": [10**5000]}, "copies: expected a whole number, got [a whole number of 5,001 digits]"),
+        ({"scale": [10**5000][0]}, "scale: expected a finite number, got a whole number of 5,001 digits"),
+        ({"shift": -1e16}, "shift: -1e+16 is too small; at least -1,000,000,000,000,000"),
+        ({"weights": {"a": 1e16}}, "weights: 1e+16 is too large; at most 1,000,000,000,000,000"),
+        ({"title": "a\0b"}, "title: 'a\\x00b' holds a null character; take it out"),
+        ({"title": "\ud800"}, "title: '\\ud800' is not Unicode text: a lone surrogate"),
+        ({"weights": {"\0": 1}}, "weights: the name '\\x00' holds a null character; take it out"),
+        ({"piece": {"shape": ["circle"]}}, "piece.shape: ['circle'] is unknown, did you mean 'circle'?"),
+        ({"piece": {"shape": {}}}, "piece.shape: {} is unknown; known: circle, square"),
+        ({"when": ["a"]}, "when: expected a short text or a number, got ['a']"),
+        ({"when": "x" * 1000}, f"when: expected a short text or a number, got '{'x' * 56}..."),
+        ({"x" * 1000: 1}, f"'{'x' * 56}...: unknown key; known: copies, piece, scale, shift, title, weights, when"),
+    ],
+    ids=range(13),
+)
+def test_what_no_field_bounds_is_bounded_by_its_type(data: dict[str, object], error: str) -> None:
+    errors: list[str] = []
+    assert build(Odd, data, errors) is None
+    assert errors == [error]
+
+
+def test_an_alias_that_stands_for_much_costs_nothing() -> None:
+    laughs: object = "x"
+    for _ in range(200):
+        laughs = [laughs] * 200
+    for data in ({"title": laughs}, {"copies": laughs}, {"piece": {"shape": laughs}}, {"by_name": {"a": laughs}}):
+        assert all(len(error) < 300 for error in errors_of(data))
 
 
 def test_all_errors_come_at_once() -> None:

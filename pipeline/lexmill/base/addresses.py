@@ -42,6 +42,23 @@ def secret_in(address: str) -> str:
     return ""
 
 
+def invalid(address: str) -> str:
+    """Say why an address of a server or a database cannot be used; "" where it may be."""
+    if not address.isprintable() or (" " in address and not address.startswith("sqlite:")):
+        return "it holds a space or a control character; write %20 for a space"
+    scheme, marked, rest = address.partition("://")
+    if not marked:
+        return ""  # no address; who uses it knows what it may be
+    if not rest.strip("/"):
+        return f"nothing follows {scheme}://"
+    try:
+        parts = urlsplit(address)
+        _ = parts.port
+    except ValueError as error:
+        return f"it is no valid address ({error})"
+    return f"it names no server after {scheme}://" if scheme in ("http", "https") and not parts.hostname else ""
+
+
 def filled(address: str) -> str:
     """Return an address with the environment's values for `$NAME` and `${NAME}` in its login and query.
 

@@ -11,6 +11,9 @@ import errno
 from collections.abc import Sequence
 from pathlib import Path
 
+_MOST_CHARACTERS = 4000  # of one error, whatever it quotes
+_MOST_ERRORS = 200  # printed at once
+
 EXIT_DONE = 0
 EXIT_BUG = 1
 EXIT_USER = 2
@@ -39,15 +42,24 @@ class UserError(LexmillError):
     def __init__(self, message: str, file: str | Path | None = None, line: int | None = None) -> None:
         self.message, self.file, self.line = message, file, line
         place = "" if file is None else f"{file}:{line}: " if line is not None else f"{file}: "
-        super().__init__(place + message)
+        super().__init__(_cut(place + message))
 
 
 class UserErrors(UserError):
     """Several errors, reported together so that they can be fixed together."""
 
     def __init__(self, errors: Sequence[str | UserError]) -> None:
-        self.errors = [str(error) for error in errors]
-        super().__init__("\n".join(self.errors))
+        self.errors = [_cut(str(error)) for error in errors]
+        more = len(self.errors) - _MOST_ERRORS
+        shown = [*self.errors[:_MOST_ERRORS], *([f"and {more:,} more errors"] if more > 0 else [])]
+        LexmillError.__init__(self, "\n".join(shown))
+        self.message, self.file, self.line = str(self), None, None
+
+
+def _cut(message: str) -> str:
+    """Return a message without its middle where it is too long."""
+    half = _MOST_CHARACTERS // 2
+    return message if len(message) <= _MOST_CHARACTERS else f"{message[:half]} ... {message[-half:]}"
 
 
 class RetryableError(LexmillError):

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from lexmill.base.shown import visible
+
 RECORD_MARK = "\x1elexmill-progress "
 _RECORD_SECONDS = 0.25
 _LINE_SECONDS = 10.0
@@ -31,10 +33,8 @@ def seconds_text(seconds: float) -> str:
 
 def shown_text(shown: dict[str, Any]) -> str:
     """Format as `loss 3.21, lr 0.0003`."""
-    return ", ".join(
-        (f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}").lstrip()
-        for key, value in shown.items()
-    )
+    parts = (f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in shown.items())
+    return visible(", ".join(part.lstrip() for part in parts))
 
 
 def speak_utf8() -> None:
@@ -67,7 +67,7 @@ class Bar:
     """Progress of work of known or unknown length; this class shows nothing."""
 
     def __init__(self, description: str, total: float | None) -> None:
-        self.description, self.total = description, total
+        self.description, self.total = visible(description), total
         self.done: float = 0
         self.shown: dict[str, Any] = {}
 
@@ -198,7 +198,7 @@ class _TerminalBar(Bar):
     def __init__(self, description: str, total: float | None) -> None:
         super().__init__(description, total)
         self._live = _terminal.open()
-        self._task = self._live.add_task(description, total=total, shown="")
+        self._task = self._live.add_task(self.description, total=total, shown="")
 
     def _show(self) -> None:
         count = f"{self.done:,.0f}/{self.total:,.0f}" if self.total else f"{self.done:,.0f}" if self.done else ""
@@ -240,9 +240,10 @@ def bar(description: str, total: float | None = None) -> Iterator[Bar]:
 
 
 def say(text: str) -> None:
-    """Print a line on stderr, above open bars."""
+    """Print a line on stderr, above open bars, with control characters made visible."""
     if _silent():
         return
+    text = visible(text)
     if os.environ.get("LEXMILL_PROGRESS") == "records":
         _write(RECORD_MARK + json.dumps({"say": text}))
     else:

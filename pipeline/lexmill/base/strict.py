@@ -1,9 +1,9 @@
 """Build frozen dataclasses from plain data (YAML), strictly, and report all errors at once.
 
 `spec(...)` declares a field: its one-line meaning, unit and bounds. An unknown or missing key, a wrong type or a value
-out of bounds is an error with the key's full path, and the nearest known key. `1e-5`, which YAML reads as text, is
-accepted as a number. A class with `parse(value)` reads its own notation, one with `convert(data, path, errors)` chooses
-the dataclass for its data.
+out of bounds is an error with the key's full path, and the nearest known key. A number without a bound of its own has
+that of its type. `1e-5`, which YAML reads as text, is accepted as a number. A class with `parse(value)` reads its own
+notation, one with `convert(data, path, errors)` chooses the dataclass for its data.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import dataclasses
 import datetime
 import difflib
 import math
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -21,9 +22,19 @@ from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from lexmill.base.errors import UserError
+from lexmill.base.shown import key_text, number_text, value_text
 
 T = TypeVar("T")
 _INVALID: Any = object()
+
+# Bounds by type, where a field has none: what a JSON number holds exactly; what keeps its sums and squares finite.
+MOST_INT = 2**53
+MOST_FLOAT = 10**15
+LONGEST = 10**9  # seconds, about 30 years: a bound for waits, which the system limits
+
+_MOST_KNOWN = 30
+_LONG_NAME = 100  # no name is longer, and longer notations are none
+_UNPRINTED = re.compile("[\0\ud800-\udfff]")
 
 
 def spec(
@@ -43,7 +54,7 @@ def spec(
         meaning: one line, shown by `lexmill params`.
         default: the default value; without one the key is required.
         unit: the unit of the value.
-        low, high: inclusive bounds.
+        low, high: inclusive bounds; without any, a number has those of its type.
         above, below: exclusive bounds.
         factory: a default factory, for mappings.
     """
@@ -58,10 +69,11 @@ def spec(
 def nearest(name: str, known: typing.Iterable[str]) -> str:
     """Return `, did you mean 'x'?` for the nearest known name, else a list of the known ones."""
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6) if len(name) <= _LONG_NAME else []
     if close:
         return f", did you mean '{close[0]}'?"
-    return f"; known: {', '.join(known)}" if known else "; none is defined"
+    shown = [*known[:_MOST_KNOWN], *(["..."] if len(known) > _MOST_KNOWN else [])]
+    return f"; known: {', '.join(shown)}" if known else "; none is defined"
 
 
 def flatten(data: Any, prefix: str = "") -> dict[str, Any]:
@@ -97,8 +109,7 @@ def _show(value: Any) -> str:
         return "nothing"
     if isinstance(value, datetime.date):  # YAML makes one of 2026-01-31
         return f"the date {value}; put it in quotes to make it text"
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return value_text(value)
 
 
 def _type_name(kind: Any) -> str:
@@ -149,8 +160,8 @@ def _convert_union(options: tuple[Any, ...], data: Any, path: str, errors: list[
     if tag not in data:
         errors.append(f"{path}: '{tag}' is missing; one of: {', '.join(sorted(by_tag))}")
         return _INVALID
-    if data[tag] not in by_tag:
-        errors.append(f"{path}.{tag}: {_show(data[tag])} is unknown{nearest(str(data[tag]), by_tag)}")
+    if not isinstance(data[tag], str) or data[tag] not in by_tag:
+        errors.append(f"{path}.{tag}: {_show(data[tag])} is unknown{nearest(key_text(data[tag]), by_tag)}")
         return _INVALID
     return _convert_dataclass(by_tag[data[tag]], data, path, errors)
 
@@ -171,7 +182,9 @@ def _convert_mapping(item: Any, data: Any, path: str, errors: list[str]) -> Any:
     for key in data:
         if not isinstance(key, str):
             errors.append(f"{path}: the name {_show(key)} must be text; put it in quotes")
-    values = {str(k): _convert(item, value, f"{path}.{k}", errors) for k, value in data.items()}
+        elif why := _unprinted(key):
+            errors.append(f"{path}: the name {_show(key)} {why}")
+    values = {_name(k): _convert(item, value, f"{path}.{key_text(k)}", errors) for k, value in data.items()}
     return _INVALID if any(value is _INVALID for value in values.values()) else values
 
 
@@ -185,7 +198,7 @@ def _convert_dataclass(cls: Any, data: Any, path: str, errors: list[str]) -> Any
     prefix = f"{path}." if path else ""
     for key in data:
         if key not in fields:
-            errors.append(f"{prefix}{key}: unknown key{nearest(str(key), fields)}")
+            errors.append(f"{prefix}{key_text(key)}: unknown key{nearest(key_text(key), fields)}")
     values: dict[str, Any] = {}
     for name, field in fields.items():
         if name in data:
@@ -208,21 +221,29 @@ def _convert_dataclass(cls: Any, data: Any, path: str, errors: list[str]) -> Any
 
 def _check_bounds(field: dataclasses.Field[Any], value: Any, path: str, errors: list[str]) -> None:
     bounds = field.metadata
-    for number in value if isinstance(value, tuple) else (value,):
+    low, high, above, below = (bounds.get(name) for name in ("low", "high", "above", "below"))
+    several = value if isinstance(value, tuple) else value.values() if isinstance(value, dict) else (value,)
+    for number in several:
         if isinstance(number, bool) or not isinstance(number, int | float):
             continue
-        if bounds.get("low") is not None and number < bounds["low"]:
-            errors.append(f"{path}: {number} is too small; at least {bounds['low']}")
-        if bounds.get("high") is not None and number > bounds["high"]:
-            errors.append(f"{path}: {number} is too large; at most {bounds['high']}")
-        if bounds.get("above") is not None and number <= bounds["above"]:
-            errors.append(f"{path}: {number} is too small; it must be above {bounds['above']}")
-        if bounds.get("below") is not None and number >= bounds["below"]:
-            errors.append(f"{path}: {number} is too large; it must be below {bounds['below']}")
+        most = MOST_INT if isinstance(number, int) else MOST_FLOAT
+        least = -most if low is None and above is None else low
+        greatest = most if high is None and below is None else high
+        if least is not None and number < least:
+            errors.append(f"{path}: {_show(number)} is too small; at least {number_text(least)}")
+        if greatest is not None and number > greatest:
+            errors.append(f"{path}: {_show(number)} is too large; at most {number_text(greatest)}")
+        if above is not None and number <= above:
+            errors.append(f"{path}: {_show(number)} is too small; it must be above {number_text(above)}")
+        if below is not None and number >= below:
+            errors.append(f"{path}: {_show(number)} is too large; it must be below {number_text(below)}")
 
 
 def _convert_parsed(kind: Any, data: Any, path: str, errors: list[str]) -> Any:
     """Convert by the type's own `parse(value)`, which raises ValueError."""
+    if isinstance(data, Mapping | list | tuple) or (isinstance(data, str) and len(data) > _LONG_NAME):
+        errors.append(f"{path}: expected a short text or a number, got {_show(data)}")
+        return _INVALID
     try:
         return kind.parse(data)
     except ValueError as error:
@@ -232,15 +253,33 @@ def _convert_parsed(kind: Any, data: Any, path: str, errors: list[str]) -> Any:
 
 def _convert_scalar(kind: Any, data: Any, path: str, errors: list[str]) -> Any:
     value: Any = data
-    if kind is float and isinstance(data, str):
+    if kind is float and isinstance(data, str) and len(data) <= _LONG_NAME:
         with contextlib.suppress(ValueError):
             value = float(data)  # YAML 1.1 reads 1e-5 as text
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        try:
+            value = float(value)
+        except OverflowError:
+            value = math.inf
     if kind is float and isinstance(value, float) and not math.isfinite(value):
         errors.append(f"{path}: expected a finite number, got {_show(data)}")
         return _INVALID
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         errors.append(f"{path}: expected {_type_name(kind)}, got {_show(data)}")
         return _INVALID
+    if isinstance(value, str) and (why := _unprinted(value)):
+        errors.append(f"{path}: {_show(value)} {why}")
+        return _INVALID
     return value
+
+
+def _unprinted(text: str) -> str:
+    """Say why a text cannot be in a path or a UTF-8 file; "" where it can."""
+    found = _UNPRINTED.search(text)
+    if found is None:
+        return ""
+    return "holds a null character; take it out" if found[0] == "\0" else "is not Unicode text: a lone surrogate"
+
+
+def _name(key: Any) -> str:
+    return key if isinstance(key, str) else value_text(key)

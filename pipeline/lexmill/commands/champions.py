@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lexmill import params
 from lexmill.base.errors import UserError
+from lexmill.base.shown import print_line
 from lexmill.compute import execution
 from lexmill.tracking.store import opened, sqlite_path
 
@@ -31,7 +32,7 @@ def promote(name: str, version: str | None, reason: str) -> None:
         moved = champion.promote(client, name, version, why)
         _keep(moved, "promoted by hand", why, root)
     instead = f", instead of version {moved.before}" if moved.before else ""
-    print(f"{name}: version {moved.version} is the champion now{instead}")
+    print_line(f"{name}: version {moved.version} is the champion now{instead}")
 
 
 def rollback(name: str, reason: str) -> None:
@@ -46,7 +47,7 @@ def rollback(name: str, reason: str) -> None:
     with _registry() as (client, root):
         moved = champion.rollback(client, name, f"rolled back: {reason}" if reason else "rolled back by hand")
         _keep(moved, "rolled back by hand", reason or "rolled back by hand", root)
-    print(f"{name}: back to version {moved.version}; version {moved.before} is no longer the champion")
+    print_line(f"{name}: back to version {moved.version}; version {moved.before} is no longer the champion")
 
 
 def champions(name: str | None) -> None:

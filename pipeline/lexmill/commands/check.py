@@ -5,6 +5,7 @@ Cost: a few seconds, mostly for DVC to read the outputs and for torch to start.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +14,7 @@ from pathlib import Path
 from lexmill import params
 from lexmill.base import layout
 from lexmill.base.errors import LexmillError, RetryableError, UserError, UserErrors
+from lexmill.base.shown import print_line, value_text
 from lexmill.base.strict import nearest
 from lexmill.commands.precision import advice
 from lexmill.commands.starts import check_start
@@ -35,14 +37,14 @@ def check() -> None:
     """
     from lexmill.stages.entry import preflight
 
-    if errors := gather([preflight, _dag, _disk, _tracker, _device, *_file_checks()]):
+    if errors := gather([preflight, _dag, _disk, _tracker, _folders, _device, *_file_checks()]):
         raise UserErrors(errors)
     choices = params.load()
-    print("params.yaml, execution settings, DAG, files and disk are in order")
+    print_line("params.yaml, execution settings, DAG, files and disk are in order")
     settings = load_execution()
     device = advice(choices, settings.accelerator) if _computes_here(settings) else []
     for line in [*_differences(), *_changed_files(choices), *device]:
-        print(line)
+        print_line(line)
 
 
 def gather(checks: list[Callable[[], object]]) -> list[str]:
@@ -68,7 +70,7 @@ def _dag() -> None:
     try:
         read()
     except RetryableError as error:
-        print(f"the DAG was not read: {error}")
+        print_line(f"the DAG was not read: {error}")
 
 
 def _disk() -> None:
@@ -82,6 +84,36 @@ def _tracker() -> None:
 
     if (settings := _settings()) is not None:
         check_address(settings.tracking_uri)
+
+
+def _folders() -> None:
+    """Raise `UserErrors` with the folders of the execution settings in which nothing can be written."""
+    if (settings := _settings()) is None:
+        return
+    named = {"checkpoint_root": settings.checkpoint_root}
+    if any(place_of(stage, settings).gpus or place_of(stage, settings).cpus for stage in ON_DEVICE):
+        named["lease_root"] = settings.lease_root
+    if errors := [f"{key}: {why}" for key, path in named.items() if (why := unusable(Path(path)))]:
+        raise UserErrors(errors)
+
+
+def unusable(folder: Path) -> str:
+    """Say why a folder cannot be made or written to; "" where it can."""
+    for place in (folder, *folder.absolute().parents):
+        try:
+            place.lstat()
+        except FileNotFoundError:
+            continue
+        except NotADirectoryError:
+            continue  # below a file, which a parent will be
+        except OSError as error:
+            return f"{value_text(str(folder), 500)} cannot be used ({error.strerror}); name another folder"
+        if not place.is_dir():
+            return f"{value_text(str(place), 500)} is a file; name a folder"
+        if not os.access(place, os.W_OK | os.X_OK):
+            return f"{value_text(str(place), 500)} cannot be written to; name another folder, or change its permissions"
+        return ""
+    return ""
 
 
 def _device() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import typer
@@ -10,6 +11,13 @@ Targets = Annotated[list[str] | None, typer.Argument(metavar="[STAGE]...", help=
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, max=64, help="Light stages that run in parallel.")]
 
 app = typer.Typer()
+
+
+def finite(value: float | None) -> float | None:
+    """Refuse `nan`, which is within any bounds."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not a finite number")
+    return value
 
 
 @app.command()
@@ -69,7 +77,9 @@ def schedule(
     interval: Annotated[str | None, typer.Option("--interval", help="How often, as in '6 h', '30 min', 90.")] = None,
     timezone: Annotated[str, typer.Option("--timezone", help="Time zone of --cron, as in Europe/Berlin.")] = "UTC",
     approve: Annotated[bool, typer.Option("--approve", help="Ask on the page before a champion is replaced.")] = False,
-    approval_hours: Annotated[float, typer.Option("--approval-hours", min=0.01, help="How long to wait for it.")] = 12,
+    approval_hours: Annotated[
+        float, typer.Option("--approval-hours", min=0.01, max=8760, callback=finite, help="How long to wait for it.")
+    ] = 12,
     nightly: Annotated[bool, typer.Option("--nightly", help="Run `lexmill nightly` each time.")] = False,
     branch: Annotated[str | None, typer.Option("--branch", help="With --nightly: the branch it commits to.")] = None,
     push: Annotated[
@@ -105,7 +115,9 @@ def refresh(
 @app.command()
 def search(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A search of conf/search/, as gpt.")],
-    trials: Annotated[int | None, typer.Option("--trials", min=1, help="Trainings in all; default: its own.")] = None,
+    trials: Annotated[
+        int | None, typer.Option("--trials", min=1, max=1_000_000, help="Trainings in all; default: its own.")
+    ] = None,
     *,
     adopt: Annotated[bool, typer.Option("--adopt", help="Write the best as a choice of conf/.")] = False,
 ) -> None:

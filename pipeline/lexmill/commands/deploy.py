@@ -9,7 +9,9 @@ from lexmill.base import layout
 from lexmill.base.allowed_hosts import LOOPBACK
 from lexmill.base.errors import UserError
 from lexmill.base.quiet import quieten
+from lexmill.base.shown import print_line, value_text
 from lexmill.base.strict import nearest
+from lexmill.commands.check import unusable
 from lexmill.compute.execution import load_execution
 from lexmill.models import folder as model_folder
 from lexmill.registry import lookup
@@ -45,10 +47,10 @@ def serve(name: str, version: str | None, host: str, port: int, allowed_hosts: t
         if settings.threads:
             torch.set_num_threads(settings.threads)
         if host not in LOOPBACK:
-            print(f"{host} may be reached from other machines, and no password is asked for")
+            print_line(f"{host} may be reached from other machines, and no password is asked for")
         address = f"[{host}]" if ":" in host else host
         shown = f"http://{address}:{bound.getsockname()[1]}/invocations"
-        print(f"{name}, version {version}: {shown} (Ctrl-C ends it)", flush=True)
+        print_line(f"{name}, version {version}: {shown} (Ctrl-C ends it)")
         serving.run(serving.application(model), bound, (host, *allowed_hosts))
 
 
@@ -56,13 +58,17 @@ def export_model(name: str, target: Path, root: Path = Path()) -> None:
     """Export the workspace's model of that name, or else the registered champion.
 
     Raises:
-        UserError: there is neither, or it cannot be exported.
+        UserError: there is neither, it cannot be exported, or the target is no possible folder.
     """
+    if "\0" in name:  # layout's path of it
+        raise UserError(f"{value_text(name)} is no name of a model")
+    if why := unusable(target.parent):
+        raise UserError(f"{value_text(str(target), 500)} cannot be made: {why}")
     quieten(offline=True)
     model = root / layout.model(name)
     if (model / model_folder.CONFIG).is_file():
         export(model, target, name, matching_card(root / layout.package(name), model))
-        print(f"{target}: written from {model}")
+        print_line(f"{target}: written from {model}")
         return
     uri = load_execution(root).tracking_uri
     champion = lookup.champion(uri, name, root)
@@ -72,4 +78,4 @@ def export_model(name: str, target: Path, root: Path = Path()) -> None:
         raise UserError(f"the model '{name}' {made}, and {uri} has no registered champion of that name")
     package = registered_package(champion, uri, root)
     export(package / MODEL, target, name, matching_card(package, package / MODEL))
-    print(f"{target}: written from the champion of '{name}', version {champion.version}")
+    print_line(f"{target}: written from the champion of '{name}', version {champion.version}")

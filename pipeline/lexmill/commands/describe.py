@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Literal, Union, get_args, get_origin
 
 from lexmill import kinds
+from lexmill.base.shown import number_text
 from lexmill.models import declaration
 from lexmill.params.models import Model
 
@@ -67,7 +68,7 @@ def _meaning(field: dataclasses.Field[Any]) -> str:
     if about.get("unit"):
         parts.append(f"in {about['unit']}")
     words = {"low": "at least", "above": "above", "high": "at most", "below": "below"}
-    bounds = [f"{word} {about[key]}" for key, word in words.items() if about.get(key) is not None]
+    bounds = [f"{word} {number_text(about[key])}" for key, word in words.items() if about.get(key) is not None]
     if bounds:
         parts.append(" and ".join(bounds))
     if field.default is not dataclasses.MISSING:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from lexmill import params
 from lexmill.base.errors import EXIT_DONE, EXIT_USER, LexmillError, UserError
+from lexmill.base.shown import print_line
 from lexmill.base.workspace import held_by, run_lock
 from lexmill.commands.check import LEAST_FREE
 from lexmill.compute import execution
@@ -49,22 +50,22 @@ def doctor(*, fix: bool, remove_checkpoints: bool) -> int:
         _list_kept(root, settings)
     if left:
         return EXIT_USER
-    print("all is well")
+    print_line("all is well")
     return EXIT_DONE
 
 
 def _closed(finding: Finding, fix: bool) -> bool:
     """Report a finding, repaired with `fix` where that is possible; return whether it was."""
     if not fix or finding.fix is None:
-        print(finding)
+        print_line(finding)
         return False
     try:
         finding.fix()
     except (LexmillError, OSError) as error:
         why = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else error
-        print(f"{finding.what}; this could not be repaired: {why}")
+        print_line(f"{finding.what}; this could not be repaired: {why}")
         return False
-    print(f"repaired: {finding.what}")
+    print_line(f"repaired: {finding.what}")
     return True
 
 
@@ -166,16 +167,16 @@ def _checkpoint_root(root: Path, settings: Execution) -> Path:
 def _list_kept(root: Path, settings: Execution) -> None:
     """List what is kept deliberately, so that the user can delete it."""
     if found := checkpoints.kept(_checkpoint_root(root, settings)):
-        print(f"checkpoints ({sum(one.size for one in found) / 1e6:,.1f} MB):")
+        print_line(f"checkpoints ({sum(one.size for one in found) / 1e6:,.1f} MB):")
         for one in found:
-            print(f"  {one}")
+            print_line(f"  {one}")
     for place in leftovers.kept_worktrees(root):
         path, active = place.relative_to(root), held_by(place) is not None
         remove = "a run is active in it" if active else f"`git worktree remove --force {path}` removes it"
-        print(f"worktree {place.name} ({leftovers.size_of(place) / 1e6:,.1f} MB): {remove}")
+        print_line(f"worktree {place.name} ({leftovers.size_of(place) / 1e6:,.1f} MB): {remove}")
 
 
 def _remove_checkpoints(root: Path, settings: Execution) -> None:
     for one in checkpoints.kept(_checkpoint_root(root, settings)):
         if one.removable:
-            print(f"removed {checkpoints.remove(one) / 1e6:,.1f} MB of {one.model}'s checkpoints in {one.path}")
+            print_line(f"removed {checkpoints.remove(one) / 1e6:,.1f} MB of {one.model}'s checkpoints in {one.path}")

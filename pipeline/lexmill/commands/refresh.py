@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lexmill import params
 from lexmill.base.errors import EXIT_DONE, EXIT_RETRY, EXIT_USER, UserError
+from lexmill.base.shown import print_line
 from lexmill.corpora.fetching import pins
 from lexmill.nightly.refresh import Look, refresh
 
@@ -31,14 +32,14 @@ def command(names: Sequence[str], *, dry_run: bool) -> int:
         if name in names and not pins.moves(source)
     ]
     for line in [*looks, *fixed]:
-        print(line)
+        print_line(line)
     moved = sum(look.moved for look in looks)
     if looks:
         would = "would move" if dry_run else "moved"
         written = f"; {pins.FILE} is written" if moved and not dry_run else ""
-        print(f"{moved} of {len(looks)} source{'' if len(looks) == 1 else 's'} {would}{written}")
+        print_line(f"{moved} of {len(looks)} source{'' if len(looks) == 1 else 's'} {would}{written}")
     elif not names:
-        print("no source moves: params.yaml pins each of them")
+        print_line("no source moves: params.yaml pins each of them")
     return code_of(looks)
 
 

@@ -14,6 +14,7 @@ from lexmill import params
 from lexmill.base import layout
 from lexmill.base.errors import EXIT_BUG, EXIT_DONE, EXIT_RETRY, EXIT_USER, RetryableError, UserError
 from lexmill.base.progress import bar, say
+from lexmill.base.shown import print_line
 from lexmill.base.workspace import only_one, publishing, run_lock
 from lexmill.commands.sync import send, send_after_run, tracked
 from lexmill.compute import execution
@@ -217,13 +218,13 @@ def print_results(as_json: bool) -> None:
     else:
         show_results(rows, choices.experiment)
     if absent := results.missing(choices):
-        print(f"not evaluated yet: {', '.join(absent)}", file=sys.stderr)
+        print_line(f"not evaluated yet: {', '.join(absent)}", file=sys.stderr)
 
 
 def show_reasons(targets: Sequence[str]) -> None:
     """Print what would run and why, without running it (`lexmill run --why`)."""
     preflight()
-    print(reasons_text(read(targets=targets, also=changed_files(params.load(), Path.cwd()))))
+    print_line(reasons_text(read(targets=targets, also=changed_files(params.load(), Path.cwd()))))
 
 
 def reasons_text(plan: Plan) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from lexmill.base.errors import UserError
 
 _ENDS: dict[int, int] = {signal.SIGINT: signal.SIGINT, signal.SIGTERM: signal.SIGTERM, signal.SIGHUP: signal.SIGTERM}
+_LONGEST = 366 * 86400  # of an interval
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _NAMES = {"sec": "s", "second": "s", "min": "m", "minute": "m", "hour": "h", "day": "d"}
 
@@ -51,12 +52,15 @@ def seconds_of(interval: str) -> float:
     Raises:
         UserError: it is none of these, or 0.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", interval.strip().lower())
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)", interval.strip().lower())
     unit = found[2].removesuffix("s") or "s" if found else ""
     unit = _NAMES.get(unit, unit)
     if found is None or unit not in _UNITS or not float(found[1]):
         raise UserError(f"--interval '{interval}': give seconds, or a number with s, min, h or d, such as '6 h'")
-    return float(found[1]) * _UNITS[unit]
+    seconds = float(found[1]) * _UNITS[unit]
+    if seconds > _LONGEST:
+        raise UserError(f"--interval '{interval}': at most {_LONGEST // 86400} days")
+    return seconds
 
 
 def _checked_zone(name: str) -> str:
@@ -64,7 +68,7 @@ def _checked_zone(name: str) -> str:
 
     zones = available_timezones() | {"UTC"}
     if name not in zones:
-        close = get_close_matches(name, zones, n=1)
+        close = get_close_matches(name, zones, n=1) if len(name) < 100 else []
         hint = f"did you mean '{close[0]}'?" if close else "write it as in 'Europe/Berlin'"
         raise UserError(f"--timezone '{name}' is no time zone; {hint}")
     return name

@@ -11,10 +11,10 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from unicodedata import category
 
 from lexmill.base.errors import UserError
 from lexmill.base.quiet import quieten
+from lexmill.base.shown import visible
 from lexmill.decoding.predictor import Predictor
 from lexmill.kinds.verbs import Precision
 
@@ -37,10 +37,8 @@ def show_growing(begun: Iterable[str], pieces: Iterable[str]) -> None:
 
 
 def harmless(text: str) -> str:
-    """Replace control characters if the output is a terminal, where they could move the cursor."""
-    if not sys.stdout.isatty():
-        return text
-    return "".join("\N{REPLACEMENT CHARACTER}" if category(one) == "Cc" and one not in "\n\t" else one for one in text)
+    """Make control characters visible if the output is a terminal, where they could move the cursor."""
+    return visible(text) if sys.stdout.isatty() else text
 
 
 @contextmanager

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from lexmill.base.addresses import invalid, redact
 from lexmill.base.errors import UserError, UserErrors
-from lexmill.base.strict import build, nearest, spec
+from lexmill.base.shown import value_text
+from lexmill.base.strict import LONGEST, build, nearest, spec
 from lexmill.base.workspace import main_root
 from lexmill.base.yaml_file import read_yaml
 from lexmill.compute.settings import Duration, Kubernetes, Slurm, StageSettings, errors_of
@@ -38,13 +40,15 @@ class MicroBatch:
     @classmethod
     def parse(cls, value: object) -> MicroBatch:
         """Read `auto`, `whole`, `8192` or `8192 tokens`; else raise `ValueError`."""
-        text = str(value).strip()
+        text = value.strip() if isinstance(value, str) else value_text(value)
         if isinstance(value, str) and text in ("auto", "whole"):
             return cls(auto=text == "auto")
-        found = re.fullmatch(r"([0-9][0-9_]*)(\s*tokens?)?", text)
-        if isinstance(value, bool) or found is None or int(found[1]) == 0:
-            raise ValueError(f"{value!r} is no micro-batch; write 'auto', 'whole' or a number of tokens above 0")
-        return cls(tokens=int(found[1]))
+        found = re.fullmatch(r"([0-9][0-9_]{0,15})(\s*tokens?)?", text)
+        if isinstance(value, bool) or found is None or int(found[1].replace("_", "")) == 0:
+            raise ValueError(
+                f"{value_text(value)} is no micro-batch; write 'auto', 'whole' or a number of tokens above 0"
+            )
+        return cls(tokens=int(found[1].replace("_", "")))
 
     def __str__(self) -> str:
         return "auto" if self.auto else f"{self.tokens} tokens" if self.tokens else "whole"
@@ -55,12 +59,12 @@ class Execution:
     """One conf/execution/*.yaml."""
 
     accelerator: Literal["cpu", "cuda", "mps"] = spec("the kind of device", "cpu")
-    devices: int = spec("devices in this machine", 1, low=1)
-    nodes: int = spec("machines", 1, low=1)
+    devices: int = spec("devices in this machine", 1, low=1, high=1024)
+    nodes: int = spec("machines", 1, low=1, high=100_000)
     strategy: Literal["single", "ddp", "fsdp"] = spec(
         "how devices share a training: not, its data, its data and state", "single"
     )
-    tensor_parallel: int = spec("devices that share each matrix product; 1: none", 1, low=1)
+    tensor_parallel: int = spec("devices that share each matrix product; 1: none", 1, low=1, high=1024)
     threads: int = spec("torch threads of a training; 0: all cores", 0, low=0, high=1024)
     micro_batch: MicroBatch = spec("tokens in one forward pass of a device, or 'auto', or 'whole'", MicroBatch())
     activation_checkpointing: bool = spec(
@@ -70,7 +74,7 @@ class Execution:
     checkpoint_root: str = spec(
         "where resumable checkpoints lie, absolute or from the workspace", ".lexmill/checkpoints"
     )
-    checkpoint_seconds: float = spec("time between resumable checkpoints", 60.0, unit="seconds", low=0)
+    checkpoint_seconds: float = spec("time between resumable checkpoints", 60.0, unit="seconds", low=0, high=LONGEST)
     checkpoint_every_steps: int = spec(
         "steps between checkpoints that are kept for good; 0: none", 0, unit="steps", low=0
     )
@@ -82,6 +86,7 @@ class Execution:
         10.0,
         unit="seconds",
         low=0,
+        high=LONGEST,
     )
     tracking_uri: str = spec("the MLflow store or server", "sqlite:///mlflow.db")
     publish: bool = spec("publish registered models to MLflow at the end of a run", True)
@@ -92,7 +97,9 @@ class Execution:
     slurm: Slurm = spec("for the launcher of that name", Slurm())
     kubernetes: Kubernetes = spec("for the launcher of that name", Kubernetes())
     work_pool: str = spec("the Prefect work pool of the launcher `prefect`", "lexmill-stages")
-    poll_seconds: float = spec("time between looks at a job that runs elsewhere", 5.0, unit="seconds", above=0)
+    poll_seconds: float = spec(
+        "time between looks at a job that runs elsewhere", 5.0, unit="seconds", low=0.01, high=3600
+    )
     orphan_time: Duration = spec("how long a job elsewhere goes on when nobody waits for it any more", Duration(120))
     lease_root: str = spec("where GPUs and cores are leased, for all workspaces of a machine", "/tmp/lexmill-leases")
 
@@ -108,6 +115,8 @@ class Execution:
 
     def errors(self) -> list[str]:
         found, world, parallel = [], self.world, self.tensor_parallel
+        if why := invalid(self.tracking_uri):
+            found.append(f"tracking_uri: {value_text(redact(self.tracking_uri))}: {why}")
         if not self.checkpoint_root.strip():
             found.append("checkpoint_root: it is empty; give a folder, such as .lexmill/checkpoints")
         if world % parallel:

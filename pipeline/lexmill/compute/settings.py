@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lexmill.base.strict import nearest, spec
+from lexmill.base.shown import value_text
+from lexmill.base.strict import LONGEST, nearest, spec
 
 LauncherName = Literal["local", "torchrun", "slurm", "kubernetes", "prefect"]
 TRAINING, EVALUATION = "train", "evaluate"  # what computes on a GPU
@@ -25,6 +26,7 @@ LIMITING_MEMORY = ("slurm", "kubernetes")
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 _BYTES = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_MOST_BYTES = 10**16
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,17 @@ class Duration:
     @classmethod
     def parse(cls, value: object) -> Duration:
         """Read a number with its unit, or 0; else raise `ValueError`."""
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(second|minute|hour|day)s?", str(value).strip())
+        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(second|minute|hour|day)s?", _text(value))
         if isinstance(value, int) and not isinstance(value, bool) and value == 0:
             return cls()
         if found is None or float(found[1]) == 0:
-            raise ValueError(f"{value!r} is no time span; write a number and its unit, '90 minutes' or '8 hours'")
-        return cls(float(found[1]) * _SECONDS[found[2]])
+            raise ValueError(
+                f"{value_text(value)} is no time span; write a number and its unit, '90 minutes' or '8 hours'"
+            )
+        seconds = float(found[1]) * _SECONDS[found[2]]
+        if not seconds <= LONGEST:
+            raise ValueError(f"{value_text(value)} is too long; at most {LONGEST // 86400:,} days")
+        return cls(seconds)
 
     def __str__(self) -> str:
         for unit in ("day", "hour", "minute"):
@@ -68,12 +75,17 @@ class Memory:
     @classmethod
     def parse(cls, value: object) -> Memory:
         """Read a number with its unit, or 0; else raise `ValueError`."""
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([MGT]i?B)", str(value).strip())
+        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([MGT]i?B)", _text(value))
         if isinstance(value, int) and not isinstance(value, bool) and value == 0:
             return cls()
         if found is None or float(found[1]) == 0:
-            raise ValueError(f"{value!r} is no amount of memory; write a number and its unit, '512 MB' or '32 GB'")
-        return cls(int(float(found[1]) * _BYTES[found[2]]))
+            raise ValueError(
+                f"{value_text(value)} is no amount of memory; write a number and its unit, '512 MB' or '32 GB'"
+            )
+        amount = float(found[1]) * _BYTES[found[2]]
+        if not amount <= _MOST_BYTES:
+            raise ValueError(f"{value_text(value)} is too much; at most {_MOST_BYTES // 10**12:,} TB")
+        return cls(int(amount))
 
     @property
     def mebibytes(self) -> int:
@@ -109,7 +121,9 @@ class Slurm:
     partition: str = spec("the partition; empty: Slurm's default", "")
     account: str = spec("the account; empty: the user's default", "")
     options: tuple[str, ...] = spec("further options of sbatch, as --qos=low", ())
-    requeues: int = spec("how often a job that was preempted or reached its time goes back into the queue", 20, low=0)
+    requeues: int = spec(
+        "how often a job that was preempted or reached its time goes back into the queue", 20, low=0, high=1000
+    )
     script: str = spec("the batch script, from the workspace", "infra/slurm/stage.sbatch")
 
 
@@ -120,6 +134,10 @@ class Kubernetes:
     namespace: str = spec("where the job is made; empty: that of kubectl's context", "")
     context: str = spec("kubectl's context; empty: the present one", "")
     template: str = spec("the job's manifest, to which the stage's command is added", "infra/kubernetes/stage-job.yaml")
+
+
+def _text(value: object) -> str:
+    return value.strip() if isinstance(value, str) else value_text(value)
 
 
 def group_of(stage: str) -> str:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from lexmill.base.errors import UserError, UserErrors
+from lexmill.base.shown import key_text
 from lexmill.base.storage import write_text
 from lexmill.base.strict import flatten, nearest
-from lexmill.base.yaml_file import read_yaml
+from lexmill.base.yaml_file import check_budget, read_yaml
 from lexmill.config.mixtures import write_mixtures
 from lexmill.corpora.fetching import pins
 from lexmill.params import load, parse
@@ -35,7 +36,6 @@ def compose(overrides: Sequence[str] = (), workspace: str | Path = ".") -> str:
         UserError: Hydra cannot apply an override; names the nearest that it can.
         UserErrors: files of conf/ are not YAML, or the composed params are wrong.
     """
-    import yaml
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.errors import HydraException
@@ -46,23 +46,26 @@ def compose(overrides: Sequence[str] = (), workspace: str | Path = ".") -> str:
     folder = Path(workspace).resolve() / "conf"
     if not (folder / "config.yaml").is_file():
         raise UserError("there is no conf/config.yaml here; run this in the project's folder", folder)
+    for file in sorted(folder.rglob("*.yaml")):
+        check_budget(file)  # Hydra reads without one
+    given = key_text(" ".join(overrides), 500) if overrides else "its defaults"
     try:
         with initialize_config_dir(str(folder), version_base=None):
             config = hydra_compose(config_name="config", overrides=list(overrides))
         OmegaConf.resolve(config)
         text = OmegaConf.to_yaml(config)
-    except (HydraException, OmegaConfBaseException) as error:
-        cause = str(error).strip().split("\n")[0].rstrip(".")
-        hint = _hint(cause, overrides, folder)
-        raise UserError(
-            f"conf/ cannot be composed with {' '.join(overrides) or 'its defaults'}: {cause}{hint}"
-        ) from None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        errors = list(_file_errors(folder))
-        if not errors:
+        plain = OmegaConf.to_container(config)
+    except Exception as error:  # Hydra and OmegaConf raise almost anything for wrong input, also AssertionError
+        known = isinstance(error, HydraException | OmegaConfBaseException)
+        if isinstance(error, OSError | MemoryError) and not known:
             raise
-        raise UserErrors(errors) from None
-    parse(OmegaConf.to_container(config), "the composed params")
+        if not known and (errors := list(_file_errors(folder))):
+            raise UserErrors(errors) from None
+        first = str(error).strip().split("\n")[0].rstrip(".")
+        cause = "it is nested too deeply" if isinstance(error, RecursionError) else first or type(error).__name__
+        hint = _hint(cause, overrides, folder)
+        raise UserError(f"conf/ cannot be composed with {given}: {cause}{hint}") from None
+    parse(plain, "the composed params")
     return text
 
 
@@ -99,17 +102,28 @@ def _hint(cause: str, overrides: Sequence[str], folder: Path) -> str:
     if found := re.search(r"Could not override '(.+?)'", cause):
         if meant := _packaged(found[1], overrides, folder):
             return f"; write {' or '.join(meant)}"
-        known = flatten(read_yaml(folder.parent / "params.yaml")) if (folder.parent / "params.yaml").is_file() else {}
+        known = _present(folder.parent / "params.yaml")
         paths = {key.rsplit(".", up)[0] for key in known for up in range(key.count(".") + 1)}
         hint = nearest(found[1], paths)
         return hint if hint.startswith(", did") else "; `lexmill params` lists the keys"
     return ""
 
 
+def _present(path: Path) -> dict[str, Any]:
+    """Return the keys of the present params.yaml, which is about to be replaced and may be wrong."""
+    try:
+        return flatten(read_yaml(path))
+    except UserError:
+        return {}
+
+
 def _packaged(name: str, overrides: Sequence[str], folder: Path) -> list[str]:
     """Return what a choice without its package may mean: by its group, or by its entry."""
     choice = next((value for key, _, value in (one.partition("=") for one in overrides) if key == name), "")
-    defaults = [key for one in read_yaml(folder / "config.yaml")["defaults"] if isinstance(one, dict) for key in one]
+    config = read_yaml(folder / "config.yaml")
+    listed = config.get("defaults") if isinstance(config, Mapping) else None
+    entries = listed if isinstance(listed, list) else []
+    defaults = [str(key) for one in entries if isinstance(one, Mapping) for key in one]
     keys = [key for key in defaults if "@" in key and name in (key.partition("@")[0], key.rpartition(".")[2])]
     return [f"{key}={choice}" for key in keys]
 
@@ -133,7 +147,9 @@ def write_stages(overrides: Sequence[str] = (), workspace: str | Path = ".") -> 
         UserErrors: params.yaml has errors.
     """
     if overrides:
-        raise UserError(f"--keep leaves params.yaml as it is, so {' '.join(overrides)} would change nothing")
+        raise UserError(
+            f"--keep leaves params.yaml as it is, so {key_text(' '.join(overrides), 500)} would change nothing"
+        )
     path = Path(workspace) / "params.yaml"
     data = read_yaml(path)
     if isinstance(data, dict):

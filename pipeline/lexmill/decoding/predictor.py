@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lexmill.base.errors import UserError, UserErrors
+from lexmill.base.shown import value_text
 from lexmill.base.strict import nearest
 
 if TYPE_CHECKING:
@@ -86,11 +87,11 @@ class Predictor(ABC):
                 continue
             try:
                 chosen[key] = wanted(value)
-            except (TypeError, ValueError):
-                errors.append(f"{key}: {value!r} is not a number")
+            except (TypeError, ValueError, OverflowError):
+                errors.append(f"{key}: {value_text(value)} is not a number")
                 continue
             if chosen[key] != value:
-                errors.append(f"{key}: {value!r} is not a whole number")
+                errors.append(f"{key}: {value_text(value)} is not a whole number")
         if errors:
             raise UserErrors(errors)
         return chosen
@@ -100,4 +101,4 @@ def check_texts(texts: Sequence[str]) -> None:
     """Raise `UserError` for an input that is not a string."""
     for i, text in enumerate(texts):
         if not isinstance(text, str):
-            raise UserError(f"input {i} is no text but {type(text).__name__}: {text!r:.80}")
+            raise UserError(f"input {i} is no text but {type(text).__name__}: {value_text(text, 80)}")

@@ -20,12 +20,14 @@ class Sampling:
     temperature, top-k, top-p, min-p. The remaining probabilities are normalised, and one token is drawn.
     """
 
-    max_tokens: int = spec("most new tokens", 100, unit="tokens", low=0)
-    temperature: float = spec("divides the logits; 0: always the most probable token", 0.8, low=0)
+    max_tokens: int = spec("most new tokens", 100, unit="tokens", low=0, high=1_000_000)
+    temperature: float = spec("divides the logits; 0: always the most probable token", 0.8, low=0, high=1000)
     top_k: int = spec("only the k most probable tokens; 0: all", 0, unit="tokens", low=0)
     top_p: float = spec("only the fewest tokens that hold this much probability; 1: all", 1.0, above=0, high=1)
     min_p: float = spec("only tokens with this share of the likeliest one's probability; 0: all", 0.0, low=0, high=1)
-    repetition_penalty: float = spec("divides the logits of tokens that the text holds; 1: none", 1.0, above=0)
+    repetition_penalty: float = spec(
+        "divides the logits of tokens that the text holds; 1: none", 1.0, low=0.001, high=1000
+    )
     stop: tuple[str, ...] = spec("texts before which a continuation ends", ())
     seed: int = spec("of the random numbers", 0)
 
@@ -43,9 +45,11 @@ class BeamSearch:
     """Beam search."""
 
     beam_size: int = spec("hypotheses kept at each step; 1: greedy", 4, low=1, high=64)
-    length_penalty: float = spec("alpha of ((5 + length) / 6) ** alpha (Wu et al. 2016)", 0.6, low=0)
-    max_length_ratio: float = spec("longest hypothesis over source length", 2.0, above=0, unit="tokens a token")
-    max_length_extra: int = spec("added to that bound", 10, low=0, unit="tokens")
+    length_penalty: float = spec("alpha of ((5 + length) / 6) ** alpha (Wu et al. 2016)", 0.6, low=0, high=100)
+    max_length_ratio: float = spec(
+        "longest hypothesis over source length", 2.0, above=0, high=1000, unit="tokens a token"
+    )
+    max_length_extra: int = spec("added to that bound", 10, low=0, high=100_000, unit="tokens")
 
 
 def names() -> dict[str, Any]:

@@ -34,6 +34,13 @@ class Sizes:
         return dict(sizes)
 
 
+# The largest sizes of a shape: some ten times those of the largest models, so that a typing error is found.
+MOST_LAYERS = 1_000
+MOST_HEADS = 10_000
+MOST_WIDTH = 1_000_000
+MOST_TOKENS = 10_000_000
+
+
 @dataclass(frozen=True)
 class Family:
     """An architecture.

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from lexmill.base.errors import UserError, UserErrors
+from lexmill.base.shown import value_text
 from lexmill.base.strict import build, spec
 from lexmill.base.yaml_file import read_yaml
+from lexmill.models.declaration import MOST_TOKENS
 from lexmill.params.corpora import Corpus, Encoding, ImportedTokenizer, Mixture, Tokenizer
 from lexmill.params.derived import PARTS, derive
 from lexmill.params.models import Checkpoint, Model
-from lexmill.params.references import reference_errors
+from lexmill.params.references import MOST_NAME, reference_errors
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,9 @@ class Inputs:
 class Evaluation:
     """Test-set metrics and their intervals."""
 
-    bootstrap_samples: int = spec("resamples of an interval or a paired test", 1000, low=100)
+    bootstrap_samples: int = spec("resamples of an interval or a paired test", 1000, low=100, high=1_000_000)
     confidence: float = spec("level of the intervals", 0.95, above=0, below=1)
-    batch_tokens: int = spec("tokens scored at once", 16384, unit="tokens", low=256)
+    batch_tokens: int = spec("tokens scored at once", 16384, unit="tokens", low=256, high=MOST_TOKENS)
     overlap: float = spec("share of a causal model's window that is context alone; 0: none", 0.0, low=0, below=1)
 
 
@@ -58,9 +60,12 @@ class Guards:
     """What must not get worse when a better version becomes champion."""
 
     latency: float = spec(
-        "most that an answer's time may be of the champion's, median and 95th percentile; 0: not guarded", 1.5, low=0
+        "most that an answer's time may be of the champion's, median and 95th percentile; 0: not guarded",
+        1.5,
+        low=0,
+        high=1000,
     )
-    size: float = spec("most that the model's bytes may be of the champion's; 0: not guarded", 1.5, low=0)
+    size: float = spec("most that the model's bytes may be of the champion's; 0: not guarded", 1.5, low=0, high=1000)
     slices: bool = spec("whether a part of the test split that got worse beyond chance counts", True)
 
 
@@ -69,14 +74,18 @@ class Promotion:
     """When the champion's alias moves to a new version."""
 
     significance: float = spec("chance of a promotion without gain in a year", 0.05, above=0, below=1)
-    tests_per_year: int = spec("comparisons over which that chance is spent; 365: every night", 365, low=1)
+    tests_per_year: int = spec(
+        "comparisons over which that chance is spent; 365: every night", 365, low=1, high=1_000_000
+    )
     fresher_margin: float = spec(
         "share of the champion's metric that an equal model of fresher data may lose and still replace it; 0: none may",
         0.0,
         low=0,
         below=1,
     )
-    gain: float = spec("share of the champion's metric: the gain whose chance of detection is reported", 0.02, above=0)
+    gain: float = spec(
+        "share of the champion's metric: the gain whose chance of detection is reported", 0.02, above=0, high=1000
+    )
     guards: Guards = spec("what must not get worse", factory=Guards)
 
     @property
@@ -108,13 +117,18 @@ class Params:
 
     def errors(self) -> list[str]:
         """Return errors across entries: a model that starts from one of another shape."""
-        found = []
+        found = self._experiment_errors()
         for name, model in self.models.items():
             *folder, first = model.start.rstrip("/").split("/")
             other = self.models.get(first) if folder == ["artifacts", "models"] else None
             if other is not None:
                 found.append(model.start_error(name, other.family, vars(other.shape)))
         return [error for error in found if error]
+
+    def _experiment_errors(self) -> list[str]:
+        if self.experiment.strip() and len(self.experiment) <= MOST_NAME and self.experiment.isprintable():
+            return []
+        return [f"experiment: {value_text(self.experiment)} is no name; give 1 to {MOST_NAME} printable characters"]
 
     def of_kind(self, kind: str) -> dict[str, Model]:
         """Return the models of one kind."""

@@ -2,11 +2,39 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Literal
 
 from lexmill.base.addresses import redact, secret_in
+from lexmill.base.shown import value_text
 from lexmill.base.strict import spec
+from lexmill.models.declaration import MOST_TOKENS
+
+
+def _outside(key: str, patterns: Sequence[str]) -> Iterator[str]:
+    """Yield an error for each pattern that leads out of the folder of the source's files."""
+    for index, pattern in enumerate(patterns):
+        parts = pattern.replace("!", "/").split("/")
+        if ".." in parts or PurePosixPath(pattern).is_absolute():
+            place = f"{key}[{index}]" if len(patterns) > 1 else key
+            yield f"{place}: {value_text(pattern)} leads out of the source's files; give a path inside them"
+
+
+def _no_sha256(key: str, hashes: Sequence[str]) -> Iterator[str]:
+    for value in hashes:
+        if not re.fullmatch("[0-9a-fA-F]{64}", value):
+            yield f"{key}: {value_text(value)} is not a sha256 (64 hexadecimal digits)"
+
+
+def _no_encoding(name: str) -> list[str]:
+    try:
+        "a".encode(name)
+    except (LookupError, ValueError):  # also for a codec that is no text's, as hex
+        return [f"encoding: {value_text(name)} is unknown; for instance utf-8, latin-1, cp1252"]
+    return []
 
 
 @dataclass(frozen=True)
@@ -23,6 +51,8 @@ class PackageSource:
 
     def errors(self) -> list[str]:
         found = [] if self.members else ["members: empty; give globs of the files wanted, '**' for all"]
+        found += _outside("members", self.members)
+        found += _no_sha256("sha256", [self.sha256] if self.sha256 is not None else [])
         if self.version == "latest" and self.sha256 is not None:
             found.append("sha256: with version 'latest' it is in sources.lock.yaml; leave it out here")
         return found
@@ -57,6 +87,9 @@ class UrlSource:
             for index, url in enumerate(self.urls)
             if (secret := secret_in(url))
         ]
+        found += [*_outside("members", self.members), *_no_sha256("sha256", self.sha256)]
+        if not self.urls:
+            found.append("urls: empty; give one address or more")
         if self.sha256 and len(self.urls) != len(self.sha256):
             found.append(f"sha256: {len(self.urls)} urls but {len(self.sha256)} hashes; one a url")
         return found
@@ -69,6 +102,10 @@ class FileSource:
     kind: Literal["file"]
     paths: tuple[str, ...] = spec("paths or globs, relative to the workspace")
     sha256: tuple[str, ...] = spec("the sha256 of each file in sorted order; empty: not checked", ())
+
+    def errors(self) -> list[str]:
+        found = [] if self.paths else ["paths: empty; give one path or more"]
+        return [*found, *_no_sha256("sha256", self.sha256)]
 
 
 @dataclass(frozen=True)
@@ -92,6 +129,9 @@ class TextReader:
     document: Literal["file", "paragraph", "line"] = spec("what one document is", "file")
     encoding: str = spec("the files' character encoding", "utf-8")
 
+    def errors(self) -> list[str]:
+        return _no_encoding(self.encoding)
+
 
 @dataclass(frozen=True)
 class RecordsReader:
@@ -110,11 +150,12 @@ class RecordsReader:
     negative_to: float | None = spec("label is a rating: at most this is 'negative'; between: left out", None)
 
     def errors(self) -> list[str]:
+        found = _no_encoding(self.encoding)
         if (self.positive_from is None) != (self.negative_to is None):
-            return ["positive_from and negative_to belong together; give both or neither"]
+            return ["positive_from and negative_to belong together; give both or neither", *found]
         if self.positive_from is not None and self.negative_to is not None and self.positive_from <= self.negative_to:
-            return [f"positive_from: {self.positive_from} must be above negative_to ({self.negative_to})"]
-        return []
+            return [f"positive_from: {self.positive_from} must be above negative_to ({self.negative_to})", *found]
+        return found
 
 
 @dataclass(frozen=True)
@@ -126,6 +167,9 @@ class ParallelTextReader:
     target: tuple[str, ...] = spec("globs of the target-side files, in the same order")
     encoding: str = spec("the files' character encoding", "utf-8")
 
+    def errors(self) -> list[str]:
+        return [*_outside("source", self.source), *_outside("target", self.target), *_no_encoding(self.encoding)]
+
 
 @dataclass(frozen=True)
 class TranslationTreeReader:
@@ -134,6 +178,9 @@ class TranslationTreeReader:
     format: Literal["translation_tree"]
     source: str = spec("pattern of the source file with {group} for the component, '.../{group}/en.json'")
     target: str = spec("pattern of the target file with {group}")
+
+    def errors(self) -> list[str]:
+        return [*_outside("source", (self.source,)), *_outside("target", (self.target,))]
 
 
 Reader = TextReader | RecordsReader | ParallelTextReader | TranslationTreeReader
@@ -147,8 +194,8 @@ class Filters:
     max_characters: int = spec("longest text kept", 0, unit="characters", low=0)
     min_words: int = spec("fewest words kept (of a pair: its source side)", 0, unit="words", low=0)
     max_words: int = spec("most words kept (each side of a pair)", 0, unit="words", low=0)
-    min_length_ratio: float = spec("target over source length of a pair, lower bound", 0.0, low=0)
-    max_length_ratio: float = spec("target over source length of a pair, upper bound; 0: none", 0.0, low=0)
+    min_length_ratio: float = spec("target over source length of a pair, lower bound", 0.0, low=0, high=1e6)
+    max_length_ratio: float = spec("target over source length of a pair, upper bound; 0: none", 0.0, low=0, high=1e6)
     drop_urls: bool = spec("remove records with an http(s) address", False)
     drop_newlines: bool = spec("remove records with a newline", False)
     same_placeholders: bool = spec("keep pairs only with the same {placeholders} on both sides", False)
@@ -181,7 +228,7 @@ class Splits:
             found.append(f"valid: {self.valid} + test {self.test} leave nothing for train")
         for group, split in self.pinned.items():
             if split not in ("train", "valid", "test"):
-                found.append(f"pinned.{group}: {split!r} is none of: train, valid, test")
+                found.append(f"pinned.{group}: {value_text(split)} is none of: train, valid, test")
         return found
 
 
@@ -223,8 +270,10 @@ class Tokenizer:
 
     corpus: str = spec("the corpus it is trained on")
     kind: Literal["bpe", "wordpiece", "unigram", "byte", "character", "word"] = spec("the algorithm")
-    vocab_size: int = spec("most entries, special tokens included (byte: 256 + specials)", 0, unit="tokens", low=0)
-    min_frequency: int = spec("a pair or word seen less often is left out", 2, low=1)
+    vocab_size: int = spec(
+        "most entries, special tokens included (byte: 256 + specials)", 0, unit="tokens", low=0, high=MOST_TOKENS
+    )
+    min_frequency: int = spec("a pair or word seen less often is left out", 2, low=1, high=1_000_000_000)
     lowercase: bool = spec("fold case before encoding", False)
 
     def errors(self) -> list[str]:

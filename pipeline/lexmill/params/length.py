@@ -7,7 +7,10 @@ import re
 from dataclasses import dataclass
 from typing import Literal, cast
 
+from lexmill.base.shown import value_text
+
 Unit = Literal["steps", "tokens", "epochs", "percent"]
+_MOST: dict[Unit, float] = {"steps": 1e12, "tokens": 1e15, "epochs": 1e6, "percent": 100}
 _FORM = re.compile(r"\s*([0-9][0-9_.eE+]*)\s*(steps?|tokens?|epochs?|%)?\s*")
 
 
@@ -26,8 +29,9 @@ class Length:
     @classmethod
     def parse(cls, value: object) -> Length:
         """Read `700 steps`, `700` (steps), `1.5e6 tokens`, `3 epochs` or `10 %`; else raise `ValueError`."""
-        found = _FORM.fullmatch(str(value)) if isinstance(value, str | int) and not isinstance(value, bool) else None
-        problem = f"{value!r} is no length; write '700 steps', '1.5e6 tokens', '3 epochs' or '10 %'"
+        text = value if isinstance(value, str) else value_text(value)
+        found = _FORM.fullmatch(text) if isinstance(value, str | int) and not isinstance(value, bool) else None
+        problem = f"{value_text(value)} is no length; write '700 steps', '1.5e6 tokens', '3 epochs' or '10 %'"
         if found is None:
             raise ValueError(problem)
         try:
@@ -35,8 +39,12 @@ class Length:
         except ValueError:
             raise ValueError(problem) from None
         unit = "percent" if found[2] == "%" else (found[2] or "steps").removesuffix("s") + "s"
-        if not math.isfinite(amount) or (unit in ("steps", "tokens") and amount != int(amount)):
+        if not math.isfinite(amount):
+            raise ValueError(problem)
+        if unit in ("steps", "tokens") and amount != int(amount):
             raise ValueError(f"{value!r}: a number of {unit} is whole")
+        if amount > _MOST[cast(Unit, unit)]:
+            raise ValueError(f"{value!r} is too long; at most {_MOST[cast(Unit, unit)]:,.0f} {unit}")
         return cls(amount, cast(Unit, unit))
 
     def steps(self, batch: int, steps_per_epoch: int, total: int = 0) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lexmill.base import plugins
+from lexmill.base.shown import value_text
 from lexmill.base.strict import build, nearest, spec
 from lexmill.models.declaration import families, family, mismatch, unlike
 from lexmill.params.corpora import RegisteredSource, Source
@@ -46,15 +47,15 @@ class Model:
     def convert(cls, data: Any, path: str, errors: list[str]) -> Model | None:
         """Build the entry with the types of its kind and family; append what is wrong to `errors`."""
         if not isinstance(data, Mapping):
-            errors.append(f"{path}: expected a mapping, got {data!r:.60}")
+            errors.append(f"{path}: expected a mapping, got {value_text(data)}")
             return None
         kind_name, family_name = data.get("kind"), data.get("family")
-        if kind_name not in plugins.names("kinds"):
+        if not isinstance(kind_name, str) or kind_name not in plugins.names("kinds"):
             errors.append(f"{path}.kind: {_unknown(kind_name, plugins.names('kinds'))}")
             return None
-        kind = plugins.load("kinds", str(kind_name)).KIND
+        kind = plugins.load("kinds", kind_name).KIND
         fitting = tuple(families(kind.role))
-        if family_name not in fitting:
+        if not isinstance(family_name, str) or family_name not in fitting:
             errors.append(f"{path}.family: {_unknown(family_name, fitting)}")
             return None
         before = len(errors)
@@ -68,7 +69,10 @@ class Model:
 
 
 def _unknown(name: Any, known: tuple[str, ...]) -> str:
-    return "missing; one of: " + ", ".join(known) if name is None else f"{name!r} is unknown{nearest(str(name), known)}"
+    if name is None:
+        return f"missing; one of: {', '.join(known)}"
+    text = value_text(name)
+    return f"{text} is unknown{nearest(name if isinstance(name, str) else text, known)}"
 
 
 @dataclass(frozen=True)

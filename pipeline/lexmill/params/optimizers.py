@@ -29,7 +29,7 @@ class AdaGrad:
 
     name: Literal["adagrad"]
     lr: float = spec("peak learning rate", above=0, high=1)
-    eps: float = spec("added to the denominator", 1e-10, above=0)
+    eps: float = spec("added to the denominator", 1e-10, above=0, high=1)
     weight_decay: float = spec("L2 decay on matrices", 0.0, low=0)
 
 
@@ -40,7 +40,7 @@ class AdaDelta:
     name: Literal["adadelta"]
     lr: float = spec("peak learning rate; 1 is the paper's", above=0, high=10)
     rho: float = spec("decay of both averages", 0.9, low=0, below=1)
-    eps: float = spec("added under both roots", 1e-6, above=0)
+    eps: float = spec("added under both roots", 1e-6, above=0, high=1)
     weight_decay: float = spec("L2 decay on matrices", 0.0, low=0)
 
 
@@ -51,7 +51,7 @@ class RMSprop:
     name: Literal["rmsprop"]
     lr: float = spec("peak learning rate", above=0, high=1)
     alpha: float = spec("decay of the squared gradient", 0.99, low=0, below=1)
-    eps: float = spec("added to the denominator", 1e-8, above=0)
+    eps: float = spec("added to the denominator", 1e-8, above=0, high=1)
     momentum: float = spec("decay of the velocity; 0: none", 0.0, low=0, below=1)
     weight_decay: float = spec("L2 decay on matrices", 0.0, low=0)
 
@@ -64,7 +64,7 @@ class Adam:
     lr: float = spec("peak learning rate", above=0, high=1)
     beta1: float = spec("decay of the first moment", 0.9, low=0, below=1)
     beta2: float = spec("decay of the second moment", 0.999, low=0, below=1)
-    eps: float = spec("added to the denominator", 1e-8, above=0)
+    eps: float = spec("added to the denominator", 1e-8, above=0, high=1)
     weight_decay: float = spec("L2 decay on matrices", 0.0, low=0)
 
 
@@ -76,7 +76,7 @@ class AdamW:
     lr: float = spec("peak learning rate", above=0, high=1)
     beta1: float = spec("decay of the first moment", 0.9, low=0, below=1)
     beta2: float = spec("decay of the second moment", 0.95, low=0, below=1)
-    eps: float = spec("added to the denominator", 1e-8, above=0)
+    eps: float = spec("added to the denominator", 1e-8, above=0, high=1)
     weight_decay: float = spec("decoupled weight decay on matrices", 0.1, low=0)
 
 
@@ -91,7 +91,7 @@ class Muon:
     adamw_lr: float = spec("peak learning rate of all else", 0.001, above=0, high=1)
     beta1: float = spec("AdamW's decay of the first moment", 0.9, low=0, below=1)
     beta2: float = spec("AdamW's decay of the second moment", 0.95, low=0, below=1)
-    eps: float = spec("added to AdamW's denominator", 1e-8, above=0)
+    eps: float = spec("added to AdamW's denominator", 1e-8, above=0, high=1)
 
 
 Optimizer = SGD | AdaGrad | AdaDelta | RMSprop | Adam | AdamW | Muon

@@ -11,6 +11,7 @@ from lexmill.params.optimizers import Optimizer, Schedule, WarmupStableDecaySche
 
 Precision = Literal["32-true", "bf16-mixed"]
 Keep = Literal["last", "best", "average", "ema"]
+MOST_BATCH = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -21,13 +22,17 @@ class Recipe:
     optimizer: Optimizer = spec("the optimizer")
     schedule: Schedule = spec("the learning-rate schedule")
     length: Length = spec("how long it trains: '700 steps', '1.5e6 tokens', '3 epochs'")
-    batch: int = spec("targets in one optimizer step, over all devices: tokens, or texts where each has one", low=1)
+    batch: int = spec(
+        "targets in one optimizer step, over all devices: tokens, or texts where each has one", low=1, high=MOST_BATCH
+    )
     precision: Precision = spec("arithmetic of the training", "32-true")
-    clip_norm: float = spec("largest norm of the gradient; 0: no clipping", 1.0, low=0)
+    clip_norm: float = spec("largest norm of the gradient; 0: no clipping", 1.0, low=0, high=1e6)
     validate_every: Length = spec("between validations: '100 steps', '0.25 epochs'", Length(100, "steps"))
-    patience: int = spec("validations without gain before stopping; 0: never", 0, low=0)
+    patience: int = spec("validations without gain before stopping; 0: never", 0, low=0, high=1_000_000)
     keep: Keep = spec("which weights are the model", "best")
-    average_last: int = spec("how many of the last validations' weights are averaged, for keep: average", 5, low=1)
+    average_last: int = spec(
+        "how many of the last validations' weights are averaged, for keep: average", 5, low=1, high=1000
+    )
     ema_decay: float = spec("decay a step of the running mean of the weights, for keep: ema", 0.999, low=0, below=1)
 
     def errors(self) -> list[str]:

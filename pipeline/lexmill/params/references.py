@@ -5,13 +5,16 @@ The check reads plain data, so it also reports where another error keeps the dat
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from lexmill.base.shown import key_text, value_text
 from lexmill.base.strict import nearest
 from lexmill.params.derived import entries, kind_of, named
 
 _NAMED = ("corpora", "tokenizers", "mixtures", "checkpoints", "models")
+MOST_NAME = 80  # a corpus's and a tokenizer's are one file name, of at most 255 bytes
 
 
 def reference_errors(data: Any) -> list[str]:
@@ -32,8 +35,10 @@ def reference_errors(data: Any) -> list[str]:
 def _bad_names(data: Mapping[str, Any]) -> Iterator[str]:
     for group in _NAMED:
         for name in entries(data, group):
-            if not name or not all(c.isascii() and (c.isalnum() or c in "_-") for c in name):
-                yield f"{group}.{name}: a name has letters, digits, '_' and '-' only"
+            if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+                yield f"{group}.{key_text(name)}: a name has letters, digits, '_' and '-' only"
+            elif len(name) > MOST_NAME:
+                yield f"{group}.{key_text(name)}: a name has at most {MOST_NAME} characters, this has {len(name):,}"
 
 
 def _shared_names(data: Mapping[str, Any]) -> Iterator[str]:
@@ -76,7 +81,8 @@ def _model_errors(data: Mapping[str, Any]) -> Iterator[str]:
             if isinstance(members, Mapping) and corpus not in members:
                 yield f"{where}.train: the mixture '{train}' has no member '{corpus}', the model's corpus"
             if (mixed_with := mixtures[train].get("tokenizer")) != tokenizer:
-                yield f"{where}.train: the mixture '{train}' is encoded with '{mixed_with}', not '{tokenizer}'"
+                other = value_text(mixed_with)
+                yield f"{where}.train: the mixture '{train}' is encoded with {other}, not '{tokenizer}'"
         elif train not in corpora:
             yield f"{where}.train: there is no corpus or mixture '{train}'{nearest(train, [*corpora, *mixtures])}"
         elif train != corpus:
@@ -88,8 +94,8 @@ def _corpus_errors(
 ) -> Iterator[str]:
     if corpus not in corpora:
         yield f"{where}: there is no corpus '{corpus}'{nearest(corpus, corpora)}"
-    elif kind is not None and corpora[corpus].get("kind") not in (kind, None):
-        yield f"{where}: '{corpus}' is a {corpora[corpus]['kind']} corpus, a {kind} one is needed"
+    elif kind is not None and isinstance(found := corpora[corpus].get("kind"), str) and found != kind:
+        yield f"{where}: '{corpus}' is a {found} corpus, a {kind} one is needed"
 
 
 def _mixture_errors(data: Mapping[str, Any]) -> Iterator[str]:
@@ -149,6 +155,6 @@ def _baseline_errors(data: Mapping[str, Any]) -> Iterator[str]:
         key = (kind.name, named(entry, "corpus"), named(entry, "tokenizer") if kind.baseline_tokenizer else None)
         other, theirs = first.setdefault(key, (name, settings))
         if settings != theirs:
-            keys = sorted(one for one in settings.keys() | theirs.keys() if settings.get(one) != theirs.get(one))
+            keys = sorted(str(one) for one in settings.keys() | theirs.keys() if settings.get(one) != theirs.get(one))
             differing = f"{' and '.join(keys)} differ{'s' if len(keys) == 1 else ''}"
             yield f"models.{name}.evaluate: its baselines are those of '{other}', but {differing}; give both the same"

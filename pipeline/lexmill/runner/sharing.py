@@ -17,6 +17,7 @@ from pathlib import Path
 
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.base.quiet import quieten
+from lexmill.base.shown import print_line
 from lexmill.base.strict import nearest
 
 _MISSING = "do not exist neither locally nor on remote"  # DVC's words, in a warning
@@ -107,7 +108,7 @@ def _push(root: str, *commits: str) -> None:
         except LockError:
             raise SystemExit("another DVC process is at work here") from None
     if heard.missing:
-        print(_MISSING)
+        print_line(_MISSING)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ from lexmill.base.errors import (
     machine_error,
 )
 from lexmill.base.quiet import quieten
+from lexmill.base.shown import visible
 from lexmill.compute import execution, leases
 from lexmill.compute.deadline import deadline
 from lexmill.compute.drive import JobEnded, run_elsewhere
@@ -235,7 +236,7 @@ def _say(message: str) -> None:
     if not message:
         return
     try:
-        os.write(2, f"{message}\n".encode())
+        os.write(2, f"{visible(message)}\n".encode())
     except OSError:
         return  # the reader of our output is gone; code and message are in the status file
 

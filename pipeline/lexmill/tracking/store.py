@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from lexmill.base import storage
-from lexmill.base.addresses import redact
+from lexmill.base.addresses import invalid, redact
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.base.quiet import quieten
 from lexmill.tracking import database
@@ -81,20 +81,12 @@ def check_address(uri: str) -> None:
     """Raise `UserError` where an address is of no kind that MLflow serves."""
     kind = uri.partition(":")[0].partition("+")[0]
     if kind in _STORES and "://" in uri:
-        if kind in ("http", "https") and not _names_a_server(uri):
-            raise UserError(f"tracking_uri: '{redact(uri)}' names no server; it is as http://127.0.0.1:5000")
+        if reason := invalid(uri):
+            raise UserError(f"tracking_uri: '{redact(uri)}' cannot be used: {reason}; it is as http://127.0.0.1:5000")
         return
     folder = "://" not in uri or kind == "file"
     what = "a folder, which MLflow no longer writes to" if folder else f"not a store that MLflow knows ('{kind}')"
     raise UserError(f"tracking_uri: '{redact(uri)}' is {what}; use sqlite:///mlflow.db or the address of a server")
-
-
-def _names_a_server(uri: str) -> bool:
-    try:
-        parts = urlsplit(uri)
-        return bool(parts.hostname) and parts.port != 0 and not re.search(r"[\s\x00-\x1f]", uri)
-    except ValueError:
-        return False
 
 
 @contextmanager

@@ -22,6 +22,7 @@ import yaml
 from lexmill.base import storage
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.progress import bar, say
+from lexmill.base.shown import value_text, visible
 from lexmill.base.strict import build
 from lexmill.commands.init.starting_sizes import Counts, Kind, configuration
 from lexmill.config import compose
@@ -30,6 +31,7 @@ from lexmill.params.corpora import Corpus, FileSource
 COMMANDS = {"text": "lm", "labelled": "classify", "parallel": "translate"}
 MARK = "# Written by `lexmill init"
 LEAST_RECORDS = 20
+_MOST_NAME = 60  # the models' names are made from it
 _TABLES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 _PLAIN = (".txt", ".text", "")
 
@@ -90,13 +92,19 @@ def corpus_name(text: str) -> str:
     """Return the text as a name of unaccented letters, digits and `_` that begins with a letter."""
     bare = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
     name = re.sub(r"[^A-Za-z0-9]+", "_", bare).strip("_").lower()
-    return name if name[:1].isalpha() else f"corpus_{name}".rstrip("_")
+    name = name if name[:1].isalpha() else f"corpus_{name}"
+    return name[:_MOST_NAME].rstrip("_")
 
 
 def _from_workspace(file: Path, root: Path) -> str:
     """Return the path for params.yaml: relative if it is inside the workspace, else absolute."""
     path = Path(os.path.abspath(os.path.expanduser(file)))
     home = Path(os.path.abspath(root))
+    try:
+        str(file).encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(file).decode("utf-8", "backslashreplace")
+        raise UserError(f"the name {shown} is not UTF-8; rename the file") from None
     return path.relative_to(home).as_posix() if path.is_relative_to(home) else path.as_posix()
 
 
@@ -250,7 +258,7 @@ def _enough(kind: Kind, counts: Counts, files: str) -> None:
         only = f"but only {len(counts.different)} different texts"
         errors.append(f"{counts.records:,} records, {only}; at least {LEAST_RECORDS} are needed")
     if kind == "labelled" and len(counts.labels) == 1:
-        errors.append(f"all records have the label {next(iter(counts.labels))!r}; two labels are needed")
+        errors.append(f"all records have the label {value_text(next(iter(counts.labels)))}; two labels are needed")
     if kind == "labelled" and len(counts.labels) > max(2, counts.records // 2):
         found = f"{len(counts.labels):,} different labels in {counts.records:,} records"
         errors.append(f"{found}; is --label the right column?")
@@ -259,7 +267,8 @@ def _enough(kind: Kind, counts: Counts, files: str) -> None:
 
 
 def _header(kind: Kind, files: Sequence[Path], counts: Counts) -> str:
-    command = f"{MARK} {COMMANDS[kind]} {shlex.join(map(str, files))}`".splitlines()[0]
+    # YAML refuses control characters, also in a comment.
+    command = visible(f"{MARK} {COMMANDS[kind]} {shlex.join(map(str, files))}`".splitlines()[0])
     then = "# Change sizes and steps here, then `lexmill compose` and `lexmill run`."
     return f"{command} from {counts.records:,} records.\n{then}\n"
 

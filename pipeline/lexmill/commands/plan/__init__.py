@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from lexmill import params
 from lexmill.base.errors import UserError
+from lexmill.base.shown import print_line
 from lexmill.base.strict import pick
 from lexmill.commands.plan import planning
 from lexmill.commands.plan.planning import Machine, Plan
@@ -89,18 +90,18 @@ def _show(one: Plan, utilisation: float) -> None:
     from rich.table import Table
 
     sizes = one.sizes
-    print(f"{one.name} ({one.family}): {sizes.parameters:,} parameters over a vocabulary of {one.vocab_size:,}")
-    print(f"  {_scaled(sizes.flops_per_token)} FLOPs a token of training")
+    print_line(f"{one.name} ({one.family}): {sizes.parameters:,} parameters over a vocabulary of {one.vocab_size:,}")
+    print_line(f"  {_scaled(sizes.flops_per_token)} FLOPs a token of training")
     if one.tokens is None or one.flops is None:
-        print("  its length is in epochs; their tokens are known once its corpus is encoded")
+        print_line("  its length is in epochs; their tokens are known once its corpus is encoded")
     else:
-        print(f"  {_scaled(one.tokens)} tokens, {_scaled(one.flops)} FLOPs in all")
+        print_line(f"  {_scaled(one.tokens)} tokens, {_scaled(one.flops)} FLOPs in all")
     if one.tokens_per_second is None:
-        print("  time: unknown; give --device-name or --tflops")
+        print_line("  time: unknown; give --device-name or --tflops")
     else:
         time = "" if one.seconds is None else f"{duration(one.seconds)} at "
         rate = f"{one.tokens_per_second:,.0f} tokens/s, {utilisation:.0%} of the peak"
-        print(f"  time: {time}{rate}; a third more with activation checkpointing")
+        print_line(f"  time: {time}{rate}; a third more with activation checkpointing")
     columns = ("strategy", "micro-batch", "weights", "gradients", "optimizer", "exchange", "activations", "total")
     table = Table(title="GiB of one device", title_justify="left")
     for index, column in enumerate(columns):
@@ -112,7 +113,7 @@ def _show(one: Plan, utilisation: float) -> None:
         table.add_row(label, f"{one.micro_batch[row.strategy]:,}", *map(_gib, state))
     Console(width=None if sys.stdout.isatty() else 120, highlight=False).print(table)
     for strategy, why in one.cannot.items():
-        print(f"  {strategy.replace('_', ' ')}: not possible: {why}")
+        print_line(f"  {strategy.replace('_', ' ')}: not possible: {why}")
 
 
 def _gib(count: int | None) -> str:

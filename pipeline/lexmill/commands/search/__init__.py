@@ -10,6 +10,7 @@ from pathlib import Path
 from lexmill import params
 from lexmill.base.errors import EXIT_DONE, LexmillError, UserError
 from lexmill.base.progress import say, seconds_text
+from lexmill.base.shown import print_line
 from lexmill.base.workspace import run_lock
 from lexmill.commands.run import open_run, preflight
 from lexmill.commands.search import adopting, space, trials
@@ -123,8 +124,8 @@ def _show(where: Place, about: space.Target, root: Path, *, take: bool) -> None:
     Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120).print(table)
     if take:
         path, line = adopting.adopt(where.name, about, found.values, root)
-        print(f"{path.relative_to(root)} written; to train with it and keep all else:")
+        print_line(f"{path.relative_to(root)} written; to train with it and keep all else:")
     else:
         line = adopting.command(about, found.values, root)
-        print(f"the best is trial {found.number}; to take it:")
-    print(f"  {line}\nthen `lexmill run`: its training comes from the cache")
+        print_line(f"the best is trial {found.number}; to take it:")
+    print_line(f"  {line}\nthen `lexmill run`: its training comes from the cache")

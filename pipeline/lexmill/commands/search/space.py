@@ -145,7 +145,7 @@ class Search:
     """One conf/search/*.yaml."""
 
     model: str = spec("the model of params.yaml whose choices are searched")
-    trials: int = spec("trainings in all", low=1)
+    trials: int = spec("trainings in all", low=1, high=1_000_000)
     seed: int = spec("of the draws: the same search finds the same again", low=0)
     pruner: Literal["median", "hyperband", "none"] = spec("what ends hopeless trainings early")
     startup: int = spec("random trials at first, which median does not prune", low=1)

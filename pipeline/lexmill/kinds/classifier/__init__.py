@@ -9,6 +9,7 @@ from typing import Any, Literal
 from lexmill.base import layout
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
+from lexmill.models.declaration import MOST_TOKENS
 from lexmill.params.models import Model
 from lexmill.params.recipe import Recipe
 
@@ -19,7 +20,7 @@ class Data:
 
     corpus: str = spec("the labelled corpus")
     tokenizer: str = spec("its tokenizer: a checkpoint's")
-    max_tokens: int = spec("longer texts are cut", 128, unit="tokens", low=4)
+    max_tokens: int = spec("longer texts are cut", 128, unit="tokens", low=4, high=MOST_TOKENS)
     max_train: int = spec("train on at most so many texts; 0: all", 0, unit="texts", low=0)
 
 
@@ -33,10 +34,10 @@ class LinearProbe:
     """The optimum of the head alone on a frozen encoder, by L-BFGS (Liu and Nocedal 1989) over the whole of train."""
 
     method: Literal["linear_probe"] = spec("how the weights are found")
-    l2: float = spec("L2 penalty on the head's weights, over the number of texts", 1.0, low=0)
-    history: int = spec("pairs that approximate the curvature", 10, low=1)
-    max_iterations: int = spec("most iterations", 500, low=1)
-    tolerance: float = spec("stop when the largest gradient is below", 1e-6, above=0)
+    l2: float = spec("L2 penalty on the head's weights, over the number of texts", 1.0, low=0, high=1e9)
+    history: int = spec("pairs that approximate the curvature", 10, low=1, high=1000)
+    max_iterations: int = spec("most iterations", 500, low=1, high=1_000_000)
+    tolerance: float = spec("stop when the largest gradient is below", 1e-6, above=0, high=1)
 
 
 @dataclass(frozen=True)

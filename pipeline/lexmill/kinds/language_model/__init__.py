@@ -29,7 +29,7 @@ class NGrams:
 
     order: int = spec("order of the token n-grams", 3, low=1, high=6)
     byte_order: int = spec("order of the byte n-gram", 3, low=1, high=6)
-    add_k: float = spec("what add-k adds to each count", 0.01, above=0)
+    add_k: float = spec("what add-k adds to each count", 0.01, above=0, high=1000)
 
 
 @dataclass(frozen=True)

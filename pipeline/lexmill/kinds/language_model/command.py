@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from lexmill.base.errors import UserError
+from lexmill.decoding.settings import Sampling, built
 from lexmill.kinds.verbs import ModelName, Precision, Texts, Use, one_line
 
 
@@ -50,6 +51,7 @@ def add(app: typer.Typer, use: Use) -> None:
             "seed": seed,
         }
         settings = {key: value for key, value in given.items() if value is not None}
+        built(Sampling, settings)  # before the model is loaded
         texts = list(use.texts(prompts))
         if stream and len(texts) != 1:
             raise UserError(f"--stream shows one text as it is written, but there are {len(texts)} prompts; give one")

@@ -33,7 +33,7 @@ class GPT2:
     """
 
     name: Literal["gpt2"] = "gpt2"
-    std: float = spec("standard deviation of matrices and embeddings", 0.02, above=0)
+    std: float = spec("standard deviation of matrices and embeddings", 0.02, above=0, high=100)
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,9 @@ class Xavier:
     """Glorot and Bengio 2010: uniform matrices of variance 2 / (inputs + outputs), normal embeddings."""
 
     name: Literal["xavier"] = "xavier"
-    embedding_std: float = spec("standard deviation of embeddings; 0: 1 over the root of their width", 0.02, low=0)
+    embedding_std: float = spec(
+        "standard deviation of embeddings; 0: 1 over the root of their width", 0.02, low=0, high=100
+    )
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,9 @@ class Kaiming:
     """
 
     name: Literal["kaiming"] = "kaiming"
-    embedding_std: float = spec("standard deviation of embeddings; 0: 1 over the root of their width", 0.02, low=0)
+    embedding_std: float = spec(
+        "standard deviation of embeddings; 0: 1 over the root of their width", 0.02, low=0, high=100
+    )
 
 
 Recipe = GPT2 | Xavier | Kaiming

@@ -1,0 +1,82 @@
+"""Foreign values and texts as a message or a terminal can show them: bounded, and without control characters.
+
+Values come from YAML files, JSON requests and options; texts also from file names, corpora and servers. A value that is
+small in memory may be huge when printed (YAML aliases), and an escape sequence could rewrite the terminal.
+Cost: `value_text` stops at its bound, whatever the value's size.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, TextIO
+
+MOST = 60
+_HUGE = 10**40
+
+# C0 without tab and newline, DEL and C1; what reorders the text after it (bidirectional embeddings, overrides and
+# isolates); lone surrogates, which cannot be encoded.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """Return the text with control characters written as `\\x1b`; newlines and tabs stay."""
+    return _CONTROL.sub(lambda found: _escaped(found[0]), text)
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def number_text(number: float) -> str:
+    """Return a number with commas between thousands where it is long."""
+    return f"{number:,}" if isinstance(number, int) and abs(number) >= 100_000 else str(number)
+
+
+def print_line(text: object, file: TextIO | None = None) -> None:
+    """Print a line with control characters made visible, on standard output by default, at once."""
+    print(visible(str(text)), file=sys.stdout if file is None else file, flush=True)
+
+
+def value_text(value: Any, most: int = MOST) -> str:
+    """Return a value as Python writes it, at most `most` characters."""
+    text = ""
+    for piece in _pieces(value, most):
+        text += piece
+        if len(text) > most:
+            return text[: most - 3] + "..."
+    return text
+
+
+def key_text(key: Any, most: int = MOST) -> str:
+    """Return a key as it is shown in a path: a short text as it is, without quotes."""
+    return key if isinstance(key, str) and len(key) <= most else value_text(key, most)
+
+
+def _pieces(value: Any, most: int) -> Iterator[str]:
+    """Yield parts of the text; each level yields before the next, so that the bound also limits the depth."""
+    if isinstance(value, Mapping):
+        yield "{"
+        for index, (key, inner) in enumerate(value.items()):
+            yield ", " if index else ""
+            yield from _pieces(key, most)
+            yield ": "
+            yield from _pieces(inner, most)
+        yield "}"
+    elif isinstance(value, list | tuple):
+        yield "["
+        for index, inner in enumerate(value):
+            yield ", " if index else ""
+            yield from _pieces(inner, most)
+        yield "]"
+    elif isinstance(value, str | bytes):
+        yield repr(value[: most + 1])
+    elif isinstance(value, int) and not isinstance(value, bool) and abs(value) >= _HUGE:
+        yield f"a whole number of {int(value.bit_length() * 0.30103) + 1:,} digits"  # str() refuses over 4,300
+    elif isinstance(value, bool | int | float | datetime.date) or value is None:
+        yield str(value)
+    else:
+        yield repr(value)

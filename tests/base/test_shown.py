@@ -1,0 +1,76 @@
+"""Foreign values and texts in messages: bounded, and harmless to a terminal."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexmill.base import progress
+from lexmill.base.errors import UserErrors
+from lexmill.base.shown import MOST, key_text, print_line, value_text, visible
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("a", "'a'"),
+        ("a\x1b[2J", "'a\\x1b[2J'"),
+        ([1, {"a": None}], "[1, {'a': None}]"),
+        (("x",), "['x']"),
+        ([10**5000], "[a whole number of 5,001 digits]"),
+        (datetime.date(2026, 1, 31), "2026-01-31"),
+        ("x" * 100, "'" + "x" * 56 + "..."),
+    ],
+)
+def test_values(value: Any, text: str) -> None:
+    assert value_text(value) == text
+
+
+def test_a_value_that_is_huge_when_printed_costs_no_more_than_its_text() -> None:
+    laughs: Any = "x"
+    for _ in range(200):
+        laughs = [laughs] * 200
+    assert len(value_text(laughs)) == MOST
+    cyclic: list[Any] = []
+    cyclic.append(cyclic)
+    assert value_text(cyclic) == "[" * (MOST - 3) + "..."
+
+
+def test_a_key_is_shown_without_quotes() -> None:
+    assert key_text("a/b") == "a/b"
+    assert len(key_text("x" * 1000)) == MOST
+
+
+def test_control_characters_are_visible_and_text_stays() -> None:
+    assert visible("a\x1b[31m\x9b\r\x00\u202eb\ud800") == "a\\x1b[31m\\x9b\\x0d\\x00\\u202eb\\ud800"
+    kept = "tab\t newline\n é 文 \u0639\u200f \U0001f600"
+    assert visible(kept) == kept
+
+
+@given(st.text())
+def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
+    shown = visible(text)
+    assert not {one for one in shown if one < " " or "\x7f" <= one <= "\x9f"} - {"\n", "\t"}
+    shown.encode()
+    assert visible(shown) == shown
+
+
+def test_all_messages_pass_through(capsys: pytest.CaptureFixture[str]) -> None:
+    progress.say("said \x1b[2J")
+    print_line(UserErrors(["an error \x1b]0;title\x07"]))
+    assert progress.Bar("read \x1b", None).description == "read \\x1b"
+    assert progress.shown_text({"label": "\x1b"}) == "label \\x1b"
+    printed = capsys.readouterr()
+    assert "\x1b" not in printed.out + printed.err
+    assert "\\x1b[2J" in printed.err
+    assert "\\x1b]0;title\\x07" in printed.out
+
+
+def test_many_and_long_errors_are_cut() -> None:
+    many = str(UserErrors([f"error {i}" for i in range(10_000)]))
+    assert many.endswith("error 199\nand 9,800 more errors")
+    assert len(str(UserErrors(["x" * 10**6]))) < 5000

@@ -1,0 +1,84 @@
+"""conf/ and choices with anything in them: `lexmill compose` writes params.yaml, or every error is a sentence."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lexmill import params
+from lexmill.config.compose import compose, write_params, write_stages
+from tests.fuzz.nasty import VALUES, few, mutated, within_budget
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = ("config.yaml", "model/gpt_tiny.yaml", "corpus/shakespeare.yaml", "optimizer/muon.yaml", "experiment/demo.yaml")
+KEYS = (
+    *("experiment", "data_seed", "models.gpt.shape.n_layer", "models.gpt.recipe.length", "corpora.shakespeare.source"),
+    *("model@models.gpt", "+model@models.second", "~models.lstm", "tokenizer@tokenizers.x", "optimizer", "models", ""),
+    *(
+        "+a",
+        "++a.b",
+        "hydra.run.dir",
+        "~data_seed",
+        "corpora.*",
+        "models.gpt.evaluate.prompts",
+        "mixtures",
+        "+mixtures.m",
+    ),
+)
+
+
+@pytest.fixture
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.getbasetemp() / "composed"
+    shutil.rmtree(root, ignore_errors=True)
+    shutil.copytree(ROOT / "conf", root / "conf")
+    for name in ("dvc.yaml", "sources.lock.yaml"):
+        if (ROOT / name).is_file():
+            shutil.copyfile(ROOT / name, root / name)
+    return root
+
+
+def _of_files() -> st.SearchStrategy[tuple[str, str]]:
+    def with_text(name: str) -> st.SearchStrategy[tuple[str, str]]:
+        valid = (ROOT / "conf" / name).read_text(encoding="utf-8").replace("# @package _global_\n", "")
+        return st.tuples(st.just(name), mutated(valid))
+
+    return st.sampled_from(FILES).flatmap(with_text)
+
+
+@few(16)
+@given(changed=_of_files())
+def test_a_file_of_conf(changed: tuple[str, str], project: Path) -> None:
+    path = project / "conf" / changed[0]
+    whole = path.read_bytes()
+    head = "# @package _global_\n" if b"@package _global_" in whole else ""
+    path.write_text(head + changed[1], encoding="utf-8", newline="")
+    try:
+        within_budget(lambda: compose((), project))
+    finally:
+        path.write_bytes(whole)
+
+
+_overrides = st.lists(
+    st.one_of(
+        st.builds(lambda key, value: f"{key}={value}", st.sampled_from(KEYS), st.sampled_from(VALUES)),
+        st.builds(lambda key, value: f"{key}={value}", st.sampled_from(KEYS), st.text(max_size=10)),
+        st.text(max_size=20),
+    ),
+    max_size=3,
+)
+
+
+@few(16)
+@given(overrides=_overrides)
+def test_choices(overrides: list[str], project: Path) -> None:
+    def write() -> None:
+        path = write_params(overrides, project)
+        params.load(path)
+        write_stages((), project)
+
+    within_budget(write)
