@@ -24,7 +24,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from importlib import import_module
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
@@ -186,11 +185,11 @@ def _is_foreign(path: Path) -> bool:
     names = {str(name) for (name,) in _rows(path, "SELECT name FROM sqlite_master WHERE type = 'table'") or ()}
     if not names or "alembic_version" in names or "experiments" in names:
         return False
-    from mlflow.store.db.base_sql_model import Base
+    import mlflow.store.db.base_sql_model
+    import mlflow.store.model_registry.dbmodels.models
+    import mlflow.store.tracking.dbmodels.models  # each adds its tables to Base
 
-    for part in ("tracking", "model_registry"):
-        import_module(f"mlflow.store.{part}.dbmodels.models")  # adds its tables to Base
-    return not names & set(Base.metadata.tables)
+    return not names & set(mlflow.store.db.base_sql_model.Base.metadata.tables)
 
 
 def _is_empty(path: Path) -> bool:
