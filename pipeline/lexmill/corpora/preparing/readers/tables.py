@@ -14,13 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from lexmill.base.budgets import MAX_LINE_BYTES
 from lexmill.base.errors import UserError
 from lexmill.base.strict import nearest
 from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import WHOLE, Span
 from lexmill.corpora.preparing.text_files import (
-    MAX_LINE_BYTES,
     Advance,
     checked_encoding,
     half_character,
