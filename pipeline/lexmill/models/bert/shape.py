@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lexmill.base.budgets import MAX_LAYERS, MAX_WIDTH
 from lexmill.base.strict import spec
 from lexmill.models.declaration import Family, Sizes
 
@@ -12,18 +13,18 @@ from lexmill.models.declaration import Family, Sizes
 class Shape(Sizes):
     """A bidirectional Transformer encoder with learned positions and post-norm (Devlin et al. 2019)."""
 
-    hidden_size: int = spec("width", 768, low=1)
-    num_hidden_layers: int = spec("layers", 12, low=1)
-    num_attention_heads: int = spec("attention heads", 12, low=1)
-    intermediate_size: int = spec("width of the feed-forward layers", 3072, low=1)
+    hidden_size: int = spec("width", 768, low=1, high=MAX_WIDTH)
+    num_hidden_layers: int = spec("layers", 12, low=1, high=MAX_LAYERS)
+    num_attention_heads: int = spec("attention heads", 12, low=1, high=MAX_WIDTH)
+    intermediate_size: int = spec("width of the feed-forward layers", 3072, low=1, high=MAX_WIDTH)
     hidden_act: str = spec("activation of the feed-forward layers", "gelu")
     hidden_dropout_prob: float = spec("dropout on embeddings and residuals", 0.1, low=0, below=1)
     attention_probs_dropout_prob: float = spec("dropout on attention weights", 0.1, low=0, below=1)
-    max_position_embeddings: int = spec("longest text", 512, unit="tokens", low=1)
-    type_vocab_size: int = spec("kinds of segments", 2, low=1)
+    max_position_embeddings: int = spec("longest text", 512, unit="tokens", low=1, high=MAX_WIDTH)
+    type_vocab_size: int = spec("kinds of segments", 2, low=1, high=MAX_WIDTH)
     initializer_range: float = spec("standard deviation of the first weights", 0.02, low=0)
     layer_norm_eps: float = spec("added to the variance", 1e-12, above=0)
-    pad_token_id: int = spec("the padding token, whose embedding starts at zero", 0, low=0)
+    pad_token_id: int = spec("the padding token, whose embedding starts at zero", 0, low=0, high=MAX_WIDTH)
 
     def errors(self) -> list[str]:
         if self.hidden_size % self.num_attention_heads:

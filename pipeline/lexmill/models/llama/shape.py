@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lexmill.base.budgets import MAX_LAYERS, MAX_WIDTH
 from lexmill.base.strict import spec
 from lexmill.models.common.head_sizes import HeadSizes
 from lexmill.models.declaration import Family
@@ -13,14 +14,14 @@ from lexmill.models.declaration import Family
 class Shape(HeadSizes):
     """A decoder-only Transformer with RMSNorm, rotary positions, SwiGLU and grouped queries (Touvron et al. 2023)."""
 
-    n_layer: int = spec("blocks", low=1)
-    n_head: int = spec("query heads", low=1)
-    n_kv_head: int = spec("key and value heads; each serves n_head / n_kv_head query heads", low=1)
-    d_model: int = spec("width", low=8)
-    d_ffn: int = spec("width of the feed-forward layers", low=8)
-    context: int = spec("longest context", unit="tokens", low=2)
+    n_layer: int = spec("blocks", low=1, high=MAX_LAYERS)
+    n_head: int = spec("query heads", low=1, high=MAX_WIDTH)
+    n_kv_head: int = spec("key and value heads; each serves n_head / n_kv_head query heads", low=1, high=MAX_WIDTH)
+    d_model: int = spec("width", low=8, high=MAX_WIDTH)
+    d_ffn: int = spec("width of the feed-forward layers", low=8, high=MAX_WIDTH)
+    context: int = spec("longest context", unit="tokens", low=2, high=MAX_WIDTH)
     dropout: float = spec("dropout on embeddings and residuals", 0.0, low=0, below=1)
-    d_head: int = spec("width of a head; 0: d_model / n_head", 0, low=0)
+    d_head: int = spec("width of a head; 0: d_model / n_head", 0, low=0, high=MAX_WIDTH)
     rope_theta: float = spec("base of the rotary wavelengths", 10000.0, above=0)
     norm_eps: float = spec("added to the mean square", 1e-5, above=0)
     tie_embeddings: bool = spec("the output matrix is the embedding", True)
