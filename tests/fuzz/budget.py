@@ -7,6 +7,7 @@ A reader succeeds, or raises `UserError` or `RetryableError`, within a budget of
 
 from __future__ import annotations
 
+import copy
 import importlib
 import json
 import os
@@ -23,7 +24,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from lexmill.base.errors import RetryableError, UserError
+from lexmill.base.errors import LexmillError, RetryableError, UserError, machine_error
 
 LONG = int(os.environ.get("LEXMILL_FUZZ", "0"))
 SECONDS = 5.0  # a few milliseconds are usual; a loaded machine may take a hundred times longer
@@ -92,11 +93,11 @@ def hostile_json(draw: st.DrawFn, value: Any) -> Any:
             key = draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
             place = above[key]
         if above is None:
-            return draw(HOSTILE)
+            return copy.deepcopy(draw(HOSTILE))
         if draw(st.integers(0, 3)) == 0:
             del above[key]
         else:
-            above[key] = draw(HOSTILE)
+            above[key] = copy.deepcopy(draw(HOSTILE))
     return value
 
 
@@ -111,7 +112,10 @@ def outcome(call: Callable[[], Any]) -> str:
     try:
         call()
         said = ""
-    except (UserError, RetryableError) as error:
+    except (LexmillError, OSError) as raised:
+        error = machine_error(raised) if isinstance(raised, OSError) else raised  # as a stage does
+        if not isinstance(error, UserError | RetryableError):
+            raise
         said = str(error)
         assert said, "an error without a message"
         said.encode("utf-8")

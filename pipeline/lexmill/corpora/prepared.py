@@ -46,11 +46,16 @@ class PreparedCorpus:
 
     def count(self, split: str) -> int:
         """The number of records of a split."""
-        return self._counts[split]
+        return self._counts[self._known(split)]
+
+    def _known(self, split: str) -> str:
+        if split not in self._counts:
+            raise UserError(f"it lacks the split '{split}'; run the stage prepare again", self.folder / "manifest.json")
+        return split
 
     def records(self, split: str) -> Iterator[dict[str, str]]:
         """The records of `train`, `valid` or `test`, in corpus order, one at a time."""
-        for shard in self._shards[split]:
+        for shard in self._shards[self._known(split)]:
             path = self.folder / shard
             try:
                 with open(path, encoding="utf-8", newline="\n") as stream:

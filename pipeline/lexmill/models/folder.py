@@ -55,6 +55,13 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     return config
 
 
+def check_sizes(config: Mapping[str, Any], folder: Path) -> None:
+    """Raise `UserErrors` for wrong sizes in a model folder's config."""
+    errors = config_errors(config)
+    if errors:
+        raise UserErrors([UserError(error, folder / CONFIG) for error in errors])
+
+
 def read_mapping(path: Path) -> dict[str, Any]:
     """Return a config.json.
 
@@ -95,9 +102,7 @@ def load(folder: str | Path) -> tuple[dict[str, Any], nn.Module]:
     from lexmill.models.common.state import check_weights, load_weights
 
     config, path = read_config(folder), Path(folder) / WEIGHTS
-    errors = config_errors(config)
-    if errors:
-        raise UserErrors([UserError(error, Path(folder) / CONFIG) for error in errors])
+    check_sizes(config, Path(folder))
     state = read_tensors(path)
     with torch.device("meta"):  # without memory: sizes that do not fit the file are refused before they are allocated
         check_weights(build(config), state, f"the weights of {path}")

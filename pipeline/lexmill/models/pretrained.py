@@ -97,6 +97,7 @@ def read_shape(folder: Path) -> tuple[str, dict[str, Any], bool]:
     config = model_folder.read_mapping(folder / CONFIG)
     if "model_type" not in config:
         config = model_folder.read_config(folder)
+        model_folder.check_sizes(config, folder)
         free = family(config["family"]).free
         return config["family"], {key: value for key, value in config["shape"].items() if key not in free}, True
     name = _family_of(config, folder)
