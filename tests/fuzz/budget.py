@@ -132,7 +132,7 @@ def empty_folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def limited(function: str, *arguments: str, megabytes: float = MEGABYTES, seconds: float = 60) -> str:
+def limited(function: str, *arguments: str, megabytes: float = MEGABYTES, seconds: float = 240) -> str:
     """Call `module:function` with texts in a process of its own; return its error's message, "" for success.
 
     Fails where it takes more memory than `megabytes` above that of its imports, or raises another exception.

@@ -60,10 +60,11 @@ def parse_json(data: bytes, file: str | Path | None = None) -> Any:
     except ValueError:
         raise UserError("not valid JSON: a number with too many digits", file) from None
     level, depth = [value], 0
-    while level := [inner for one in level if isinstance(one, dict | list) for inner in _values(one)]:
+    while level := [one for one in level if isinstance(one, dict | list)]:
         depth += 1
         if depth > MAX_JSON_DEPTH:
             raise UserError(_DEEP, file)
+        level = [inner for one in level for inner in _values(one)]
     return value
 
 
