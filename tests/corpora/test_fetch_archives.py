@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from lexmill.base.errors import UserError
 from lexmill.corpora.fetching import source_folder
-from lexmill.corpora.fetching.archives import extract, matches
+from lexmill.corpora.fetching.archives import extract
+from lexmill.corpora.fetching.globs import matches
 from lexmill.corpora.fetching.source_folder import SourceFolder
 from tests.support.package_index import COMPRESSORS, deb_bytes, tar_bytes, zip_bytes
 

@@ -70,8 +70,9 @@ def test_weights_in_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ("change", "message"),
     [
         ({"config.json": None}, r"no config\.json"),
-        ({"config.json": b"{"}, r"config\.json cannot be read as JSON"),
-        ({"config.json": b"[]"}, "no model_type"),
+        ({"config.json": b"{"}, r"config\.json cannot be read: not valid JSON"),
+        ({"config.json": b"[]"}, r"config\.json cannot be read: not a JSON object"),
+        ({"config.json": b"{}"}, "no model_type"),
         ({"model.safetensors": None}, r"no model\.safetensors .*pickled"),
         ({"model.safetensors": WEIGHTS[:-4]}, r"model\.safetensors is damaged"),
         ({"model.safetensors": b"\xff" * 100}, r"model\.safetensors is damaged"),

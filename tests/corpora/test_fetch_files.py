@@ -74,6 +74,25 @@ def test_what_is_not_there_is_reported_with_what_is(workspace: Path, path: str, 
     assert nothing_left(workspace)
 
 
+@pytest.mark.parametrize("loops", [1, 3])
+def test_a_link_to_its_own_folder_adds_nothing(workspace: Path, loops: int) -> None:
+    for i in range(loops):  # each path below two of them leads to two more
+        (workspace / "data" / f"loop{i}").symlink_to(".")
+    assert sorted(bring(FileSource("file", ("data/**/*.txt",)), workspace)) == ["de/train.txt", "en/train.txt"]
+
+
+def test_links_out_of_the_folder_are_followed(workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "more.txt").write_text("more")
+    (workspace / "data" / "out").symlink_to(elsewhere)
+    (workspace / "data" / "latest").symlink_to("en")
+    files = bring(FileSource("file", ("data/**/*.txt",)), workspace)
+    assert sorted(files) == ["de/train.txt", "en/train.txt", "out/more.txt"]
+    # A folder that is also reached by a name that does not match is not lost.
+    assert sorted(bring(FileSource("file", ("data/l*/*.txt",)), workspace)) == ["latest/train.txt"]
+    assert sorted(bring(FileSource("file", ("data/e*/*.txt", "data/l*/*.txt")), workspace)) == ["latest/train.txt"]
+
+
 def test_a_file_named_like_the_manifest_is_refused(workspace: Path) -> None:
     (workspace / "manifest.json").write_text("{}")
     with pytest.raises(UserError, match=r"manifest\.json, a reserved name"):

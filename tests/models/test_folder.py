@@ -54,7 +54,7 @@ def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["{", "[]", '{"kind": "other"}'])
 def test_a_broken_config_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / folder.CONFIG).write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match=r"config\.json: not a model's config"):
+    with pytest.raises(UserError, match=r"config\.json:(1:)? not a model's config"):
         folder.load(tmp_path)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lexmill.base.errors import UserError
-from lexmill.base.storage import read_json
+from lexmill.base.outside import parsing, read_json_object
 
 
 class PreparedCorpus:
@@ -32,22 +32,39 @@ class PreparedCorpus:
         path = self.folder / "manifest.json"
         if not path.is_file():
             raise UserError("no prepared corpus here; run the stage prepare first", self.folder)
-        self.manifest: dict[str, Any] = read_json(path)
-        self.kind: str = self.manifest["kind"]
-        self.unit: str = self.manifest["unit"]
-        self.languages: tuple[str, ...] = tuple(self.manifest["languages"])
-        self.labels: tuple[str, ...] = tuple(self.manifest.get("labels", ()))
+        self.manifest: dict[str, Any] = read_json_object(path)
+        with parsing("not what the stage prepare writes; run it again", path):
+            self.kind: str = self.manifest["kind"]
+            self.unit: str = self.manifest["unit"]
+            self.languages: tuple[str, ...] = tuple(self.manifest["languages"])
+            self.labels: tuple[str, ...] = tuple(self.manifest.get("labels", ()))
+            self._counts = {name: int(split["records"]) for name, split in self.manifest["splits"].items()}
+            self._shards = {
+                name: [str(shard["path"]) for shard in split["shards"]]
+                for name, split in self.manifest["splits"].items()
+            }
 
     def count(self, split: str) -> int:
         """The number of records of a split."""
-        return int(self.manifest["splits"][split]["records"])
+        return self._counts[self._known(split)]
+
+    def _known(self, split: str) -> str:
+        if split not in self._counts:
+            raise UserError(f"it lacks the split '{split}'; run the stage prepare again", self.folder / "manifest.json")
+        return split
 
     def records(self, split: str) -> Iterator[dict[str, str]]:
         """The records of `train`, `valid` or `test`, in corpus order, one at a time."""
-        for shard in self.manifest["splits"][split]["shards"]:
-            with open(self.folder / shard["path"], encoding="utf-8", newline="\n") as stream:
-                for line in stream:
-                    yield json.loads(line)
+        for shard in self._shards[self._known(split)]:
+            path = self.folder / shard
+            try:
+                with open(path, encoding="utf-8", newline="\n") as stream:
+                    for line in stream:
+                        yield json.loads(line)
+            except FileNotFoundError:
+                raise UserError("the file is missing; run the stage prepare again", path) from None
+            except (json.JSONDecodeError, UnicodeDecodeError) as error:
+                raise UserError(f"damaged ({error}); run the stage prepare again", path) from None
 
 
 def texts_of(stored: dict[str, str]) -> tuple[str, ...]:

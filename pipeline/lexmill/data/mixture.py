@@ -25,6 +25,7 @@ import numpy as np
 
 from lexmill.base import storage
 from lexmill.base.errors import UserError
+from lexmill.base.outside import parsing
 from lexmill.data.permutation import fold
 from lexmill.data.shards import VERSION, TokenShards, read_manifest
 from lexmill.data.windows import Batches, Ids, WindowBatches, positions
@@ -53,6 +54,11 @@ class MixedShards:
     @property
     def tokenizer_fingerprint(self) -> str:
         return next(iter(self.members.values())).tokenizer_fingerprint
+
+    def verify(self) -> None:
+        """Check the sha256 of every file, as `TokenShards.verify`."""
+        for shards in self.members.values():
+            shards.verify()
 
 
 def write_mixture(folder: Path, members: Mapping[str, tuple[Path, float]]) -> dict[str, Any]:
@@ -97,17 +103,18 @@ def open_train(folder: str | Path) -> TokenShards | MixedShards:
     """Open the train split of a corpus, or of all members of a mixture."""
     folder = Path(folder)
     manifest = read_manifest(folder)
-    if manifest["kind"] != KIND:
+    if manifest.get("kind") != KIND:
         return TokenShards(folder, "train")
-    members = {name: TokenShards(folder / name, "train") for name in manifest["members"]}
-    return MixedShards(folder, members, {name: entry["weight"] for name, entry in manifest["members"].items()})
+    with parsing("not what the mix stage writes; run it again", folder / "manifest.json"):
+        weights = {str(name): float(entry["weight"]) for name, entry in manifest["members"].items()}
+    return MixedShards(folder, {name: TokenShards(folder / name, "train") for name in weights}, weights)
 
 
 def open_valid(folder: str | Path, corpus: str) -> TokenShards:
     """Open the valid split of a corpus, alone or in a mixture; raise `UserError` if it is not a member."""
     folder = Path(folder)
     manifest = read_manifest(folder)
-    if manifest["kind"] != KIND:
+    if manifest.get("kind") != KIND:
         return TokenShards(folder, "valid")
     if corpus not in manifest["members"]:
         raise UserError(f"'{corpus}' is not in the mixture; there are: {', '.join(manifest['members'])}", folder)

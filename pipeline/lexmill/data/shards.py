@@ -12,7 +12,6 @@ end token. A document may continue in the next shard. Opening checks headers and
 from __future__ import annotations
 
 import hashlib
-import json
 import struct
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -22,8 +21,8 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 import numpy.typing as npt
 
-from lexmill.base import storage
 from lexmill.base.errors import UserError
+from lexmill.base.outside import parsing, read_json_object
 
 MAGIC = b"LEXMILLT"
 VERSION = 1
@@ -215,6 +214,11 @@ class TokenShards:
         manifest = read_manifest(self.folder)
         if "splits" not in manifest:
             raise UserError("a mixture of corpora, whose members are read one by one", self.folder)
+        with parsing(f"not what the encode stage writes; {_AGAIN}", self.folder / "manifest.json"):
+            self._open(manifest)
+
+    def _open(self, manifest: dict[str, Any]) -> None:
+        split, side = self.split, self.side
         splits = manifest["splits"]
         if split not in splits:
             raise UserError(f"there is no split '{split}'; there are: {', '.join(sorted(splits))}", self.folder)
@@ -263,12 +267,12 @@ class TokenShards:
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Read the manifest of a folder of token shards; raise `UserError` for none, or one of another version."""
     path = folder / "manifest.json"
+    if not path.is_file():
+        raise UserError("there are no token shards here; run the encode stage first", folder)
     try:
-        manifest = storage.read_json(path)
-    except FileNotFoundError:
-        raise UserError("there are no token shards here; run the encode stage first", folder) from None
-    except (json.JSONDecodeError, UnicodeDecodeError):
-        raise UserError(f"not valid JSON; {_AGAIN}", path) from None
-    if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
+        manifest = read_json_object(path)
+    except UserError as error:
+        raise UserError(f"{error.message}; {_AGAIN}", path, error.line) from None
+    if manifest.get("version") != VERSION:
         raise UserError(f"not a version {VERSION} manifest of token shards; {_AGAIN}", path)
     return manifest

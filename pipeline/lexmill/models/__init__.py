@@ -9,7 +9,8 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lexmill.models.declaration import Family, families, family
+from lexmill.base.errors import UserErrors
+from lexmill.models.declaration import Family, config_errors, families, family
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,11 +26,14 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     A config with `labels` describes an encoder under a pooled head.
 
     Raises:
-        UserError: for an unknown family.
+        UserErrors: an unknown family, or wrong sizes.
     """
-    declared = family(config.get("family"))
+    errors = config_errors(config)
+    if errors:
+        raise UserErrors(errors)
+    declared = family(config["family"])
     network = getattr(importlib.import_module(f"lexmill.models.{config['family']}.model"), declared.network)
-    module: nn.Module = network(declared.shape(**config["shape"]), int(config["vocab_size"]))
+    module: nn.Module = network(declared.shape(**config["shape"]), config["vocab_size"])
     if "labels" in config:
         from lexmill.models.common.heads import PooledClassifier
 

@@ -12,8 +12,9 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from lexmill.base.budgets import MAX_WIDTH
 from lexmill.base.errors import UserError
-from lexmill.base.strict import nearest
+from lexmill.base.strict import build, nearest
 
 LOADS = ("lexmill.models.{family}.shape",)  # by name, see lexmill.base.code
 
@@ -81,10 +82,33 @@ def family(name: object) -> Family:
         UserError: there is no such family; names the nearest.
     """
     known = families()
-    if name not in known:
-        raise UserError(f"there is no model family {name!r}{nearest(str(name), known)}")
+    if not isinstance(name, str) or name not in known:
+        raise UserError(f"there is no model family {repr(name)[:60]}{nearest(str(name)[:60], known)}")
     found: Family = importlib.import_module(f"lexmill.models.{name}.shape").FAMILY
     return found
+
+
+def config_errors(config: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with the sizes in a model folder's config.json, each as `key: why`."""
+    try:
+        declared = family(config.get("family"))
+    except UserError as error:
+        return [f"family: {error}"]
+    errors: list[str] = []
+    if "shape" not in config:
+        errors.append("shape: missing: the sizes of the model")
+    else:
+        build(declared.shape, config["shape"], errors, "shape")
+    size = config.get("vocab_size")
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= MAX_WIDTH:
+        errors.append(f"vocab_size: a whole number from 1 to {MAX_WIDTH:,} is expected, got {repr(size)[:60]}")
+    if "labels" in config:
+        labels, dropout = config["labels"], config.get("dropout")
+        if not isinstance(labels, list) or not labels or not all(isinstance(one, str) for one in labels):
+            errors.append("labels: a list of texts is expected")
+        if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+            errors.append(f"dropout: a number from 0 to below 1 is expected, got {repr(dropout)[:60]}")
+    return errors
 
 
 def unlike(

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexmill.base import plugins
-from lexmill.base.errors import UserError
-from lexmill.base.storage import read_json, write_json
+from lexmill.base.errors import UserError, UserErrors
+from lexmill.base.outside import parsing, read_json_object
+from lexmill.base.storage import write_json
 from lexmill.models import build
+from lexmill.models.declaration import config_errors
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -45,12 +47,19 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     """
     path = Path(folder) / CONFIG
     config = read_mapping(path)
-    if config.get("kind") not in plugins.names("kinds"):
+    if str(config.get("kind")) not in plugins.names("kinds"):
         raise UserError(f"not a model's config: 'kind' must be one of {', '.join(plugins.names('kinds'))}", path)
     found = config.pop("format", 1)
     if found != FORMAT:
-        raise UserError(f"a model of format {found}, this lexmill reads {FORMAT}: train it again", path)
+        raise UserError(f"a model of format {str(found)[:20]}, this lexmill reads {FORMAT}: train it again", path)
     return config
+
+
+def check_sizes(config: Mapping[str, Any], folder: Path) -> None:
+    """Raise `UserErrors` for wrong sizes in a model folder's config."""
+    errors = config_errors(config)
+    if errors:
+        raise UserErrors([UserError(error, folder / CONFIG) for error in errors])
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
@@ -59,15 +68,12 @@ def read_mapping(path: Path) -> dict[str, Any]:
     Raises:
         UserError: it does not exist or is not a JSON object.
     """
+    if not path.is_file():
+        raise UserError("there is no model here: the file does not exist", path)
     try:
-        config = read_json(path)
-    except FileNotFoundError:
-        raise UserError("there is no model here: the file does not exist", path) from None
-    except ValueError as error:
-        raise UserError(f"not a model's config: {error}", path) from None
-    if not isinstance(config, dict):
-        raise UserError("not a model's config", path)
-    return config
+        return read_json_object(path)
+    except UserError as error:
+        raise UserError(f"not a model's config: {error.message}", path, error.line) from None
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -76,15 +82,13 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     Raises:
         UserError: it is missing or damaged.
     """
-    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    try:
-        return load_file(path)
-    except FileNotFoundError:
-        raise UserError("the model's weights are missing", path) from None
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"the model's weights cannot be read: {error}", path) from None
+    if not path.is_file():
+        raise UserError("the model's weights are missing", path)
+    with parsing("the model's weights cannot be read", path):
+        found: dict[str, Tensor] = load_file(path)
+    return found
 
 
 def load(folder: str | Path) -> tuple[dict[str, Any], nn.Module]:
@@ -93,10 +97,15 @@ def load(folder: str | Path) -> tuple[dict[str, Any], nn.Module]:
     Raises:
         UserError: a file is missing or broken, or the weights do not fit the config.
     """
-    from lexmill.models.common.state import load_weights
+    import torch
+
+    from lexmill.models.common.state import check_weights, load_weights
 
     config, path = read_config(folder), Path(folder) / WEIGHTS
+    check_sizes(config, Path(folder))
     state = read_tensors(path)
+    with torch.device("meta"):  # without memory: sizes that do not fit the file are refused before they are allocated
+        check_weights(build(config), state, f"the weights of {path}")
     module = build(config)
     load_weights(module, state, f"the weights of {path}")
     return config, module.eval()

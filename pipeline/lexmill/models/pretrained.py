@@ -12,15 +12,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from lexmill.base.errors import UserError
-from lexmill.base.storage import read_json
-from lexmill.models import families, family
+from lexmill.base.errors import UserError, UserErrors
+from lexmill.base.outside import parsing
+from lexmill.base.strict import build
+from lexmill.models import families, family, weight_files
 from lexmill.models import folder as model_folder
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+CONFIG, WEIGHTS = "config.json", weight_files.WEIGHTS
 LOADS = ("lexmill.models.{family}.hugging_face",)  # by name, see lexmill.base.code
 _UNDER_HEAD = "encoder."  # prefix in a model with a pooled head
 
@@ -58,8 +59,9 @@ def _family_of(config: Mapping[str, Any], folder: Path) -> str:
     """Return the family of a config.json's model_type."""
     known = {kind: name for name in families() for kind in family(name).model_types}
     found = config.get("model_type")
-    if found not in known:
-        raise UserError(f"model_type {found!r} cannot be read; one of: {', '.join(known)}", folder / CONFIG)
+    if not isinstance(found, str) or found not in known:
+        shown = repr(found)[:60]
+        raise UserError(f"model_type {shown} cannot be read; one of: {', '.join(known)}", folder / CONFIG)
     return known[found]
 
 
@@ -78,12 +80,16 @@ def read(folder: str | Path) -> Pretrained:
                 key.removeprefix(_UNDER_HEAD): value for key, value in state.items() if key.startswith(_UNDER_HEAD)
             }
         return Pretrained(name, shape, int(config["vocab_size"]), state, True)
-    try:
-        state = mapping(name).read_state(shape, state)
-    except UserError as error:
-        raise UserError(f"{error}", None if error.file else folder) from None
-    rows = state.get("embedding.weight")
-    return Pretrained(name, shape, int(config["vocab_size"]) if rows is None else len(rows), state, False)
+    with parsing("its weights do not fit its config.json", folder):
+        try:
+            state = mapping(name).read_state(shape, state)
+        except UserError as error:
+            raise UserError(f"{error}", None if error.file else folder) from None
+        rows = state.get("embedding.weight")
+        size = len(rows) if rows is not None else config.get("vocab_size")
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise UserError(f"vocab_size is {size!r}, not a number of tokens", folder / CONFIG)
+    return Pretrained(name, shape, size, state, False)
 
 
 def read_shape(folder: Path) -> tuple[str, dict[str, Any], bool]:
@@ -91,13 +97,19 @@ def read_shape(folder: Path) -> tuple[str, dict[str, Any], bool]:
     config = model_folder.read_mapping(folder / CONFIG)
     if "model_type" not in config:
         config = model_folder.read_config(folder)
+        model_folder.check_sizes(config, folder)
         free = family(config["family"]).free
         return config["family"], {key: value for key, value in config["shape"].items() if key not in free}, True
     name = _family_of(config, folder)
     try:
-        return name, mapping(name).read_shape(config), False
+        shape: dict[str, Any] = mapping(name).read_shape(config)
     except UserError as error:
         raise UserError(f"{error}", None if error.file else folder) from None
+    errors: list[str] = []
+    build(family(name).shape, shape, errors)
+    if errors:
+        raise UserErrors([UserError(error, folder / CONFIG) for error in errors])
+    return name, shape, False
 
 
 def tensors(folder: Path) -> dict[str, Tensor]:
@@ -106,26 +118,7 @@ def tensors(folder: Path) -> dict[str, Tensor]:
     Raises:
         UserError: they are missing or damaged, or there are only pickled ones.
     """
-    names = [WEIGHTS]
-    if not (folder / WEIGHTS).is_file():
-        if not (folder / INDEX).is_file():
-            pickled = sorted(path.name for path in folder.glob("*.bin"))
-            why = "; {} is a pickle, which can run code and is never read: convert it once"
-            raise UserError(f"there are no safetensors weights here{why.format(pickled[0]) if pickled else ''}", folder)
-        names = sorted(set(_weight_map(folder / INDEX).values()))
     found: dict[str, Tensor] = {}
-    for name in names:
-        if not (folder / name).is_file():
-            raise UserError(f"{name}, which the index of the weights names, is missing", folder)
-        found |= model_folder.read_tensors(folder / name)
-    return found
-
-
-def _weight_map(path: Path) -> Mapping[str, str]:
-    try:
-        found = read_json(path).get("weight_map")
-    except (ValueError, AttributeError) as error:
-        raise UserError(f"not an index of weights: {error}", path) from None
-    if not isinstance(found, dict) or not all(isinstance(name, str) and "/" not in name for name in found.values()):
-        raise UserError("not an index of weights: weight_map must give a file name for each tensor", path)
+    for path in weight_files.weight_files(folder):
+        found |= model_folder.read_tensors(path)
     return found

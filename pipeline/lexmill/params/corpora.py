@@ -197,6 +197,10 @@ class Filters:
     min_length_ratio: float = spec("target over source length of a pair, lower bound", 0.0, low=0, high=1e6)
     max_length_ratio: float = spec("target over source length of a pair, upper bound; 0: none", 0.0, low=0, high=1e6)
     drop_urls: bool = spec("remove records with an http(s) address", False)
+    personal_data: Literal["keep", "mask", "drop"] = spec(
+        "e-mail addresses, phone and card numbers: keep, replace by <email> <phone> <card>, or remove the record",
+        "keep",
+    )
     drop_newlines: bool = spec("remove records with a newline", False)
     same_placeholders: bool = spec("keep pairs only with the same {placeholders} on both sides", False)
 

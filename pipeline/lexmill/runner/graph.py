@@ -23,6 +23,7 @@ from lexmill.config.mixtures import check_mixtures
 from lexmill.runner.code_changes import STAGE as CODE_STAGE
 from lexmill.runner.code_changes import CodeChanges
 from lexmill.runner.mending import mend_lock_file, mend_rwlock
+from lexmill.runner.verified import Verified
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ def read(root: str | Path = ".", targets: Sequence[str] = (), also: Mapping[str,
         also: stages with a change that DVC does not see, and the change.
 
     Raises:
-        UserError: no DVC project here, an error in dvc.yaml, mixtures that differ from params.yaml, an unknown target.
+        UserError: no DVC project here, an error in dvc.yaml, mixtures that differ from params.yaml, an unknown target,
+            an output with other bytes than dvc.lock names.
         RetryableError: another DVC process holds its lock.
     """
     quieten()
@@ -99,11 +101,13 @@ def read(root: str | Path = ".", targets: Sequence[str] = (), also: Mapping[str,
             }
             wanted = _closure(_select(nodes, targets), needs)
             code = CodeChanges(nodes.get(CODE_STAGE), root)
-            changed = {}
+            changed, verified = {}, Verified(root)
             for name in wanted:
                 status, in_code = code.status(nodes[name])
                 changed[name] = in_code + _changes(status)
+                verified.add(nodes[name], status)
             code.keep()
+            verified.check()
     except NotDvcRepoError:
         raise UserError("no DVC project here; run this in the project's folder", root) from None
     except LockError as error:

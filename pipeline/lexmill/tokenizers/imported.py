@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from lexmill.base import storage
 from lexmill.base.errors import UserError
+from lexmill.base.outside import parsing, read_json_object
 from lexmill.tokenizers.kinds import byte_alphabet
 from lexmill.tokenizers.saving import write_config
-from lexmill.tokenizers.tokenizer import SPECIAL, Tokenizer, is_space_mark, load
+from lexmill.tokenizers.tokenizer import SPECIAL, Tokenizer, is_space_mark, load, read_backend
 
 if TYPE_CHECKING:
     import tokenizers
@@ -59,18 +60,12 @@ def origin(checkpoint: Path) -> str:
 def origin_of(folder: Path) -> str:
     """The hash of the files that a tokenizer folder was imported from; for one trained here, its own."""
     path = folder / SPECIAL
-    return str(_read(path)["origin"]) if path.is_file() else storage.sha256_file(folder / "tokenizer.json")
+    return str(_read(path).get("origin", "")) if path.is_file() else storage.sha256_file(folder / "tokenizer.json")
 
 
 def _read(path: Path) -> dict[str, Any]:
     """Read a JSON object; {} without a file."""
-    try:
-        data = storage.read_json(path) if path.is_file() else {}
-    except ValueError as error:
-        raise UserError(f"cannot be read as JSON: {error}", path) from None
-    if not isinstance(data, dict):
-        raise UserError("holds no JSON object", path)
-    return data
+    return read_json_object(path) if path.is_file() else {}
 
 
 def import_tokenizer(checkpoint: Path, folder: Path) -> Tokenizer:
@@ -97,9 +92,10 @@ def import_tokenizer(checkpoint: Path, folder: Path) -> Tokenizer:
     storage.write_json(folder / SPECIAL, special)
     write_config(_names(special, state), folder)
     tokenizer = load(folder)
-    for text in PROBES if special["keeps_text"] else ():
-        back, expected = tokenizer.decode(tokenizer.encode(text)), tokenizer.normalize(text)
-        if back != expected:
+    for text in PROBES:
+        with parsing("this tokenizer cannot encode text", checkpoint):
+            back, expected = tokenizer.decode(tokenizer.encode(text)), tokenizer.normalize(text)
+        if back != expected and special["keeps_text"]:
             raise UserError(
                 f"this tokenizer does not give a text back: {expected!r} becomes {back!r}; bits per byte would mean"
                 " nothing, so train a tokenizer of your own",
@@ -114,7 +110,7 @@ def _is_ours(folder: Path) -> bool:
         return True
     try:
         load(folder)
-    except (UserError, KeyError):
+    except UserError:
         return False
     return True
 
@@ -122,20 +118,13 @@ def _is_ours(folder: Path) -> bool:
 def _backend(checkpoint: Path) -> tokenizers.Tokenizer:
     path = checkpoint / "tokenizer.json"
     if path.is_file():
-        import tokenizers
-
-        try:
-            return tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
-        except Exception as error:  # the library raises a bare Exception for any error in the file
-            raise UserError(f"not a tokenizer file: {error}", path) from None
+        return read_backend(path)[1]
     from transformers import AutoTokenizer  # converts old folders without a tokenizer.json
 
-    try:
-        return AutoTokenizer.from_pretrained(checkpoint, local_files_only=True).backend_tokenizer
-    except (ValueError, OSError, AttributeError, ImportError) as error:
-        reason = str(error).strip().split("\n")[0]
-        message = f"no tokenizer.json, and transformers cannot make one from this folder: {reason}"
-        raise UserError(message, checkpoint) from None
+    with parsing("no tokenizer.json, and transformers cannot make one from this folder", checkpoint):
+        # Code of the checkpoint is never run; without the argument, transformers would ask at the terminal.
+        made = AutoTokenizer.from_pretrained(checkpoint, local_files_only=True, trust_remote_code=False)
+        return made.backend_tokenizer
 
 
 def _special(state: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
@@ -182,7 +171,7 @@ def _declared(checkpoint: Path) -> dict[str, str]:
 def _config_eos(checkpoint: Path) -> int | None:
     value = _read(checkpoint / "config.json").get("eos_token_id")
     value = value[0] if isinstance(value, list) and value else value
-    return value if isinstance(value, int) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _unknown(model: Mapping[str, Any], vocabulary: Mapping[str, int]) -> int | None:

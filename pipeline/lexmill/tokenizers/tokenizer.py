@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexmill.base import storage
-from lexmill.base.errors import UserError
+from lexmill.base.budgets import MAX_JSON_BYTES, MAX_WIDTH, MIB
+from lexmill.base.errors import UserError, UserErrors
+from lexmill.base.outside import parsing, read_json_object
+from lexmill.base.strict import build, spec
 
 if TYPE_CHECKING:
     import tokenizers
@@ -135,21 +139,66 @@ def is_space_mark(step: Mapping[str, Any]) -> bool:
     return step["type"] == "Replace" and step["pattern"] == {"String": " "} and step["content"] == SPACE_MARK
 
 
-def load(folder: str | Path) -> Tokenizer:
-    """Load a tokenizer folder; raise `UserError` where it holds none."""
+def read_backend(path: Path) -> tuple[bytes, tokenizers.Tokenizer]:
+    """Return the bytes of a tokenizer.json and its tokenizer.
+
+    Raises:
+        UserError: it is larger than `MAX_JSON_BYTES`, no tokenizer, or has no tokens or ids of over `MAX_WIDTH`.
+    """
     import tokenizers
 
+    if path.stat().st_size > MAX_JSON_BYTES:
+        raise UserError(f"larger than {MAX_JSON_BYTES // MIB} MiB, which no tokenizer.json is", path)
+    data = path.read_bytes()
+    with parsing("not a tokenizer file", path):
+        backend = tokenizers.Tokenizer.from_str(data.decode("utf-8"))
+        ids = backend.get_vocab().values()
+    if not ids or max(ids) >= MAX_WIDTH:
+        raise UserError(
+            f"not a usable tokenizer: it has {len(ids)} tokens, with ids up to {max(ids, default=0):,}", path
+        )
+    return data, backend
+
+
+@dataclass(frozen=True)
+class _Special:
+    """The contents of special_tokens.json."""
+
+    eos: int = spec("the end token", low=0)
+    bos: int = spec("the first token of a text", low=0)
+    pad: int = spec("the padding token", low=0)
+    mask: int | None = spec("the mask token", low=0)
+    unk: int | None = spec("the unknown token", low=0)
+    unseen: tuple[int, ...] = spec("ids that decoding leaves out", low=0)
+    cuts_at_space: bool = spec("no token crosses from a visible character to white space")
+    space_mark: bool = spec("the normalizer writes a mark for each space")
+    keeps_text: bool = spec("decoding gives a text back")
+    origin: str = spec("the hash of the files it was imported from")
+
+
+def _read_special(path: Path, backend: tokenizers.Tokenizer) -> dict[str, Any]:
+    """Return the contents of special_tokens.json; raise `UserErrors` for what is wrong or no id of the vocabulary."""
+    errors: list[str] = []
+    found = build(_Special, read_json_object(path), errors)
+    if found is not None:
+        ids = set(backend.get_vocab().values())
+        for role in ("eos", "bos", "pad", "mask", "unk"):
+            if (i := getattr(found, role)) is not None and i not in ids:
+                errors.append(f"{role}: {i} is no id of tokenizer.json")
+    if errors or found is None:
+        raise UserErrors([UserError(f"{error}; import the tokenizer again", path) for error in errors])
+    return asdict(found)
+
+
+def load(folder: str | Path) -> Tokenizer:
+    """Load a tokenizer folder; raise `UserError` where it holds none."""
     path = Path(folder) / "tokenizer.json"
     if not path.is_file():
         raise UserError("there is no tokenizer here; run the tokenizer stage first", path)
-    data = path.read_bytes()
-    try:
-        backend = tokenizers.Tokenizer.from_str(data.decode("utf-8"))
-    except Exception as error:  # the library raises a bare Exception for any error in the file
-        raise UserError(f"not a tokenizer file ({error}); run the tokenizer stage again", path) from None
+    data, backend = read_backend(path)
     special = Path(folder) / SPECIAL
     if special.is_file():
-        return Tokenizer(backend, storage.sha256_bytes(data), storage.read_json(special))
+        return Tokenizer(backend, storage.sha256_bytes(data), _read_special(special, backend))
     found = [backend.id_to_token(i) for i in range(len(SPECIAL_TOKENS))]
     if found != list(SPECIAL_TOKENS):
         raise UserError(f"its first tokens are {found}, they must be {list(SPECIAL_TOKENS)}", path)

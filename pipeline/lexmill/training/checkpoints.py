@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import threading
 import time
@@ -40,6 +41,8 @@ _STATE = "state.json"
 _IDENTITY = "identity.json"
 _SUFFIX = ".safetensors"
 _KEPT = 2
+_STEP = re.compile("step-[0-9]{8,12}")
+_DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)  # what damaged JSON leads to
 
 Stays = Literal["", "milestone", "fork"]
 """Why a checkpoint outlives the newest two: it is a milestone, or a longer training can resume from it."""
@@ -175,8 +178,11 @@ class CheckpointFolder:
             UserError: another training made it; names what differs.
         """
         for folder in reversed(self._steps()):
-            if self._sound(folder) and usable(self._state(folder)):
-                return int(folder.name.removeprefix("step-"))
+            try:
+                if self._sound(folder) and usable(self._state(folder)):
+                    return int(folder.name.removeprefix("step-"))
+            except _DAMAGED:
+                continue
         return None
 
     def open(self, step: int) -> Saved:
@@ -202,7 +208,7 @@ class CheckpointFolder:
                     and change(identity) == change(self.identity)
                 ):
                     found.append((folder, identity))
-            except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            except _DAMAGED:
                 continue
         return found
 
@@ -217,14 +223,14 @@ class CheckpointFolder:
             shutil.rmtree(self.path, ignore_errors=True)
 
     def _steps(self) -> list[Path]:
-        return sorted(self.path.glob("step-*"))
+        return sorted(path for path in self.path.glob("step-*") if _STEP.fullmatch(path.name))
 
     def _sound(self, folder: Path) -> bool:
         try:
             files = read_json(folder / _MARK)["files"]
             there = {path.name for path in folder.iterdir()} - {_MARK}
             return there == set(files) and all(sha256_file(folder / name) == files[name] for name in files)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        except _DAMAGED:
             return False
 
     def _state(self, folder: Path) -> dict[str, Any]:
@@ -246,7 +252,7 @@ def _stays(folder: Path) -> str:
     """Return why a checkpoint is kept for good; empty if it is not."""
     try:
         return str(read_json(folder / _MARK).get("stays", ""))
-    except (OSError, ValueError, AttributeError):
+    except _DAMAGED:
         return ""
 
 

@@ -5,139 +5,209 @@ Formats are recognised by their first bytes: zip (and wheels), tar (plain, gzip,
 skips hidden files, `**` crosses folders. A glob without a '/' matches in every folder; a leading '/' anchors it at the
 top. `a.tar.gz!b.txt` is a member of an inner archive, written as `a.tar.gz/.../b.txt`.
 
-Refused: names that lead out of the folder, wanted members that are links, and more bytes than a `Budget` allows.
-Cost: one pass over the archive; memory O(members) for zip, O(1) for tar.
+Refused: names that lead out of the folder, wanted members that are links or sparse, and more bytes, members or memory
+than `base.budgets` allows. Cost: one pass over the archive; memory O(members) for zip, O(1) for tar.
 """
 
 from __future__ import annotations
 
 import bz2
 import difflib
-import fnmatch
 import gzip
 import io
 import lzma
 import stat
-import tarfile
+import struct
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from lexmill.base.budgets import MAX_DIRECTORY_BYTES, MAX_MEMBERS, MAX_XZ_MEMORY, MIB
 from lexmill.base.errors import UserError
-from lexmill.corpora.fetching.source_folder import Budget, SourceFolder, copy_bounded, safe_name
+from lexmill.base.outside import parsing
+from lexmill.corpora.fetching.globs import matches
+from lexmill.corpora.fetching.source_folder import (
+    Budget,
+    Metered,
+    ReadableBytes,
+    SourceFolder,
+    copy_bounded,
+    safe_name,
+)
+from lexmill.corpora.fetching.tar_stream import Section, tar_members
 
 _NAMES_KEPT = 20_000
-_DAMAGED = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+_CHUNK = 1 << 16
+_LZMA_CHUNK = 4096  # `zipfile` unpacks all of a chunk of LZMA at once, to 7,000 times its size
+_ZIP_SIZES = struct.Struct("<2H")  # of the name and the extra field before a member's data
+_ZIP_END, _ZIP64_END = struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q")
 
 
 @dataclass(frozen=True)
 class _Member:
+    """`unusable`: why its contents cannot be taken; empty if they can."""
+
     name: str
     open: Callable[[], Any]
-    is_link: bool
+    unusable: str = ""
 
 
-# ---------------------------------------------------------------- globs
+def _reading() -> AbstractContextManager[None]:
+    return parsing("is damaged or not a readable archive (zip, tar, deb)")
 
 
-@cache
-def parse_glob(glob: str) -> tuple[str, ...]:
-    """A glob as its path segments; one without '/' matches at any depth."""
-    if "/" not in glob:
-        return ("**", glob)
-    return tuple(part for part in glob.split("/") if part not in ("", "."))
+class _Contents:
+    """A member's stream, read in chunks that bound what unpacking one of them takes."""
 
+    def __init__(self, stream: Any, most: int) -> None:
+        self._stream, self._most = stream, most
 
-def matches(name: str, glob: str) -> bool:
-    """Whether a relative path matches a glob (the rules are in the module's docstring)."""
-    return _match(tuple(name.split("/")), parse_glob(glob))
+    def read(self, size: int = -1, /) -> bytes:
+        with _reading():
+            return bytes(self._stream.read(self._most if size < 0 else min(size, self._most)))
 
+    def __enter__(self) -> _Contents:
+        return self
 
-def _match(parts: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    if not wanted:
-        return not parts
-    if wanted[0] == "**":
-        if len(wanted) == 1:
-            return bool(parts) and not any(part.startswith(".") for part in parts)
-        if _match(parts, wanted[1:]):
-            return True
-        return bool(parts) and not parts[0].startswith(".") and _match(parts[1:], wanted)
-    if not parts:
-        return False
-    hidden = parts[0].startswith(".") and not wanted[0].startswith(".")
-    return not hidden and fnmatch.fnmatchcase(parts[0], wanted[0]) and _match(parts[1:], wanted[1:])
+    def __exit__(self, *_error: Any) -> None:
+        self._stream.close()
 
 
 # ---------------------------------------------------------------- formats
 
 
-class _Section(io.RawIOBase):
-    """The next `size` bytes of a stream, as a stream."""
-
-    def __init__(self, stream: IO[bytes], size: int) -> None:
-        self._stream, self._left = stream, size
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        chunk = self._stream.read(min(len(buffer), self._left))
-        buffer[: len(chunk)] = chunk
-        self._left -= len(chunk)
-        return len(chunk)
-
-
-def _members(stream: IO[bytes]) -> Iterator[_Member]:
+def _members(stream: IO[bytes], packed: int) -> Iterator[_Member]:
     magic = stream.read(8)
     stream.seek(0)
     if magic.startswith(b"PK"):
         yield from _zip_members(stream)
     elif magic == b"!<arch>\n":
         data: Any = io.BufferedReader(_deb_data(stream))
-        yield from _tar_members(data, data.peek(8)[:8])
+        yield from _tar_members(data, data.peek(8)[:8], packed)
     else:
-        yield from _tar_members(stream, magic)
+        yield from _tar_members(stream, magic, packed)
 
 
 def _zip_members(stream: IO[bytes]) -> Iterator[_Member]:
+    _check_directory(stream)
     with zipfile.ZipFile(stream) as archive:
         for info in archive.infolist():
             if info.is_dir():
                 continue
             if info.flag_bits & 1:
                 raise UserError("is encrypted; unpack it by hand and use source kind `file`")
-            yield _Member(info.filename, partial(archive.open, info), stat.S_ISLNK(info.external_attr >> 16))
+            link = stat.S_ISLNK(info.external_attr >> 16)
+            yield _Member(info.filename, partial(_open, archive, stream, info), _LINK if link else "")
 
 
-def _tar_members(stream: IO[bytes], magic: bytes) -> Iterator[_Member]:
-    with tarfile.open(fileobj=_decompressed(stream, magic), mode="r|", encoding="utf-8") as archive:
-        for info in archive:
-            if info.isfile():
-                yield _Member(info.name, partial(archive.extractfile, info), is_link=False)
-            elif info.issym() or info.islnk():
-                yield _Member(info.name, io.BytesIO, is_link=True)
+def _open(archive: zipfile.ZipFile, stream: IO[bytes], info: zipfile.ZipInfo) -> _Contents:
+    with _reading():
+        member: Any = archive.open(info)
+        if info.compress_type != zipfile.ZIP_BZIP2:
+            return _Contents(member, _LZMA_CHUNK if info.compress_type == zipfile.ZIP_LZMA else _CHUNK)
+        # `zipfile` would unpack all of a chunk at once, and bzip2 makes 45 MB of zeros from 40 bytes.
+        stream.seek(info.header_offset)
+        name_size, extra_size = _ZIP_SIZES.unpack_from(stream.read(30), 26)
+        stream.seek(name_size + extra_size, io.SEEK_CUR)
+        return _Contents(_Unpacked(Section(stream, info.compress_size), bz2.BZ2Decompressor, info.CRC), _CHUNK)
 
 
-def _decompressed(stream: IO[bytes], magic: bytes) -> Any:
+def _check_directory(stream: IO[bytes]) -> None:
+    """Raise `UserError` for a zip whose list of members is over budget: `zipfile` makes an object of each at once."""
+    length = stream.seek(0, io.SEEK_END)
+    stream.seek(max(0, length - (1 << 16) - _ZIP_END.size))
+    tail = stream.read()
+    at = tail.rfind(b"PK\5\6")
+    if 0 <= at <= len(tail) - _ZIP_END.size:
+        end = length - len(tail) + at
+        size = _ZIP_END.unpack_from(tail, at)[5]
+        if size == 0xFFFFFFFF and end >= 20 + _ZIP64_END.size:
+            stream.seek(end - 20 - _ZIP64_END.size)
+            size = _ZIP64_END.unpack(stream.read(_ZIP64_END.size))[8]
+            end -= 20 + _ZIP64_END.size
+        if size > MAX_DIRECTORY_BYTES:
+            raise UserError(f"its list of members has {size:,} bytes, more than {MAX_DIRECTORY_BYTES // MIB} MiB")
+        stream.seek(max(0, end - size))
+        if stream.read(size).count(b"PK\1\2") > MAX_MEMBERS:
+            raise UserError(f"holds more than {MAX_MEMBERS:,} members; pack them into fewer, larger files")
+    stream.seek(0)
+
+
+_LINK = "is a link, which is not followed; choose the file it points to"
+_UNUSABLE = {"file": "", "link": _LINK, "sparse": "is a sparse file, which is not read; pack it without --sparse"}
+
+
+def _tar_members(stream: IO[bytes], magic: bytes, packed: int) -> Iterator[_Member]:
+    for member in tar_members(Metered(_decompressed(stream, magic), Budget(packed))):
+        yield _Member(member.name, partial(_Contents, member.contents, MIB), _UNUSABLE[member.kind])
+
+
+class _Unpacked(io.RawIOBase):
+    """The bytes of bzip2 or xz streams, unpacked in bounded steps.
+
+    Args:
+        stream: the packed bytes.
+        new: makes a decompressor.
+        crc: the CRC-32 of all unpacked bytes; None: not checked.
+    """
+
+    def __init__(
+        self,
+        stream: ReadableBytes,
+        new: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor],
+        crc: int | None = None,
+    ) -> None:
+        self._stream, self._new, self._decoder = stream, new, new()
+        self._crc, self._found = crc, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = b""
+        while not data:
+            if self._decoder.eof:
+                left = self._decoder.unused_data.lstrip(b"\0") or self._stream.read(_CHUNK).lstrip(b"\0")
+                if not left:
+                    if self._crc not in (None, self._found):
+                        raise zipfile.BadZipFile("wrong checksum")
+                    return 0
+                self._decoder = self._new()  # another stream follows
+            elif self._decoder.needs_input:
+                left = self._stream.read(_CHUNK)
+                if not left:
+                    raise EOFError("it ends within packed data")
+            else:
+                left = b""
+            data = self._decoder.decompress(left, len(buffer))
+        self._found = zlib.crc32(data, self._found)
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _decompressed(stream: IO[bytes], magic: bytes) -> ReadableBytes:
     if magic.startswith(b"\x1f\x8b"):
         return gzip.GzipFile(fileobj=stream)
     if magic.startswith(b"BZh"):
-        return bz2.BZ2File(stream)
+        return io.BufferedReader(_Unpacked(stream, bz2.BZ2Decompressor), _CHUNK)
     if magic.startswith(b"\xfd7zXZ\0"):
-        return lzma.LZMAFile(stream)
+        return io.BufferedReader(_Unpacked(stream, partial(lzma.LZMADecompressor, memlimit=MAX_XZ_MEMORY)), _CHUNK)
     if magic.startswith(b"\x28\xb5\x2f\xfd"):
         import zstandard
 
-        return zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
+        # A frame that needs a window of more than 128 MiB is refused by the library.
+        reader: ReadableBytes = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
+        return reader
     return stream
 
 
-def _deb_data(stream: IO[bytes]) -> _Section:
+def _deb_data(stream: IO[bytes]) -> Section:
     """The data.tar.* of a Debian package (deb(5): an ar archive of debian-binary, control.tar.*, data.tar.*)."""
     stream.seek(8)
     while len(header := stream.read(60)) == 60:
@@ -146,7 +216,7 @@ def _deb_data(stream: IO[bytes]) -> _Section:
             break
         size = int(header[48:58])
         if name.startswith("data.tar"):
-            return _Section(stream, size)
+            return Section(stream, size)
         stream.seek(size + size % 2, io.SEEK_CUR)
     raise UserError("is not a Debian package: it holds no data.tar")
 
@@ -195,28 +265,24 @@ def extract(
     Raises:
         UserError: a glob without a match, a damaged or unsafe archive, a link, too many bytes.
     """
-    try:
-        with open(archive, "rb") as stream:
-            _Extraction(target, prefix, Budget(archive.stat().st_size)).run(stream, "", globs, strip_top)
-    except _DAMAGED as error:
-        raise UserError(f"is damaged or not a readable archive (zip, tar, deb): {error}") from None
-    except NotImplementedError as error:
-        raise UserError(f"is packed in a way that cannot be read: {error}") from None
-    except Exception as error:
-        if type(error).__name__ == "ZstdError":  # by name, so that zstandard is imported only where it is used
-            raise UserError(f"is damaged: {error}") from None
-        raise
+    with open(archive, "rb") as stream:
+        _Extraction(target, prefix, archive.stat().st_size).run(stream, "", globs, strip_top)
 
 
 class _Extraction:
     """One archive and its inner archives, with one budget."""
 
-    def __init__(self, target: SourceFolder, prefix: str, budget: Budget) -> None:
-        self.target, self.prefix, self.budget = target, prefix, budget
+    def __init__(self, target: SourceFolder, prefix: str, packed: int) -> None:
+        self.target, self.prefix, self.packed, self.budget = target, prefix, packed, Budget(packed)
 
     def run(self, stream: IO[bytes], prefix: str, globs: Sequence[str], strip_top: bool) -> None:
         wanted = _Wanted(globs)
-        for member in _members(stream):
+        members = _members(stream, self.packed)
+        while True:
+            with _reading():
+                member = next(members, None)
+            if member is None:
+                break
             name = safe_name(member.name)
             if strip_top:
                 name = name.partition("/")[2]
@@ -225,9 +291,8 @@ class _Extraction:
             plain, inside = wanted.take(name)
             if not plain and not inside:
                 continue
-            if member.is_link:
-                message = f"the member {prefix + name!r} is a link, which is not followed; choose the file it points to"
-                raise UserError(message)
+            if member.unusable:
+                raise UserError(f"the member {prefix + name!r} {member.unusable}")
             if inside:
                 self._inner(member, prefix + name, plain, inside)
             else:

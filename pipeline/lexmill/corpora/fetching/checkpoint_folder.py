@@ -7,17 +7,18 @@ lexmill keeps its layout, with the tokenizer in its own folder.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lexmill.base import plugins
 from lexmill.base.errors import UserError
+from lexmill.base.outside import parsing, read_json_object
 from lexmill.base.storage import new_folder
 from lexmill.corpora.fetching.fetch import describe, fill, prefix_errors, write_manifest
 from lexmill.corpora.fetching.pins import check_files
 from lexmill.corpora.fetching.source_folder import SourceFolder
+from lexmill.models.weight_files import INDEX, WEIGHTS, weight_files
 from lexmill.params.corpora import Source
 
 _KEPT = (".json", ".safetensors", ".txt", ".model", ".spm", ".vocab", ".jinja", ".md")
@@ -79,43 +80,29 @@ def _model_folder(names: list[str]) -> PurePosixPath:
 
 def check_checkpoint(folder: Path) -> None:
     """Raise `UserError` unless the folder holds a readable config, whole safetensors weights and a tokenizer."""
-    config = _json(folder / "config.json")
-    ours = isinstance(config, dict) and config.get("kind") in plugins.names("kinds")
-    if not ours and (not isinstance(config, dict) or not isinstance(config.get("model_type"), str)):
+    try:
+        config = read_json_object(folder / "config.json")
+    except UserError as error:
+        raise UserError(f"config.json cannot be read: {error.message}") from None
+    ours = str(config.get("kind")) in plugins.names("kinds")
+    if not ours and not isinstance(config.get("model_type"), str):
         raise UserError("config.json has no model_type; it is not a Hugging Face model")
-    index = folder / "model.safetensors.index.json"
-    names = ["model.safetensors"]
-    if not (folder / names[0]).is_file():
-        weight_map = _json(index).get("weight_map") if index.is_file() else None
-        if not isinstance(weight_map, dict) or not weight_map:
-            raise UserError(
-                "no model.safetensors among the fetched files; only safetensors weights are read (pickled .bin files"
-                " can run code): choose a package that has them, or convert it once"
-            )
-        names = sorted({str(name) for name in weight_map.values()})
-    for name in names:
-        _check_weights(folder / name)
+    if not any((folder / name).is_file() for name in (WEIGHTS, INDEX)):
+        raise UserError(
+            f"no {WEIGHTS} among the fetched files; only safetensors weights are read (pickled .bin files can run"
+            " code): choose a package that has them, or convert it once"
+        )
+    for path in weight_files(folder):
+        _check_weights(path)
     place = folder / "tokenizer" if ours else folder
     if not any((place / name).is_file() for name in _TOKENIZERS):
         raise UserError(f"no tokenizer among the fetched files (one of {', '.join(_TOKENIZERS)}); widen `members`")
 
 
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path.name} cannot be read as JSON: {error}") from None
-
-
 def _check_weights(path: Path) -> None:
     """Raise `UserError` unless a safetensors file has a readable header and the size that the header gives."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    if not path.is_file():
-        raise UserError(f"{path.name}, which the index of the weights names, is not among the fetched files")
-    try:
-        with safe_open(path, framework="np") as weights:
-            if not list(weights.keys()):
-                raise UserError(f"{path.name} holds no tensor")
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"{path.name} is damaged: {error}") from None
+    with parsing(f"{path.name} is damaged"), safe_open(path, framework="np") as weights:
+        if not list(weights.keys()):
+            raise UserError(f"{path.name} holds no tensor")

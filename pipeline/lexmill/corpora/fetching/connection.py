@@ -29,6 +29,7 @@ from unearth.fetchers.sync import PyPIClient
 
 from lexmill.base.addresses import filled, redact
 from lexmill.base.errors import RetryableError, UserError
+from lexmill.base.outside import parse_json
 
 FIRST_PAUSE = 0.5  # seconds
 LONGEST_PAUSE = 30.0  # seconds
@@ -265,8 +266,8 @@ def json_document(response: httpx2.Response, url: str) -> Any:
     if response.status_code != 200:
         raise refused(url, response.status_code)
     try:
-        return response.json()
-    except ValueError:
+        return parse_json(response.content)
+    except UserError:
         raise UserError(f"{redact(url)} did not return JSON; is the registry's address right?") from None
 
 

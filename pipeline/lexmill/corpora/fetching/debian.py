@@ -7,17 +7,19 @@ that it lists), used instead of apt. The package is not installed and its script
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import shutil
 import subprocess
 import tempfile
-import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
+from lexmill.base.budgets import MAX_INDEX_BYTES, MIB
 from lexmill.base.errors import RetryableError, UserError
+from lexmill.base.outside import parsing
 from lexmill.base.storage import sha256_file
 from lexmill.corpora.fetching.connection import Client, lines, pip_settings, refused
 from lexmill.corpora.fetching.downloads import DownloadCache, Wanted, download, mismatch
@@ -58,10 +60,11 @@ def _packages_index(client: Client, mirror: str) -> str:
     response = client.get(f"{mirror}/Packages.gz")
     if response.status_code != 200:
         raise refused(f"{mirror}/Packages", response.status_code)
-    try:
-        return gzip.decompress(response.content).decode("utf-8", "replace")
-    except (OSError, EOFError, zlib.error):
-        raise UserError(f"{MIRROR}: Packages.gz is damaged") from None
+    with parsing(f"{MIRROR}: Packages.gz is damaged"), gzip.open(io.BytesIO(response.content)) as stream:
+        data = stream.read(MAX_INDEX_BYTES + 1)
+    if len(data) > MAX_INDEX_BYTES:
+        raise UserError(f"{MIRROR}: Packages.gz unpacks to more than {MAX_INDEX_BYTES // MIB} MiB")
+    return data.decode("utf-8", "replace")
 
 
 def stanzas(text: str) -> Iterator[dict[str, str]]:

@@ -13,6 +13,7 @@ from lexmill.base import progress
 from lexmill.base.errors import UserError
 from lexmill.base.storage import sha256_file
 from lexmill.corpora.fetching.downloads import check_hash_text, mismatch
+from lexmill.corpora.fetching.globs import real_files
 from lexmill.corpora.fetching.pins import files_pin
 from lexmill.corpora.fetching.source_folder import SourceFolder
 from lexmill.params.corpora import FileSource
@@ -22,7 +23,8 @@ def fetch_files(source: FileSource, workspace: Path, target: SourceFolder) -> No
     """Copy files into the folder.
 
     A path keeps its last part as name, a match of a glob its path below the glob's fixed folder. If two names clash,
-    all files keep their path below their common folder.
+    all files keep their path below their common folder. Each real file is copied once, under its shortest path: a link
+    to a folder above would make endlessly many.
 
     Raises:
         UserError: a path or glob that matches nothing, a folder, an unreadable file, another sha256.
@@ -49,7 +51,8 @@ def locate(source: FileSource, workspace: Path) -> dict[str, Path]:
     named: list[tuple[str, Path]] = []
     for pattern in source.paths:
         named += _one(os.path.expanduser(pattern), workspace)
-    files = {os.path.abspath(path): name for name, path in named}  # a match of two globs counts once
+    real = {os.path.realpath(path): (name, path) for name, path in named}  # a match of two globs counts once
+    files = {os.path.abspath(path): name for name, path in real.values()}
     if len(set(files.values())) < len(files):
         shared = os.path.commonpath([os.path.dirname(path) for path in files])
         files = {path: Path(os.path.relpath(path, shared)).as_posix() for path in files}
@@ -75,9 +78,9 @@ def _one(pattern: str, workspace: Path) -> list[tuple[str, Path]]:
             raise UserError(f"{pattern} is a folder; give a glob such as {pattern.rstrip('/')}/**/*.txt")
         paths, fixed = [plain], plain.parent
     else:
-        paths = [Path(path) for path in glob.glob(str(workspace / pattern), recursive=True) if os.path.isfile(path)]
-        before = takewhile(lambda part: not glob.has_magic(part), plain.parts[1:-1])
+        before = list(takewhile(lambda part: not glob.has_magic(part), plain.parts[1:-1]))
         fixed = Path(plain.parts[0], *before)  # the folder before the first wildcard
+        paths = real_files(fixed, plain.parts[1 + len(before) :])
     if not paths:
         raise UserError(_nothing_text(pattern, plain))
     for path in paths:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lexmill.base.budgets import MAX_WIDTH
 from lexmill.base.errors import UserError
+from lexmill.base.outside import parsing
 from lexmill.base.storage import canonical_json
+from lexmill.corpora.fetching.gguf_header import check_header
 from lexmill.corpora.fetching.source_folder import SourceFolder
 
 Array = npt.NDArray[Any]
@@ -50,11 +54,10 @@ def convert(path: Path, target: SourceFolder) -> None:
     from gguf import GGUFReader
     from safetensors.numpy import save
 
-    try:
+    check_header(path)
+    with parsing(f"{path.name} is not a readable GGUF file"):
         reader: Any = GGUFReader(path)
-    except (ValueError, OSError, IndexError, KeyError) as error:
-        raise UserError(f"{path.name} is not a readable GGUF file: {error}") from None
-    fields = {name: field.contents() for name, field in reader.fields.items()}
+        fields = {name: field.contents() for name, field in reader.fields.items()}
     config = _config(fields, [tensor.name for tensor in reader.tensors])
     tokenizer, tokenizer_config = _tokenizer(fields)
     tensors = dict(_tensors(reader.tensors, config))
@@ -70,42 +73,65 @@ def convert(path: Path, target: SourceFolder) -> None:
 def _config(fields: dict[str, Any], tensors: list[str]) -> dict[str, Any]:
     """The config.json of a LlamaForCausalLM."""
     if fields.get("general.architecture") != "llama":
-        raise UserError(f"general.architecture is {fields.get('general.architecture')!r}; only 'llama' is read")
+        raise UserError(
+            f"general.architecture is {repr(fields.get('general.architecture'))[:60]}; only 'llama' is read"
+        )
     scaling = fields.get("llama.rope.scaling.type", "none")
     if scaling != "none" or "rope_freqs.weight" in tensors:
         raise UserError("its rotary positions are stretched (llama.rope.scaling); only plain ones are computed here")
-    try:
-        heads, width = fields["llama.attention.head_count"], fields["llama.embedding_length"]
-        theta = _plain(fields.get("llama.rope.freq_base", 10000.0))
-        return {
-            "architectures": ["LlamaForCausalLM"],
-            "model_type": "llama",
-            "hidden_act": "silu",
-            "attention_bias": False,
-            "mlp_bias": False,
-            "num_hidden_layers": fields["llama.block_count"],
-            "num_attention_heads": heads,
-            "num_key_value_heads": fields.get("llama.attention.head_count_kv", heads),
-            "hidden_size": width,
-            "head_dim": fields.get("llama.attention.key_length", width // heads),
-            "intermediate_size": fields["llama.feed_forward_length"],
-            "max_position_embeddings": fields["llama.context_length"],
-            "rope_theta": theta,
-            "rope_parameters": {"rope_theta": theta, "rope_type": "default"},
-            "rms_norm_eps": _plain(fields["llama.attention.layer_norm_rms_epsilon"]),
-            "tie_word_embeddings": "output.weight" not in tensors,
-            "vocab_size": len(fields["tokenizer.ggml.tokens"]),
-            "bos_token_id": fields.get("tokenizer.ggml.bos_token_id"),
-            "eos_token_id": fields.get("tokenizer.ggml.eos_token_id"),
-            "dtype": "float32",
-        }
-    except KeyError as error:
-        raise UserError(f"has no key {error}") from None
+    heads, width = _size(fields, "llama.attention.head_count"), _size(fields, "llama.embedding_length")
+    theta = _number(fields, "llama.rope.freq_base", 10000.0)
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "num_hidden_layers": _size(fields, "llama.block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": _size(fields, "llama.attention.head_count_kv", heads),
+        "hidden_size": width,
+        "head_dim": _size(fields, "llama.attention.key_length", max(1, width // heads)),
+        "intermediate_size": _size(fields, "llama.feed_forward_length"),
+        "max_position_embeddings": _size(fields, "llama.context_length"),
+        "rope_theta": theta,
+        "rope_parameters": {"rope_theta": theta, "rope_type": "default"},
+        "rms_norm_eps": _number(fields, "llama.attention.layer_norm_rms_epsilon", None),
+        "tie_word_embeddings": "output.weight" not in tensors,
+        "vocab_size": len(_list(fields, "tokenizer.ggml.tokens", str)),
+        "bos_token_id": fields.get("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": fields.get("tokenizer.ggml.eos_token_id"),
+        "dtype": "float32",
+    }
 
 
-def _plain(value: float) -> float:
+def _size(fields: dict[str, Any], key: str, default: int | None = None) -> int:
+    value = _value(fields, key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MAX_WIDTH:
+        raise UserError(f"{key} is {repr(value)[:60]}; a whole number from 1 to {MAX_WIDTH:,} is expected")
+    return value
+
+
+def _number(fields: dict[str, Any], key: str, default: float | None) -> float:
     """A float32 as the shortest decimal number: 1e-05 for 9.999999747378752e-06."""
+    value = _value(fields, key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise UserError(f"{key} is {repr(value)[:60]}; a number is expected")
     return float(str(np.float32(value)))
+
+
+def _list(fields: dict[str, Any], key: str, kind: type) -> list[Any]:
+    value = _value(fields, key, None)
+    if not isinstance(value, list) or not all(isinstance(one, kind) for one in value):
+        raise UserError(f"{key} is no list of {'texts' if kind is str else 'numbers'}")
+    return value
+
+
+def _value(fields: dict[str, Any], key: str, default: Any) -> Any:
+    value = fields.get(key, default)
+    if value is None:
+        raise UserError(f"has no key '{key}'")
+    return value
 
 
 def _tensors(found: Any, config: dict[str, Any]) -> Iterator[tuple[str, Array]]:
@@ -113,12 +139,12 @@ def _tensors(found: Any, config: dict[str, Any]) -> Iterator[tuple[str, Array]]:
 
     for tensor in found:
         name = _name(tensor.name)
-        try:
+        with parsing(f"tensor {tensor.name[:60]!r} cannot be read"):
             values: Array = np.ascontiguousarray(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
-        except (NotImplementedError, ValueError) as error:
-            raise UserError(f"tensor {tensor.name!r} cannot be read: {error}") from None
         if name.endswith(("q_proj.weight", "k_proj.weight")):
             heads = config["num_attention_heads" if "q_proj" in name else "num_key_value_heads"]
+            if values.ndim != 2 or len(values) % (2 * heads):
+                raise UserError(f"tensor {tensor.name!r} has shape {values.shape}, which {heads} heads do not share")
             values = _turned_back(values, heads)
         yield name, values
 
@@ -128,7 +154,7 @@ def _name(name: str) -> str:
         return _GLOBAL[name]
     parts = name.split(".")
     if len(parts) != 4 or parts[0] != "blk" or parts[2] not in _BLOCK or parts[3] != "weight":
-        raise UserError(f"holds a tensor {name!r}, which no Llama has here")
+        raise UserError(f"holds a tensor {name[:60]!r}, which no Llama has here")
     return f"model.layers.{parts[1]}.{_BLOCK[parts[2]]}.weight"
 
 
@@ -145,11 +171,15 @@ def _tokenizer(fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
     kind, pre = fields.get("tokenizer.ggml.model"), fields.get("tokenizer.ggml.pre", "default")
     if kind != "gpt2" or pre not in ("gpt-2", "smollm"):
-        raise UserError(f"its tokenizer is of kind {kind!r}, {pre!r}; only 'gpt2' with 'gpt-2' or 'smollm' is read")
-    tokens, types = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"]
-    merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"]]
+        found = f"{repr(kind)[:40]}, {repr(pre)[:40]}"
+        raise UserError(f"its tokenizer is of kind {found}; only 'gpt2' with 'gpt-2' or 'smollm' is read")
+    tokens, types = _list(fields, "tokenizer.ggml.tokens", str), _list(fields, "tokenizer.ggml.token_type", int)
+    merges = [tuple(merge.split(" ")) for merge in _list(fields, "tokenizer.ggml.merges", str)]
     vocabulary = {token: i for i, token in enumerate(tokens)}
-    backend = tokenizers.Tokenizer(models.BPE(vocabulary, merges))
+    if len(vocabulary) < len(tokens) or len(types) != len(tokens):
+        raise UserError(f"its {len(tokens):,} tokens are not distinct, or have {len(types):,} types")
+    with parsing("its tokenizer cannot be built"):
+        backend = tokenizers.Tokenizer(models.BPE(vocabulary, merges))
     cutters: list[Any] = [pre_tokenizers.Digits(individual_digits=True)] if pre == "smollm" else []
     prefix = bool(fields.get("tokenizer.ggml.add_space_prefix", False))
     cutters.append(pre_tokenizers.ByteLevel(add_prefix_space=prefix))
@@ -164,6 +194,8 @@ def _tokenizer(fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     for role, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
         i = fields.get(f"tokenizer.ggml.{key}_token_id")
         if i is not None:
+            if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < len(tokens):
+                raise UserError(f"tokenizer.ggml.{key}_token_id is {repr(i)[:60]}, which is no token")
             config[f"{role}_token"] = tokens[i]
     if "tokenizer.chat_template" in fields:
         config["chat_template"] = fields["tokenizer.chat_template"]

@@ -9,11 +9,11 @@ import shutil
 from pathlib import Path
 from typing import Any, Protocol
 
+from lexmill.base.budgets import MAX_EXPANSION, MAX_NAME_BYTES, MAX_PATH_BYTES, ROOM
 from lexmill.base.errors import UserError
 
 MANIFEST = "manifest.json"
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-ROOM = 1 << 30  # bytes that any archive may unpack to
 _CHUNK = 1 << 20
 
 
@@ -22,22 +22,34 @@ class ReadableBytes(Protocol):
 
 
 class Budget:
-    """A bound on unpacked bytes, so that a small archive cannot fill the disk: 100 times its size plus 1 GiB.
+    """A bound on unpacked bytes, so that a small archive cannot fill the disk: `ROOM` + `MAX_EXPANSION` * its size.
 
     Args:
-        packed: the archive's size. Text compresses 3 to 10 times.
+        packed: the archive's size.
     """
 
     def __init__(self, packed: int) -> None:
-        self.limit = self.left = ROOM + 100 * packed
+        self.limit = self.left = ROOM + MAX_EXPANSION * packed
 
     def spend(self, size: int) -> None:
         self.left -= size
         if self.left < 0:
             raise UserError(
-                f"unpacks to more than {self.limit >> 20} MiB, a hundred times its size; it looks like an archive bomb"
-                " and was not used"
+                f"unpacks to more than {self.limit >> 20} MiB, over {MAX_EXPANSION} times its size; it looks like an"
+                " archive bomb and was not used"
             )
+
+
+class Metered:
+    """A stream of unpacked bytes; each one read is taken from a budget, also those that are skipped."""
+
+    def __init__(self, stream: ReadableBytes, budget: Budget) -> None:
+        self._stream, self._budget = stream, budget
+
+    def read(self, size: int = -1, /) -> bytes:
+        data = self._stream.read(size)
+        self._budget.spend(len(data))
+        return data
 
 
 def copy_bounded(stream: ReadableBytes, out: Any, budget: Budget | None = None) -> tuple[int, str]:
@@ -56,8 +68,16 @@ def safe_name(name: str) -> str:
     """Return a file name of an archive or a URL as a relative path with '/'.
 
     Raises:
-        UserError: for a name that would leave the folder: absolute, with '..', a drive or a backslash.
+        UserError: for a name that would leave the folder: absolute, with '..', a drive or a backslash; for one that is
+            not UTF-8, or too long.
     """
+    try:
+        sizes = [len(part.encode("utf-8")) for part in name.split("/")]
+    except UnicodeEncodeError:
+        shown = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        raise UserError(f"holds the name {shown!r}, which is not UTF-8; it was not used") from None
+    if max(sizes) > MAX_NAME_BYTES or sum(sizes) + len(sizes) > MAX_PATH_BYTES:
+        raise UserError(f"holds the name {name[:40]!r}..., which is too long for a file; it was not used")
     parts = [part for part in name.split("/") if part not in ("", ".")]
     windows = "\\" in name or (len(name) > 1 and name[1] == ":" and name[0].isalpha())
     if not parts or ".." in parts or name.startswith("/") or windows or any(ord(c) < 32 for c in name):

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
+from lexmill.corpora.preparing import personal_data
 from lexmill.corpora.preparing.record import Record
 from lexmill.params.corpora import Corpus, RecordsReader
 
@@ -39,6 +41,17 @@ def _other_placeholders(record: Record) -> bool:
     return source != target
 
 
+def _holds(kind: str, record: Record) -> bool:
+    return any(personal_data.first_kind(side) == kind for side in record.sides)
+
+
+def mask(record: Record, counts: Counter[str]) -> None:
+    """Mask the personal data in a record's sides, in place; count it by kind."""
+    record.text = personal_data.masked(record.text, counts)
+    if record.target is not None:
+        record.target = personal_data.masked(record.target, counts)
+
+
 def active(corpus: Corpus) -> dict[str, Filter]:
     """The active filters of a corpus, by the name of their parameter."""
     bounds = corpus.filters
@@ -56,6 +69,9 @@ def active(corpus: Corpus) -> dict[str, Filter]:
         found["max_words"] = lambda record: max(_words(record)) > bounds.max_words
     if bounds.drop_urls:
         found["drop_urls"] = lambda record: any(_URL.search(side) for side in record.sides)
+    if bounds.personal_data == "drop":
+        for kind in personal_data.KINDS:
+            found[f"personal_{kind}"] = partial(_holds, kind)
     if bounds.drop_newlines:
         found["drop_newlines"] = lambda record: any("\n" in side for side in record.sides)
     if pairs and bounds.same_placeholders:

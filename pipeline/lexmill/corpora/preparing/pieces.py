@@ -13,6 +13,7 @@ Cost: reads the piece once; memory O(largest document).
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -116,7 +117,7 @@ class _Share:
 
 
 def _read(corpus: Corpus, units: Sequence[Unit], span: Span, *, source: Path, stem: Path, advance: Advance) -> Plain:
-    errors, raw = Errors(), 0
+    errors, raw, masked = Errors(), 0, Counter[str]()
     steps = filters.active(corpus)
     removals = Removals(steps)
     splits = normalized_pins(corpus)
@@ -131,6 +132,8 @@ def _read(corpus: Corpus, units: Sequence[Unit], span: Span, *, source: Path, st
             if errors:
                 continue  # only to collect the other errors
             normalize_record(record, corpus.kind, corpus.normalization)
+            if corpus.filters.personal_data == "mask":
+                filters.mask(record, masked)
             step = next((step for step, hits in steps.items() if hits(record)), None)
             if step is not None:
                 removals.add(step, record.shown)
@@ -143,7 +146,8 @@ def _read(corpus: Corpus, units: Sequence[Unit], span: Span, *, source: Path, st
             if sign:
                 signatures[0].write(sign(record))
     sizes = {suffix: stem.with_name(stem.name + suffix).stat().st_size for suffix in suffixes}
-    return {"raw": raw, "sizes": sizes, "removals": removals.as_plain(), "errors": errors.as_plain(source)}
+    found = {"raw": raw, "sizes": sizes, "masked": dict(masked)}
+    return {**found, "removals": removals.as_plain(), "errors": errors.as_plain(source)}
 
 
 def normalized_pins(corpus: Corpus) -> Splits:

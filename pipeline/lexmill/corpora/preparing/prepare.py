@@ -23,7 +23,7 @@ from lexmill.base import progress, storage
 from lexmill.base.errors import UserError
 from lexmill.compute.workers.executor import Executor, Here, Plain
 from lexmill.corpora.prepared import PreparedCorpus, texts_of
-from lexmill.corpora.preparing import filters, pieces, readers, spans
+from lexmill.corpora.preparing import filters, personal_data, pieces, readers, spans
 from lexmill.corpora.preparing.deduplicate import ExactDuplicates, NearDuplicates
 from lexmill.corpora.preparing.disk_index import DiskSet, open_index
 from lexmill.corpora.preparing.errors import Errors
@@ -96,6 +96,7 @@ class _Preparation:
         self.pins = {text_key(group): group for group in self.splits.pinned}
         self.pins_met: set[str] = set()
         self.labels: Counter[str] = Counter()
+        self.masked: Counter[str] = Counter()
         self.raw = self.trained = self.leaks = 0
         self.done: list[PreparedPiece] = []
 
@@ -121,6 +122,7 @@ class _Preparation:
 
             for result in executor.map(pieces.prepare_piece, common, items, advance):
                 self.raw += result["raw"]
+                self.masked.update(result["masked"])
                 self.removals.merge(result["removals"])
                 errors.merge(result["errors"], files.folder)
                 if not errors:
@@ -209,6 +211,8 @@ class _Preparation:
         removed = self.removals.counts
         assert self.raw == used + sum(removed.values())
         metrics: dict[str, Any] = {"raw": self.raw, "removed": removed, "used": used}
+        if self.corpus.filters.personal_data == "mask":
+            metrics["masked"] = {kind: self.masked[kind] for kind in personal_data.KINDS}
         for metric in ("records", "groups", "characters", "bytes", "words"):
             metrics[metric] = {split: splits[split][metric] for split in SPLITS}
         metrics["overlap"] = {

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from lexmill.base.errors import UserError
-from lexmill.base.storage import read_json
+from lexmill.base.outside import parsing, read_json_object
 from lexmill.corpora.preparing.text_files import COMPRESSED_SUFFIXES, NO_STOP, START, Place
 
 
@@ -89,9 +89,9 @@ class SourceFiles:
         manifest = self.folder / "manifest.json"
         if not manifest.is_file():
             raise UserError("no manifest.json here; fetch the corpus first", self.folder)
-        files = read_json(manifest)["files"]
-        self.paths = sorted((str(file["path"]) for file in files), key=natural_key)
-        self.sizes = {str(file["path"]): int(file["bytes"]) for file in files}
+        with parsing("not what fetch writes; fetch the corpus again", manifest):
+            self.sizes = {str(file["path"]): int(file["bytes"]) for file in read_json_object(manifest)["files"]}
+        self.paths = sorted(self.sizes, key=natural_key)
         self.bytes = sum(self.sizes.values())
         if not self.paths:
             raise UserError("the corpus has no files; check its `source` in params.yaml", manifest)

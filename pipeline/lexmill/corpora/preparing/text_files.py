@@ -17,10 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
+from lexmill.base.budgets import MAX_DOCUMENT_BYTES, MAX_LINE_BYTES
 from lexmill.base.errors import UserError
 
-MAX_LINE_BYTES = 16 << 20
-MAX_DOCUMENT_BYTES = 64 << 20
 COMPRESSED_SUFFIXES = (".gz", ".zst")
 
 Advance = Callable[[int], None]

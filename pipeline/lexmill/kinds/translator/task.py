@@ -20,7 +20,7 @@ from lexmill.kinds.translator import Translator
 from lexmill.kinds.translator.batches import Batch, ParallelBatches
 from lexmill.params import Params
 from lexmill.training.engine import FitResult
-from lexmill.training.production import Training, config_of, new_network, produce
+from lexmill.training.production import Training, check_shards, config_of, new_network, produce
 from lexmill.training.task import Arrays, Task
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def _batches(shards: Path, split: str, model: Translator, seed: int) -> Parallel
     positions = model.shape.max_positions
     tokens = model.recipe.batch if split == "train" else max(model.recipe.batch, positions)
     sides = (TokenShards(shards, split, "source"), TokenShards(shards, split, "target"))
+    check_shards(*sides)
     batches = ParallelBatches(*sides, tokens, seed, positions)
     if batches.dropped:
         progress.say(f"{split}: {batches.dropped} pairs longer than {min(tokens, positions)} tokens are left out")

@@ -25,11 +25,14 @@ def snapshot(module: nn.Module) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def load_weights(module: nn.Module, state: Mapping[str, Tensor], origin: str = "the weights") -> None:
-    """Copy `state` into the module.
+    """Copy `state` into the module; raises as `check_weights`."""
+    check_weights(module, state, origin)
+    for name, value in weights(module).items():
+        value.copy_(state[name])
 
-    Raises:
-        UserError: names or shapes differ; names the first few.
-    """
+
+def check_weights(module: nn.Module, state: Mapping[str, Tensor], origin: str = "the weights") -> None:
+    """Raise `UserError` unless `state` has the module's names and shapes; names the first few that differ."""
     own = weights(module)
     errors = [f"'{name}' is missing" for name in own if name not in state]
     errors += [f"'{name}' is unknown" for name in state if name not in own]
@@ -41,8 +44,6 @@ def load_weights(module: nn.Module, state: Mapping[str, Tensor], origin: str = "
     if errors:
         more = f" and {len(errors) - 5} more" if len(errors) > 5 else ""
         raise UserError(f"{origin} do not fit the model: {'; '.join(errors[:5])}{more}")
-    for name, value in own.items():
-        value.copy_(state[name])
 
 
 def average(snapshots: list[dict[str, Tensor]]) -> dict[str, Tensor]:

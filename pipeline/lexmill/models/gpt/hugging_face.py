@@ -53,14 +53,12 @@ def read_shape(config: Mapping[str, Any]) -> dict[str, Any]:
         UserError: a key is missing or has a value that is not computed here.
     """
     hugging_face.check(config, _ONLY)
-    try:
-        n_head, d_model = int(config["n_head"]), int(config["n_embd"])
-        if config.get("n_inner") not in (None, 4 * d_model):
-            raise UserError(f"config.json: n_inner is {config['n_inner']!r}; only 4 * n_embd is computed here")
-        context = int(config.get("n_positions") or config["n_ctx"])
-        n_layer = int(config["n_layer"])
-    except KeyError as error:
-        raise UserError(f"config.json has no {error}") from None
+    n_head, d_model = hugging_face.whole(config, "n_head"), hugging_face.whole(config, "n_embd")
+    if config.get("n_inner") not in (None, 4 * d_model):
+        inner = hugging_face.shown(config["n_inner"])
+        raise UserError(f"config.json: n_inner is {inner}; only 4 * n_embd is computed here")
+    context = hugging_face.whole(config, "n_positions" if config.get("n_positions") else "n_ctx")
+    n_layer = hugging_face.whole(config, "n_layer")
     activation = "gelu" if config.get("activation_function") == "gelu" else "gelu_tanh"
     sizes = {"n_layer": n_layer, "n_head": n_head, "d_model": d_model, "context": context, "d_head": 0}
     return {**sizes, "norm": "pre", "activation": activation}

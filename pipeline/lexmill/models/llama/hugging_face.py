@@ -7,6 +7,7 @@ computed here (stretched rotary positions, biases, other activations) are refuse
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -48,12 +49,16 @@ def _theta(config: Mapping[str, Any]) -> float:
     parts: Mapping[str, Any] = {}
     for key in ("rope_scaling", "rope_parameters"):
         parts = config.get(key) or {}
+        if not isinstance(parts, Mapping):
+            raise UserError(f"config.json: {key} is {hugging_face.shown(parts)}; an object is expected")
         kind = parts.get("rope_type", parts.get("type", "default"))
         if kind != "default":
-            raise UserError(f"config.json: {key} is of type {kind!r}; only plain rotary positions are computed here")
-    if float(parts.get("partial_rotary_factor", config.get("partial_rotary_factor") or 1.0)) != 1.0:
+            found = hugging_face.shown(kind)
+            raise UserError(f"config.json: {key} is of type {found}; only plain rotary positions are computed here")
+    share = hugging_face.number(config, "partial_rotary_factor", 1.0)
+    if hugging_face.number(parts, "partial_rotary_factor", share) != 1.0:
         raise UserError("config.json: partial_rotary_factor is not 1; only whole heads are turned here")
-    return float(parts.get("rope_theta", config.get("rope_theta", 10000.0)))
+    return hugging_face.number(parts, "rope_theta", hugging_face.number(config, "rope_theta", 10000.0))
 
 
 def read_shape(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,23 +68,21 @@ def read_shape(config: Mapping[str, Any]) -> dict[str, Any]:
         UserError: a key is missing or has a value that is not computed here.
     """
     hugging_face.check(config, _ONLY)
-    try:
-        n_head, d_model = int(config["num_attention_heads"]), int(config["hidden_size"])
-        d_head = int(config.get("head_dim") or d_model // n_head)
-        return {
-            "n_layer": int(config["num_hidden_layers"]),
-            "n_head": n_head,
-            "n_kv_head": int(config.get("num_key_value_heads") or n_head),
-            "d_model": d_model,
-            "d_ffn": int(config["intermediate_size"]),
-            "context": int(config["max_position_embeddings"]),
-            "d_head": 0 if d_head * n_head == d_model else d_head,
-            "rope_theta": _theta(config),
-            "norm_eps": float(config.get("rms_norm_eps", 1e-6)),
-            "tie_embeddings": bool(config.get("tie_word_embeddings", False)),
-        }
-    except KeyError as error:
-        raise UserError(f"config.json has no {error}") from None
+    whole = partial(hugging_face.whole, config)
+    n_head, d_model = whole("num_attention_heads"), whole("hidden_size")
+    d_head = whole("head_dim", max(1, d_model // n_head))
+    return {
+        "n_layer": whole("num_hidden_layers"),
+        "n_head": n_head,
+        "n_kv_head": whole("num_key_value_heads", n_head),
+        "d_model": d_model,
+        "d_ffn": whole("intermediate_size"),
+        "context": whole("max_position_embeddings"),
+        "d_head": 0 if d_head * n_head == d_model else d_head,
+        "rope_theta": _theta(config),
+        "norm_eps": hugging_face.number(config, "rms_norm_eps", 1e-6),
+        "tie_embeddings": bool(config.get("tie_word_embeddings", False)),
+    }
 
 
 def read_state(shape: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

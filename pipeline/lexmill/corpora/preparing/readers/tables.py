@@ -14,13 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from lexmill.base.budgets import MAX_LINE_BYTES, MAX_ROW_GROUP_BYTES, MIB
 from lexmill.base.errors import UserError
+from lexmill.base.outside import parsing
 from lexmill.base.strict import nearest
 from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import WHOLE, Span
 from lexmill.corpora.preparing.text_files import (
-    MAX_LINE_BYTES,
     Advance,
     checked_encoding,
     half_character,
@@ -69,7 +70,7 @@ def _rows(
     reader: RecordsReader, columns: dict[str, str], file: Path, *, span: Span, errors: Errors, advance: Advance
 ) -> Iterator[Row]:
     if reader.format == "parquet":
-        return _parquet_rows(columns, file, advance)
+        return _parquet_rows(columns, file, advance, errors)
     if reader.format == "jsonl":
         encoding = checked_encoding(reader.encoding)
         numbered = lines(file, encoding, advance, place=span.places[0], stop=span.stop)
@@ -290,20 +291,58 @@ def _json_rows(
             yield number, {role: value[column] for role, column in columns.items()}
 
 
-def _parquet_rows(columns: dict[str, str], file: Path, advance: Advance) -> Iterator[Row]:
-    import pyarrow
+def _parquet_rows(columns: dict[str, str], file: Path, advance: Advance, errors: Errors) -> Iterator[Row]:
     import pyarrow.parquet
 
-    try:
-        with pyarrow.parquet.ParquetFile(file) as table:
-            _check_columns(columns.values(), table.schema_arrow.names, file, None)
-            number = 0
-            for batch in table.iter_batches(_PARQUET_BATCH, columns=sorted(set(columns.values()))):
-                for values in batch.to_pylist():
-                    number += 1
-                    yield number, {role: values[column] for role, column in columns.items()}
-    except FileNotFoundError:
-        raise UserError("the file does not exist; fetch the corpus again", file) from None
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError, OSError) as error:
-        raise UserError(f"not a readable parquet file ({error})", file) from None
+    if not file.is_file():
+        raise UserError("the file does not exist; fetch the corpus again", file)
+    wanted = sorted(set(columns.values()))
+    with parsing(_UNREADABLE, file):
+        # A page of 1 KB may hold one text of 16 MiB a thousand times: as a dictionary it is in memory once.
+        texts = [one.name for one in pyarrow.parquet.read_schema(file) if _is_text(one.type)]
+        table = pyarrow.parquet.ParquetFile(file, pre_buffer=False, read_dictionary=texts)
+    with table:
+        _check_columns(columns.values(), table.schema_arrow.names, file, None)
+        _check_row_groups(table, wanted, file)
+        with parsing(_UNREADABLE, file):
+            batches = table.iter_batches(_PARQUET_BATCH, columns=wanted)
+        number = 0
+        while True:
+            with parsing(_UNREADABLE, file):
+                batch = next(batches, None)
+            if batch is None:
+                break
+            for i in range(len(batch)):
+                number += 1
+                try:
+                    with parsing("a value cannot be read"):
+                        values = {column: batch.column(j)[i].as_py() for j, column in enumerate(batch.schema.names)}
+                except UserError as error:
+                    errors.add(UserError(f"row {number}: {error.message}", file))
+                    continue
+                yield number, {role: values[column] for role, column in columns.items()}
     advance(file.stat().st_size)
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow
+
+    return bool(pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind))
+
+
+def _check_row_groups(table: Any, columns: Sequence[str], file: Path) -> None:
+    """Raise `UserError` where the wanted columns of a row group are larger than its budget, which memory must hold."""
+    with parsing(_UNREADABLE, file):
+        for i in range(table.metadata.num_row_groups):
+            group = table.metadata.row_group(i)
+            chunks = (group.column(j) for j in range(group.num_columns))
+            size = sum(one.total_uncompressed_size for one in chunks if one.path_in_schema.split(".")[0] in columns)
+            if not 0 <= size <= MAX_ROW_GROUP_BYTES:
+                raise UserError(
+                    f"row group {i} claims {size:,} bytes, more than {MAX_ROW_GROUP_BYTES // MIB} MiB; write it with"
+                    " smaller row groups",
+                    file,
+                )
+
+
+_UNREADABLE = "not a readable parquet file"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from lexmill.base.budgets import MAX_DOCUMENT_BYTES
 from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import Span
-from lexmill.corpora.preparing.text_files import MAX_DOCUMENT_BYTES, Advance, checked_encoding, lines, whole_text
+from lexmill.corpora.preparing.text_files import Advance, checked_encoding, lines, whole_text
 from lexmill.params.corpora import TextReader
 
 
