@@ -31,5 +31,4 @@ MAX_JSON_BYTES = 256 * MIB  # the largest tokenizer.json in use is 33 MiB
 MAX_JSON_DEPTH = 100  # a tokenizer.json has 6 levels
 MAX_GGUF_KEYS = 100_000  # a file has about 40, and as many tensors as its model
 MAX_GGUF_ITEMS = 16_000_000  # of an array; a vocabulary has 32,000 to 300,000 entries
-MAX_LAYERS = 10_000  # the deepest models in use have 130
 MAX_WIDTH = 1 << 24  # of a layer, a vocabulary or a context

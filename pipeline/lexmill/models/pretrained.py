@@ -12,10 +12,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from lexmill.base import weight_files
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.outside import parsing
 from lexmill.base.strict import build
-from lexmill.models import families, family, weight_files
+from lexmill.models import families, family
 from lexmill.models import folder as model_folder
 
 if TYPE_CHECKING:

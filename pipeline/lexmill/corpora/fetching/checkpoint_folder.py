@@ -15,10 +15,10 @@ from lexmill.base import plugins
 from lexmill.base.errors import UserError
 from lexmill.base.outside import parsing, read_json_object
 from lexmill.base.storage import new_folder
+from lexmill.base.weight_files import INDEX, WEIGHTS, weight_files
 from lexmill.corpora.fetching.fetch import describe, fill, prefix_errors, write_manifest
 from lexmill.corpora.fetching.pins import check_files
 from lexmill.corpora.fetching.source_folder import SourceFolder
-from lexmill.models.weight_files import INDEX, WEIGHTS, weight_files
 from lexmill.params.corpora import Source
 
 _KEPT = (".json", ".safetensors", ".txt", ".model", ".spm", ".vocab", ".jinja", ".md")
