@@ -129,7 +129,7 @@ def _lexmill(folder: Path, target: Path, processes: int) -> Callable[[], int]:
     from lexmill.data.encoding_pieces import encode_pieces
     from lexmill.tokenizers import load
 
-    shards = {"train": {"shards": [{"path": "text.jsonl"}]}}
+    shards = {"train": {"records": 0, "shards": [{"path": "text.jsonl"}]}}
     corpus = {"kind": "text", "unit": "line", "languages": ["en"], "splits": shards}
     (folder / "manifest.json").write_text(json.dumps(corpus), encoding="utf-8")
     texts, tokenizer = PreparedCorpus(folder), folder / "tokenizer"

@@ -11,7 +11,7 @@ from tests.report.project import ROOT
 def test_every_part_has_its_reason() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     names = {re.split(r"[^\w-]", entry)[0].lower() for entry in project["dependencies"]}
-    page = (ROOT / "docs/dependencies.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/dependencies.md").read_text(encoding="utf-8").partition("## Licences")[0]
     rows = {
         name.strip().lower()
         for line in page.splitlines()

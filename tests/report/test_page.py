@@ -191,7 +191,7 @@ def test_other_peoples_text_stays_text(demo: Project) -> None:
         ("prepare-home_assistant", {"filters": [{"name": "min_words", "removed": 1, "examples": [EVIL]}]}),
     ):
         (demo.root / layout.samples(name)).write_text(json.dumps(value), encoding="utf-8")
-    demo.change_params(experiment=EVIL.replace("\ud800", "").replace("\x00", "").replace("\x1b", ""))
+    demo.change_params(experiment=EVIL[:60])  # the longest that params.yaml takes has 80 printable characters
     page = demo.page
     text = shown(page)
     assert "<script>alert(1)</script>" in text

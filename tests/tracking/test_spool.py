@@ -19,7 +19,7 @@ from lexmill.base.workspace import TOKEN_VARIABLE
 from lexmill.runner.graph import Plan, Stage
 from lexmill.runner.record import RunRecord
 from lexmill.runner.supervised import Outcome
-from lexmill.tracking import points, runs, spool, store, view
+from lexmill.tracking import database, points, runs, spool, store, view
 from lexmill.tracking.finding import find
 from lexmill.tracking.spool import Sending
 
@@ -313,7 +313,7 @@ def test_all_trainings_are_sent_also_those_whose_file_another_took(root: Path, m
 
 def test_a_training_that_goes_on_is_left_to_its_own_process(root: Path) -> None:
     train(root, 1, 3)
-    with store.locked(points.lock_of(file_of(root))):
+    with database.locked(points.lock_of(file_of(root))):
         waits = spool.waiting(root)
         assert not waits
         assert waits.running == ["train-gpt: its training is sending it"]

@@ -15,9 +15,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from lexmill.base.errors import UserError
-from lexmill.base.storage import sha256_file
+from lexmill.base.storage import read_json, sha256_file
 from lexmill.training import pieces
-from lexmill.training.checkpoints import CheckpointFolder
+from lexmill.training.checkpoints import CheckpointFolder, Share
 from lexmill.training.pieces import Piece, Reader, write
 from lexmill.training.ranks import Ranks
 from lexmill.training.saving import Saver
@@ -144,3 +144,18 @@ def test_an_error_in_the_background_ends_the_training(tmp_path: Path, monkeypatc
     monkeypatch.setattr(pieces, "write", write_)
     assert train(ArithmeticTask(), tmp_path, training(40)).steps_now == 35
     assert not list(folder.glob(".step-*"))
+
+
+def test_nothing_is_touched_after_a_rank_handed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It renames the folder as soon as it sees the last one's hashes, however soon that is."""
+    folder, replace = CheckpointFolder(tmp_path, "tiny", {"data": "made"}), Path.replace
+
+    def at_once(path: Path, target: Path) -> Path:
+        found = replace(path, target)
+        path.parent.rename(path.parent.with_name("in-place"))
+        return found
+
+    monkeypatch.setattr(Path, "replace", at_once)
+    folder.save(3, {}, {"model": {"weight": torch.ones(2)}}, share=Share(rank=1, world=2))
+    (part,) = folder.path.glob("in-place/*.json")
+    assert list(read_json(part)["files"]) == ["model-00001-of-00002.safetensors"]

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lexmill.base.errors import RetryableError, UserError
-from lexmill.base.storage import fingerprint, flush_folder, read_json, sha256_file, write_json
+from lexmill.base.storage import canonical_json, fingerprint, flush_folder, read_json, sha256_file, write_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -142,10 +142,11 @@ class CheckpointFolder:
             }
         except BaseException as error:
             if share.rank:
-                write_json(beside / _part(share.rank), {"error": str(error)})
+                _hand_in(beside / _part(share.rank), {"error": str(error)})
             raise
         if share.rank:
-            write_json(beside / _part(share.rank), {"files": hashes})
+            flush_folder(beside)
+            _hand_in(beside / _part(share.rank), {"files": hashes})
             return
         for rank in range(1, share.world):
             hashes |= _part_of(beside / _part(rank), share.given_up)
@@ -271,6 +272,13 @@ def _write(path: Path, named: Mapping[str, Piece | Tensor]) -> str:
 
 def _part(rank: int) -> str:
     return f"rank-{rank:05d}.json"
+
+
+def _hand_in(path: Path, value: Any) -> None:
+    """Leave a rank's hashes for the first process, which may rename the folder as soon as it sees them."""
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(canonical_json(value), encoding="utf-8")
+    unfinished.replace(path)
 
 
 def _part_of(path: Path, given_up: threading.Event) -> dict[str, str]:

@@ -73,7 +73,10 @@ def test_every_search_of_conf_fits_the_default_params_and_spells_out_each_field(
         ),
         ({"space": {"recipe.keep": {"kind": "choice", "values": ["best"]}}}, "values: give two or more"),
         ({"space": {"recipe.keep": {"kind": "choice", "values": ["best", "best"]}}}, "'best' is given twice"),
-        ({"space": {"recipe.keep": {"kind": "choice", "values": ["best", ["last"]]}}}, "['last'] is no single value"),
+        (
+            {"space": {"recipe.keep": {"kind": "choice", "values": ["best", ["last"]]}}},
+            "expected a short text or a number, got ['last']",
+        ),
         ({"space": {"shape.n_layer": {"kind": "integer", "low": 1, "high": 4, "step": 2}}}, "does not lead from low"),
     ],
 )
