@@ -34,7 +34,7 @@ def is_installed(name: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("name", filter(is_installed, LOCKED))
+@pytest.mark.parametrize("name", list(filter(is_installed, LOCKED)))
 def test_its_licence_is_known(name: str) -> None:
     found = licence(name)
     assert PERMISSIVE.search(found) or COPYLEFT.search(found), f"{name}: {found!r}"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import gc
 import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -357,3 +360,22 @@ def test_the_parts_of_the_last_states_are_kept(package: Path, tmp_path: Path, mo
     now = states[-1]["fetch",]
     assert code_history.difference(states[-2]["fetch",].digest, now, tmp_path) == "lexmill/stages/fetch.py: x"
     assert code_history.difference(states[0]["fetch",].digest, now, tmp_path) == ""
+
+
+def test_threads_may_read_at_once() -> None:
+    """CPython 3.11 keeps one count of the depth for all threads, which take turns while it collects garbage."""
+    text = "def f(a):\n    return [a, {1: (2, [3, (4,)])}]\n" * 200
+
+    def turn(_phase: str, _info: dict[str, int]) -> None:
+        time.sleep(0)
+
+    before = gc.get_threshold()
+    gc.callbacks.append(turn)  # as Dask's workers have one
+    gc.set_threshold(20)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda i: syntax.read(f"{text}# {i}\n", "m").digest, range(12)))
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(turn)
+    assert len(set(found)) == 1

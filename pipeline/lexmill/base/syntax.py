@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import threading
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
 _LOADS = "LOADS"
+_parsing = threading.Lock()  # CPython 3.11 raises SystemError where two threads parse at once
 _REST = "imports and statements"
 # Without effect on the program: load or store, the `u` of a string, type comments.
 _LEFT_OUT = frozenset({"ctx", "kind", "type_comment"})
@@ -56,7 +58,8 @@ def read(text: str, module: str, is_package: bool = False) -> Source:
         module: its dotted name, from which relative imports start.
         is_package: whether the file is an `__init__.py`.
     """
-    body = _saying(ast.parse(text).body)
+    with _parsing:
+        body = _saying(ast.parse(text).body)
     parts: dict[str, str] = {}
     whole = []
     for node in body:
