@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -158,3 +159,22 @@ def test_requests_that_break_off_leave_nothing() -> None:
         while app._waiting and time.monotonic() < deadline:
             time.sleep(0.01)
         assert (app._waiting, app._held) == (0, 0)
+
+
+def test_a_connection_is_cut_only_if_no_request_began_between_two_looks() -> None:
+    """A finished request is told from another by identity: an address in memory comes again."""
+    looks: list[Any] = []
+    cut: list[bool] = []
+    one = object.__new__(PatientProtocol)
+    one.loop = SimpleNamespace(call_later=lambda _seconds, _look, seen: looks.append(seen))  # type: ignore[assignment]
+    one.transport = SimpleNamespace(is_closing=lambda: False, abort=lambda: cut.append(True))  # type: ignore[assignment]
+    first, second = (SimpleNamespace(response_complete=done) for done in (True, False))
+    one.cycle = first  # type: ignore[assignment]
+    one._watch(None)
+    one.cycle = second  # type: ignore[assignment]
+    one._watch(looks[-1])
+    one._watch(looks[-1])  # still being answered
+    assert cut == []
+    second.response_complete = True
+    one._watch(looks[-1])
+    assert (cut, looks) == ([True], [first, second, second])

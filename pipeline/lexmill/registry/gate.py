@@ -158,13 +158,13 @@ class PatientProtocol(H11Protocol):
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._watch(None)
+        self.loop.call_later(HEAD_SECONDS, self._watch, None)
 
     def _watch(self, seen: Any) -> None:
+        """Close the connection if no request has begun since the last look; `seen`: the newest one then."""
         if self.transport.is_closing():
             return
-        idle = self.cycle is None or self.cycle.response_complete
-        if idle and seen is not None and seen == (id(self.cycle),):
+        if self.cycle is seen and (seen is None or seen.response_complete):
             self.transport.abort()
-            return
-        self.loop.call_later(HEAD_SECONDS, self._watch, (id(self.cycle),))
+        else:
+            self.loop.call_later(HEAD_SECONDS, self._watch, self.cycle)
