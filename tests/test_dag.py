@@ -324,7 +324,7 @@ def test_nothing_outside_its_room_imports_a_heavy_part() -> None:
     rooms = {
         "dvc": ("runner",),
         "mlflow": ("tracking", "registry"),
-        "prefect": ("commands",),  # the server application of this machine
+        "prefect": (),
         "lightning": (),
         "lightning_fabric": ("training",),
     }

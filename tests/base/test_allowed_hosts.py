@@ -27,7 +27,7 @@ async def socket(one: WebSocket) -> None:
 @pytest.fixture
 def client() -> TestClient:
     app = Starlette(routes=[Route("/", page), WebSocketRoute("/socket", socket)])
-    return TestClient(AllowedHosts(app, (*LOOPBACK, "Mill.example")))  # type: ignore[arg-type]
+    return TestClient(AllowedHosts(app, (*LOOPBACK, "Mill.example")))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:4200", "LOCALHOST:1", "[::1]:80", "mill.example"])

@@ -164,7 +164,7 @@ def test_check_compares_the_shape_of_a_fetched_or_registered_start(
     own = {"kind": "file", "paths": ["own.gguf"]}
     monkeypatch.setitem(PARAMS, "checkpoints", {"tiny": {"source": own}})
     write_json(folder / "manifest.json", {"files": [], "source": {**own, "sha256": []}})
-    assert errors_of({"tuned": shaped(n_layer=3)}) == []  # what was made of it before tells nothing
+    assert errors_of({"tuned": shaped(n_layer=3)}) == []  # what an earlier run made of it does not count
 
 
 def test_a_shape_of_before_a_field_was_there_has_its_usual_value() -> None:

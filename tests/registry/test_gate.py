@@ -162,16 +162,16 @@ def test_requests_that_break_off_leave_nothing() -> None:
 
 
 def test_a_connection_is_cut_only_if_no_request_began_between_two_looks() -> None:
-    """A finished request is told from another by identity: an address in memory comes again."""
+    """Requests are compared by identity, not by their address in memory, which is used again."""
     looks: list[Any] = []
     cut: list[bool] = []
-    one = object.__new__(PatientProtocol)
-    one.loop = SimpleNamespace(call_later=lambda _seconds, _look, seen: looks.append(seen))  # type: ignore[assignment]
-    one.transport = SimpleNamespace(is_closing=lambda: False, abort=lambda: cut.append(True))  # type: ignore[assignment]
+    one: Any = object.__new__(PatientProtocol)
+    one.loop = SimpleNamespace(call_later=lambda _seconds, _look, seen: looks.append(seen))
+    one.transport = SimpleNamespace(is_closing=lambda: False, abort=lambda: cut.append(True))
     first, second = (SimpleNamespace(response_complete=done) for done in (True, False))
-    one.cycle = first  # type: ignore[assignment]
+    one.cycle = first
     one._watch(None)
-    one.cycle = second  # type: ignore[assignment]
+    one.cycle = second
     one._watch(looks[-1])
     one._watch(looks[-1])  # still being answered
     assert cut == []

@@ -53,7 +53,7 @@ def launch(folder: Path, plans: Mapping[str, Mapping[str, Any]], ranks: int = 2,
     every = {"OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NODE_RANK": "0"}
     started = []
     for rank in range(ranks):
-        environment, message = {**every, "LOCAL_RANK": str(rank)}, folder / f"told-{port}-{rank}"
+        environment, message = {**every, "LOCAL_RANK": str(rank)}, folder / f"output-{port}-{rank}"
         if fresh:
             with open(message, "wb") as stream:
                 command = [sys.executable, "-m", "tests.training.ranks_at_once", str(folder), str(file)]

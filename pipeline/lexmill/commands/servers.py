@@ -36,6 +36,7 @@ PREFECT_PORT = 4200
 MLFLOW_PORT = 5000
 START_SECONDS = 180.0
 _POLL_SECONDS = 0.2
+_PROJECT = Path(__file__).resolve().parents[3]  # holds flows/, where Prefect is imported
 _ANSWER_SECONDS = 10.0
 _ORDERLY_SECONDS = 3.0  # Prefect needs ten; its SQLite file survives a kill
 
@@ -240,7 +241,7 @@ def serving_prefect(root: Path, port: int | None = None) -> Iterator[Server]:
         "PREFECT_API_URL": f"http://{HOST}:{port}/api",
     }
     # Not `prefect server start`, whose server answers to any Host.
-    application = ("--factory", "lexmill.commands.prefect_app:create_app")
+    application = ("--app-dir", str(_PROJECT), "--factory", "flows.local_server:create_app")
     command = ("uvicorn", *application, "--host", HOST, "--port", str(port), "--log-level", "warning")
     with serving("prefect", command, port, health="/api/health", environment=environment, root=root) as server:
         storage.write_json(_prefect_file(root), {"url": server.url, "pid": server.process.pid})

@@ -13,15 +13,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lexmill.base import storage
 from lexmill.base.allowed_hosts import App, Message, Receive, Scope, Send
-
-if TYPE_CHECKING:
-    from asyncio import Transport
 
 MOST_BYTES = 16_000_000  # of a request
 _TOO_LARGE = f"the request is too large; send at most {MOST_BYTES // 1_000_000} MB at once"
@@ -156,7 +153,7 @@ class PatientProtocol(H11Protocol):
     uvicorn itself closes an idle connection, but waits for ever for the rest of a half-sent head.
     """
 
-    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self.loop.call_later(HEAD_SECONDS, self._watch, None)
 

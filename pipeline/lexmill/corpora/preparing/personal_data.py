@@ -39,7 +39,7 @@ _PATTERNS = {
 
 
 def first_kind(text: str) -> str | None:
-    """Return the first of `KINDS` of which the text holds one."""
+    """Return the first of `KINDS` that occurs in the text."""
     return next((kind for kind in KINDS if any(_real(kind, hit[0]) for hit in _PATTERNS[kind].finditer(text))), None)
 
 
