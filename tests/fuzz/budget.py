@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from lexmill.base.errors import LexmillError, RetryableError, UserError, machine_error
@@ -41,6 +41,7 @@ _INTERESTING = [
 def fuzzed(examples: int) -> Any:
     """Settings of a fuzz test: `examples` fixed ones, or as many new ones as LEXMILL_FUZZ says."""
     return settings(
+        phases=(Phase.explicit, Phase.generate),  # shrinking takes minutes, and a mutation is small already
         max_examples=LONG or examples,
         derandomize=not LONG,
         database=None,
@@ -106,22 +107,29 @@ def _peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+@contextmanager
+def within(seconds: float = SECONDS, megabytes: float = MEGABYTES) -> Iterator[None]:
+    """Hold the block to a budget of processor time and memory."""
+    before, began = _peak(), time.process_time()
+    yield
+    took, grew = time.process_time() - began, _peak() - before
+    assert took < seconds, f"took {took:.1f} s"
+    assert grew < megabytes, f"took {grew:.0f} MiB"
+
+
 def outcome(call: Callable[[], Any]) -> str:
     """Call a reader; return its error's message, "" for success. Any other exception, or a budget passed, fails."""
-    before, began = _peak(), time.process_time()
-    try:
-        call()
-        said = ""
-    except (LexmillError, OSError) as raised:
-        error = machine_error(raised) if isinstance(raised, OSError) else raised  # as a stage does
-        if not isinstance(error, UserError | RetryableError):
-            raise
-        said = str(error)
-        assert said, "an error without a message"
-        said.encode("utf-8")
-    seconds, megabytes = time.process_time() - began, _peak() - before
-    assert seconds < SECONDS, f"took {seconds:.1f} s"
-    assert megabytes < MEGABYTES, f"took {megabytes:.0f} MiB"
+    with within():
+        try:
+            call()
+            said = ""
+        except (LexmillError, OSError) as raised:
+            error = machine_error(raised) if isinstance(raised, OSError) else raised  # as a stage does
+            if not isinstance(error, UserError | RetryableError):
+                raise
+            said = str(error)
+            assert said, "an error without a message"
+            said.encode("utf-8")
     return said
 
 

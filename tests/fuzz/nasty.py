@@ -6,37 +6,17 @@ examples of each test; without it, few, the same ones each time.
 
 from __future__ import annotations
 
-import os
 import random
-import resource
-import time
 from collections.abc import Callable
 from typing import Any
 
 import yaml
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from lexmill.base.errors import UserError
+from tests.fuzz.budget import within
 
 SECONDS, MEGABYTES = 20.0, 400  # of one example
-_PHASES = (Phase.explicit, Phase.generate)  # shrinking takes minutes, and a change is small already
-_CHECKS = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large)
-LONG = int(os.environ.get("LEXMILL_FUZZ", "0"))
-
-
-def few(examples: int) -> settings:
-    """So many examples, always the same, in `make test`; `LEXMILL_FUZZ` of them, at random, where it is set."""
-    return settings(
-        max_examples=LONG or examples,
-        derandomize=not LONG,
-        deadline=None,
-        database=None,
-        phases=_PHASES,
-        suppress_health_check=_CHECKS,
-    )
-
-
 BOMB = "[&a [x, x, x, x, x, x, x, x, x], " + ", ".join(
     f"&{'abcdefghij'[i]} [{', '.join(['*' + 'abcdefghij'[i - 1]] * 9)}]" for i in range(1, 10)
 )
@@ -173,14 +153,12 @@ def mutated(valid: str) -> st.SearchStrategy[str]:
 
 def within_budget(call: Callable[[], Any]) -> str | None:
     """Call a door; return its error, None where it succeeded. Anything but `UserError` is a failure of the test."""
-    begun, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     error = None
-    try:
-        call()
-    except UserError as raised:
-        error = str(raised)
-    assert time.process_time() - begun < SECONDS
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEGABYTES * 1024
+    with within(SECONDS, MEGABYTES):
+        try:
+            call()
+        except UserError as raised:
+            error = str(raised)
     if error is not None:
         assert error.strip()
         assert "Traceback" not in error

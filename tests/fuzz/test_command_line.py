@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from lexmill import cli
 from lexmill.base.errors import machine_error
-from tests.fuzz.nasty import few, within_budget
+from tests.fuzz.budget import fuzzed
+from tests.fuzz.nasty import within_budget
 
 ROOT = Path(__file__).resolve().parents[2]
 ODD = (
@@ -118,7 +119,7 @@ def _lines() -> st.SearchStrategy[list[str]]:
     return st.sampled_from(sorted(COMMANDS)).flatmap(with_options)
 
 
-@few(60)
+@fuzzed(60)
 @given(arguments=_lines())
 def test_arguments(arguments: list[str], project: Path) -> None:
     if any("\0" in one for one in arguments):

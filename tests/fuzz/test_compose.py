@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from lexmill import params
 from lexmill.config.compose import compose, write_params, write_stages
-from tests.fuzz.nasty import VALUES, few, mutated, within_budget
+from tests.fuzz.budget import fuzzed
+from tests.fuzz.nasty import VALUES, mutated, within_budget
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ("config.yaml", "model/gpt_tiny.yaml", "corpus/shakespeare.yaml", "optimizer/muon.yaml", "experiment/demo.yaml")
@@ -50,7 +51,7 @@ def _of_files() -> st.SearchStrategy[tuple[str, str]]:
     return st.sampled_from(FILES).flatmap(with_text)
 
 
-@few(16)
+@fuzzed(16)
 @given(changed=_of_files())
 def test_a_file_of_conf(changed: tuple[str, str], project: Path) -> None:
     path = project / "conf" / changed[0]
@@ -73,7 +74,7 @@ _overrides = st.lists(
 )
 
 
-@few(16)
+@fuzzed(16)
 @given(overrides=_overrides)
 def test_choices(overrides: list[str], project: Path) -> None:
     def write() -> None:

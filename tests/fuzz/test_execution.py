@@ -8,7 +8,8 @@ from hypothesis import given
 from lexmill.compute.execution import load_execution
 from lexmill.compute.place import place_of
 from lexmill.tracking.store import check_address, sqlite_path
-from tests.fuzz.nasty import few, mutated, within_budget
+from tests.fuzz.budget import fuzzed
+from tests.fuzz.nasty import mutated, within_budget
 
 VALID = """\
 accelerator: cpu
@@ -40,7 +41,7 @@ lease_root: /tmp/lexmill-leases
 """
 
 
-@few(200)
+@fuzzed(200)
 @given(text=mutated(VALID))
 def test_settings(text: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.getbasetemp()

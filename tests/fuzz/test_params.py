@@ -11,7 +11,8 @@ from hypothesis import given
 from lexmill import params
 from lexmill.base.yaml_file import read_yaml
 from lexmill.params.derived import PARTS, derive
-from tests.fuzz.nasty import few, mutated, within_budget
+from tests.fuzz.budget import fuzzed
+from tests.fuzz.nasty import mutated, within_budget
 
 ROOT = Path(__file__).resolve().parents[2]
 WHOLE = (ROOT / "params.yaml").read_text(encoding="utf-8")
@@ -23,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("params")
 
 
-@few(60)
+@fuzzed(60)
 @given(text=mutated(CHOSEN))
 def test_choices(text: str, folder: Path) -> None:
     path = folder / "params.yaml"
@@ -40,7 +41,7 @@ def test_choices(text: str, folder: Path) -> None:
     within_budget(parse)
 
 
-@few(25)
+@fuzzed(25)
 @given(text=mutated(WHOLE))
 def test_the_whole_file(text: str, folder: Path) -> None:
     path = folder / "params.yaml"
