@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,20 @@ def test_a_json_file_has_a_budget_and_an_object_is_one(tmp_path: Path, monkeypat
     monkeypatch.setattr(outside, "MAX_JSON_BYTES", 2)
     with pytest.raises(UserError, match="larger than"):
         read_json_file(path)
+
+
+@pytest.mark.parametrize("value", [None, True, "1", [1], math.nan, math.inf, 10**400, -(10**400)])
+def test_what_is_no_number_is_one_sentence(value: object) -> None:
+    with pytest.raises(UserError, match="n_embd is .*; a number is expected"):
+        outside.finite_number(value, "n_embd")
+
+
+@pytest.mark.parametrize("value", [None, True, 1.5, "8", 0, -1, 2**40, 10**5000])
+def test_what_is_no_size_is_one_sentence(value: object) -> None:
+    with pytest.raises(UserError, match="n_embd is .*; a whole number from 1 to 16,777,216 is expected"):
+        outside.whole_number(value, "n_embd")
+
+
+def test_numbers_are_returned() -> None:
+    assert (outside.finite_number(3, "x"), outside.finite_number(-1e-5, "x")) == (3.0, -1e-5)
+    assert outside.whole_number(768, "x") == 768

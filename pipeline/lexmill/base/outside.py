@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lexmill.base.budgets import MAX_JSON_BYTES, MAX_JSON_DEPTH, MIB
+from lexmill.base.budgets import MAX_JSON_BYTES, MAX_JSON_DEPTH, MAX_VOCABULARY, MIB
 from lexmill.base.errors import LexmillError, UserError
+from lexmill.base.shown import value_text
 
 _MOST_SHOWN = 300
 _FILES = (None, errno.EINVAL, errno.EOVERFLOW)  # errors of a file's contents: a seek to before its start
@@ -66,6 +68,24 @@ def parse_json(data: bytes, file: str | Path | None = None) -> Any:
             raise UserError(_DEEP, file)
         level = [inner for one in level for inner in _values(one)]
     return value
+
+
+def whole_number(value: Any, name: str) -> int:
+    """Return a size; raise `UserError` unless it is a whole number from 1 to `MAX_VOCABULARY`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MAX_VOCABULARY:
+        raise UserError(f"{name} is {value_text(value)}; a whole number from 1 to {MAX_VOCABULARY:,} is expected")
+    return value
+
+
+def finite_number(value: Any, name: str) -> float:
+    """Return a number; raise `UserError` for any other value."""
+    try:
+        number = math.nan if isinstance(value, bool) or not isinstance(value, int | float) else float(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        number = math.inf
+    if not math.isfinite(number):
+        raise UserError(f"{name} is {value_text(value)}; a number is expected")
+    return number
 
 
 _DEEP = f"JSON nested deeper than {MAX_JSON_DEPTH} levels; no file read here is"

@@ -9,6 +9,7 @@ keep the worst file to tens of seconds, however it was made.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +41,8 @@ def read_yaml(path: str | Path) -> Any:
     path = Path(path)
     text = _text(path)
     try:
-        loader = yaml.SafeLoader(text)
-        root = _composed(loader, path)
+        loader = _bounded_loader()(text)
+        root = loader.get_single_node()
         if root is None:
             return None
         _check_size(root, path)
@@ -49,6 +50,8 @@ def read_yaml(path: str | Path) -> Any:
         if wrong:
             raise UserErrors([UserError(message, path, node.start_mark.line + 1) for message, node in wrong])
         return loader.construct_document(root)
+    except _Exceeded as error:
+        raise UserError(error.message, path, error.line) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error).split("\n")[0]
@@ -82,25 +85,31 @@ def _text(path: Path) -> str:
         raise UserError(f"not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8", path) from None
 
 
-def _composed(loader: yaml.SafeLoader, path: Path) -> yaml.Node | None:
-    """Compose the document's nodes, in the loader's recursion, which the bound of depth limits."""
-    count = depth = 0
-    compose = loader.compose_node
+@cache
+def _bounded_loader() -> type[yaml.SafeLoader]:
+    """Return a loader that raises `_Exceeded` beyond the bounds, which also limits its own recursion."""
+    import yaml
 
-    def bounded(parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        nonlocal count, depth
-        line = loader.peek_event().start_mark.line + 1
-        count, depth = count + 1, depth + 1
-        if depth > MOST_DEPTH:
-            raise UserError(f"nested more than {MOST_DEPTH} levels deep; make it flatter", path, line)
-        if count > MOST_NODES:
-            raise UserError(f"more than {MOST_NODES:,} values and keys; shorten it", path, line)
-        node = compose(parent, index)
-        depth -= 1
-        return node
+    class Bounded(yaml.SafeLoader):
+        nodes = depth = 0
 
-    loader.compose_node = bounded  # type: ignore[method-assign]
-    return loader.get_single_node()
+        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+            line = self.peek_event().start_mark.line + 1
+            self.nodes, self.depth = self.nodes + 1, self.depth + 1
+            if self.depth > MOST_DEPTH:
+                raise _Exceeded(f"nested more than {MOST_DEPTH} levels deep; make it flatter", line)
+            if self.nodes > MOST_NODES:
+                raise _Exceeded(f"more than {MOST_NODES:,} values and keys; shorten it", line)
+            node = super().compose_node(parent, index)
+            self.depth -= 1
+            return node
+
+    return Bounded
+
+
+class _Exceeded(Exception):
+    def __init__(self, message: str, line: int) -> None:
+        self.message, self.line = message, line
 
 
 def _children(node: yaml.Node) -> Iterator[yaml.Node]:

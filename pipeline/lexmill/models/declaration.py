@@ -12,8 +12,9 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from lexmill.base.budgets import MAX_WIDTH
+from lexmill.base.budgets import MAX_VOCABULARY
 from lexmill.base.errors import UserError
+from lexmill.base.shown import value_text
 from lexmill.base.strict import build, nearest
 
 LOADS = ("lexmill.models.{family}.shape",)  # by name, see lexmill.base.code
@@ -33,13 +34,6 @@ class Sizes:
     def resolved(cls, sizes: Mapping[str, Any]) -> dict[str, Any]:
         """Return plain sizes with every derived one written out, so that equal functions have equal sizes."""
         return dict(sizes)
-
-
-# The largest sizes of a shape: some ten times those of the largest models, so that a typing error is found.
-MOST_LAYERS = 1_000
-MOST_HEADS = 10_000
-MOST_WIDTH = 1_000_000
-MOST_TOKENS = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -83,7 +77,7 @@ def family(name: object) -> Family:
     """
     known = families()
     if not isinstance(name, str) or name not in known:
-        raise UserError(f"there is no model family {repr(name)[:60]}{nearest(str(name)[:60], known)}")
+        raise UserError(f"there is no model family {value_text(name)}{nearest(str(name)[:60], known)}")
     found: Family = importlib.import_module(f"lexmill.models.{name}.shape").FAMILY
     return found
 
@@ -100,14 +94,14 @@ def config_errors(config: Mapping[str, Any]) -> list[str]:
     else:
         build(declared.shape, config["shape"], errors, "shape")
     size = config.get("vocab_size")
-    if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= MAX_WIDTH:
-        errors.append(f"vocab_size: a whole number from 1 to {MAX_WIDTH:,} is expected, got {repr(size)[:60]}")
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= MAX_VOCABULARY:
+        errors.append(f"vocab_size: a whole number from 1 to {MAX_VOCABULARY:,} is expected, got {value_text(size)}")
     if "labels" in config:
         labels, dropout = config["labels"], config.get("dropout")
         if not isinstance(labels, list) or not labels or not all(isinstance(one, str) for one in labels):
             errors.append("labels: a list of texts is expected")
         if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
-            errors.append(f"dropout: a number from 0 to below 1 is expected, got {repr(dropout)[:60]}")
+            errors.append(f"dropout: a number from 0 to below 1 is expected, got {value_text(dropout)}")
     return errors
 
 

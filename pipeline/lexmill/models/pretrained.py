@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lexmill.base import weight_files
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.outside import parsing
+from lexmill.base.shown import value_text
 from lexmill.base.strict import build
 from lexmill.models import families, family
 from lexmill.models import folder as model_folder
@@ -61,7 +62,7 @@ def _family_of(config: Mapping[str, Any], folder: Path) -> str:
     known = {kind: name for name in families() for kind in family(name).model_types}
     found = config.get("model_type")
     if not isinstance(found, str) or found not in known:
-        shown = repr(found)[:60]
+        shown = value_text(found)
         raise UserError(f"model_type {shown} cannot be read; one of: {', '.join(known)}", folder / CONFIG)
     return known[found]
 

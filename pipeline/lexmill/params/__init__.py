@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lexmill.base.budgets import MAX_CONTEXT
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.shown import value_text
 from lexmill.base.strict import build, spec
 from lexmill.base.yaml_file import read_yaml
-from lexmill.models.declaration import MOST_TOKENS
 from lexmill.params.corpora import Corpus, Encoding, ImportedTokenizer, Mixture, Tokenizer
 from lexmill.params.derived import PARTS, derive
 from lexmill.params.models import Checkpoint, Model
@@ -51,7 +51,7 @@ class Evaluation:
 
     bootstrap_samples: int = spec("resamples of an interval or a paired test", 1000, low=100, high=1_000_000)
     confidence: float = spec("level of the intervals", 0.95, above=0, below=1)
-    batch_tokens: int = spec("tokens scored at once", 16384, unit="tokens", low=256, high=MOST_TOKENS)
+    batch_tokens: int = spec("tokens scored at once", 16384, unit="tokens", low=256, high=MAX_CONTEXT)
     overlap: float = spec("share of a causal model's window that is context alone; 0: none", 0.0, low=0, below=1)
 
 

@@ -9,9 +9,9 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from lexmill.base.addresses import redact, secret_in
+from lexmill.base.budgets import MAX_CONTEXT
 from lexmill.base.shown import value_text
 from lexmill.base.strict import spec
-from lexmill.models.declaration import MOST_TOKENS
 
 
 def _outside(key: str, patterns: Sequence[str]) -> Iterator[str]:
@@ -275,7 +275,7 @@ class Tokenizer:
     corpus: str = spec("the corpus it is trained on")
     kind: Literal["bpe", "wordpiece", "unigram", "byte", "character", "word"] = spec("the algorithm")
     vocab_size: int = spec(
-        "most entries, special tokens included (byte: 256 + specials)", 0, unit="tokens", low=0, high=MOST_TOKENS
+        "most entries, special tokens included (byte: 256 + specials)", 0, unit="tokens", low=0, high=MAX_CONTEXT
     )
     min_frequency: int = spec("a pair or word seen less often is left out", 2, low=1, high=1_000_000_000)
     lowercase: bool = spec("fold case before encoding", False)

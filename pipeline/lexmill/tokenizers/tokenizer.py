@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexmill.base import storage
-from lexmill.base.budgets import MAX_JSON_BYTES, MAX_WIDTH, MIB
+from lexmill.base.budgets import MAX_JSON_BYTES, MAX_VOCABULARY, MIB
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.outside import parsing, read_json_object
 from lexmill.base.strict import build, spec
@@ -143,7 +143,7 @@ def read_backend(path: Path) -> tuple[bytes, tokenizers.Tokenizer]:
     """Return the bytes of a tokenizer.json and its tokenizer.
 
     Raises:
-        UserError: it is larger than `MAX_JSON_BYTES`, no tokenizer, or has no tokens or ids of over `MAX_WIDTH`.
+        UserError: it is larger than `MAX_JSON_BYTES`, no tokenizer, or has no tokens or ids of over `MAX_VOCABULARY`.
     """
     import tokenizers
 
@@ -153,7 +153,7 @@ def read_backend(path: Path) -> tuple[bytes, tokenizers.Tokenizer]:
     with parsing("not a tokenizer file", path):
         backend = tokenizers.Tokenizer.from_str(data.decode("utf-8"))
         ids = backend.get_vocab().values()
-    if not ids or max(ids) >= MAX_WIDTH:
+    if not ids or max(ids) >= MAX_VOCABULARY:
         raise UserError(
             f"not a usable tokenizer: it has {len(ids)} tokens, with ids up to {max(ids, default=0):,}", path
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lexmill.base.budgets import MAX_WIDTH
 from lexmill.base.errors import UserError
-from lexmill.base.outside import parsing
+from lexmill.base.outside import finite_number, parsing, whole_number
+from lexmill.base.shown import value_text
 from lexmill.base.storage import canonical_json
 from lexmill.corpora.fetching.gguf_header import check_header
 from lexmill.corpora.fetching.source_folder import SourceFolder
@@ -74,7 +73,7 @@ def _config(fields: dict[str, Any], tensors: list[str]) -> dict[str, Any]:
     """The config.json of a LlamaForCausalLM."""
     if fields.get("general.architecture") != "llama":
         raise UserError(
-            f"general.architecture is {repr(fields.get('general.architecture'))[:60]}; only 'llama' is read"
+            f"general.architecture is {value_text(fields.get('general.architecture'))}; only 'llama' is read"
         )
     scaling = fields.get("llama.rope.scaling.type", "none")
     if scaling != "none" or "rope_freqs.weight" in tensors:
@@ -106,18 +105,12 @@ def _config(fields: dict[str, Any], tensors: list[str]) -> dict[str, Any]:
 
 
 def _size(fields: dict[str, Any], key: str, default: int | None = None) -> int:
-    value = _value(fields, key, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MAX_WIDTH:
-        raise UserError(f"{key} is {repr(value)[:60]}; a whole number from 1 to {MAX_WIDTH:,} is expected")
-    return value
+    return whole_number(_value(fields, key, default), key)
 
 
 def _number(fields: dict[str, Any], key: str, default: float | None) -> float:
     """A float32 as the shortest decimal number: 1e-05 for 9.999999747378752e-06."""
-    value = _value(fields, key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise UserError(f"{key} is {repr(value)[:60]}; a number is expected")
-    return float(str(np.float32(value)))
+    return float(str(np.float32(finite_number(_value(fields, key, default), key))))
 
 
 def _list(fields: dict[str, Any], key: str, kind: type) -> list[Any]:
@@ -195,7 +188,7 @@ def _tokenizer(fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         i = fields.get(f"tokenizer.ggml.{key}_token_id")
         if i is not None:
             if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < len(tokens):
-                raise UserError(f"tokenizer.ggml.{key}_token_id is {repr(i)[:60]}, which is no token")
+                raise UserError(f"tokenizer.ggml.{key}_token_id is {value_text(i)}, which is no token")
             config[f"{role}_token"] = tokens[i]
     if "tokenizer.chat_template" in fields:
         config["chat_template"] = fields["tokenizer.chat_template"]

@@ -80,7 +80,7 @@ def tar_members(stream: ReadableBytes) -> Iterator[TarMember]:
         sparse = info.type == tarfile.GNUTYPE_SPARSE or any(key.startswith(b"GNU.sparse.") for key in named)
         named = {}
         if info.type in _LINKS:
-            yield TarMember(name, "link", io.BytesIO())  # type: ignore[arg-type]
+            yield TarMember(name, "link", Section(stream, 0))
             continue
         holds_data = info.isreg() or info.type not in tarfile.SUPPORTED_TYPES
         contents = Section(stream, _checked(size) if holds_data else 0)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lexmill.base import layout
+from lexmill.base.budgets import MAX_CONTEXT
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
-from lexmill.models.declaration import MOST_TOKENS
 from lexmill.params.models import Model
 from lexmill.params.recipe import Recipe
 
@@ -20,7 +20,7 @@ class Data:
 
     corpus: str = spec("the labelled corpus")
     tokenizer: str = spec("its tokenizer: a checkpoint's")
-    max_tokens: int = spec("longer texts are cut", 128, unit="tokens", low=4, high=MOST_TOKENS)
+    max_tokens: int = spec("longer texts are cut", 128, unit="tokens", low=4, high=MAX_CONTEXT)
     max_train: int = spec("train on at most so many texts; 0: all", 0, unit="texts", low=0)
 
 

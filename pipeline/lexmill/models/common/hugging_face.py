@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
-from lexmill.base.budgets import MAX_WIDTH
 from lexmill.base.errors import UserError
+from lexmill.base.outside import finite_number, whole_number
+from lexmill.base.shown import value_text
 
 
 def check(config: Mapping[str, Any], only: Mapping[str, tuple[Any, ...]]) -> None:
     """Raise `UserError` if a key of config.json has a value not in `only`: the model would be another function."""
     for key, computed in only.items():
         if config.get(key, computed[0]) not in computed:
-            raise UserError(f"config.json: {key} is {shown(config[key])}; only {computed[0]!r} is computed here")
+            raise UserError(f"config.json: {key} is {value_text(config[key])}; only {computed[0]!r} is computed here")
 
 
 def whole(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
@@ -25,24 +25,14 @@ def whole(config: Mapping[str, Any], key: str, default: int | None = None) -> in
     value = default if value is None else value
     if value is None:
         raise UserError(f"config.json has no '{key}'")
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MAX_WIDTH:
-        raise UserError(f"config.json: {key} is {shown(value)}; a whole number from 1 to {MAX_WIDTH:,} is expected")
-    return value
+    return whole_number(value, f"config.json: {key}")
 
 
 def number(config: Mapping[str, Any], key: str, default: float) -> float:
     """Return a number of config.json; raise `UserError` for any other value."""
     value = config.get(key)
     value = default if value is None else value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise UserError(f"config.json: {key} is {shown(value)}; a number is expected")
-    return float(value)
-
-
-def shown(value: Any) -> str:
-    """Return a value of config.json for a message."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return finite_number(value, f"config.json: {key}")
 
 
 def names(outside: Mapping[str, str], block: Mapping[str, str], stack: str, n_layer: int) -> dict[str, str]:

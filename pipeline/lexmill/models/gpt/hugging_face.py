@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from lexmill.base.errors import UserError
+from lexmill.base.shown import value_text
 from lexmill.models.common import hugging_face
 from lexmill.models.common.attention import fuse_projections, split_projection
 
@@ -55,7 +56,7 @@ def read_shape(config: Mapping[str, Any]) -> dict[str, Any]:
     hugging_face.check(config, _ONLY)
     n_head, d_model = hugging_face.whole(config, "n_head"), hugging_face.whole(config, "n_embd")
     if config.get("n_inner") not in (None, 4 * d_model):
-        inner = hugging_face.shown(config["n_inner"])
+        inner = value_text(config["n_inner"])
         raise UserError(f"config.json: n_inner is {inner}; only 4 * n_embd is computed here")
     context = hugging_face.whole(config, "n_positions" if config.get("n_positions") else "n_ctx")
     n_layer = hugging_face.whole(config, "n_layer")

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from lexmill.base.errors import UserError
+from lexmill.base.shown import value_text
 from lexmill.models.common import hugging_face
 
 MODEL_TYPE = "llama"
@@ -50,10 +51,10 @@ def _theta(config: Mapping[str, Any]) -> float:
     for key in ("rope_scaling", "rope_parameters"):
         parts = config.get(key) or {}
         if not isinstance(parts, Mapping):
-            raise UserError(f"config.json: {key} is {hugging_face.shown(parts)}; an object is expected")
+            raise UserError(f"config.json: {key} is {value_text(parts)}; an object is expected")
         kind = parts.get("rope_type", parts.get("type", "default"))
         if kind != "default":
-            found = hugging_face.shown(kind)
+            found = value_text(kind)
             raise UserError(f"config.json: {key} is of type {found}; only plain rotary positions are computed here")
     share = hugging_face.number(config, "partial_rotary_factor", 1.0)
     if hugging_face.number(parts, "partial_rotary_factor", share) != 1.0:

@@ -5,22 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from lexmill.base.budgets import MAX_CONTEXT, MAX_HEADS, MAX_LAYERS, MAX_WIDTH
 from lexmill.base.strict import spec
-from lexmill.models.declaration import MOST_HEADS, MOST_LAYERS, MOST_TOKENS, MOST_WIDTH, Family, Sizes
+from lexmill.models.declaration import Family, Sizes
 
 
 @dataclass(frozen=True)
 class Shape(Sizes):
     """An encoder-decoder Transformer (Vaswani et al. 2017); one embedding for source, target and output."""
 
-    encoder_layers: int = spec("encoder blocks", low=1, high=MOST_LAYERS)
-    decoder_layers: int = spec("decoder blocks", low=1, high=MOST_LAYERS)
-    n_head: int = spec("attention heads", low=1, high=MOST_HEADS)
-    d_model: int = spec("width", low=8, high=MOST_WIDTH)
-    d_ffn: int = spec("width of the feed-forward layers", low=8, high=MOST_WIDTH)
+    encoder_layers: int = spec("encoder blocks", low=1, high=MAX_LAYERS)
+    decoder_layers: int = spec("decoder blocks", low=1, high=MAX_LAYERS)
+    n_head: int = spec("attention heads", low=1, high=MAX_HEADS)
+    d_model: int = spec("width", low=8, high=MAX_WIDTH)
+    d_ffn: int = spec("width of the feed-forward layers", low=8, high=MAX_WIDTH)
     dropout: float = spec("dropout on embeddings and residuals", 0.1, low=0, below=1)
     norm: Literal["pre", "post"] = spec("layer norm before each sub-layer or after it", "pre")
-    max_positions: int = spec("longest sentence", 256, unit="tokens", low=2, high=MOST_TOKENS)
+    max_positions: int = spec("longest sentence", 256, unit="tokens", low=2, high=MAX_CONTEXT)
 
     def errors(self) -> list[str]:
         if self.d_model % self.n_head:
