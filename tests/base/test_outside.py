@@ -11,6 +11,7 @@ import pytest
 from lexmill.base import outside
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.base.outside import parse_json, parsing, read_json_file, read_json_object
+from lexmill.base.shown import value_text
 
 
 class PanicException(BaseException):
@@ -70,15 +71,15 @@ def test_a_json_file_has_a_budget_and_an_object_is_one(tmp_path: Path, monkeypat
         read_json_file(path)
 
 
-@pytest.mark.parametrize("value", [None, True, "1", [1], math.nan, math.inf, 10**400, -(10**400)])
+@pytest.mark.parametrize("value", [None, True, "1", [1], math.nan, math.inf, 10**400, -(10**400)], ids=value_text)
 def test_what_is_no_number_is_one_sentence(value: object) -> None:
-    with pytest.raises(UserError, match="n_embd is .*; a number is expected"):
+    with pytest.raises(UserError, match=r"n_embd is .*; a number is expected"):
         outside.finite_number(value, "n_embd")
 
 
-@pytest.mark.parametrize("value", [None, True, 1.5, "8", 0, -1, 2**40, 10**5000])
+@pytest.mark.parametrize("value", [None, True, 1.5, "8", 0, -1, 2**40, 10**5000], ids=value_text)
 def test_what_is_no_size_is_one_sentence(value: object) -> None:
-    with pytest.raises(UserError, match="n_embd is .*; a whole number from 1 to 16,777,216 is expected"):
+    with pytest.raises(UserError, match=r"n_embd is .*; a whole number from 1 to 16,777,216 is expected"):
         outside.whole_number(value, "n_embd")
 
 
