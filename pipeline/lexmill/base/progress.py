@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from lexmill.base.ranks import is_first_process
 from lexmill.base.shown import visible
 
 RECORD_MARK = "\x1elexmill-progress "
@@ -212,7 +213,7 @@ class _TerminalBar(Bar):
 
 def _silent() -> bool:
     """Return whether another process of this training prints."""
-    return any(int(os.environ.get(name) or 0) > 0 for name in ("LOCAL_RANK", "NODE_RANK", "RANK"))
+    return not is_first_process()
 
 
 def _kind() -> type[Bar]:

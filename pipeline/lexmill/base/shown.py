@@ -41,6 +41,11 @@ def print_line(text: object, file: TextIO | None = None) -> None:
     print(visible(str(text)), file=sys.stdout if file is None else file, flush=True)
 
 
+def setting_text(value: Any) -> str:
+    """Return a setting with a notation of its own (`90 minutes`) as stripped text, any other value as it is shown."""
+    return value.strip() if isinstance(value, str) else value_text(value)
+
+
 def value_text(value: Any, most: int = MOST) -> str:
     """Return a value as Python writes it, at most `most` characters."""
     text = ""

@@ -17,7 +17,7 @@ from typing import Literal
 
 from lexmill.base.addresses import invalid, redact
 from lexmill.base.errors import UserError, UserErrors
-from lexmill.base.shown import value_text
+from lexmill.base.shown import setting_text, value_text
 from lexmill.base.strict import LONGEST, build, nearest, spec
 from lexmill.base.workspace import main_root
 from lexmill.base.yaml_file import read_yaml
@@ -40,7 +40,7 @@ class MicroBatch:
     @classmethod
     def parse(cls, value: object) -> MicroBatch:
         """Read `auto`, `whole`, `8192` or `8192 tokens`; else raise `ValueError`."""
-        text = value.strip() if isinstance(value, str) else value_text(value)
+        text = setting_text(value)
         if isinstance(value, str) and text in ("auto", "whole"):
             return cls(auto=text == "auto")
         found = re.fullmatch(r"([0-9][0-9_]{0,15})(\s*tokens?)?", text)

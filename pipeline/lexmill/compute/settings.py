@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from lexmill.base.shown import value_text
+from lexmill.base.shown import setting_text, value_text
 from lexmill.base.strict import LONGEST, nearest, spec
 
 LauncherName = Literal["local", "torchrun", "slurm", "kubernetes", "prefect"]
@@ -42,7 +42,7 @@ class Duration:
     @classmethod
     def parse(cls, value: object) -> Duration:
         """Read a number with its unit, or 0; else raise `ValueError`."""
-        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(second|minute|hour|day)s?", _text(value))
+        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(second|minute|hour|day)s?", setting_text(value))
         if isinstance(value, int) and not isinstance(value, bool) and value == 0:
             return cls()
         if found is None or float(found[1]) == 0:
@@ -75,7 +75,7 @@ class Memory:
     @classmethod
     def parse(cls, value: object) -> Memory:
         """Read a number with its unit, or 0; else raise `ValueError`."""
-        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([MGT]i?B)", _text(value))
+        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([MGT]i?B)", setting_text(value))
         if isinstance(value, int) and not isinstance(value, bool) and value == 0:
             return cls()
         if found is None or float(found[1]) == 0:
@@ -134,10 +134,6 @@ class Kubernetes:
     namespace: str = spec("where the job is made; empty: that of kubectl's context", "")
     context: str = spec("kubectl's context; empty: the present one", "")
     template: str = spec("the job's manifest, to which the stage's command is added", "infra/kubernetes/stage-job.yaml")
-
-
-def _text(value: object) -> str:
-    return value.strip() if isinstance(value, str) else value_text(value)
 
 
 def group_of(stage: str) -> str:

@@ -26,6 +26,7 @@ import numpy as np
 from lexmill.base import storage
 from lexmill.base.errors import UserError
 from lexmill.base.outside import parsing
+from lexmill.base.ranks import is_first_process
 from lexmill.data.permutation import fold
 from lexmill.data.shards import VERSION, TokenShards, read_manifest
 from lexmill.data.windows import Batches, Ids, WindowBatches, positions
@@ -59,6 +60,16 @@ class MixedShards:
         """Check the sha256 of every file, as `TokenShards.verify`."""
         for shards in self.members.values():
             shards.verify()
+
+
+def verify_once(*shards: TokenShards | MixedShards) -> None:
+    """Read every byte of the shards in a training's first process: a flipped bit would silently train on other text.
+
+    Cost: a second for each GB, which also brings them into the page cache.
+    """
+    if is_first_process():
+        for one in shards:
+            one.verify()
 
 
 def write_mixture(folder: Path, members: Mapping[str, tuple[Path, float]]) -> dict[str, Any]:

@@ -43,6 +43,7 @@ from lexmill.base.errors import (
     machine_error,
 )
 from lexmill.base.quiet import quieten
+from lexmill.base.ranks import is_first_process
 from lexmill.base.shown import visible
 from lexmill.compute import execution, leases
 from lexmill.compute.deadline import deadline
@@ -78,7 +79,7 @@ def run_stage(main: Callable[[str], None], *, keyed: bool = True, configured: bo
     for name in _SLURM_TASKS:
         os.environ.pop(name, None)
     stage = os.environ.get("DVC_STAGE") or (f"{module}@{key}" if keyed else module)
-    first = all(int(os.environ.get(name) or 0) == 0 for name in ("LOCAL_RANK", "NODE_RANK", "RANK"))
+    first = is_first_process()
     signal.signal(signal.SIGTERM, terminate)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` leaves it ignored
     said: list[bool] = []

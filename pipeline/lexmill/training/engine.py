@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from lexmill.base import progress
 from lexmill.base.errors import RetryableError, UserError
+from lexmill.base.ranks import is_first_process
 from lexmill.compute.execution import Execution
 from lexmill.models.common.first_call import settle_vector_math
 from lexmill.training import continuing
@@ -138,7 +139,7 @@ def fit(
     set_threads(execution)
     keep_freed_memory()
     folder = checkpoint_folder(settings, execution, name, identity)
-    first = all(int(os.environ.get(rank) or 0) == 0 for rank in ("LOCAL_RANK", "NODE_RANK", "RANK"))
+    first = is_first_process()
     with folder.locked() if first else nullcontext(), progress.bar(name, settings.steps) as bar:
         seed_all(derive(settings.seed, "training"))  # for draws outside of a step
         loop = Loop(task, settings, execution, folder, bar=bar, watch=watch)

@@ -6,7 +6,6 @@ A kill at any moment is safe: outputs come first, each written whole or not at a
 from __future__ import annotations
 
 import dataclasses
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,8 +37,6 @@ from lexmill.training.watching import FOLDER, Sampler, Watch
 if TYPE_CHECKING:
     from torch import nn
 
-    from lexmill.data.mixture import MixedShards
-    from lexmill.data.shards import TokenShards
     from lexmill.tokenizers import Tokenizer
 
 STAGE = "train"
@@ -82,16 +79,6 @@ def config_of(model: Model, tokenizer: Tokenizer, vocab_size: int, **more: Any) 
         "corpus": model.data.corpus,
         **more,
     }
-
-
-def check_shards(*shards: TokenShards | MixedShards) -> None:
-    """Read every byte of the shards once, in the first process: a flipped bit would silently train on other text.
-
-    Cost: a second for each GB, which also brings them into the page cache.
-    """
-    if all(int(os.environ.get(name) or 0) == 0 for name in ("LOCAL_RANK", "NODE_RANK", "RANK")):
-        for one in shards:
-            one.verify()
 
 
 def new_network(model: Model, config: dict[str, Any], seed: int) -> nn.Module:

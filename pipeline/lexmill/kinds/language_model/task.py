@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lexmill import tokenizers
 from lexmill.base import layout
 from lexmill.base.errors import UserError
-from lexmill.data.mixture import MixedShards, MixtureBatches, open_train, open_valid, training_batches
+from lexmill.data.mixture import MixedShards, MixtureBatches, open_train, open_valid, training_batches, verify_once
 from lexmill.data.shards import TokenShards
 from lexmill.data.windows import evaluation_documents, evaluation_windows
 from lexmill.kinds.language_model import LanguageModel
@@ -23,7 +23,7 @@ from lexmill.kinds.language_model.sampling import sampler
 from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.params import Params
 from lexmill.training.engine import FitResult
-from lexmill.training.production import Training, check_shards, config_of, new_network, produce
+from lexmill.training.production import Training, config_of, new_network, produce
 from lexmill.training.task import Arrays, Task
 
 _VALID_TOKENS = 4096
@@ -45,7 +45,7 @@ def train(name: str, choices: Params) -> None:
         raise UserError("a WordPiece tokenizer does not keep white space; a language model needs one that does", folder)
     if tokenizer.fingerprint != train_shards.tokenizer_fingerprint:
         raise UserError(f"the shards were made with another tokenizer than {folder}; run encode again", shards)
-    check_shards(train_shards, valid)
+    verify_once(train_shards, valid)
     config = config_of(model, tokenizer, train_shards.vocab_size)
     module: Any = new_network(model, config, choices.training_seed)
     task = LanguageModelTask(

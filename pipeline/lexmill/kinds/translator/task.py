@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 from lexmill import tokenizers
 from lexmill.base import layout, progress
 from lexmill.base.errors import UserError
+from lexmill.data.mixture import verify_once
 from lexmill.data.shards import TokenShards
 from lexmill.kinds.translator import Translator
 from lexmill.kinds.translator.batches import Batch, ParallelBatches
 from lexmill.params import Params
 from lexmill.training.engine import FitResult
-from lexmill.training.production import Training, check_shards, config_of, new_network, produce
+from lexmill.training.production import Training, config_of, new_network, produce
 from lexmill.training.task import Arrays, Task
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _batches(shards: Path, split: str, model: Translator, seed: int) -> Parallel
     positions = model.shape.max_positions
     tokens = model.recipe.batch if split == "train" else max(model.recipe.batch, positions)
     sides = (TokenShards(shards, split, "source"), TokenShards(shards, split, "target"))
-    check_shards(*sides)
+    verify_once(*sides)
     batches = ParallelBatches(*sides, tokens, seed, positions)
     if batches.dropped:
         progress.say(f"{split}: {batches.dropped} pairs longer than {min(tokens, positions)} tokens are left out")
