@@ -1,0 +1,115 @@
+"""Workspaces to be harmed, chance that can be repeated, and a table of what was done at the end.
+
+`LEXMILL_FAULTS=SEED pytest tests/faults -k ...` repeats a trial's choices; what runs just then depends on the machine.
+What a test did to its `Trial` is counted by the summary.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Project, project
+from tests.support.package_index import PackageIndex
+
+__all__ = ["project"]
+
+MADE = (".lexmill", "artifacts", "mlruns", "mlartifacts", "mlflow.db*", ".mlflow.db*", "reports", "metrics")
+EVERY_STEP = "accelerator: cpu\nthreads: 1\ncheckpoint_seconds: 0\n"
+_PROPERTY = "fault"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One workspace to be harmed, beside the undisturbed one that it was copied from.
+
+    Attributes:
+        dice: this trial's own, from the seed that a failing test shows.
+        done: what was done to it, one entry each; for the table.
+    """
+
+    undisturbed: Project
+    project: Project
+    dice: random.Random
+    done: list[str] = field(default_factory=list)
+
+    @property
+    def root(self) -> Path:
+        return self.project.root
+
+    def did(self, what: str, struck: object = True) -> None:
+        """Count it, unless it came too late."""
+        if struck:
+            self.done.append(what)
+
+
+def begin(request: pytest.FixtureRequest, undisturbed: Project, project: Project) -> Iterator[Trial]:
+    """A trial on a workspace with a checkpoint at every step; hands what was done to the report."""
+    seed = os.environ.get("LEXMILL_FAULTS") or str(random.SystemRandom().randrange(10**6))
+    print(f"LEXMILL_FAULTS={seed}")
+    Path(project.environment["LEXMILL_EXECUTION"]).write_text(EVERY_STEP)
+    trial = Trial(undisturbed, project, random.Random(f"{seed} {request.node.name}"))
+    yield trial
+    request.node.user_properties += [(_PROPERTY, one) for one in trial.done]
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Only a report of the call's end and after its teardown has the properties; the outcome of the call goes along."""
+    made = yield
+    report = made.get_result()  # type: ignore[attr-defined]  # pluggy's result
+    if report.when == "call":
+        item.stash[_PASSED] = report.passed
+    elif report.when == "teardown":
+        report.user_properties = [(*one, item.stash.get(_PASSED, False)) for one in item.user_properties]
+
+
+_PASSED = pytest.StashKey[bool]()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The table of docs/reliability.md."""
+    tried: Counter[str] = Counter()
+    right: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for one in getattr(report, "user_properties", ()):
+                if one[0] == _PROPERTY and report.when == "teardown":
+                    tried[one[1]] += 1
+                    right[one[1]] += one[2]
+    if tried:
+        terminalreporter.section("faults")
+        for what in sorted(tried):
+            terminalreporter.write_line(f"| {what} | {right[what]} of {tried[what]} |")
+        terminalreporter.write_line(f"| all | {right.total()} of {tried.total()} |")
+
+
+def copied(project: Project, root: Path, index: PackageIndex, ignore: tuple[str, ...] = ()) -> Project:
+    """A copy of a workspace that fetches from the same index."""
+    shutil.copytree(project.root, root, symlinks=True, ignore=shutil.ignore_patterns(*ignore))
+    return Project(root, index.environment())
+
+
+@pytest.fixture
+def emptied(
+    request: pytest.FixtureRequest, project: Project, tmp_path: Path, package_index: tuple[PackageIndex, list[str]]
+) -> Iterator[Trial]:
+    """The smoke workspace as it was before its first run."""
+    copy = copied(project, tmp_path / "a project", package_index[0], (*MADE, "cache", "dvc.lock"))
+    assert not (copy.root / ".dvc" / "cache").exists()
+    yield from begin(request, project, copy)
+
+
+@pytest.fixture
+def finished(
+    request: pytest.FixtureRequest, project: Project, tmp_path: Path, package_index: tuple[PackageIndex, list[str]]
+) -> Iterator[Trial]:
+    """The smoke workspace after its run."""
+    yield from begin(request, project, copied(project, tmp_path / "a project", package_index[0]))
