@@ -78,16 +78,16 @@ WAYS: dict[str, Callable[[Path, random.Random], None]] = {
 def damage(trial: Trial, place: str, how: str) -> Path:
     """Harm one file of a place, in a workspace in which something that needs it is to be done."""
     root = trial.root
-    found = sorted(path for path in root.parent.glob(PLACES[place]) if path.is_file())
-    path = trial.dice.choice(found)
-    path.chmod(0o644)  # DVC's cache is read-only, which no accident respects
-    WAYS[how](path, trial.dice)
     if place == "DVC's cache":
         shutil.rmtree(root / "artifacts")
     elif place == "a kept checkpoint":
         forget_model(root)
     else:
         forget(root, trial.dice.choice(("tokenizer@shakespeare_bpe", "train@lstm", "evaluate@gpt", "register@en_de")))
+    found = sorted(path for path in root.parent.glob(PLACES[place]) if path.is_file())
+    path = trial.dice.choice(found)
+    path.chmod(0o644)  # DVC's cache is read-only, which no accident respects
+    WAYS[how](path, trial.dice)
     trial.did(f"{place}, {how}")
     print(f"{path.relative_to(root.parent)}: {how}")
     return path

@@ -15,7 +15,7 @@ import yaml
 from dvc.schema import COMPILED_LOCKFILE_SCHEMA
 
 from lexmill.base.errors import UserError
-from lexmill.runner.mending import mend_lock_file, mend_rwlock
+from lexmill.runner.mending import mend_code_file, mend_lock_file, mend_rwlock
 
 ENTRY = """  {name}:
     cmd: python -m make é "{name}"
@@ -127,3 +127,18 @@ def test_half_a_file_of_held_paths_is_removed(project: Any) -> None:
     (project.root / ".dvc" / "tmp").mkdir(exist_ok=True)
     (project.root / ".dvc" / "tmp" / "rwlock").write_text('{"write": {"/a')
     assert project.run().code == 0
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b'{"fetch": "0', b"\xff\xfe", b"[]", b'<<<<<<< HEAD\n{"a": "1"}\n=======\n{"a": "2"}\n>>>>>>> b\n'],
+)
+def test_a_code_file_that_cannot_be_read_is_left_to_its_stage(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "code.json"
+    path.write_bytes(data)
+    assert mend_code_file(path)
+    assert not path.exists()
+    assert not mend_code_file(path)
+    path.write_text('{"fetch": "0"}')
+    assert not mend_code_file(path)
+    assert path.read_text() == '{"fetch": "0"}'

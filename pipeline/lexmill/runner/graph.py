@@ -16,13 +16,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from lexmill.base import layout
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.base.quiet import quieten
 from lexmill.base.strict import nearest
 from lexmill.config.mixtures import check_mixtures
 from lexmill.runner.code_changes import STAGE as CODE_STAGE
 from lexmill.runner.code_changes import CodeChanges
-from lexmill.runner.mending import mend_lock_file, mend_rwlock
+from lexmill.runner.mending import mend_code_file, mend_lock_file, mend_rwlock
 from lexmill.runner.verified import Verified
 
 
@@ -86,6 +87,7 @@ def read(root: str | Path = ".", targets: Sequence[str] = (), also: Mapping[str,
 
     root = Path(root).resolve()
     check_mixtures(root)
+    mend_code_file(root / layout.CODE)
     try:
         with Repo(str(root)) as repo, repo.lock:
             if repo.tmp_dir:

@@ -1,6 +1,7 @@
 """Repair what a killed dvc leaves behind, before the next one reads it.
 
-DVC writes two files in place: `.dvc/tmp/rwlock`, the paths that its processes hold, and `dvc.lock`.
+DVC writes two files in place: `.dvc/tmp/rwlock`, the paths that its processes hold, and `dvc.lock`. `code.json` follows
+from the code, so nobody has to repair it either.
 """
 
 from __future__ import annotations
@@ -90,6 +91,22 @@ def mend_lock_file(path: Path) -> bool:
     else:
         return False  # not what a kill leaves: DVC reports what is wrong
     return True
+
+
+def mend_code_file(path: Path) -> bool:
+    """Remove code.json where it cannot be read, damaged or with merge conflicts; return whether.
+
+    The stage `code` writes it anew.
+    """
+    try:
+        whole = isinstance(json.loads(path.read_bytes()), dict)
+    except FileNotFoundError:
+        return False
+    except (ValueError, RecursionError):
+        whole = False
+    if not whole:
+        path.unlink()
+    return not whole
 
 
 def _is_lock(text: str) -> bool:
