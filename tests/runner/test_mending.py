@@ -129,10 +129,10 @@ def test_half_a_file_of_held_paths_is_removed(project: Any) -> None:
     assert project.run().code == 0
 
 
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"{", b'{"fetch": "0', b"\xff\xfe", b"[]", b'<<<<<<< HEAD\n{"a": "1"}\n=======\n{"a": "2"}\n>>>>>>> b\n'],
-)
+CONFLICT = b'<<<<<<< HEAD\n{"a": "1"}\n=======\n{"a": "2"}\n>>>>>>> b\n'
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b'{"fetch": "0', b"\xff\xfe", b"[]", CONFLICT])
 def test_a_code_file_that_cannot_be_read_is_left_to_its_stage(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "code.json"
     path.write_bytes(data)
