@@ -76,8 +76,8 @@ $(VENV)/tools/.installed: infra/test-tools.txt | $(STAMP)
 	  2> >(grep -v '^WARNING: Location' >&2)
 	@touch "$@"
 
-torture: $(STAMP) ## long proofs: kills at random moments
-	@"$(BIN)/python" -m pytest -q -m torture
+torture: $(STAMP) missing ## an hour of long proofs: stops at random moments, damage, odd machines; prints the table of docs/reliability.md
+	@OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 $(BY_FILE) -m torture
 
 bench: $(STAMP) ## measure; the results belong into docs/experiments.md
 	@"$(BIN)/python" -m benchmarks

@@ -23,7 +23,7 @@ __all__ = ["project"]
 
 MADE = (".lexmill", "artifacts", "mlruns", "mlartifacts", "mlflow.db*", ".mlflow.db*", "reports", "metrics")
 EVERY_STEP = "accelerator: cpu\nthreads: 1\ncheckpoint_seconds: 0\n"
-_PROPERTY = "fault"
+PROPERTY = "fault"
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def begin(request: pytest.FixtureRequest, undisturbed: Project, project: Project
     Path(project.environment["LEXMILL_EXECUTION"]).write_text(EVERY_STEP)
     trial = Trial(undisturbed, project, random.Random(f"{seed} {request.node.name}"))
     yield trial
-    request.node.user_properties += [(_PROPERTY, one) for one in trial.done]
+    request.node.user_properties += [(PROPERTY, one) for one in trial.done]
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -81,7 +81,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for reports in terminalreporter.stats.values():
         for report in reports:
             for one in getattr(report, "user_properties", ()):
-                if one[0] == _PROPERTY and report.when == "teardown":
+                if one[0] == PROPERTY and report.when == "teardown":
                     tried[one[1]] += 1
                     right[one[1]] += one[2]
     if tried:

@@ -30,6 +30,8 @@ LONG = (
     "compute/test_torchrun.py",
     "e2e/test_smoke.py",
     *GROUPS["a process that has imported Lightning"],
+    "faults/test_each_stage.py",
+    "faults/test_doors.py",
     "e2e/",
 )
 

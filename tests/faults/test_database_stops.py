@@ -1,6 +1,6 @@
 """Stops while MLflow's database is made, at moments spread over its growth, then the same command: as if undisturbed.
 
-Not part of `make test`: `make torture`, some five minutes.
+Not part of `make test`: `make torture`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from lexmill.tracking import database
+from tests.faults.conftest import PROPERTY
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.torture, pytest.mark.timeout(3600)]
@@ -31,7 +33,9 @@ def schema(path: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_stop_while_the_database_grows(size: int, empty_store: Path, tmp_path: Path) -> None:
+def test_a_stop_while_the_database_grows(
+    size: int, empty_store: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     path = tmp_path / "mlflow.db"
     new = tmp_path / ".mlflow.db.new"
     sent = SIGNALS[SIZES.index(size) % len(SIGNALS)]
@@ -39,6 +43,7 @@ def test_a_stop_while_the_database_grows(size: int, empty_store: Path, tmp_path:
     wait_for(lambda: process.poll() is not None or (new.exists() and new.stat().st_size >= size))
     if process.poll() is None:
         os.killpg(process.pid, sent)
+        record_property(PROPERTY, f"making MLflow's database, {sent.name}")
     process.communicate()
     database.make_ready(path)
     assert database.is_current(path)
