@@ -29,9 +29,9 @@ def outputs(root: Path) -> dict[str, list[dict[str, object]]]:
 
 
 def contents(root: Path) -> dict[str, str]:
-    """The hash of every result's bytes; the pipeline's own, not DVC's word for it."""
-    paths = [path for name in RESULTS for path in (root / name).rglob("*") if path.is_file()]
-    paths.append(root / "code.json")
+    """The hash of the bytes of every stage's outputs; not DVC's word for it."""
+    places = [root / str(output["path"]) for outs in outputs(root).values() for output in outs]
+    paths = [path for place in places for path in ([place] if place.is_file() else place.rglob("*")) if path.is_file()]
     return {path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 

@@ -1,10 +1,10 @@
-"""A workspace on a disk of its own that fills or turns read-only in the middle of a run; a script, not a test.
+"""A workspace on a disk of its own that fills in the middle of a run, or is read-only; a script, not a test.
 
     unshare --user --map-root-user --mount python -m tests.faults.own_disk FOLDER PLACE HOW SECONDS
 
 Copies FOLDER (a workspace and its home) onto a new disk at PLACE, which only this process and its children see. Runs
-`lexmill run`; SECONDS after its start the disk becomes `full` or `read-only`. Then the disk is mended and the run given
-again. Prints one JSON object: the codes and words of both runs, and the outcome.
+`lexmill run`; the disk is `read-only`, or `full` from SECONDS after the start. Then the disk is mended and the run
+given again. Prints one JSON object: the codes and words of both runs, and the outcome.
 """
 
 from __future__ import annotations
@@ -53,13 +53,14 @@ def main(source: str, target: str, how: str, seconds: str) -> None:
     project = Project(place / "a project", json.loads(os.environ["OWN_DISK_INDEX"]))
     (place / "logs").mkdir()
     mount("-t", "tmpfs", "logs", str(place / "logs"))
+    if how == "read-only":
+        mount("-o", "remount,ro", target)
     first = Victim(project, *RUN, log=place / "logs" / "first.log")
-    time.sleep(float(seconds))
+    if how == "full":
+        time.sleep(float(seconds))
     late = not first.running
     if how == "full":
         ballast = fill(place)
-    else:
-        mount("-o", "remount,ro", target)
     code = first.wait_until_gone(300)
     if how == "full":
         ballast.unlink()

@@ -19,7 +19,6 @@ PROGRAMS = {
     "munge": ("munged",),
     "chromium": ("chromium",),
     "systemd": ("systemd-analyze",),
-    "faketime": ("faketime",),
 }
 # What each package of infra/test-tools.txt brings, below .venv/tools.
 TOOLS = {
@@ -34,12 +33,6 @@ def program(name: str) -> str | None:
     folders = [Path("/usr/sbin"), *sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)]
     off_path = next((str(folder / name) for folder in folders if (folder / name).is_file()), None)
     return off_path or shutil.which(name)
-
-
-def library(name: str) -> str:
-    """The path of the library that a program preloads."""
-    (found,) = Path("/usr/lib").glob(f"*/{name}/lib{name}MT.so.1")
-    return str(found)
 
 
 def tool(package: str) -> str:
