@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -151,6 +152,7 @@ app.add_typer(cli_init.app, name="init")
 def main() -> None:
     """Run the console script: report an error as a sentence on standard error, with its exit code."""
     from lexmill.base.progress import fill_standard_streams, speak_utf8
+    from lexmill.base.quiet import quieten
     from lexmill.base.workspace import run_own_code
 
     fill_standard_streams()
@@ -160,16 +162,18 @@ def main() -> None:
         # An old locale breaks paths and arguments beyond ASCII: start again in Python's UTF-8 mode.
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {"PYTHONUTF8": "1"})
     speak_utf8()
+    quieten()
     try:
         _check_folder()
         run_own_code()
         app()
     except Exception as error:
-        from lexmill.base.errors import LexmillError, machine_error
+        from lexmill.base.errors import EXIT_BUG, LexmillError, machine_error
 
         known = machine_error(error) if isinstance(error, OSError) else error
         if not isinstance(known, LexmillError):
-            raise
+            print_line(traceback.format_exc().rstrip(), sys.stderr)
+            sys.exit(EXIT_BUG)
         print_line(known, sys.stderr)
         sys.exit(known.exit_code)
 

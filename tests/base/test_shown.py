@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexmill.base import progress
-from lexmill.base.errors import UserErrors
+from lexmill.base.errors import RetryableError, UserError, UserErrors
 from lexmill.base.shown import MOST, key_text, print_line, value_text, visible
 
 
@@ -49,6 +49,30 @@ def test_control_characters_are_visible_and_text_stays() -> None:
     assert visible("a\x1b[31m\x9b\r\x00\u202eb\ud800") == "a\\x1b[31m\\x9b\\x0d\\x00\\u202eb\\ud800"
     kept = "tab\t newline\n é 文 \u0639\u200f \U0001f600"
     assert visible(kept) == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("at https://me:hush@host/a: no", "at https://host/a: no"),
+        ("two: http://hush@h/a, 'postgresql://u:hush@db/x'", "two: http://h/a, 'postgresql://db/x'"),
+        (
+            "GET https://h/a?x=1&sig=hush&X-Amz-Signature=hush failed",
+            "GET https://h/a?x=1&sig=***&X-Amz-Signature=*** failed",
+        ),
+        ("https://h/a?token=hush#part", "https://h/a?token=***#part"),
+        ("https://h/a@b?page=2&design=x", "https://h/a@b?page=2&design=x"),
+        ("git@host:a/b and me:other@host without a scheme", "git@host:a/b and me:other@host without a scheme"),
+        (
+            "https://h/#/experiments/1/runs?viewStateShareKey=lexmill",
+            "https://h/#/experiments/1/runs?viewStateShareKey=lexmill",
+        ),
+    ],
+)
+def test_addresses_are_shown_without_their_secrets(text: str, shown: str) -> None:
+    assert visible(text) == shown
+    assert str(RetryableError(text)) == str(UserError(text)) == str(UserErrors([text])) == shown
+    assert UserError(text).message == shown
 
 
 @given(st.text())
