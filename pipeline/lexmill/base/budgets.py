@@ -36,3 +36,6 @@ MAX_LAYERS = 1_000  # the deepest models in use have 130
 MAX_HEADS = 10_000
 MAX_WIDTH = 1_000_000
 MAX_CONTEXT = 10_000_000  # tokens
+# Products of those, each of which may be large where the others are small.
+MAX_PARAMETERS = 10**13  # 40 TB; the largest models in use have 2 * 10**12
+MAX_ACTIVATIONS = 10**14  # numbers kept for one window: layers x width x context
