@@ -5,21 +5,42 @@ All but Typer is imported when a command needs it, so that `lexmill --help` is q
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from lexmill.base.shown import print_line
 from lexmill.commands import cli_team, cli_use
 from lexmill.commands import init as cli_init
 from lexmill.commands.cli_team import Jobs, Targets, finite
 
+
+class _Commands(TyperGroup):
+    """The commands; what Typer says of a wrong option or argument, which it repeats, is printed as all errors are."""
+
+    def main(self, *arguments: Any, **how: Any) -> NoReturn:
+        try:
+            code = super().main(*arguments, **how | {"standalone_mode": False})
+        except typer.Abort:
+            print_line("aborted", sys.stderr)
+            code = 1
+        except typer.TyperException as error:
+            shown = io.StringIO()
+            error.show(shown)  # type: ignore[attr-defined]  # each that Typer raises has it
+            print_line(shown.getvalue().rstrip(), sys.stderr)
+            code = error.exit_code
+        sys.exit(code if isinstance(code, int) else 0)
+
+
 app = typer.Typer(
     name="lexmill",
+    cls=_Commands,
     help="Text in, trustworthy models out.",
     no_args_is_help=True,
     add_completion=False,

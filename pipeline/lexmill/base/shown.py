@@ -12,7 +12,10 @@ import datetime
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 MOST = 60
 _HUGE = 10**40
@@ -58,6 +61,23 @@ def number_text(number: float) -> str:
 def print_line(text: object, file: TextIO | None = None) -> None:
     """Print a line with control characters made visible, on standard output by default, at once."""
     print(visible(str(text)), file=sys.stdout if file is None else file, flush=True)
+
+
+def print_table(table: Table, wide: int = 120) -> None:
+    """Print a rich table on standard output, its texts as they are (no markup), control characters made visible.
+
+    Args:
+        table: its cells and title are texts.
+        wide: characters a line where standard output is no terminal.
+    """
+    from rich.console import Console
+
+    for column in table.columns:
+        column._cells = [visible(str(cell)) for cell in column._cells]
+        column.header = visible(str(column.header))
+    table.title = None if table.title is None else visible(str(table.title))
+    width = None if sys.stdout.isatty() else wide
+    Console(file=sys.stdout, width=width, markup=False, emoji=False, highlight=False).print(table)
 
 
 def setting_text(value: Any) -> str:
