@@ -24,6 +24,7 @@ MAX_INDEX_BYTES = 512 * MIB  # a Debian repository's Packages, unpacked; that of
 MAX_PATH_BYTES, MAX_NAME_BYTES = 4096, 255  # of Linux: PATH_MAX, NAME_MAX
 
 # ---------------------------------------------------------------- tables
+MAX_PAGE_BYTES = 256 * MIB  # of parquet, uncompressed; writers make pages of 1 MiB, larger ones for one long text
 MAX_ROW_GROUP_BYTES = 4096 * MIB  # uncompressed, of the columns read; writers make groups of 64 MiB to 1 GiB
 
 # ---------------------------------------------------------------- models
