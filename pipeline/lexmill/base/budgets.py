@@ -21,6 +21,7 @@ MAX_MEMBER_HEADER_BYTES = MIB  # a tar's long name or pax header; paths are at m
 MAX_DIRECTORY_BYTES = 256 * MIB  # a zip's list of members, read whole
 MAX_XZ_MEMORY = 1024 * MIB  # `xz -9` needs 65 MiB
 MAX_INDEX_BYTES = 512 * MIB  # a Debian repository's Packages, unpacked; that of Debian main has 50 MiB
+MAX_ANSWER_BYTES = 128 * MIB  # a page of an index or a registry's document, unpacked; those of PyPI have up to 30 MiB
 MAX_PATH_BYTES, MAX_NAME_BYTES = 4096, 255  # of Linux: PATH_MAX, NAME_MAX
 
 # ---------------------------------------------------------------- tables
