@@ -16,13 +16,14 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from flows.server import prefect_server
 from lexmill import params
 from lexmill.base.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, UserError
 from lexmill.base.progress import say, speak_utf8
 from lexmill.base.quiet import quieten
+from lexmill.base.shown import print_line
 from lexmill.base.strict import nearest
 from lexmill.base.workspace import only_one
 from lexmill.commands import servers
@@ -51,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m flows", description="The pipeline as a Prefect flow.")
+    parser = _Parser(prog="python -m flows", description="The pipeline as a Prefect flow.")
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run what changed, now")
     run.set_defaults(work=_run)
@@ -76,6 +77,14 @@ def _parser() -> argparse.ArgumentParser:
     changed.set_defaults(work=_changed)
     changed.add_argument("corpus", help="its name in params.yaml")
     return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors, which repeat the wrong argument, are printed as all errors are."""
+
+    def error(self, message: str) -> NoReturn:
+        print_line(f"{self.format_usage()}{self.prog}: error: {message}", sys.stderr)
+        raise SystemExit(2)
 
 
 def _above(low: float, kind: type[_Number]) -> Callable[[str], _Number]:

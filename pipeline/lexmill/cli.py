@@ -5,20 +5,42 @@ All but Typer is imported when a command needs it, so that `lexmill --help` is q
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
-from typing import Annotated
+import traceback
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from lexmill.base.shown import print_line
 from lexmill.commands import cli_team, cli_use
 from lexmill.commands import init as cli_init
 from lexmill.commands.cli_team import Jobs, Targets, finite
 
+
+class _Commands(TyperGroup):
+    """The commands; what Typer says of a wrong option or argument, which it repeats, is printed as all errors are."""
+
+    def main(self, *arguments: Any, **how: Any) -> NoReturn:
+        try:
+            code = super().main(*arguments, **how | {"standalone_mode": False})
+        except typer.Abort:
+            print_line("aborted", sys.stderr)
+            code = 1
+        except typer.TyperException as error:
+            shown = io.StringIO()
+            error.show(shown)  # type: ignore[attr-defined]  # each that Typer raises has it
+            print_line(shown.getvalue().rstrip(), sys.stderr)
+            code = error.exit_code
+        sys.exit(code if isinstance(code, int) else 0)
+
+
 app = typer.Typer(
     name="lexmill",
+    cls=_Commands,
     help="Text in, trustworthy models out.",
     no_args_is_help=True,
     add_completion=False,
@@ -151,6 +173,7 @@ app.add_typer(cli_init.app, name="init")
 def main() -> None:
     """Run the console script: report an error as a sentence on standard error, with its exit code."""
     from lexmill.base.progress import fill_standard_streams, speak_utf8
+    from lexmill.base.quiet import quieten
     from lexmill.base.workspace import run_own_code
 
     fill_standard_streams()
@@ -160,16 +183,18 @@ def main() -> None:
         # An old locale breaks paths and arguments beyond ASCII: start again in Python's UTF-8 mode.
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {"PYTHONUTF8": "1"})
     speak_utf8()
+    quieten()
     try:
         _check_folder()
         run_own_code()
         app()
     except Exception as error:
-        from lexmill.base.errors import LexmillError, machine_error
+        from lexmill.base.errors import EXIT_BUG, LexmillError, machine_error
 
         known = machine_error(error) if isinstance(error, OSError) else error
         if not isinstance(known, LexmillError):
-            raise
+            print_line(traceback.format_exc().rstrip(), sys.stderr)
+            sys.exit(EXIT_BUG)
         print_line(known, sys.stderr)
         sys.exit(known.exit_code)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from lexmill.base.quiet import quieten
 from lexmill.commands import servers
 
 SWITCHES = {
@@ -98,5 +100,18 @@ def test_the_pages_are_served_here_alone_and_mlflows_without_job_processes(
     with servers.serving_mlflow("sqlite:////x.db", tmp_path, 9), servers.serving_prefect(tmp_path, 9):
         pass
     assert seen["mlflow"][1]["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false"
+    # An address with a password would be in the list of processes, which every user sees.
+    assert seen["mlflow"][1]["MLFLOW_BACKEND_STORE_URI"] == "sqlite:////x.db"
+    assert "sqlite:////x.db" not in seen["mlflow"][0]
     for command, _ in seen.values():
         assert command[command.index("--host") + 1] == "127.0.0.1"
+
+
+def test_warnings_of_libraries_are_printed_as_ours_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logging, "lastResort", logging.lastResort)
+        quieten()
+        alone = logging.getLogger("made_library")
+        patch.setattr(alone, "propagate", False)  # pytest listens at the root
+        alone.warning("401 from %s \x1b[2J", "https://me:hush@host/a?sig=hush")
+    assert capsys.readouterr().err == "401 from https://host/a?sig=*** \\x1b[2J\n"

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.table import Table
 
 from lexmill.base import progress
-from lexmill.base.errors import UserErrors
-from lexmill.base.shown import MOST, key_text, print_line, value_text, visible
+from lexmill.base.errors import RetryableError, UserError, UserErrors
+from lexmill.base.shown import MOST, key_text, print_line, print_table, value_text, visible
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,30 @@ def test_control_characters_are_visible_and_text_stays() -> None:
     assert visible(kept) == kept
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("at https://me:hush@host/a: no", "at https://host/a: no"),
+        ("two: http://hush@h/a, 'postgresql://u:hush@db/x'", "two: http://h/a, 'postgresql://db/x'"),
+        (
+            "GET https://h/a?x=1&sig=hush&X-Amz-Signature=hush failed",
+            "GET https://h/a?x=1&sig=***&X-Amz-Signature=*** failed",
+        ),
+        ("https://h/a?token=hush#part", "https://h/a?token=***#part"),
+        ("https://h/a@b?page=2&design=x", "https://h/a@b?page=2&design=x"),
+        ("git@host:a/b and me:other@host without a scheme", "git@host:a/b and me:other@host without a scheme"),
+        (
+            "https://h/#/experiments/1/runs?viewStateShareKey=lexmill",
+            "https://h/#/experiments/1/runs?viewStateShareKey=lexmill",
+        ),
+    ],
+)
+def test_addresses_are_shown_without_their_secrets(text: str, shown: str) -> None:
+    assert visible(text) == shown
+    assert str(RetryableError(text)) == str(UserError(text)) == str(UserErrors([text])) == shown
+    assert UserError(text).message == shown
+
+
 @given(st.text())
 def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
     shown = visible(text)
@@ -74,3 +99,15 @@ def test_many_and_long_errors_are_cut() -> None:
     many = str(UserErrors([f"error {i}" for i in range(10_000)]))
     assert many.endswith("error 199\nand 9,800 more errors")
     assert len(str(UserErrors(["x" * 10**6]))) < 5000
+
+
+def test_tables_show_texts_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rich would read `[/a]` as its own markup, and fail."""
+    table = Table("head \x1b[2J", title="results of '[/a] \u202e'")
+    table.add_row("[red]a[/b] :smile: \x1b]0;x\x07 http://me:hush@host")
+    print_table(table)
+    printed = capsys.readouterr().out
+    assert "results of '[/a] \\u202e'" in printed
+    assert "head \\x1b[2J" in printed
+    assert "[red]a[/b] :smile: \\x1b]0;x\\x07 http://host" in printed
+    assert "\x1b" not in printed

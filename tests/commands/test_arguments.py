@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from flows import __main__ as flows
 from lexmill import cli
 from lexmill.base.addresses import invalid
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.commands import check, deploy, schedule
 from lexmill.compute.execution import load_execution
+
+ODD = "http://me:hush@host\x1b[2J\u202e"
 
 
 @pytest.mark.parametrize(
@@ -129,3 +132,34 @@ def test_a_deleted_folder_and_an_escape_sequence_are_sentences(tmp_path: Path) -
     assert done.returncode == 2, done.stderr
     assert "a\\x1b[2J.pdf" in done.stderr
     assert "\x1b" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check", ODD],
+        ["run", f"--{ODD}"],
+        ["run", "--jobs", ODD],
+        [ODD],
+        ["init", ODD],
+        ["generate", "--precision", ODD],
+    ],
+)
+def test_a_wrong_argument_is_repeated_as_a_terminal_may_see_it(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["lexmill", *arguments])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    said = capsys.readouterr().err
+    assert "\nError: " in said
+    assert not {"\x1b", "\u202e"} & set(said)
+    assert "hush" not in said
+
+
+def test_so_does_the_flow(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        flows.main(["run", f"--{ODD}"])
+    said = capsys.readouterr().err
+    assert said.startswith("usage: python -m flows ")
+    assert said.endswith("error: unrecognized arguments: --http://host\\x1b[2J\\u202e\n")

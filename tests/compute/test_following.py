@@ -14,7 +14,7 @@ import pytest
 from lexmill.base.errors import LexmillError, RetryableError, SignalledToEnd
 from lexmill.compute import drive
 from lexmill.compute.execution import Execution
-from lexmill.compute.job import JobFolder
+from lexmill.compute.job import JobFolder, handed_on
 from lexmill.compute.launcher import Look
 from lexmill.compute.place import Place
 from lexmill.stages.entry import terminate
@@ -96,3 +96,11 @@ def test_the_cause_of_a_groups_end_counts_before_what_its_first_process_saw(
     with pytest.raises(LexmillError) as caught:
         drive.run_elsewhere(place, ["lexmill.stages.train", "toy"], Execution())
     assert caught.value.exit_code == code
+
+
+def test_what_a_cluster_stores_of_our_environment_holds_no_secret() -> None:
+    """Kubernetes shows a Job's variables, Prefect those of a flow run, to all who may look at them."""
+    ours = {"LEXMILL_EXECUTION": "local", "DVC_STAGE": "fetch@plays", "LEXMILL_DEBIAN_MIRROR": "https://mirror/debian"}
+    secrets = {"LEXMILL_TOKEN": "hush", "AWS_SECRET_ACCESS_KEY": "hush", "MLFLOW_TRACKING_PASSWORD": "hush"}
+    assert handed_on(ours | secrets) == ours
+    assert "LEXMILL_DEBIAN_MIRROR" not in handed_on({"LEXMILL_DEBIAN_MIRROR": "https://me:hush@mirror/debian"})

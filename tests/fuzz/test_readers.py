@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import random
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import given
 
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.corpora.preparing.prepare import prepare
+from lexmill.corpora.preparing.readers.parquet_pages import check_pages
 from tests.corpora.made_sources import corpus_of, error_texts, make_source, read_all
 from tests.fuzz.budget import empty_folder, fuzzed, limited, mutated, outcome
 
@@ -142,3 +144,68 @@ def test_a_damaged_manifest_is_named(tmp_path: Path, manifest: bytes) -> None:
     (source / "manifest.json").write_bytes(manifest)
     with pytest.raises((UserError, UserErrors), match=r"manifest\.json"):
         read_all(corpus_of("text", {"format": "text"}), source)
+
+
+def number(value: int) -> bytes:
+    """A whole number in Thrift's compact protocol."""
+    value, out = value << 1, bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def page_of_zeros(size: int) -> bytes:
+    """A page with one text of zeros, and its header."""
+    packer, out = zstandard.ZstdCompressor().compressobj(), bytearray()
+    for piece in ((size - 4).to_bytes(4, "little"), *(bytes(1 << 20) for _ in range(size // (1 << 20))), b"\0" * 4):
+        out += packer.compress(piece[: size - 4])
+    out += packer.flush()
+    about = b"\x15" + number(1) + b"\x15" + number(0) + b"\x15" + number(3) + b"\x15" + number(3) + b"\0"
+    return b"\x15" + number(0) + b"\x15" + number(size) + b"\x15" + number(len(out)) + b"\x2c" + about + b"\0" + out
+
+
+def with_page(page: bytes) -> bytes:
+    """A parquet file whose one page is another than its metadata say."""
+    schema = pyarrow.schema([pyarrow.field("text", pyarrow.string(), nullable=False)])
+    out = io.BytesIO()
+    rows = pyarrow.table({"text": [random.Random(1).randbytes(100_000).hex()]}, schema=schema)
+    pyarrow.parquet.write_table(rows, out, compression="zstd", use_dictionary=False, write_statistics=False)
+    data = out.getvalue()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    assert len(page) < footer - 4
+    return data[:4] + page.ljust(footer - 4, b"\0") + data[footer:]
+
+
+def test_a_parquet_page_that_claims_more_than_its_metadata_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    data = with_page(page_of_zeros(600 << 20))
+    assert len(data) < 300_000
+    source = make_source(tmp_path / "source", {"a.parquet": data})
+    said = limited("tests.fuzz.test_readers:read_table", str(source))
+    assert "a.parquet: the page at byte 4 claims 629,145,600 bytes, more than 256 MiB; write it with smaller" in said
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
+def test_every_page_of_a_usual_file_is_found(version: str, compression: str, tmp_path: Path) -> None:
+    texts = [f"text {i} {'x' * (i % 90)}" for i in range(20_000)]
+    data = parquet(
+        {"text": texts, "list": [[i, 2] for i in range(20_000)]},
+        data_page_version=version,
+        compression=compression,
+        data_page_size=4096,
+        row_group_size=7000,
+        write_page_index=True,
+        use_dictionary=["list.list.element"],
+    )
+    path = tmp_path / "a.parquet"
+    path.write_bytes(data)
+    with pyarrow.parquet.ParquetFile(path) as table:
+        for group in range(table.metadata.num_row_groups):
+            for column in range(2):
+                check_pages(path, table.metadata.row_group(group).column(column))
+    records, errors = read_all(
+        corpus_of("text", {"format": "parquet", "text": "text"}), make_source(tmp_path / "s", {"a": data})
+    )
+    assert errors.count == 0
+    assert [record.text for record in records] == texts

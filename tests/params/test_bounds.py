@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +20,27 @@ from lexmill.params.references import MOST_NAME
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def chosen() -> dict[str, Any]:
+    """The committed file without what follows from its models."""
+    data = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    return {key: inner for key, inner in data.items() if key not in PARTS}
+
+
+def errors_of(data: Any) -> str:
+    with pytest.raises(UserErrors) as caught:
+        parse(data)
+    return str(caught.value)
+
+
 def errors_with(path: str, value: Any) -> str:
     """The errors of the committed file with one value replaced."""
-    data = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
-    data = {key: inner for key, inner in data.items() if key not in PARTS}
+    data = chosen()
     *parents, last = path.split(".")
     place = data
     for key in parents:
         place = place[key]
     place[last] = value
-    with pytest.raises(UserErrors) as caught:
-        parse(data)
-    return str(caught.value)
+    return errors_of(data)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +77,58 @@ def errors_with(path: str, value: Any) -> str:
 )
 def test_each_is_an_error_of_its_key(path: str, value: Any, error: str) -> None:
     assert error in errors_with(path, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "count"),
+    [
+        # 12 squares of the width a layer; biases and norms; tied tables of 2,048 tokens and 128 positions
+        ("gpt", {"n_layer": 1000, "d_model": 10**6}, 1000 * (12 * 10**12 + 13 * 10**6) + (2048 + 128 + 2) * 10**6),
+        # 4 gates, each with the input's and the state's square, and two biases
+        ("lstm", {"n_layer": 1000, "d_model": 10**6}, 1000 * (8 * 10**12 + 8 * 10**6) + 2048 * 10**6),
+    ],
+)
+def test_sizes_that_are_absurd_only_together_are_counted(name: str, sizes: dict[str, int], count: int) -> None:
+    data = chosen()
+    data["models"][name]["shape"] |= sizes
+    error = f"models.{name}.shape: its sizes make {count:,} parameters; at most 10,000,000,000,000"
+    assert error in errors_of(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("en_de", {"encoder_layers": 1000, "d_model": 10**6}),
+        ("en_de", {"decoder_layers": 1000, "d_model": 10**5, "d_ffn": 10**6}),
+        ("sentiment", {"num_hidden_layers": 1000, "hidden_size": 10**6, "num_attention_heads": 1}),
+        ("gpt", {"n_layer": 1000, "d_model": 10**4, "n_head": 1000, "d_head": 10**4}),
+    ],
+)
+def test_so_it_is_for_every_family(name: str, sizes: dict[str, int]) -> None:
+    data = chosen()
+    data["models"][name]["shape"] |= sizes
+    assert "parameters; at most 10,000,000,000,000" in errors_of(data)
+
+
+def test_a_window_whose_activations_are_absurd_is_refused() -> None:
+    data = chosen()
+    data["models"]["gpt"]["shape"] |= {"n_layer": 1000, "d_model": 16384, "n_head": 8, "context": 10**7}
+    data["models"]["gpt"]["recipe"]["batch"] = 10**7
+    assert "keep 163,840,000,000,000 numbers for one window of its context" in errors_of(data)
+
+
+def test_the_largest_models_in_use_are_accepted_and_counted_without_torch() -> None:
+    code = """
+import sys, yaml
+from lexmill.params import parse
+data = yaml.safe_load(sys.stdin)
+data["models"]["gpt"]["shape"] |= {"n_layer": 126, "d_model": 16384, "n_head": 128, "context": 2048}
+parse(data)
+print("torch" in sys.modules)
+"""
+    given = yaml.safe_dump(chosen())
+    done = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("False\n", "")
 
 
 def test_the_longest_names_make_file_names_that_fit() -> None:

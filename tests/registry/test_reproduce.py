@@ -70,6 +70,24 @@ def test_a_clean_commit_is_enough(params: Params, checkout: Path, tmp_path: Path
     assert len(found.description("x" * 9000)) <= 5000
 
 
+@pytest.mark.parametrize(
+    ("remote", "shown"),
+    [
+        ("https://secret@example.org/team/lexmill.git", "https://example.org/team/lexmill.git"),
+        ("ftp://me:secret@example.org/lexmill.git", "ftp://example.org/lexmill.git"),
+        ("ssh://git:secret@example.org:22/lexmill.git", "ssh://git@example.org:22/lexmill.git"),
+        ("ssh://git@example.org/lexmill.git", "ssh://git@example.org/lexmill.git"),
+        ("git@example.org:team/lexmill.git", "git@example.org:team/lexmill.git"),
+        ("/srv/team#1/lexmill.git", "'/srv/team#1/lexmill.git'"),
+    ],
+)
+def test_the_remote_is_named_without_its_password(
+    params: Params, checkout: Path, tmp_path: Path, remote: str, shown: str
+) -> None:
+    git(checkout, "remote", "add", "origin", remote)
+    assert f"git clone {shown} lexmill-en_de\n" in made(params, checkout, tmp_path).script
+
+
 def test_changes_are_named_with_a_hash(params: Params, checkout: Path, tmp_path: Path) -> None:
     storage.write_text(checkout / "pipeline/code.py", "second\n")
     storage.write_text(checkout / "pipeline/new.py", "new\n")

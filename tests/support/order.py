@@ -29,6 +29,7 @@ LONG = (
     "services/test_slurm.py",
     "compute/test_torchrun.py",
     "e2e/test_smoke.py",
+    "faults/test_secrets.py",
     *GROUPS["a process that has imported Lightning"],
     "faults/test_each_stage.py",
     "faults/test_doors.py",

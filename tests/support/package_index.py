@@ -10,6 +10,7 @@ tarballs (.tgz) under /npm/, Debian packages (.deb) under /debian/. Range reques
 
 from __future__ import annotations
 
+import base64
 import gzip
 import hashlib
 import io
@@ -148,6 +149,7 @@ class PackageIndex:
         self.folder, self.promise_hashes = folder, promise_hashes
         self.npm_files = ""  # the host that npm documents name for tarballs, where it is another one
         self.yanked: set[str] = set()  # file names that the simple index marks so
+        self.logins: set[str] = set()  # `name:password`, one of which each request must bring; empty: none needed
         self.validators = False  # whether files come with an ETag, and a request that knows it gets 304
         self.commits: dict[str, str] = {}  # hub data sets, `someone/some` or `someone/some/revision/main` -> commit
         self._scheme = "http"
@@ -257,6 +259,10 @@ class PackageIndex:
         return text
 
 
+def _basic(login: str) -> str:
+    return f"Basic {base64.b64encode(login.encode()).decode()}"
+
+
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -271,6 +277,8 @@ def _handler(index: PackageIndex) -> type[BaseHTTPRequestHandler]:
             index.queries.append(query)
             index.requests.append((path, dict(self.headers)))
             error = index.next_error(path) or Error()
+            if index.logins and self.headers.get("Authorization") not in map(_basic, index.logins):
+                error = Error(401)
             found = index.answer(path) if error.status == 200 else ("text/plain", b"planned")
             status = error.status
             if found is None:

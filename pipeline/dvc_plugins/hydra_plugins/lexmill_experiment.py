@@ -31,11 +31,12 @@ class LexmillExperiment(SearchPathPlugin):
         from dvc.exceptions import DvcException
 
         from lexmill.base.errors import LexmillError
+        from lexmill.base.shown import print_line
         from lexmill.config.undoing import before_experiment
 
         root = Path(__file__).resolve().parents[3]
         try:
-            before_experiment(combinations(choices(sys.argv)), root, lambda text: print(text, file=sys.stderr))
+            before_experiment(combinations(choices(sys.argv)), root, lambda text: print_line(text, sys.stderr))
         except LexmillError as error:
             raise DvcException(f"nothing was run: {error}") from None
 

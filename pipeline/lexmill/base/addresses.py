@@ -12,12 +12,9 @@ import re
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 from lexmill.base.errors import UserError
+from lexmill.base.shown import SECRET_NAME
 
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
-_SECRET = re.compile(
-    r"(^|[-_.])(sig|signature|token|secret|password|passwd|pwd|credential|api-?_?key|access-?_?key|auth(orization)?)$",
-    re.IGNORECASE,
-)
 _LOGIN = re.compile(r"^([A-Za-z][\w+.-]*:/+)?[^/?#]*@")
 
 
@@ -37,7 +34,7 @@ def secret_in(address: str) -> str:
     if (at and not _is_filled_later(login)) or (not parts.netloc and _LOGIN.match(address)):
         return "a login"
     for name, value in parse_qsl(parts.query):
-        if _SECRET.search(name) and not _is_filled_later(value):
+        if SECRET_NAME.search(name) and not _is_filled_later(value):
             return f"the secret parameter '{name}'"
     return ""
 

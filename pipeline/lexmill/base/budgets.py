@@ -21,9 +21,11 @@ MAX_MEMBER_HEADER_BYTES = MIB  # a tar's long name or pax header; paths are at m
 MAX_DIRECTORY_BYTES = 256 * MIB  # a zip's list of members, read whole
 MAX_XZ_MEMORY = 1024 * MIB  # `xz -9` needs 65 MiB
 MAX_INDEX_BYTES = 512 * MIB  # a Debian repository's Packages, unpacked; that of Debian main has 50 MiB
+MAX_ANSWER_BYTES = 128 * MIB  # a page of an index or a registry's document, unpacked; those of PyPI have up to 30 MiB
 MAX_PATH_BYTES, MAX_NAME_BYTES = 4096, 255  # of Linux: PATH_MAX, NAME_MAX
 
 # ---------------------------------------------------------------- tables
+MAX_PAGE_BYTES = 256 * MIB  # of parquet, uncompressed; writers make pages of 1 MiB, larger ones for one long text
 MAX_ROW_GROUP_BYTES = 4096 * MIB  # uncompressed, of the columns read; writers make groups of 64 MiB to 1 GiB
 
 # ---------------------------------------------------------------- models
@@ -36,3 +38,6 @@ MAX_LAYERS = 1_000  # the deepest models in use have 130
 MAX_HEADS = 10_000
 MAX_WIDTH = 1_000_000
 MAX_CONTEXT = 10_000_000  # tokens
+# Products of those, each of which may be large where the others are small.
+MAX_PARAMETERS = 10**13  # 40 TB; the largest models in use have 2 * 10**12
+MAX_ACTIVATIONS = 10**14  # numbers kept for one window: layers x width x context

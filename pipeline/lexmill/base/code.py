@@ -65,6 +65,7 @@ EXEMPT: Mapping[str, str] = {
     "lexmill/params/optimizers.py": "reads values, which are tracked key by key",
     "lexmill/params/recipe.py": "reads values, which are tracked key by key",
     "lexmill/params/references.py": "checks values",
+    "lexmill/params/size.py": "checks values",
     "lexmill/stages/entry.py": "how a stage starts and ends",
     "lexmill/tracking/database.py": "makes MLflow's database ready",
     "lexmill/tracking/links.py": "addresses of MLflow's pages",

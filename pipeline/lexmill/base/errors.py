@@ -11,6 +11,8 @@ import errno
 from collections.abc import Sequence
 from pathlib import Path
 
+from lexmill.base.shown import without_secrets
+
 _MOST_CHARACTERS = 4000  # of one error, whatever it quotes
 _MOST_ERRORS = 200  # printed at once
 
@@ -23,9 +25,12 @@ EXIT_TERMINATED = 143
 
 
 class LexmillError(Exception):
-    """A failure with its own exit code, reported in one sentence."""
+    """A failure with its own exit code, reported in one sentence, which quotes no secret of an address."""
 
     exit_code = EXIT_BUG
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(without_secrets(message))
 
 
 class UserError(LexmillError):
@@ -40,7 +45,7 @@ class UserError(LexmillError):
     exit_code = EXIT_USER
 
     def __init__(self, message: str, file: str | Path | None = None, line: int | None = None) -> None:
-        self.message, self.file, self.line = message, file, line
+        self.message, self.file, self.line = without_secrets(message), file, line
         place = "" if file is None else f"{file}:{line}: " if line is not None else f"{file}: "
         super().__init__(_cut(place + message))
 
@@ -49,7 +54,7 @@ class UserErrors(UserError):
     """Several errors, reported together so that they can be fixed together."""
 
     def __init__(self, errors: Sequence[str | UserError]) -> None:
-        self.errors = [_cut(str(error)) for error in errors]
+        self.errors = [_cut(without_secrets(str(error))) for error in errors]
         more = len(self.errors) - _MOST_ERRORS
         shown = [*self.errors[:_MOST_ERRORS], *([f"and {more:,} more errors"] if more > 0 else [])]
         LexmillError.__init__(self, "\n".join(shown))

@@ -185,7 +185,7 @@ class _Terminal:
 
     def say(self, text: str) -> None:
         if self._live is not None:
-            self._live.console.print(text, markup=False, highlight=False)
+            self._live.console.print(text, markup=False, emoji=False, highlight=False)
         else:
             _write(text)
 

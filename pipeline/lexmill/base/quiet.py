@@ -1,11 +1,15 @@
-"""Environment variables that silence our libraries: no telemetry, update checks or progress bars.
+"""What silences our libraries: no telemetry, update checks or progress bars; their warnings as ours are printed.
 
 Values set by the user stay. Call `quieten` before those libraries are imported.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
+
+from lexmill.base.shown import print_line
 
 _QUIET = {
     "DO_NOT_TRACK": "true",
@@ -28,3 +32,11 @@ def quieten(*, offline: bool = False) -> None:
     if offline:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
         os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
+    logging.lastResort = _Shown(logging.WARNING)
+
+
+class _Shown(logging.Handler):
+    """Prints what no other handler takes, without control characters and secrets (a whole address in a warning)."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print_line(self.format(record), sys.stderr)

@@ -1,7 +1,8 @@
-"""Foreign values and texts as a message or a terminal can show them: bounded, and without control characters.
+"""Foreign values and texts as a message or a terminal can show them: bounded, without control characters and secrets.
 
 Values come from YAML files, JSON requests and options; texts also from file names, corpora and servers. A value that is
-small in memory may be huge when printed (YAML aliases), and an escape sequence could rewrite the terminal.
+small in memory may be huge when printed (YAML aliases), an escape sequence could rewrite the terminal, and errors of
+libraries quote whole addresses.
 Cost: `value_text` stops at its bound, whatever the value's size.
 """
 
@@ -11,7 +12,10 @@ import datetime
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 MOST = 60
 _HUGE = 10**40
@@ -20,10 +24,28 @@ _HUGE = 10**40
 # isolates); lone surrogates, which cannot be encoded.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
+SECRET_NAME = re.compile(
+    r"(^|[-_.])(sig|signature|token|secret|password|passwd|pwd|credential|api-?_?key|access-?_?key|auth(orization)?)$",
+    re.IGNORECASE,
+)
+_LOGIN = re.compile(r"(?<=://)[^\s/?#'\"<>]*@")
+_PARAMETER = re.compile(r"(?<=[?&;])([\w.%+-]{1,100})=([^\s&;#'\"<>]+)")
+
 
 def visible(text: str) -> str:
-    """Return the text with control characters written as `\\x1b`; newlines and tabs stay."""
-    return _CONTROL.sub(lambda found: _escaped(found[0]), text)
+    """Return the text with control characters written as `\\x1b`, without secrets; newlines and tabs stay."""
+    return without_secrets(_CONTROL.sub(lambda found: _escaped(found[0]), text))
+
+
+def without_secrets(text: str) -> str:
+    """Return the text without the logins of addresses in it, and with `***` for their secret parameters."""
+    if "://" not in text:
+        return text
+    return _PARAMETER.sub(_masked, _LOGIN.sub("", text))
+
+
+def _masked(found: re.Match[str]) -> str:
+    return f"{found[1]}=***" if SECRET_NAME.search(found[1]) else found[0]
 
 
 def _escaped(character: str) -> str:
@@ -39,6 +61,23 @@ def number_text(number: float) -> str:
 def print_line(text: object, file: TextIO | None = None) -> None:
     """Print a line with control characters made visible, on standard output by default, at once."""
     print(visible(str(text)), file=sys.stdout if file is None else file, flush=True)
+
+
+def print_table(table: Table, wide: int = 120) -> None:
+    """Print a rich table on standard output, its texts as they are (no markup), control characters made visible.
+
+    Args:
+        table: its cells and title are texts.
+        wide: characters a line where standard output is no terminal.
+    """
+    from rich.console import Console
+
+    for column in table.columns:
+        column._cells = [visible(str(cell)) for cell in column._cells]
+        column.header = visible(str(column.header))
+    table.title = None if table.title is None else visible(str(table.title))
+    width = None if sys.stdout.isatty() else wide
+    Console(file=sys.stdout, width=width, markup=False, emoji=False, highlight=False).print(table)
 
 
 def setting_text(value: Any) -> str:

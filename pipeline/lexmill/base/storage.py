@@ -90,7 +90,15 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def read_json(path: str | Path) -> Any:
-    return json.loads(Path(path).read_text(encoding="utf-8"))
+    return from_json(Path(path).read_text(encoding="utf-8"))
+
+
+def from_json(text: str | bytes) -> Any:
+    """Return the value of a JSON text; raise `ValueError` for any that is none, also one that is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 @contextmanager

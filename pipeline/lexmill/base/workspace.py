@@ -93,7 +93,7 @@ def read_status(stage: str, root: Path = Path()) -> tuple[int, str] | None:
     try:
         status = storage.read_json(status_path(stage, root))
         return int(status["code"]), str(status["message"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError, OverflowError):
         return None
 
 
@@ -104,7 +104,7 @@ def clear_status(stage: str, root: Path = Path()) -> None:
 def _read_holder(stream: IO[str]) -> dict[str, Any]:
     stream.seek(0)
     try:
-        holder = json.loads(stream.read() or "{}")
+        holder = storage.from_json(stream.read() or "{}")
     except ValueError:
         return {}  # caught between truncation and writing
     return holder if isinstance(holder, dict) else {}
@@ -125,7 +125,7 @@ def _write_holder(stream: IO[str], what: str, token: str) -> None:
 
 
 def _describe(holder: dict[str, Any]) -> str:
-    if "pid" not in holder:
+    if not {"what", "pid", "host", "since"} <= holder.keys():
         return "another process"
     return f"{holder['what']} (process {holder['pid']} on {holder['host']}, since {holder['since']})"
 

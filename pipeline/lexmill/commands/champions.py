@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lexmill import params
 from lexmill.base.errors import UserError
-from lexmill.base.shown import print_line
+from lexmill.base.shown import print_line, print_table
 from lexmill.compute import execution
 from lexmill.tracking.store import opened, sqlite_path
 
@@ -90,7 +89,6 @@ def _keep(moved: Move, outcome: str, reason: str, root: Path) -> None:
 
 
 def _show(rows: Sequence[dict[str, str]]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table()
@@ -98,4 +96,4 @@ def _show(rows: Sequence[dict[str, str]]) -> None:
         table.add_column(column)
     for row in rows:
         table.add_row(*row.values())
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 160).print(table)
+    print_table(table, wide=160)

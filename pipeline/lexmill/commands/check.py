@@ -24,8 +24,10 @@ from lexmill.compute.settings import EVALUATION, TRAINING, group_of
 from lexmill.corpora.fetching import pins
 from lexmill.params import Params
 from lexmill.params.corpora import FileSource, RegisteredSource, Source
+from lexmill.params.size import more_than
 
 LEAST_FREE = 2 << 30  # bytes
+_BYTES_A_PARAMETER = 8  # a float32 weight and its gradient; all but plain SGD need more
 ON_DEVICE = (TRAINING, EVALUATION)  # groups of stages that compute on the devices of `accelerator`
 
 
@@ -37,7 +39,7 @@ def check() -> None:
     """
     from lexmill.stages.entry import preflight
 
-    if errors := gather([preflight, _dag, _disk, _tracker, _folders, _device, *_file_checks()]):
+    if errors := gather([preflight, _dag, _disk, _tracker, _folders, _device, _memory, *_file_checks()]):
         raise UserErrors(errors)
     choices = params.load()
     print_line("params.yaml, execution settings, DAG, files and disk are in order")
@@ -127,6 +129,30 @@ def _device() -> None:
         raise UserError(f"accelerator: torch finds no '{settings.accelerator}' on this machine", "conf/execution")
     if cuda and settings.devices > (count := torch.cuda.device_count()):
         raise UserError(f"devices: {settings.devices}, but this machine has {count}", "conf/execution")
+
+
+def _memory() -> None:
+    """Raise `UserErrors` for the models whose weights and gradients alone are more than this machine's memory."""
+    settings = _settings()
+    if settings is None or settings.accelerator != "cpu" or not _computes_here(settings):
+        return
+    try:
+        choices = params.load()
+    except UserError:
+        return  # reported already
+    here = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * settings.nodes
+    errors = []
+    for name, model in choices.models.items():
+        tokenizer = choices.tokenizers.get(model.data.tokenizer)
+        count = more_than(here // _BYTES_A_PARAMETER, model, 0 if tokenizer is None else tokenizer.vocab_size)
+        if count is not None:
+            needed, there = (f"{size / 2**30:,.0f} GiB" for size in (count * _BYTES_A_PARAMETER, here))
+            errors.append(
+                f"models.{name}.shape: {count:,} parameters need {needed} for weights and gradients, and there are"
+                f" {there}; take a smaller model, or a machine with more memory"
+            )
+    if errors:
+        raise UserErrors(errors)
 
 
 def _computes_here(settings: Execution) -> bool:

@@ -14,7 +14,7 @@ from lexmill import params
 from lexmill.base import layout
 from lexmill.base.errors import EXIT_BUG, EXIT_DONE, EXIT_RETRY, EXIT_USER, RetryableError, UserError
 from lexmill.base.progress import bar, say
-from lexmill.base.shown import print_line
+from lexmill.base.shown import print_line, print_table
 from lexmill.base.workspace import only_one, publishing, run_lock
 from lexmill.commands.sync import send, send_after_run, tracked
 from lexmill.compute import execution
@@ -197,10 +197,7 @@ def publish() -> None:
 
 def show_results(rows: list[results.Row], experiment: str) -> None:
     """Print the table on standard output."""
-    from rich.console import Console
-
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120)
-    console.print(results.table(rows, experiment))
+    print_table(results.table(rows, experiment))
 
 
 def print_results(as_json: bool) -> None:

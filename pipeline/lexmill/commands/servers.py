@@ -262,7 +262,8 @@ def serving_mlflow(store: str, root: Path, port: int | None = None) -> Iterator[
         # Saves seven job processes of 240 MB each, for features that we do not use.
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_BACKEND_STORE_URI": store,  # its password would be in the list of processes
     }
-    command = ("mlflow", "server", "--backend-store-uri", store, "--host", HOST, "--port", str(port), "--workers", "1")
+    command = ("mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1")
     with serving("mlflow", command, port, health="/health", environment=environment, root=root) as server:
         yield server

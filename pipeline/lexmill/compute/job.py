@@ -20,18 +20,31 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from lexmill.base import storage, workspace
+from lexmill.base.addresses import secret_in
 from lexmill.base.errors import EXIT_TERMINATED
+from lexmill.base.shown import SECRET_NAME
 
 VARIABLE = "LEXMILL_JOB"
 PATIENCE_VARIABLE = "LEXMILL_JOB_PATIENCE"
+_HANDED_ON = ("DVC_STAGE", "PYTHONUNBUFFERED")
 _LOOKS = 10  # signs of life, and checks for them, within the patience
 _GRACE_SECONDS = 60.0
+
+
+def handed_on(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return our own variables, for a launcher that stores them where others read them: none with a secret."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if (name.startswith("LEXMILL_") or name in _HANDED_ON)
+        and not (SECRET_NAME.search(name) or ("://" in value and secret_in(value)))
+    }
 
 
 @dataclass(frozen=True)

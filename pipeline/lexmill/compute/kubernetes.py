@@ -17,7 +17,7 @@ from typing import Any
 from lexmill.base.errors import LexmillError, RetryableError, UserError
 from lexmill.base.yaml_file import read_yaml
 from lexmill.compute.client import ask
-from lexmill.compute.job import VARIABLE, JobFolder
+from lexmill.compute.job import VARIABLE, JobFolder, handed_on
 from lexmill.compute.launcher import Look
 from lexmill.compute.place import Place
 from lexmill.compute.settings import Kubernetes
@@ -112,8 +112,7 @@ def manifest(
     root = Path.cwd().resolve()
     ours = {
         name: value.replace(str(root), workspace, 1) if value.startswith(str(root)) else value
-        for name, value in environment.items()
-        if name.startswith("LEXMILL_") or name in ("DVC_STAGE", "PYTHONUNBUFFERED")
+        for name, value in handed_on(environment).items()
     }
     ours[VARIABLE] = f"{workspace}/{os.path.relpath(folder.path, root)}"
     plain = re.sub(r"[^a-z0-9]+", "-", place.stage.lower()).strip("-")[:40]

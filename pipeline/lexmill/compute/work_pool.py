@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lexmill.base.errors import EXIT_RETRY, EXIT_USER, LexmillError, RetryableError, UserError
-from lexmill.compute.job import JobFolder
+from lexmill.compute.job import JobFolder, handed_on
 from lexmill.compute.launcher import Look
 from lexmill.compute.place import Place
 
@@ -34,14 +34,14 @@ class WorkPoolLauncher:
 
     def submit(self, place: Place, command: Sequence[str], folder: JobFolder, environment: dict[str, str]) -> str:
         """Start the flow run. Pass only our own environment variables: the server stores them in its database."""
-        ours = {
-            name: value
-            for name, value in environment.items()
-            if name.startswith("LEXMILL_") or name in ("DVC_STAGE", "PYTHONUNBUFFERED")
-        }
         many = place.processes > 1
         start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={place.processes}"] if many else []
-        given = {"stage": place.stage, "root": str(Path.cwd()), "command": [*start, *command], "environment": ours}
+        given = {
+            "stage": place.stage,
+            "root": str(Path.cwd()),
+            "command": [*start, *command],
+            "environment": handed_on(environment),
+        }
         process = self._process = subprocess.Popen(
             [sys.executable, "-m", "flows.stage", self._pool],
             stdin=subprocess.PIPE,

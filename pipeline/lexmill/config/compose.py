@@ -19,6 +19,7 @@ from lexmill.base.shown import key_text
 from lexmill.base.storage import write_text
 from lexmill.base.strict import flatten, nearest
 from lexmill.base.yaml_file import check_budget, read_yaml
+from lexmill.config.interpolations import bounded
 from lexmill.config.mixtures import write_mixtures
 from lexmill.corpora.fetching import pins
 from lexmill.params import load, parse
@@ -50,9 +51,10 @@ def compose(overrides: Sequence[str] = (), workspace: str | Path = ".") -> str:
         check_budget(file)  # Hydra reads without one
     given = key_text(" ".join(overrides), 500) if overrides else "its defaults"
     try:
-        with initialize_config_dir(str(folder), version_base=None):
-            config = hydra_compose(config_name="config", overrides=list(overrides))
-        OmegaConf.resolve(config)
+        with bounded():
+            with initialize_config_dir(str(folder), version_base=None):
+                config = hydra_compose(config_name="config", overrides=list(overrides))
+            OmegaConf.resolve(config)
         text = OmegaConf.to_yaml(config)
         plain = OmegaConf.to_container(config)
     except Exception as error:  # Hydra and OmegaConf raise almost anything for wrong input, also AssertionError
@@ -62,7 +64,8 @@ def compose(overrides: Sequence[str] = (), workspace: str | Path = ".") -> str:
         if not known and (errors := list(_file_errors(folder))):
             raise UserErrors(errors) from None
         first = str(error).strip().split("\n")[0].rstrip(".")
-        cause = "it is nested too deeply" if isinstance(error, RecursionError) else first or type(error).__name__
+        deep = isinstance(error, RecursionError) or first.startswith("RecursionError")
+        cause = "it is nested too deeply" if deep else first or type(error).__name__
         hint = _hint(cause, overrides, folder)
         raise UserError(f"conf/ cannot be composed with {given}: {cause}{hint}") from None
     parse(plain, "the composed params")

@@ -20,6 +20,7 @@ from lexmill.params.corpora import Corpus, Encoding, ImportedTokenizer, Mixture,
 from lexmill.params.derived import PARTS, derive
 from lexmill.params.models import Checkpoint, Model
 from lexmill.params.references import MOST_NAME, reference_errors
+from lexmill.params.size import size_errors
 
 
 @dataclass(frozen=True)
@@ -116,13 +117,15 @@ class Params:
     inputs: dict[str, Inputs] = spec("follows from the models: what their stages read", factory=dict)
 
     def errors(self) -> list[str]:
-        """Return errors across entries: a model that starts from one of another shape."""
+        """Return errors across entries: a model that starts from one of another shape, or is absurdly large."""
         found = self._experiment_errors()
         for name, model in self.models.items():
             *folder, first = model.start.rstrip("/").split("/")
             other = self.models.get(first) if folder == ["artifacts", "models"] else None
             if other is not None:
                 found.append(model.start_error(name, other.family, vars(other.shape)))
+            tokenizer = self.tokenizers.get(getattr(model.data, "tokenizer", ""))
+            found += size_errors(name, model, 0 if tokenizer is None else tokenizer.vocab_size)
         return [error for error in found if error]
 
     def _experiment_errors(self) -> list[str]:

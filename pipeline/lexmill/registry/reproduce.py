@@ -147,8 +147,10 @@ def _one_line(script: str) -> str:
 
 
 def _address(remote: str) -> str:
-    """Return a remote's address without name and password."""
-    return redact(remote) if remote.startswith(("http://", "https://")) else remote
+    """Return a remote's address without a login."""
+    if remote.startswith("ssh://"):  # there the name is part of the place
+        return re.sub(r"^(ssh://[^/:]*):[^/]*@", r"\1@", remote)
+    return redact(remote) if remote.startswith(("http://", "https://", "ftp://", "ftps://")) else remote
 
 
 def _changes(root: Path) -> tuple[tuple[str, ...], str]:

@@ -27,6 +27,7 @@ from typing import Any
 from lexmill import kinds
 from lexmill.base import storage
 from lexmill.base.errors import EXIT_TERMINATED, LexmillError
+from lexmill.base.shown import print_line
 from lexmill.compute.execution import Execution
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.decoding.predictor import Predictor
@@ -177,7 +178,7 @@ def main() -> None:
     try:
         storage.write_json(sys.argv[2], {"score": _score, "time": _time}[request["what"]](request))
     except LexmillError as error:
-        print(" ".join(str(error).split()), file=sys.stderr)
+        print_line(" ".join(str(error).split()), sys.stderr)
         sys.exit(error.exit_code)
 
 

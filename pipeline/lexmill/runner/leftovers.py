@@ -107,7 +107,10 @@ def _age(path: Path) -> float:
 def _lives(pid: int) -> bool:
     import psutil
 
-    return bool(psutil.pid_exists(pid))
+    try:
+        return pid > 0 and bool(psutil.pid_exists(pid))
+    except OverflowError:  # no process has such a number
+        return False
 
 
 def size_of(path: Path) -> int:
@@ -150,9 +153,9 @@ def servers(root: Path) -> Iterator[Finding]:
         try:
             known = storage.read_json(path)
             pid, url = int(known["pid"]), str(known["url"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
             pid, url = 0, ""
-        if pid and _lives(pid):
+        if _lives(pid):
             if not answers(f"{url}/api/health") and not answers(f"{url}/health"):
                 yield Finding(
                     f"the {name} server (process {pid}) does not answer at {url}",

@@ -32,12 +32,12 @@ def mend_rwlock(folder: Path) -> None:
         return
     with make_lock(str(folder / "rwlock.lock"), tmp_dir=str(folder)):
         try:
-            found = json.loads(held.read_text(encoding="utf-8"))
+            found = storage.read_json(held)
             write = {path: one for path, one in found.get("write", {}).items() if _holds(one)}
             read = {path: [one for one in all_ if _holds(one)] for path, all_ in found.get("read", {}).items()}
         except FileNotFoundError:
             return
-        except (ValueError, AttributeError, TypeError, KeyError):
+        except (ValueError, AttributeError, TypeError, KeyError, OverflowError):
             held.unlink()
             return
         kept = {"write": write, "read": {path: all_ for path, all_ in read.items() if all_}}
@@ -48,12 +48,12 @@ def mend_rwlock(folder: Path) -> None:
 def stale_holders(folder: Path) -> list[str]:
     """Return the paths that `mend_rwlock` would free."""
     try:
-        found = json.loads((folder / "rwlock").read_text(encoding="utf-8"))
+        found = storage.read_json(folder / "rwlock")
         held = [(path, [one]) for path, one in found.get("write", {}).items()] + list(found.get("read", {}).items())
         return sorted({path for path, holders in held if not all(map(_holds, holders))})
     except FileNotFoundError:
         return []
-    except (ValueError, AttributeError, TypeError, KeyError):
+    except (ValueError, AttributeError, TypeError, KeyError, OverflowError):
         return ["all, by a half-written file"]
 
 

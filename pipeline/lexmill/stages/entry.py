@@ -44,7 +44,7 @@ from lexmill.base.errors import (
 )
 from lexmill.base.quiet import quieten
 from lexmill.base.ranks import is_first_process
-from lexmill.base.shown import visible
+from lexmill.base.shown import visible, without_secrets
 from lexmill.compute import execution, leases
 from lexmill.compute.deadline import deadline
 from lexmill.compute.drive import JobEnded, run_elsewhere
@@ -175,10 +175,10 @@ def outcome(work: Callable[[], None]) -> tuple[int, str]:
     except OSError as error:
         known = machine_error(error)
         if known is None:
-            return EXIT_BUG, traceback.format_exc().rstrip()
+            return EXIT_BUG, without_secrets(traceback.format_exc().rstrip())
         return known.exit_code, str(known)
     except Exception:
-        return EXIT_BUG, traceback.format_exc().rstrip()
+        return EXIT_BUG, without_secrets(traceback.format_exc().rstrip())
     return EXIT_DONE, ""
 
 

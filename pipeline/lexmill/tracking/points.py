@@ -13,7 +13,6 @@ Cost: one call per thousand points, and the cursor written twice.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -113,7 +112,7 @@ class Tail:
         self._place = inode, start + len(whole) + len(newline)
         for line in whole.split(b"\n"):
             if line:
-                yield json.loads(line)
+                yield storage.from_json(line)
 
 
 def training_of(points: Path) -> str | None:

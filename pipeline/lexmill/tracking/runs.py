@@ -43,6 +43,8 @@ OF_A_MODEL = ("evaluate", "register")
 
 Record = dict[str, Any]
 
+_TEXTS = ("token", "what", "door", "experiment", "host", "started")
+
 
 @dataclass
 class RunCursor:
@@ -90,7 +92,25 @@ def read(path: Path) -> Record | None:
         found = storage.read_json(path)
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and {"token", "started", "stages"} <= found.keys() else None
+    return found if isinstance(found, dict) and _is_record(found) else None
+
+
+def _is_record(found: Record) -> bool:
+    """Return whether it has what is sent of a run, each of its kind."""
+    stages, unchanged = found.get("stages"), found.get("unchanged")
+    if not isinstance(stages, list) or not isinstance(unchanged, dict):
+        return False
+    texts = [found.get(key) for key in _TEXTS]
+    texts += [stage.get(key) if isinstance(stage, dict) else None for stage in stages for key in ("name", "state")]
+    if not all(isinstance(text, str) for text in [*texts, *unchanged.values()]):
+        return False
+    try:
+        for key in ("started", "ended"):
+            if key == "started" or found["ended"] is not None:
+                _seconds(found, key)
+    except (KeyError, TypeError, ValueError):
+        return False
+    return True
 
 
 def file_of(token: str, root: Path = Path()) -> Path | None:

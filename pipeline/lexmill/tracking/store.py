@@ -150,7 +150,7 @@ def readable_errors(uri: str) -> Iterator[None]:
     try:
         yield
     except (MlflowException, RequestException) as error:
-        where = base_url(uri) if uri.startswith("http") else uri
+        where = base_url(uri) if uri.startswith("http") else redact(uri)
         answer = " ".join(str(error).split())[:300]
         code = getattr(error, "error_code", "")
         if isinstance(error, RequestException) or code == "TEMPORARILY_UNAVAILABLE" or _PASSING.search(str(error)):

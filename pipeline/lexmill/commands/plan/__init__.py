@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from lexmill import params
 from lexmill.base.errors import UserError
-from lexmill.base.shown import print_line
+from lexmill.base.shown import print_line, print_table
 from lexmill.base.strict import pick
 from lexmill.commands.plan import planning
 from lexmill.commands.plan.planning import Machine, Plan
@@ -86,7 +86,6 @@ def _peak(choices: Params, name: str, device_name: str | None, tflops: float | N
 
 
 def _show(one: Plan, utilisation: float) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     sizes = one.sizes
@@ -111,7 +110,7 @@ def _show(one: Plan, utilisation: float) -> None:
         label += ", checkpointing" if row.checkpointing else ""
         state = (row.weights + row.running_mean, row.gradients, row.optimizer, row.exchange, row.activations, row.total)
         table.add_row(label, f"{one.micro_batch[row.strategy]:,}", *map(_gib, state))
-    Console(width=None if sys.stdout.isatty() else 120, highlight=False).print(table)
+    print_table(table)
     for strategy, why in one.cannot.items():
         print_line(f"  {strategy.replace('_', ' ')}: not possible: {why}")
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 from pathlib import Path
 
 from lexmill import params
 from lexmill.base.errors import EXIT_DONE, LexmillError, UserError
 from lexmill.base.progress import say, seconds_text
-from lexmill.base.shown import print_line
+from lexmill.base.shown import print_line, print_table
 from lexmill.base.workspace import run_lock
 from lexmill.commands.run import open_run, preflight
 from lexmill.commands.search import adopting, space, trials
@@ -111,7 +110,6 @@ def _show(where: Place, about: space.Target, root: Path, *, take: bool) -> None:
     found = trials.best(ended)
     if found is None:
         raise UserError(f"none of {len(ended)} trials was completed; the last: {ended[-1].message or 'ended early'}")
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=f"search {where.name}: {about.path}, {len(ended)} trials")
@@ -121,7 +119,7 @@ def _show(where: Place, about: space.Target, root: Path, *, take: bool) -> None:
         loss = "" if one.valid_loss is None else f"{one.valid_loss:.5g}"
         state = f"pruned at validation {one.looks}" if one.state == "pruned" else one.state
         table.add_row(str(one.number), *map(str, one.values.values()), loss, state, seconds_text(one.seconds))
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120).print(table)
+    print_table(table)
     if take:
         path, line = adopting.adopt(where.name, about, found.values, root)
         print_line(f"{path.relative_to(root)} written; to train with it and keep all else:")

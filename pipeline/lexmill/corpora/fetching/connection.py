@@ -28,11 +28,13 @@ from unearth.auth import MultiDomainBasicAuth
 from unearth.fetchers.sync import PyPIClient
 
 from lexmill.base.addresses import filled, redact
+from lexmill.base.budgets import MAX_ANSWER_BYTES, MIB
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.base.outside import parse_json
 
 FIRST_PAUSE = 0.5  # seconds
 LONGEST_PAUSE = 30.0  # seconds
+_OF_THE_WIRE = ("content-encoding", "content-length", "transfer-encoding")  # of a body that is unpacked by now
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
 BROKEN = (httpx2.TransportError, httpx2.InvalidURL, httpx2.TooManyRedirects)  # a request without an answer: `explain`
 
@@ -189,13 +191,28 @@ class Client:
         attempts = self.attempts()
         while True:
             try:
-                response = self._http.request(method, filled(url), headers=headers)
+                with self._http.stream(method, filled(url), headers=headers) as stream:
+                    response = _whole(stream, url)
             except BROKEN as error:
                 attempts.failed(explain(error, url, self.settings))
                 continue
             if not passing(response.status_code):
                 return response
             attempts.failed(status_text(url, response.status_code), response.headers.get("Retry-After"))
+
+
+def _whole(stream: httpx2.Response, url: str) -> httpx2.Response:
+    """Return a response with its whole body; raise `UserError` where that is no document's."""
+    body = bytearray()
+    for piece in stream.iter_bytes():
+        body += piece
+        if len(body) > MAX_ANSWER_BYTES:
+            raise UserError(
+                f"{redact(url)} sends more than {MAX_ANSWER_BYTES // MIB} MiB, which no index has; is the registry's"
+                " address right?"
+            )
+    headers = [(key, value) for key, value in stream.headers.multi_items() if key.lower() not in _OF_THE_WIRE]
+    return httpx2.Response(stream.status_code, headers=headers, content=bytes(body), request=stream.request)
 
 
 def passing(status: int) -> bool:

@@ -19,6 +19,7 @@ from lexmill.base.errors import UserError
 from lexmill.base.outside import parsing
 from lexmill.base.strict import nearest
 from lexmill.corpora.preparing.errors import Errors
+from lexmill.corpora.preparing.readers.parquet_pages import check_pages
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import WHOLE, Span
 from lexmill.corpora.preparing.text_files import (
@@ -331,18 +332,21 @@ def _is_text(kind: Any) -> bool:
 
 
 def _check_row_groups(table: Any, columns: Sequence[str], file: Path) -> None:
-    """Raise `UserError` where the wanted columns of a row group are larger than its budget, which memory must hold."""
+    """Raise `UserError` where the wanted columns of a row group, or a page, are larger than what memory must hold."""
     with parsing(_UNREADABLE, file):
         for i in range(table.metadata.num_row_groups):
             group = table.metadata.row_group(i)
-            chunks = (group.column(j) for j in range(group.num_columns))
-            size = sum(one.total_uncompressed_size for one in chunks if one.path_in_schema.split(".")[0] in columns)
+            chunks = [group.column(j) for j in range(group.num_columns)]
+            chunks = [one for one in chunks if one.path_in_schema.split(".")[0] in columns]
+            size = sum(one.total_uncompressed_size for one in chunks)
             if not 0 <= size <= MAX_ROW_GROUP_BYTES:
                 raise UserError(
                     f"row group {i} claims {size:,} bytes, more than {MAX_ROW_GROUP_BYTES // MIB} MiB; write it with"
                     " smaller row groups",
                     file,
                 )
+            for one in chunks:
+                check_pages(file, one)
 
 
 _UNREADABLE = "not a readable parquet file"
