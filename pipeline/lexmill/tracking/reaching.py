@@ -15,7 +15,8 @@ from lexmill.base.addresses import redact
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.tracking.links import base_url
 
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 5.0  # whether there is a server at all
+CALL_SECONDS = 10  # for the answer to one call
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 _SPEAKS_TLS = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"  # PostgreSQL's SSLRequest
 _LOST = "nothing is lost: start it, or set tracking_uri in conf/execution/, then `lexmill publish`"
