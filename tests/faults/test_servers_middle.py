@@ -1,4 +1,4 @@
-"""MLflow fails at one request of a publish, whichever that is: the next publish completes it, and nothing is there twice."""
+"""MLflow fails at one request of a publish or a sync, whichever: the next completes it, and nothing is there twice."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from lexmill.compute.execution import Execution
 from lexmill.params import Params, parse
 from lexmill.registry import decisions, package, trial
 from lexmill.registry.publish import publish_all
+from lexmill.tracking import spool
 from tests.registry.conftest import make
 from tests.registry.plain import plain_params
 from tests.tracking.conftest import Server, serving
+from tests.tracking.test_spool import assert_all_there_once, send, spool_of
 
 from .proxy import Proxy
 
@@ -128,10 +130,8 @@ def fail_once(publishing: Publishing, fault: str, at: int) -> None:
 
 
 def test_a_publish_that_fails_at_one_request_is_completed_by_the_next(publishing: Publishing, requests: int) -> None:
-    """Each fault at another place, from the first call after the question of health to the last."""
     assert requests > 40
-    places = [2 + round(i * (requests - 2) / (len(FAULTS) - 1)) for i in range(len(FAULTS))]
-    for fault, at in zip(FAULTS, places, strict=True):
+    for fault, at in zip(FAULTS, places(requests), strict=True):
         fail_once(publishing, fault, at)
 
 
@@ -143,3 +143,63 @@ def test_whichever_request_of_a_publish_fails_the_next_completes_it(
 ) -> None:
     for at in range(2, requests + 1):
         fail_once(publishing, fault, at)
+
+
+class Syncing:
+    """Sends a run and its training from one workspace after the other, through the proxy."""
+
+    def __init__(self, root: Path, proxy: Proxy, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._root, self.proxy, self._server, self._monkeypatch = root, proxy, server, monkeypatch
+
+    def begin(self, experiment: str) -> Path:
+        """A workspace where all of it waits."""
+        root = self._root / experiment
+        root.mkdir()
+        spool_of(root, experiment, self._monkeypatch)
+        return root
+
+    def undisturbed(self) -> int:
+        """How many requests a sync makes."""
+        root = self.begin("undisturbed sync")
+        self.proxy.heal()
+        send(root, self.proxy.url)
+        assert_all_there_once(root, self._server.root, "undisturbed sync")
+        return self.proxy.seen
+
+    def fail_once(self, fault: str, at: int) -> None:
+        """One request fails: that sync says so, and the next one sends the rest."""
+        experiment = f"sync {fault} at {at}"
+        root = self.begin(experiment)
+        self.proxy.fail(fault, at)
+        with pytest.raises(UserError if fault == "401" else RetryableError):
+            send(root, self.proxy.url)
+        assert self.proxy.injected == 1
+        assert spool.waiting(root)
+        self.proxy.heal()
+        send(root, self.proxy.url)
+        assert_all_there_once(root, self._server.root, experiment)
+
+
+@pytest.fixture
+def syncing(tmp_path: Path, proxy: Proxy, server: Server, monkeypatch: pytest.MonkeyPatch) -> Syncing:
+    return Syncing(tmp_path, proxy, server, monkeypatch)
+
+
+def places(requests: int) -> list[int]:
+    """A place for each fault, from the first call after the question of health to the last."""
+    return [2 + round(i * (requests - 2) / (len(FAULTS) - 1)) for i in range(len(FAULTS))]
+
+
+def test_a_sync_that_fails_at_one_request_is_completed_by_the_next(syncing: Syncing) -> None:
+    requests = syncing.undisturbed()
+    assert requests > 20
+    for fault, at in zip(FAULTS, places(requests), strict=True):
+        syncing.fail_once(fault, at)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_whichever_request_of_a_sync_fails_the_next_sends_the_rest(syncing: Syncing, fault: str) -> None:
+    for at in range(2, syncing.undisturbed() + 1):
+        syncing.fail_once(fault, at)

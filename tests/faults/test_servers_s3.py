@@ -1,4 +1,4 @@
-"""An S3 store that fails: outputs that were not pushed are named as such in time, and the next push brings them whole."""
+"""An S3 store that fails: a push says so in time, and the next push brings every output whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server is away when a command begins: one sentence that names it, the right exit code, within seconds, no secret."""
+"""A server is away when a command begins: one sentence that names it, the right exit code, in time, no secret."""
 
 from __future__ import annotations
 
@@ -98,64 +98,66 @@ def outcome(arguments: list[str]) -> tuple[int, str]:
     return error.exit_code, str(error)
 
 
-def ask(workspace: Path, proxy: Proxy, name: str, fault: str, spare: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command meets a server that fails."""
-    settings = {"tracking_uri": f"http://me:hush@127.0.0.1:{proxy.port}"}
-    (workspace / "conf/execution").mkdir(parents=True, exist_ok=True)
-    (workspace / "conf/execution/local.yaml").write_text(yaml.safe_dump(settings))
+class Asking:
+    """Runs commands in the workspace, whose tracking server is the proxy."""
+
+    def __init__(self, workspace: Path, proxy: Proxy) -> None:
+        self.proxy = proxy
+        (workspace / "conf/execution").mkdir(parents=True, exist_ok=True)
+        settings = {"tracking_uri": f"http://me:hush@127.0.0.1:{proxy.port}"}
+        (workspace / "conf/execution/local.yaml").write_text(yaml.safe_dump(settings))
+
+    def away(self, name: str, fault: str, spare: str) -> None:
+        """A command meets a server that fails, except for requests of `spare`."""
+        self.proxy.fail(fault, spare=spare)
+        began = time.monotonic()
+        code, said = outcome(COMMANDS[name])
+        assert time.monotonic() - began < MOST_SECONDS
+        assert code == (EXIT_USER if fault in ("401", "403") else EXIT_RETRY), said
+        assert self.proxy.injected or fault == "down"
+        assert self.proxy.url in said
+        assert "hush" not in said
+        assert said.count("\n") <= 1, said
+
+
+@pytest.fixture
+def asking(workspace: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Asking:
     monkeypatch.chdir(workspace)
-    proxy.fail(fault, spare=spare)
-    began = time.monotonic()
-    code, said = outcome(COMMANDS[name])
-    assert time.monotonic() - began < MOST_SECONDS
-    assert code == (EXIT_USER if fault in ("401", "403") else EXIT_RETRY), said
-    assert proxy.injected or fault == "down"
-    assert proxy.url in said
-    assert "hush" not in said
-    assert said.count("\n") <= 1, said
+    return Asking(workspace, proxy)
 
 
 # Each command with one fault, each fault with one command; all of both under `torture`.
-SOME = list(zip(COMMANDS, FAULTS, strict=False)) + [("champions", fault) for fault in FAULTS[1:]]
+SOME = [*zip(COMMANDS, FAULTS, strict=False), *(("champions", fault) for fault in FAULTS[1:])]
 
 
 @pytest.mark.parametrize("spare", ["", "/health"])
 @pytest.mark.parametrize(("name", "fault"), SOME)
 @pytest.mark.usefixtures("_in_a_hurry")
-def test_mlflow_is_away(
-    workspace: Path, proxy: Proxy, name: str, fault: str, spare: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mlflow_is_away(asking: Asking, name: str, fault: str, spare: str) -> None:
     """All of it, or all but the question whether it is in health."""
-    ask(workspace, proxy, name, fault, spare, monkeypatch)
+    asking.away(name, fault, spare)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("spare", ["", "/health"])
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", COMMANDS)
-def test_mlflow_is_away_for_every_command(
-    workspace: Path, proxy: Proxy, name: str, fault: str, spare: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mlflow_is_away_for_every_command(asking: Asking, name: str, fault: str, spare: str) -> None:
     """With the seconds that it really has."""
-    ask(workspace, proxy, name, fault, spare, monkeypatch)
+    asking.away(name, fault, spare)
 
 
-def test_a_server_that_hangs_is_left_in_time(workspace: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the seconds that it really has, in health and silent to the first call, the slower of the two."""
-    ask(workspace, proxy, "champions", "hang", "/health", monkeypatch)
+def test_a_server_that_hangs_is_left_in_time(asking: Asking) -> None:
+    """With the seconds that it really has: in health, and silent to the first call, the slower of the two."""
+    asking.away("champions", "hang", "/health")
 
 
 @pytest.mark.parametrize("name", WITHOUT)
-def test_what_needs_no_server_waits_for_none(
-    workspace: Path, proxy: Proxy, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (workspace / "conf/execution").mkdir(parents=True, exist_ok=True)
-    (workspace / "conf/execution/local.yaml").write_text(f"tracking_uri: {proxy.url}\n")
-    monkeypatch.chdir(workspace)
-    proxy.fail("hang")
+def test_what_needs_no_server_waits_for_none(asking: Asking, name: str) -> None:
+    asking.proxy.fail("hang")
     code, said = outcome(WITHOUT[name])
-    assert (code, proxy.seen) == (EXIT_DONE, 0), said
-    shutil.rmtree(workspace / "exported", ignore_errors=True)
+    assert (code, asking.proxy.seen) == (EXIT_DONE, 0), said
+    shutil.rmtree("exported", ignore_errors=True)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

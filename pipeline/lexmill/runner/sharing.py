@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -101,12 +102,10 @@ class _Heard(logging.Handler):
 
 
 def _hurry_s3() -> None:
-    """Let the client of S3 try twice; by itself it tries each of five tries five times, an hour where nobody answers."""
+    """Let the client of S3 try twice; by itself it tries 25 times."""
     os.environ.setdefault("AWS_MAX_ATTEMPTS", "2")
     if find_spec("s3fs") is not None:
-        from s3fs import S3FileSystem
-
-        S3FileSystem.retries = 1
+        import_module("s3fs").S3FileSystem.retries = 1
 
 
 def _push(root: str, *commits: str) -> None:

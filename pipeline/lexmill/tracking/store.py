@@ -21,15 +21,15 @@ from lexmill.base.errors import RetryableError, UserError
 from lexmill.base.quiet import quieten
 from lexmill.tracking import database
 from lexmill.tracking.links import base_url
-from lexmill.tracking.reaching import CALL_SECONDS, ask_database, ask_server
+from lexmill.tracking.reaching import CALL_SECONDS, ask_database, ask_server, log_in
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _STORES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
-# By default MLflow waits two minutes for an answer, asks eight times, and pauses as long as a busy server says. A command
-# of ours ends within 15 seconds without an answer, and knows better what may be asked twice. MLflow also prints links
-# and progress bars.
+# By default MLflow waits two minutes for an answer, asks eight times, and pauses as long as a busy server says. A
+# command of ours ends within 15 seconds without an answer, and knows better what may be asked twice. MLflow also prints
+# links and progress bars.
 _MANNERS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": str(CALL_SECONDS),
@@ -102,6 +102,7 @@ def opened(uri: str, workspace: str | Path = ".") -> Iterator[MlflowClient]:
     for name, value in _MANNERS.items():
         os.environ.setdefault(name, value)
     prepare(uri, workspace)
+    log_in(uri)
     import mlflow
 
     logging.getLogger("mlflow").setLevel(logging.ERROR)
@@ -181,7 +182,7 @@ def _words(error: Exception) -> str:
 # An outage, and a refusal, in the messages of MLflow's exceptions.
 _PASSING = re.compile(
     r"failed with exception|error code 5\d\d|too many 5\d\d|Max retries exceeded|Connection refused"
-    r"|database is locked|Read timed out|could not connect"
+    r"|database is locked|Read timed out|could not connect|no answer within"
 )
 _REFUSED = re.compile(r"error code 40[13]\b|\b40[13] Client Error")
 _TOO_MANY = re.compile(r"too many (\d+) error responses")
