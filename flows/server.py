@@ -10,7 +10,7 @@ from pathlib import Path
 from lexmill.base.progress import bar
 from lexmill.commands import servers
 
-# By default Prefect waits a minute for an answer, six times, and as long as a busy server says.
+# By default Prefect waits a minute for an answer, six times. A busy server (429) is waited for as long as it says.
 _MANNERS = {"PREFECT_API_REQUEST_TIMEOUT": "5", "PREFECT_CLIENT_MAX_RETRIES": "1"}
 
 

@@ -17,7 +17,8 @@ from .proxy import Proxy
 
 pytestmark = pytest.mark.e2e
 
-MOST_SECONDS = 15.0
+MOST_SECONDS = {"hang": 30.0}  # two calls that each wait and are repeated once
+OTHERS_SECONDS = 15.0
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def goes_away(workspace: Workspace, proxy: Proxy, fault: str) -> None:
         wait_for((workspace.root / "over").exists)
         began = time.monotonic()
         said, _ = flow.communicate(timeout=120)
-        assert time.monotonic() - began < MOST_SECONDS
+        assert time.monotonic() - began < MOST_SECONDS.get(fault, OTHERS_SECONDS)
     assert flow.returncode == EXIT_RETRY, said
     assert proxy.injected or fault == "down"
     assert f"the Prefect server {proxy.url}/api has failed (" in said
@@ -65,6 +66,6 @@ def test_a_server_that_fails_during_the_flow(workspace: Workspace, proxy: Proxy)
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("fault", ["down", "reset", "hang", "401", "429", "lose", "cut"])
+@pytest.mark.parametrize("fault", ["down", "reset", "hang", "401", "403", "lose", "cut"])
 def test_however_the_server_fails_during_the_flow(workspace: Workspace, proxy: Proxy, fault: str) -> None:
     goes_away(workspace, proxy, fault)

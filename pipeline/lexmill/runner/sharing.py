@@ -14,7 +14,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -105,7 +104,9 @@ def _hurry_s3() -> None:
     """Let the client of S3 try twice; by itself it tries 25 times."""
     os.environ.setdefault("AWS_MAX_ATTEMPTS", "2")
     if find_spec("s3fs") is not None:
-        import_module("s3fs").S3FileSystem.retries = 1
+        from s3fs import S3FileSystem
+
+        S3FileSystem.retries = 1
 
 
 def _push(root: str, *commits: str) -> None:
