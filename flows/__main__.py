@@ -20,7 +20,7 @@ from typing import Any, NoReturn, TypeVar
 
 from flows.server import prefect_server
 from lexmill import params
-from lexmill.base.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, UserError
+from lexmill.base.errors import EXIT_INTERRUPTED, EXIT_RETRY, EXIT_TERMINATED, UserError
 from lexmill.base.progress import say, speak_utf8
 from lexmill.base.quiet import quieten
 from lexmill.base.shown import print_line
@@ -48,6 +48,10 @@ def main(arguments: list[str] | None = None) -> None:
     code, message = outcome(lambda: options.work(options))
     if message and code not in (EXIT_INTERRUPTED, EXIT_TERMINATED):
         say(message)
+    if code == EXIT_RETRY:  # Prefect would go on for a minute to send its last logs to a server that is gone
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
 
 
@@ -117,6 +121,7 @@ def _run(options: argparse.Namespace) -> None:
         return
     # The terminal shows the runner's progress; Prefect's own lines go to its pages.
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+    os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")
     with prefect_server(Path.cwd()) as wait:
         from flows.pipeline import run_now  # a few seconds, while the server starts
 

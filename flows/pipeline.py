@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from httpx import HTTPError
 from prefect import Task, flow, get_run_logger, runtime
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
@@ -20,6 +21,7 @@ from prefect.context import FlowRunContext, TaskRunContext
 from prefect.exceptions import TerminationSignal
 from prefect.futures import PrefectFuture, wait
 from prefect.logging.handlers import APILogWorker
+from prefect.settings import PREFECT_API_URL
 from prefect.states import Cancelled, Completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
@@ -28,7 +30,8 @@ from flows.approval import Asking
 from flows.cancelling import CancelWatch
 from flows.lost import noted
 from flows.turns import Turns
-from lexmill.base.errors import EXIT_DONE, EXIT_RETRY, LexmillError, Terminated
+from lexmill.base.addresses import redact
+from lexmill.base.errors import EXIT_DONE, EXIT_RETRY, LexmillError, RetryableError, Terminated
 from lexmill.base.progress import line_text, say
 from lexmill.commands import nightly as night
 from lexmill.commands.run import finish, open_run, preflight
@@ -184,11 +187,22 @@ def run_now(parameters: dict[str, Any]) -> None:
     Raises:
         RunFailed: a stage failed; carries the exit code.
         Terminated: it was cancelled from the page.
+        RetryableError: Prefect's server has failed.
     """
     try:
         state = pipeline(**parameters, return_state=True)
-    finally:
+    except (HTTPError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "reach API" not in str(error):
+            raise
+        said = str(error).partition("\n")[0] or type(error).__name__
+        raise RetryableError(
+            f"the Prefect server {redact(str(PREFECT_API_URL.value()))} has failed ({said}); what is done is kept, and"
+            " the next run continues"
+        ) from error
+    except BaseException:
         APILogWorker.drain_all(timeout=_DRAIN_SECONDS)
+        raise
+    APILogWorker.drain_all(timeout=_DRAIN_SECONDS)
     if state.is_cancelled():
         raise Terminated(f"cancelled from the Prefect page: {CANCELLED}")
     state.result()

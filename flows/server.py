@@ -10,6 +10,9 @@ from pathlib import Path
 from lexmill.base.progress import bar
 from lexmill.commands import servers
 
+# By default Prefect waits a minute for an answer, six times. A busy server (429) is waited for as long as it says.
+_MANNERS = {"PREFECT_API_REQUEST_TIMEOUT": "5", "PREFECT_CLIENT_MAX_RETRIES": "1"}
+
 
 @contextmanager
 def prefect_server(root: Path) -> Iterator[Callable[[], None]]:
@@ -18,6 +21,9 @@ def prefect_server(root: Path) -> Iterator[Callable[[], None]]:
     Yield a function that waits until it answers. Import Prefect only afterwards: it reads its settings once.
     """
     configured = servers.configured_prefect()
+    for name, value in _MANNERS.items():
+        if servers.prefect_setting(name) is None:
+            os.environ[name] = value
     if configured is not None:
         servers.ask_prefect(configured)
         yield lambda: None

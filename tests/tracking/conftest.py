@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +40,13 @@ class Server:
 
 @pytest.fixture(scope="module")
 def running_server(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    where = tmp_path_factory.mktemp("server")
+    with serving(empty_store, tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+@contextmanager
+def serving(empty_store: Path, where: Path) -> Iterator[Server]:
+    """A server of a new store in the folder `where`; it waits to be told how it answers."""
     for path in empty_store.iterdir():
         shutil.copy(path, where / path.name)
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from psycopg2 import extensions
 
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.tracking import reaching, store
@@ -82,4 +83,44 @@ def test_a_database_that_answers_is_left_to_mlflow() -> None:
 def test_what_is_no_address_is_one_sentence(uri: str) -> None:
     with pytest.raises(UserError, match=r"tracking_uri: '.*' ") as caught:
         store.prepare(uri)
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "words"),
+    [
+        (b"", RetryableError, "does not answer .*no answer within 0.2 s.*nothing is lost"),
+        (
+            b"E\0\0\0\x3fSFATAL\0C28P01\0Mpassword authentication failed for user me\0\0",
+            UserError,
+            "refuses us .*password authentication failed.*PGPASSWORD",
+        ),
+    ],
+)
+def test_a_database_that_greets_is_logged_in_to_before_mlflow_tries_for_minutes(
+    said: bytes, kind: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is silent from then on, or refuses."""
+    monkeypatch.setattr(reaching, "CALL_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(8)
+                connection.sendall(b"N")
+                connection.recv(1000)
+                connection.sendall(said)
+                over.wait()
+
+        over = threading.Event()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            with pytest.raises(kind, match=words) as caught:
+                reaching.log_in(f"postgresql://me:hush@127.0.0.1:{server.getsockname()[1]}/runs")
+        finally:
+            extensions.set_wait_callback(None)
+            over.set()
+            thread.join()
     assert "hush" not in str(caught.value)

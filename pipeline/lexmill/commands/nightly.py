@@ -137,8 +137,8 @@ def _push(to: ResultBranch, nights: Sequence[str], push: str, say: Callable[[str
     else:
         try:
             whole = push_outputs(to.root, nights)
-        except RetryableError as error:
-            raise RetryableError(
+        except (RetryableError, UserError) as error:
+            raise type(error)(
                 f"the outputs are not pushed to DVC's remote '{store}', nor is the branch: {error}; the next night"
                 " pushes both"
             ) from None

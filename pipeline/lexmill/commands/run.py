@@ -160,6 +160,7 @@ def finish(root: Path, display: Display, *, approve: Callable[[Proposal], bool] 
     choices = params.load(root / "params.yaml")
     settings = execution.load_execution(root)
     packaged = any((root / layout.package(name)).is_dir() for name in choices.models)
+    answers = True
     if settings.publish and packaged:
         from lexmill.registry.publish import publish_all
 
@@ -168,7 +169,9 @@ def finish(root: Path, display: Display, *, approve: Callable[[Proposal], bool] 
                 publish_all(choices, settings, display.note, root, approve=approve)
         except RetryableError as error:
             display.note(f"not published: {error}")
-    send_after_run(choices, settings, display.note, root)
+            answers = False  # to send the rest would wait as long again; `lexmill publish` sends it too
+    if answers:
+        send_after_run(choices, settings, display.note, root)
     rows = results.collect(choices, root)
     if not rows:
         return ""

@@ -37,7 +37,8 @@ MLFLOW_PORT = 5000
 START_SECONDS = 180.0
 _POLL_SECONDS = 0.2
 _PROJECT = Path(__file__).resolve().parents[3]  # holds flows/, where Prefect is imported
-_ANSWER_SECONDS = 10.0
+_ANSWER_SECONDS = 5.0
+_ANSWERED = (401, 403, 404)  # Prefect's client says what is wrong
 _ORDERLY_SECONDS = 3.0  # Prefect needs ten; its SQLite file survives a kill
 
 
@@ -204,13 +205,17 @@ def ask_prefect(url: str) -> None:
                 f"the Prefect server {url} refuses us (HTTP {error.code}); set PREFECT_API_AUTH_STRING, or"
                 " PREFECT_API_KEY, in the environment"
             ) from None
+        if error.code not in _ANSWERED:
+            raise _no_prefect(url, f"HTTP {error.code}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLError):
             return  # Prefect has its own certificates
-        raise RetryableError(
-            f"the Prefect server {url} does not answer ({reason}); start it, or unset PREFECT_API_URL"
-        ) from None
+        raise _no_prefect(url, reason) from None
+
+
+def _no_prefect(url: str, reason: object) -> RetryableError:
+    return RetryableError(f"the Prefect server {url} does not answer ({reason}); start it, or unset PREFECT_API_URL")
 
 
 def running_prefect(root: Path) -> str | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lexmill import kinds
 from lexmill.base import storage
 from lexmill.registry.lookup import FINGERPRINT, KIND, TRAIN_DATA, Found
+from lexmill.tracking.finding import patient
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -69,7 +70,8 @@ def _make_model(client: MlflowClient, run: Run, folder: Path, description: dict[
             input_example=description["example"]["input"] or [""],
             pip_requirements=requirements(),
         )
-        client.log_model_artifacts(model.model_id, str(scratch))
+        with patient(max(path.stat().st_size for path in scratch.rglob("*"))):
+            client.log_model_artifacts(model.model_id, str(scratch))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)

@@ -9,10 +9,12 @@ Cost: a second to start DVC, a check of the remote, then the upload; no local co
 from __future__ import annotations
 
 import logging
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from lexmill.base.errors import RetryableError, UserError
@@ -20,6 +22,10 @@ from lexmill.base.quiet import quieten
 from lexmill.base.shown import print_line
 from lexmill.base.strict import nearest
 
+_S3_SECONDS = 6  # for an answer, where the remote's configuration sets no other; two tries and the start make 15
+_REFUSED = re.compile(
+    r"\((401|403|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken)\)|Forbidden|locate credentials"
+)
 _MISSING = "do not exist neither locally nor on remote"  # DVC's words, in a warning
 
 
@@ -62,6 +68,7 @@ def push_outputs(root: str | Path, commits: Sequence[str]) -> bool:
 
     Raises:
         RetryableError: the remote does not answer or accept them, or another DVC process is at work.
+        UserError: the remote refuses us.
     """
     done = subprocess.run(
         [sys.executable, "-m", "lexmill.runner.sharing", str(root), *commits],
@@ -73,7 +80,10 @@ def push_outputs(root: str | Path, commits: Sequence[str]) -> bool:
     )
     if done.returncode != 0:
         said = done.stderr.strip().split("\n")[-1] or f"ended with {done.returncode}"
-        raise RetryableError(re.sub(r"^(\w+\.)+\w+: ", "", said))  # without the name of a client's own exception
+        said = re.sub(r"^(\w+\.)+\w+: ", "", said)  # without the name of a client's own exception
+        if _REFUSED.search(said):
+            raise UserError(f"it refuses us ({said}); set its credentials, as AWS_ACCESS_KEY_ID, in the environment")
+        raise RetryableError(said)
     return done.stdout.strip() != _MISSING
 
 
@@ -90,6 +100,15 @@ class _Heard(logging.Handler):
         self.missing |= _MISSING in record.getMessage()
 
 
+def _hurry_s3() -> None:
+    """Let the client of S3 try twice; by itself it tries 25 times."""
+    os.environ.setdefault("AWS_MAX_ATTEMPTS", "2")
+    if find_spec("s3fs") is not None:
+        from s3fs import S3FileSystem
+
+        S3FileSystem.retries = 1
+
+
 def _push(root: str, *commits: str) -> None:
     from dvc.exceptions import UploadError
     from dvc.lock import LockError
@@ -97,10 +116,14 @@ def _push(root: str, *commits: str) -> None:
 
     heard = _Heard()
     logging.getLogger().addHandler(heard)
+    _hurry_s3()
     # DVC uses the commit's own configuration, and where that has no remote silently pushes nothing.
     with Repo(root) as repo:
         name, remotes = repo.config["core"]["remote"], repo.config["remote"]
-    with Repo(root, config={"core": {"remote": name}, "remote": {name: dict(remotes[name])}}) as repo:
+    remote = dict(remotes[name])
+    if remote["url"].startswith("s3://"):
+        remote = {"connect_timeout": _S3_SECONDS, "read_timeout": _S3_SECONDS, **remote}
+    with Repo(root, config={"core": {"remote": name}, "remote": {name: remote}}) as repo:
         try:
             repo.push(revs=list(commits), workspace=False)
         except UploadError as error:

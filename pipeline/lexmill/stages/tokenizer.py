@@ -4,7 +4,7 @@ Reads   artifacts/corpora/<corpus>/
 Writes  artifacts/tokenizers/<name>/{tokenizer.json,tokenizer_config.json,special_tokens_map.json},
         metrics/tokenizer/<name>.json
 Identity: params `tokenizers.<name>`, the corpus, the code it imports.
-Cost: about three passes over train and one encoding of the whole corpus; memory O(different words).
+Cost: about three passes over train and one encoding of the whole corpus; memory O(different words of the sample).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from lexmill import params
 from lexmill.base import layout, progress, storage
 from lexmill.base.strict import pick
 from lexmill.corpora.prepared import PreparedCorpus, texts_of
+from lexmill.params.corpora import Tokenizer
 from lexmill.stages.entry import run_stage
 from lexmill.tokenizers import load
 from lexmill.tokenizers.measure import Fit, fit
@@ -28,16 +29,26 @@ def texts(corpus: PreparedCorpus, split: str) -> Iterator[str]:
         yield from texts_of(record)
 
 
+def drawn_share(choice: Tokenizer, size: int) -> float:
+    """Return the share of the train split's bytes of text that the tokenizer is trained on."""
+    if choice.kind == "character" or not choice.sample:
+        return 1.0
+    return min(1.0, choice.sample * 1e6 / max(size, 1))
+
+
 def main(name: str) -> None:
     choice = pick(params.load().tokenizers, name, "tokenizers")
     corpus = PreparedCorpus(layout.corpus(choice.corpus))
-    progress.say(f"tokenizer {name}: training {choice.kind} on {choice.corpus}")
+    share = drawn_share(choice, corpus.bytes("train"))
+    of = "" if share == 1 else f"{share:.1%} of "
+    progress.say(f"tokenizer {name}: training {choice.kind} on {of}{choice.corpus}")
     backend = train(
         choice.kind,
         lambda: texts(corpus, "train"),
         vocab_size=choice.vocab_size,
         min_frequency=choice.min_frequency,
         lowercase=choice.lowercase,
+        share=share,
     )
     with storage.new_folder(layout.tokenizer(name)) as folder:
         save(backend, folder)

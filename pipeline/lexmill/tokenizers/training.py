@@ -8,7 +8,8 @@ WordPiece training gets its symbols in a fixed order, and Unigram training (`uni
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
@@ -34,7 +35,13 @@ _LONGEST_RUN = 4000
 
 
 def train(
-    kind: Kind, texts: Texts, *, vocab_size: int, min_frequency: int = 1, lowercase: bool = False
+    kind: Kind,
+    texts: Texts,
+    *,
+    vocab_size: int,
+    min_frequency: int = 1,
+    lowercase: bool = False,
+    share: float = 1.0,
 ) -> tokenizers.Tokenizer:
     """Train a tokenizer.
 
@@ -44,6 +51,7 @@ def train(
         vocab_size: the maximum number of entries, special tokens included; 0: no bound (byte, character).
         min_frequency: rarer pairs (bpe, wordpiece, unigram), words or characters are left out.
         lowercase: lowercase texts first.
+        share: of the texts, drawn evenly in pieces of about 2,000 characters; memory grows with the different words.
 
     Raises:
         UserError: there is no text, a text is not Unicode, or vocab_size cannot be met by this kind.
@@ -54,10 +62,12 @@ def train(
         return kinds.assemble(kind, kinds.byte_model(), lowercase)
 
     def stream() -> Iterator[str]:
-        normalizer = kinds.normalizer(lowercase)
+        normalizer, drawn = kinds.normalizer(lowercase), evenly(share)
         for text in texts():
             _check_unicode(text)
             for piece in pieces(text):
+                if not drawn():
+                    continue
                 for start in range(0, len(piece), _LONGEST_RUN):
                     run = piece[start : start + _LONGEST_RUN]
                     yield normalizer.normalize_str(run) if normalizer else run
@@ -78,6 +88,21 @@ def train(
     else:
         model = train_unigram(stream, characters, room, min_frequency)
     return kinds.assemble(kind, model, lowercase)
+
+
+def evenly(share: float) -> Callable[[], bool]:
+    """Return a function that is true for this share of its calls, the same ones each time.
+
+    The multiples of the golden ratio, modulo 1, cover the unit interval evenly from any start (Knuth, The Art of
+    Computer Programming 3, section 6.4), so no regular order of texts, as source and target by turns, matters.
+    """
+    turns = count()
+    most = round(share * _TURN)
+    return lambda: next(turns) * _GOLDEN % _TURN < most
+
+
+_TURN = 1 << 64
+_GOLDEN = 11400714819323198485  # _TURN over the golden ratio
 
 
 def _check_unicode(text: str) -> None:

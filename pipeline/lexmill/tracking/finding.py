@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from lexmill.tracking.reaching import CALL_SECONDS
+
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 PARENT = "mlflow.parentRunId"
 MODEL = "lexmill.model"
 SOURCE = "mlflow.source.name"
-_REPEATS, _TIMEOUT, _LONGEST_SECONDS = "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_HTTP_REQUEST_TIMEOUT", 20
+_REPEATS, _TIMEOUT = "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_HTTP_REQUEST_TIMEOUT"
+_BYTES_PER_SECOND = 10_000_000  # the slowest transfer, on the server's side too
 
 
 def model_tags(name: str) -> dict[str, str]:
@@ -47,11 +50,26 @@ def make(client: MlflowClient, experiment_id: str, name: str, started: int, tags
 
 @contextmanager
 def no_repeats() -> Iterator[None]:
-    """Let MLflow's client make each call once and wait 20 seconds at most; it reads these variables at each call."""
-    before = {name: os.environ.get(name) for name in (_REPEATS, _TIMEOUT)}
-    given = before[_TIMEOUT] or ""
-    longest = min(int(given), _LONGEST_SECONDS) if given.isdecimal() else _LONGEST_SECONDS
-    os.environ |= {_REPEATS: "0", _TIMEOUT: str(longest)}
+    """Let MLflow's client make each call once and wait ten seconds at most; it reads these variables at each call."""
+    given = os.environ.get(_TIMEOUT, "")
+    longest = min(int(given), CALL_SECONDS) if given.isdecimal() else CALL_SECONDS
+    with _set({_REPEATS: "0", _TIMEOUT: str(longest)}):
+        yield
+
+
+@contextmanager
+def patient(size: int) -> Iterator[None]:
+    """Let MLflow's client wait longer for the answer to an upload: the server may first bring all bytes elsewhere."""
+    given = os.environ.get(_TIMEOUT, "")
+    seconds = int(given) if given.isdecimal() else CALL_SECONDS
+    with _set({_TIMEOUT: str(seconds + size // _BYTES_PER_SECOND)}):
+        yield
+
+
+@contextmanager
+def _set(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ |= variables
     try:
         yield
     finally:

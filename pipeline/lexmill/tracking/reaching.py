@@ -6,18 +6,24 @@ login; MySQL greets by itself; of another database only the connection is tried.
 
 from __future__ import annotations
 
+import re
+import select
 import socket
 import urllib.error
 import urllib.request
+from importlib.util import find_spec
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from lexmill.base.addresses import redact
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.tracking.links import base_url
 
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 5.0  # whether there is a server at all
+CALL_SECONDS = 10  # for the answer to one call
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 _SPEAKS_TLS = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"  # PostgreSQL's SSLRequest
+_REFUSED = re.compile(r"authentication failed|no password supplied|does not exist|no pg_hba.conf entry")
 _LOST = "nothing is lost: start it, or set tracking_uri in conf/execution/, then `lexmill publish`"
 
 
@@ -53,8 +59,46 @@ def ask_database(uri: str) -> None:
     try:
         _greet(kind, parts, port or _PORTS[kind])
     except OSError as error:
-        reason = str(error) or type(error).__name__
-        raise RetryableError(f"the tracking database {redact(uri)} does not answer ({reason}); {_LOST}") from None
+        raise _silent(uri, error) from None
+
+
+def _silent(uri: str, error: Exception) -> RetryableError:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return RetryableError(f"the tracking database {redact(uri)} does not answer ({reason}); {_LOST}")
+
+
+def log_in(uri: str) -> None:
+    """Log in to a PostgreSQL database before MLflow, which tries a wrong password for two minutes; bound every wait.
+
+    Its driver waits for ever by itself. From here on, a call of it in this process fails after `CALL_SECONDS` without
+    a byte.
+
+    Raises:
+        RetryableError: it does not answer.
+        UserError: it refuses us.
+    """
+    if not uri.startswith("postgresql") or find_spec("psycopg2") is None:
+        return
+    import psycopg2
+    from psycopg2 import extensions
+
+    def wait(connection: Any) -> None:
+        while (state := connection.poll()) != extensions.POLL_OK:
+            reads, writes = ([connection], []) if state == extensions.POLL_READ else ([], [connection])
+            if not any(select.select(reads, writes, [], CALL_SECONDS)):
+                raise psycopg2.OperationalError(f"no answer within {CALL_SECONDS} s")
+
+    extensions.set_wait_callback(wait)
+    try:
+        psycopg2.connect(f"postgresql:{uri.partition(':')[2]}").close()
+    except psycopg2.OperationalError as error:
+        if _REFUSED.search(str(error)):
+            said = " ".join(str(error).split())
+            raise UserError(
+                f"the tracking database {redact(uri)} refuses us ({said}); set PGPASSWORD in the environment, or"
+                " ~/.pgpass"
+            ) from None
+        raise _silent(uri, error) from None
 
 
 def _greet(kind: str, parts: SplitResult, port: int) -> None:

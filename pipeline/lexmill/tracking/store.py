@@ -21,16 +21,18 @@ from lexmill.base.errors import RetryableError, UserError
 from lexmill.base.quiet import quieten
 from lexmill.tracking import database
 from lexmill.tracking.links import base_url
-from lexmill.tracking.reaching import ask_database, ask_server
+from lexmill.tracking.reaching import CALL_SECONDS, ask_database, ask_server, log_in
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _STORES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
-# By default MLflow tries seven times, over four minutes, and prints links and progress bars.
+# By default MLflow waits two minutes for an answer, asks eight times, and pauses as long as a busy server says. A
+# command of ours ends within 15 seconds without an answer, and knows better what may be asked twice. MLflow also prints
+# links and progress bars.
 _MANNERS = {
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": str(CALL_SECONDS),
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }
@@ -100,6 +102,7 @@ def opened(uri: str, workspace: str | Path = ".") -> Iterator[MlflowClient]:
     for name, value in _MANNERS.items():
         os.environ.setdefault(name, value)
     prepare(uri, workspace)
+    log_in(uri)
     import mlflow
 
     logging.getLogger("mlflow").setLevel(logging.ERROR)
@@ -151,24 +154,36 @@ def readable_errors(uri: str) -> Iterator[None]:
         yield
     except (MlflowException, RequestException) as error:
         where = base_url(uri) if uri.startswith("http") else redact(uri)
-        answer = " ".join(str(error).split())[:300]
+        answer = _words(error)
         code = getattr(error, "error_code", "")
-        if isinstance(error, RequestException) or code == "TEMPORARILY_UNAVAILABLE" or _PASSING.search(str(error)):
-            raise RetryableError(
-                f"the tracking store {where} failed: {answer}; what was sent stays, `lexmill publish` sends the rest"
-            ) from error
         if _REFUSED.search(str(error)) or code in ("PERMISSION_DENIED", "UNAUTHENTICATED"):
             raise UserError(
                 f"the tracking server {where} refuses us: {answer}; set MLFLOW_TRACKING_USERNAME and"
                 " MLFLOW_TRACKING_PASSWORD (or MLFLOW_TRACKING_TOKEN) in the environment, or start the server with"
                 " --allowed-hosts for this name"
             ) from error
+        if isinstance(error, RequestException) or code == "TEMPORARILY_UNAVAILABLE" or _PASSING.search(str(error)):
+            raise RetryableError(
+                f"the tracking store {where} failed: {answer}; what was sent stays, `lexmill publish` sends the rest"
+            ) from error
         raise
+
+
+def _words(error: Exception) -> str:
+    """Return what an exception says in short, without the login of the address that MLflow quotes."""
+    said = _LOGIN.sub("://", " ".join(str(error).split()))
+    if "ReadTimeoutError" in said or "Read timed out" in said:
+        return f"no answer within {os.environ['MLFLOW_HTTP_REQUEST_TIMEOUT']} s (MLFLOW_HTTP_REQUEST_TIMEOUT)"
+    if many := _TOO_MANY.search(said):
+        return f"HTTP {many[1]}"
+    return (said.rpartition("Caused by ")[2] or said)[:300]
 
 
 # An outage, and a refusal, in the messages of MLflow's exceptions.
 _PASSING = re.compile(
     r"failed with exception|error code 5\d\d|too many 5\d\d|Max retries exceeded|Connection refused"
-    r"|database is locked|Read timed out|could not connect"
+    r"|database is locked|Read timed out|could not connect|no answer within"
 )
-_REFUSED = re.compile(r"error code 40[13]\b")
+_REFUSED = re.compile(r"error code 40[13]\b|\b40[13] Client Error")
+_TOO_MANY = re.compile(r"too many (\d+) error responses")
+_LOGIN = re.compile(r"://[^/\s'\"]*@")
