@@ -11,8 +11,11 @@ import pytest
 from tokenizers import Tokenizer as Backend
 
 from lexmill.base.errors import UserError
+from lexmill.params.corpora import Tokenizer as Choice
+from lexmill.stages.tokenizer import drawn_share
 from lexmill.tokenizers import Tokenizer, kinds
-from lexmill.tokenizers.training import train
+from lexmill.tokenizers.bulk import pieces
+from lexmill.tokenizers.training import evenly, train
 from lexmill.tokenizers.unigram import _maximise, _prune, _without, count_words
 from tests.tokenizers.made_tokenizers import KINDS, TEXTS, size, trained
 
@@ -56,6 +59,38 @@ def test_a_small_vocabulary_keeps_the_most_frequent_and_counts_the_rest_as_unkno
     assert tokenizer.vocab_size == 40
     assert 1 in tokenizer.encode(TEXTS[2])
     assert tokenizer.backend.token_to_id("e" if kind != "word" else " the") is not None
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 0.9, 1.0])
+def test_a_share_is_drawn_evenly_from_any_regular_order(share):
+    drawn = evenly(share)
+    found = np.array([drawn() for _ in range(60_000)])
+    for every in (1, 2, 3, 7, 1000):  # of parallel texts each second one is a source
+        for first in range(min(every, 3)):
+            part = found[first::every]
+            assert abs(part.mean() - share) <= 3 / len(part) ** 0.5 * 0.1 + 1 / len(part)
+    again = evenly(share)
+    assert found.tolist() == [again() for _ in range(60_000)]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram", "word"])
+def test_a_share_trains_on_the_pieces_drawn(kind):
+    random = np.random.default_rng(3)
+    texts = [" ".join(random.choice(["mill", "corn", "flour", "wheel"], 900)) + f" only{i}" for i in range(40)]
+    drawn = evenly(0.25)
+    picked = [piece for text in texts for piece in pieces(text) if drawn()]
+    assert 0 < len(picked) < len(list(pieces(texts[0]))) * 40 / 3
+    part = train(kind, lambda: texts, vocab_size=300, share=0.25)
+    assert part.to_str() == train(kind, lambda: picked, vocab_size=300).to_str()
+    assert part.to_str() != train(kind, lambda: texts, vocab_size=300).to_str()
+
+
+def test_no_more_than_the_sample_is_trained_on():
+    choice = Choice(corpus="a", kind="bpe", vocab_size=300, sample=100)
+    assert drawn_share(choice, 50_000_000) == 1
+    assert drawn_share(choice, 2_000_000_000) == 0.05
+    assert drawn_share(Choice(corpus="a", kind="bpe", vocab_size=300, sample=0), 2_000_000_000) == 1
+    assert drawn_share(Choice(corpus="a", kind="character"), 2_000_000_000) == 1
 
 
 def test_a_vocabulary_larger_than_the_text_gives_is_smaller():

@@ -39,7 +39,6 @@ class PreparedCorpus:
             self.languages: tuple[str, ...] = tuple(self.manifest["languages"])
             self.labels: tuple[str, ...] = tuple(self.manifest.get("labels", ()))
             self._counts = {name: int(split["records"]) for name, split in self.manifest["splits"].items()}
-            self._bytes = {name: int(split["bytes"]) for name, split in self.manifest["splits"].items()}
             self._shards = {
                 name: [str(shard["path"]) for shard in split["shards"]]
                 for name, split in self.manifest["splits"].items()
@@ -48,10 +47,6 @@ class PreparedCorpus:
     def count(self, split: str) -> int:
         """The number of records of a split."""
         return self._counts[self._known(split)]
-
-    def bytes(self, split: str) -> int:
-        """The bytes of a split's text."""
-        return self._bytes[self._known(split)]
 
     def _known(self, split: str) -> str:
         if split not in self._counts:

@@ -280,9 +280,8 @@ class Tokenizer:
     min_frequency: int = spec("a pair or word seen less often is left out", 2, low=1, high=1_000_000_000)
     lowercase: bool = spec("fold case before encoding", False)
     sample: int = spec(
-        "text that it is trained on at most, drawn evenly from the corpus; 0: all of it. A character tokenizer reads all",
-        100, unit="MB", low=0, high=1_000_000,
-    )  # fmt: skip
+        "most text to train on, drawn evenly (character: all of it); 0: all", 100, unit="MB", low=0, high=1_000_000
+    )
 
     def errors(self) -> list[str]:
         if self.kind in ("bpe", "wordpiece", "unigram", "word") and self.vocab_size < 32:

@@ -39,7 +39,7 @@ def drawn_share(choice: Tokenizer, size: int) -> float:
 def main(name: str) -> None:
     choice = pick(params.load().tokenizers, name, "tokenizers")
     corpus = PreparedCorpus(layout.corpus(choice.corpus))
-    share = drawn_share(choice, corpus.bytes("train"))
+    share = drawn_share(choice, corpus.manifest["splits"]["train"]["bytes"])
     of = "" if share == 1 else f"{share:.1%} of "
     progress.say(f"tokenizer {name}: training {choice.kind} on {of}{choice.corpus}")
     backend = train(
