@@ -19,6 +19,7 @@ from tests.faults.victim import Victim
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
+HASHES = "DVC's hashes of files"
 RUN = ("-m", "lexmill.cli", "run")
 # What is damaged, relative to the folder that holds workspace and home.
 PLACES = {
@@ -29,7 +30,7 @@ PLACES = {
     "code.json": "a project/code.json",
     "DVC's cache": "a project/.dvc/cache/files/**/*",
     "DVC's own state": "a project/.dvc/tmp/*",
-    "DVC's hashes of files": "dvc-site/**/*",
+    HASHES: "dvc-site/**/*",
     "a record of a run": "a project/.lexmill/runs/*",
     "points of a training": "a project/.lexmill/metrics/*",
     "a kept checkpoint": "a project/.lexmill/checkpoints/**/*",
@@ -79,6 +80,8 @@ def damage(trial: Trial, place: str, how: str) -> Path:
     root = trial.root
     if place == "DVC's cache":
         shutil.rmtree(root / "artifacts")
+    elif place == HASHES:
+        trial.project.run("-m", "dvc", "status", "-q")  # a copy has none yet
     elif place == "a kept checkpoint":
         forget_model(root)
     else:

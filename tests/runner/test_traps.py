@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +16,8 @@ import pytest
 import yaml
 
 from lexmill.base import workspace
-from lexmill.base.errors import EXIT_RETRY, RetryableError
+from lexmill.base.errors import EXIT_RETRY, EXIT_USER, RetryableError
+from lexmill.runner import graph, leftovers, mending, supervised
 from lexmill.runner.display import Display
 from lexmill.runner.session import open_session, run_all
 from tests.support.small_project import ROOT, SmallProject
@@ -178,3 +180,57 @@ def test_lightning_is_no_task_of_slurms_in_somebodys_own_job(tmp_path: Path) -> 
         [sys.executable, "own.py", "key"], cwd=tmp_path, env=FREE | job, capture_output=True, text=True, check=False
     )
     assert done.stdout == "False\n", done.stderr
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "cut": lambda data: data[: len(data) // 2],
+    "noise": lambda data: data[:3000] + bytes(i * 7 % 251 for i in range(len(data) - 3000)),
+    "no database": lambda data: b"x" * len(data),
+}
+
+
+def hash_caches() -> list[Path]:
+    return sorted(Path(os.environ["DVC_SITE_CACHE_DIR"]).rglob("cache.db"))
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_damaged_caches_of_hashes_are_made_anew(project: Any, how: str) -> None:
+    """DVC keeps them in SQLite, and ends in a traceback for ever where one is damaged."""
+    project.stage("one", "write('1')")
+    project.run()
+    assert len(hash_caches()) == 2
+    for path in hash_caches():
+        path.write_bytes(DAMAGES[how](path.read_bytes()))
+    assert mending.damaged_caches(project.root) == hash_caches()
+    project.stage("one", "write('2')")
+    assert project.run().code == 0
+    assert project.text("one") == "2"
+    assert mending.damaged_caches(project.root) == []
+
+
+def test_doctor_removes_damaged_caches_of_hashes(project: Any) -> None:
+    project.stage("one", "write('1')")
+    project.run()
+    assert list(leftovers.damaged_hashes(project.root)) == []
+    path = hash_caches()[0]
+    path.write_bytes(b"x" * 5000)
+    (finding,) = leftovers.damaged_hashes(project.root)
+    assert str(path) in finding.what
+    finding.fix()
+    assert not path.exists()
+
+
+def test_a_disk_that_dvc_finds_full_is_worth_another_try(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DVC reports a full disk by SQLite's words."""
+    full = "database or disk is full"
+    code, message = supervised._from_text(255, [f"ERROR: unexpected error - {full}"])
+    assert (code, message.split(";")[0]) == (EXIT_RETRY, "the disk is full")
+    code, message = supervised._from_text(255, ["ERROR: unexpected error - database disk image is malformed"])
+    assert (code, "`lexmill doctor --fix`" in message) == (EXIT_USER, True)
+
+    def fail(*_: object) -> None:
+        raise sqlite3.OperationalError(full)
+
+    monkeypatch.setattr(graph, "_read", fail)
+    with pytest.raises(RetryableError, match="the disk is full"):
+        graph.read(project.root)

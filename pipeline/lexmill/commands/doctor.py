@@ -76,6 +76,7 @@ def _findings(root: Path, settings: Execution) -> Iterator[Finding]:
     yield from leftovers.half_written(root)
     yield from _half_saved(_checkpoint_root(root, settings))
     yield from leftovers.held_paths(root)
+    yield from leftovers.damaged_hashes(root)
     yield from leftovers.servers(root)
     yield from leftovers.worktrees(root)
     yield from _disks(root, settings)

@@ -64,7 +64,7 @@ def _looked_up(
         try:
             with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=30)) as connection:
                 return by_sqlite(connection)
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeDecodeError):
             pass  # an unknown schema, which MLflow knows
     with opened(uri, workspace) as client:
         return by_client(client)

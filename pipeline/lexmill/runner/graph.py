@@ -10,6 +10,7 @@ own part of that file will differ (`lexmill.runner.code_changes`).
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +18,13 @@ from types import MappingProxyType
 from typing import Any
 
 from lexmill.base import layout
-from lexmill.base.errors import RetryableError, UserError
+from lexmill.base.errors import LexmillError, RetryableError, UserError
 from lexmill.base.quiet import quieten
 from lexmill.base.strict import nearest
 from lexmill.config.mixtures import check_mixtures
 from lexmill.runner.code_changes import STAGE as CODE_STAGE
 from lexmill.runner.code_changes import CodeChanges
-from lexmill.runner.mending import mend_code_file, mend_lock_file, mend_rwlock
+from lexmill.runner.mending import damaged_caches, mend_code_file, mend_lock_file, mend_rwlock
 from lexmill.runner.verified import Verified
 
 
@@ -78,16 +79,32 @@ def read(root: str | Path = ".", targets: Sequence[str] = (), also: Mapping[str,
     Raises:
         UserError: no DVC project here, an error in dvc.yaml, mixtures that differ from params.yaml, an unknown target,
             an output with other bytes than dvc.lock names.
-        RetryableError: another DVC process holds its lock.
+        RetryableError: another DVC process holds its lock, or the disk is full.
     """
     quieten()
+    root = Path(root).resolve()
+    check_mixtures(root)
+    mend_code_file(root / layout.CODE)
+    try:
+        return _read(root, targets, also)
+    except LexmillError:
+        raise
+    except Exception as error:  # whatever SQLite and DVC make of a damaged cache
+        if isinstance(error, sqlite3.OperationalError) and "full" in str(error):
+            raise RetryableError(f"the disk is full (DVC's cache of hashes: {error}); make room") from None
+        damaged = damaged_caches(root)
+        if not damaged:
+            raise
+        for path in damaged:
+            path.unlink()
+    return _read(root, targets, also)
+
+
+def _read(root: Path, targets: Sequence[str], also: Mapping[str, str]) -> Plan:
     from dvc.exceptions import DvcException, NotDvcRepoError
     from dvc.lock import LockError
     from dvc.repo import Repo
 
-    root = Path(root).resolve()
-    check_mixtures(root)
-    mend_code_file(root / layout.CODE)
     try:
         with Repo(str(root)) as repo, repo.lock:
             if repo.tmp_dir:

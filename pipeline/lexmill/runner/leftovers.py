@@ -21,7 +21,7 @@ from lexmill.base.answering import answers
 from lexmill.base.checkout import git
 from lexmill.base.workspace import HOME
 from lexmill.corpora.fetching.downloads import DownloadCache
-from lexmill.runner.mending import mend_rwlock, stale_holders
+from lexmill.runner.mending import damaged_caches, mend_rwlock, stale_holders
 
 _OF_A_WRITER = re.compile(r"\..+\.(\d+)(\.[a-z]+)?\.tmp")
 _OF_A_NIGHT = ".nightly-"
@@ -143,6 +143,16 @@ def held_paths(root: Path) -> Iterator[Finding]:
             f"DVC has paths as held by processes that are gone: {', '.join(dead)}",
             "`lexmill doctor --fix` frees them, and so does the next run",
             lambda: mend_rwlock(folder),
+        )
+
+
+def damaged_hashes(root: Path) -> Iterator[Finding]:
+    """Find caches of DVC that are damaged."""
+    if damaged := damaged_caches(root):
+        yield Finding(
+            f"DVC's caches of hashes are damaged: {', '.join(map(str, damaged))}",
+            "`lexmill doctor --fix` removes them, and DVC reads the files anew",
+            partial(_remove, damaged),
         )
 
 

@@ -1,13 +1,15 @@
 """Repair what a killed dvc leaves behind, before the next one reads it.
 
 DVC writes two files in place: `.dvc/tmp/rwlock`, the paths that its processes hold, and `dvc.lock`. `code.json` follows
-from the code, so nobody has to repair it either.
+from the code, and DVC's caches of hashes from the files, so nobody has to repair them either.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +109,26 @@ def mend_code_file(path: Path) -> bool:
     if not whole:
         path.unlink()
     return not whole
+
+
+def damaged_caches(root: Path) -> list[Path]:
+    """Return DVC's SQLite caches of this machine that are damaged: hashes of files and links. It makes them anew."""
+    from dvc.config import Config
+    from dvc.dirs import site_cache_dir
+
+    chosen = Config(dvc_dir=str(root / ".dvc"))["core"].get("site_cache_dir")
+    found = sorted(Path(site_cache_dir(chosen)).glob("repo/*/**/cache.db"))
+    return [path for path in found if not _is_whole(path)]
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+            return connection.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]
+    except sqlite3.OperationalError:
+        return True  # busy, or another user's
+    except (sqlite3.DatabaseError, UnicodeDecodeError):  # SQLite quotes what it found
+        return False
 
 
 def _is_lock(text: str) -> bool:

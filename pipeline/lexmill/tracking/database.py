@@ -208,7 +208,7 @@ def _rows(path: Path, query: str) -> list[tuple[Any, ...]] | None:
             return connection.execute(query).fetchall()
     except sqlite3.OperationalError as error:
         return [(0,)] if "no such table" in str(error) else None
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, UnicodeDecodeError):  # SQLite quotes what it found
         return None
 
 
@@ -219,7 +219,7 @@ def _revision(path: Path) -> str | None:
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=LOCKED_SECONDS)) as connection:
             row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
             what = "the database is locked by another process; run again when that has ended"
             raise RetryableError(f"{path}: {what}") from None
