@@ -62,26 +62,31 @@ def begin(request: pytest.FixtureRequest, undisturbed: Project, project: Project
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Only a report of the call's end and after its teardown has the properties; the outcome of the call goes along."""
+    """Put what was done into the last report of a test, with the outcome of its call."""
     made = yield
     report = made.get_result()  # type: ignore[attr-defined]  # pluggy's result
     if report.when == "call":
         item.stash[_PASSED] = report.passed
-    elif report.when == "teardown":
-        report.user_properties = [(*one, item.stash.get(_PASSED, False)) for one in item.user_properties]
+    elif report.when == "teardown" and _PASSED in item.stash:
+        done = [text for key, text in item.user_properties if key == PROPERTY]
+        if not done and "trial" not in item.fixturenames and "finished" not in item.fixturenames:
+            done = [item.originalname.removeprefix("test_").replace("_", " ")]  # type: ignore[attr-defined]
+        report.user_properties = [(PROPERTY, str(text), item.stash[_PASSED]) for text in done]
 
 
 _PASSED = pytest.StashKey[bool]()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The table of docs/reliability.md."""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the counts of docs/reliability.md."""
+    if config.option.markexpr != "torture":
+        return
     tried: Counter[str] = Counter()
     right: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:
             for one in getattr(report, "user_properties", ()):
-                if one[0] == PROPERTY and report.when == "teardown":
+                if one[0] == PROPERTY and len(one) == 3:
                     tried[one[1]] += 1
                     right[one[1]] += one[2]
     if tried:

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.torture, pytest.mark.timeout(1200)]
 
 CLI = ("-m", "lexmill.cli")
 WAYS = ("everything", "SIGTERM", "Ctrl-C")
-PARTS = 4  # of a command's time
+PARTS = 3  # of a command's time
 STOPPED = {0, 130, 143, -signal.SIGINT, -signal.SIGTERM, 252}  # the last is DVC's own word for Ctrl-C
 
 

@@ -1,4 +1,4 @@
-"""Each stage stopped while it runs, at a moment drawn from each third of its time; then the run again.
+"""Each stage stopped while it runs, at a moment drawn from each half of its time; then the run again.
 
 Three of the trials are part of `make test`, all of them of `make torture`.
 """
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 GROUPS = tuple(yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"])
 WAYS = ("stage", "everything", "SIGTERM", "Ctrl-C")
-THIRDS = 3
+HALVES = 2
 RUN = ("-m", "lexmill.cli", "run")
 SHORTEST = 0.5  # seconds of a stage that nobody timed
 
@@ -54,9 +54,9 @@ def forget(root: Path, stage: str) -> None:
         shutil.rmtree(kept)  # a training would begin at its end
 
 
-def stop_it(trial: Trial, stage: str, how: str, third: int) -> Victim:
+def stop_it(trial: Trial, stage: str, how: str, half: int) -> Victim:
     """Run a forgotten stage and stop it, where it did not end before."""
-    moment = trial.dice.uniform(third, third + 1) / THIRDS * seconds(trial.root, stage)
+    moment = trial.dice.uniform(half, half + 1) / HALVES * seconds(trial.root, stage)
     forget(trial.root, stage)
     run = Victim(trial.project, *RUN)
     while run.running and not run.of_kind("stage"):
@@ -79,15 +79,15 @@ def assert_undisturbed(trial: Trial, *stopped: Victim) -> None:
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("third", range(THIRDS))
+@pytest.mark.parametrize("half", range(HALVES))
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("group", GROUPS)
-def test_each_stage(group: str, how: str, third: int, finished: Trial) -> None:
+def test_each_stage(group: str, how: str, half: int, finished: Trial) -> None:
     stage = finished.dice.choice(items(finished.root, group))
-    assert_undisturbed(finished, stop_it(finished, stage, how, third))
+    assert_undisturbed(finished, stop_it(finished, stage, how, half))
 
 
 @pytest.mark.parametrize("how", ["stage", "everything", "SIGTERM"])
 def test_some_stage(how: str, finished: Trial) -> None:
     stage = finished.dice.choice(items(finished.root, finished.dice.choice(GROUPS)))
-    assert_undisturbed(finished, stop_it(finished, stage, how, finished.dice.randrange(THIRDS)))
+    assert_undisturbed(finished, stop_it(finished, stage, how, finished.dice.randrange(HALVES)))

@@ -224,7 +224,8 @@ def test_a_disk_that_dvc_finds_full_is_worth_another_try(project: Any, monkeypat
     """DVC reports a full disk by SQLite's words."""
     full = "database or disk is full"
     code, message = supervised._from_text(255, [f"ERROR: unexpected error - {full}"])
-    assert (code, message.split(";")[0]) == (EXIT_RETRY, "the disk is full")
+    assert (code, message.split(";")[0]) == (EXIT_RETRY, "the disk is full or does not answer")
+    assert supervised._from_text(255, ["ERROR: unexpected error - disk I/O error"])[0] == EXIT_RETRY
     code, message = supervised._from_text(255, ["ERROR: unexpected error - database disk image is malformed"])
     assert (code, "`lexmill doctor --fix`" in message) == (EXIT_USER, True)
 
@@ -232,5 +233,5 @@ def test_a_disk_that_dvc_finds_full_is_worth_another_try(project: Any, monkeypat
         raise sqlite3.OperationalError(full)
 
     monkeypatch.setattr(graph, "_read", fail)
-    with pytest.raises(RetryableError, match="the disk is full"):
+    with pytest.raises(RetryableError, match=full):
         graph.read(project.root)

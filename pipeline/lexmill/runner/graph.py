@@ -90,8 +90,8 @@ def read(root: str | Path = ".", targets: Sequence[str] = (), also: Mapping[str,
     except LexmillError:
         raise
     except Exception as error:  # whatever SQLite and DVC make of a damaged cache
-        if isinstance(error, sqlite3.OperationalError) and "full" in str(error):
-            raise RetryableError(f"the disk is full (DVC's cache of hashes: {error}); make room") from None
+        if isinstance(error, sqlite3.OperationalError) and re.search("full|disk I/O error", str(error)):
+            raise RetryableError(f"DVC's cache of hashes cannot be written ({error}); run again when it can") from None
         damaged = damaged_caches(root)
         if not damaged:
             raise

@@ -222,8 +222,8 @@ def _from_text(dvc_code: int, tail: list[str]) -> tuple[int, str]:
     text = "\n".join(errors) or "\n".join(tail[-5:]) or f"dvc ended with {dvc_code}"
     exited = _EXITED.search(text)
     if exited is None:
-        if "database or disk is full" in text:
-            return EXIT_RETRY, f"the disk is full; make room and run again ({text})"
+        if "database or disk is full" in text or "disk I/O error" in text:  # SQLite's words, in DVC's mouth
+            return EXIT_RETRY, f"the disk is full or does not answer; run again when it does ({text})"
         if "database disk image is malformed" in text or "file is not a database" in text:
             return EXIT_USER, f"DVC's cache of hashes is damaged; `lexmill doctor --fix` removes it ({text})"
         retry = "is busy, it is being blocked by" in "\n".join(tail) or "Unable to acquire lock" in text
