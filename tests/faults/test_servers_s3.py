@@ -18,7 +18,7 @@ from tests.services import started
 
 from .proxy import Proxy
 
-MOST_SECONDS = 15.0
+MOST_SECONDS = 60.0  # within 15 on a machine that does nothing else; four tests at once take their time
 FAULTS = ("reset", "401", "403", "429", "500", "lose", "cut", "hang")
 FILES = {name: name * 1000 for name in "abc"}
 

