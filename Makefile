@@ -76,7 +76,7 @@ $(VENV)/tools/.installed: infra/test-tools.txt | $(STAMP)
 	  2> >(grep -v '^WARNING: Location' >&2)
 	@touch "$@"
 
-torture: $(STAMP) missing ## an hour of long proofs: stops at random moments, damage, odd machines; prints the table of docs/reliability.md
+torture: $(STAMP) ## an hour of long proofs: stops at random moments, damage, odd machines; prints the table of docs/reliability.md
 	@OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 -m torture
 
 bench: $(STAMP) ## measure; the results belong into docs/experiments.md
