@@ -170,8 +170,8 @@ def readable_errors(uri: str) -> Iterator[None]:
 
 
 def _words(error: Exception) -> str:
-    """Return what an exception says in short, without the login of the address that MLflow quotes."""
-    said = _LOGIN.sub("://", " ".join(str(error).split()))
+    """Return what an exception says, in short."""
+    said = " ".join(str(error).split())
     if "ReadTimeoutError" in said or "Read timed out" in said:
         return f"no answer within {os.environ['MLFLOW_HTTP_REQUEST_TIMEOUT']} s (MLFLOW_HTTP_REQUEST_TIMEOUT)"
     if many := _TOO_MANY.search(said):
@@ -186,4 +186,3 @@ _PASSING = re.compile(
 )
 _REFUSED = re.compile(r"error code 40[13]\b|\b40[13] Client Error")
 _TOO_MANY = re.compile(r"too many (\d+) error responses")
-_LOGIN = re.compile(r"://[^/\s'\"]*@")
