@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections import Counter
 from pathlib import Path
@@ -309,6 +310,20 @@ def test_all_trainings_are_sent_also_those_whose_file_another_took(root: Path, m
     assert {run.info.status for run in listed} == {"FINISHED"}
     assert [path.name for path in (root / spool.FOLDER).glob("*.jsonl")] == ["train-gpt.jsonl"]
     assert not spool.waiting(root)
+
+
+def test_a_training_whose_points_went_to_another_store_is_sent_to_this_one_too(
+    root: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The settings name another store between the training's end and that of its run."""
+    spool_of(root, "t", monkeypatch)
+    send(root)
+    (record,) = runs.files(root)
+    runs.RunCursor.path(record).unlink()
+    other = root / "other"
+    shutil.copytree(empty_store, other)
+    send(root, f"sqlite:///{other}/mlflow.db")
+    assert_all_there_once(root, other, "t")
 
 
 def test_a_training_that_goes_on_is_left_to_its_own_process(root: Path) -> None:

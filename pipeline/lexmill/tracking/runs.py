@@ -148,7 +148,7 @@ def parent(client: MlflowClient, experiment_id: str, path: Path) -> str:
         raise ValueError(f"{path}: not the record of a run")
     with locked(lock_of(path)):
         cursor = RunCursor.read(path, record["token"])
-        if cursor.parent and _lives(client, cursor.parent):
+        if cursor.parent and lives(client, cursor.parent):
             return cursor.parent
         run = find(client, experiment_id, {RUN: record["token"]})
         run = run or make(client, experiment_id, name_of(record), 1000 * _seconds(record), _parent_tags(record))
@@ -156,7 +156,7 @@ def parent(client: MlflowClient, experiment_id: str, path: Path) -> str:
         return str(run.info.run_id)
 
 
-def _lives(client: MlflowClient, run_id: str) -> bool:
+def lives(client: MlflowClient, run_id: str) -> bool:
     """Return whether the store has the run undeleted."""
     from mlflow.exceptions import MlflowException
 

@@ -7,7 +7,7 @@ file's cursor says how far it got, and the store is asked for the rest.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,7 +116,7 @@ class _Sender:
     def send(self, found: Waiting) -> None:
         for path in found.points:
             self._points(path)
-        trained = self._trained()
+        trained = self._trained({str((runs.read(path) or {}).get("token")) for path in found.records})
         for path in found.records:
             self._record(path, trained)
 
@@ -156,15 +156,22 @@ class _Sender:
         record = runs.read(path) if path else None
         return str(record["experiment"]) if record else ""
 
-    def _trained(self) -> dict[tuple[str, str], str]:
-        """Return the MLflow runs of pipeline trainings, by run token and stage address."""
+    def _trained(self, tokens: Collection[str]) -> dict[tuple[str, str], str]:
+        """Return the MLflow runs of the trainings of these pipeline runs, by run token and stage address.
+
+        A training whose points went to another store, for the settings name this one since, is sent to this one too.
+        """
         found: dict[tuple[str, str], str] = {}
         for path in filter(_is_whole, sorted((self._how.root / FOLDER).glob("*.jsonl"))):
             head = next(Tail(path).lines(), None)
             token = run_token_of(path)
-            if head is not None and token:
+            if head is not None and token in tokens:
                 stage, _, name = str(head["run"]).partition("-")
-                if run_id := Cursor.read(path, head["training"]).run_id:
+                run_id = Cursor.read(path, head["training"]).run_id
+                if run_id and not runs.lives(self._client, run_id):
+                    self._points(path)
+                    run_id = Cursor.read(path, head["training"]).run_id
+                if run_id:
                     found[token, f"{stage}@{name}"] = run_id
         return found
 
