@@ -9,8 +9,8 @@ and passes h_t to the next. Dropout acts on the embedding and on each layer's ou
 The output matrix is the embedding (Press and Wolf 2017) unless the shape says otherwise.
 
 Cost: 6 * (8 * n_layer * D^2 + V * D) FLOPs a training token, step by step through torch's kernel (oneDNN on a CPU);
-memory O(B * T * n_layer * D). In bf16-mixed the layers compute in float32 on a processor for which oneDNN has no kernel in
-bf16 (AVX2 only): torch's own one takes eleven times as long there as float32.
+memory O(B * T * n_layer * D). In bf16-mixed the layers compute in float32 on a processor for which oneDNN has no
+kernel in bf16 (AVX2 only): torch's own one takes eleven times as long there as float32.
 
 Shape letters: B batch, T time, D width, V vocabulary.
 """
