@@ -18,6 +18,7 @@ Shape letters: B batch, T time, D width, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache
 
 import torch
@@ -51,13 +52,9 @@ class Layer(RecurrentLayer):
 
     def read(self, hidden: Tensor, memory: Memory | None) -> tuple[Tensor, Memory]:
         """Map (B, T, D) and (h, c) before (None: zero) to (B, T, D) and (h, c) after."""
-        if hidden.device.type == "cpu" and torch.is_autocast_enabled("cpu") and not has_bf16_kernel():
-            with torch.autocast("cpu", enabled=False):
-                return self._read(hidden.float(), memory)
-        return self._read(hidden, memory)
-
-    def _read(self, hidden: Tensor, memory: Memory | None) -> tuple[Tensor, Memory]:
-        out: tuple[Tensor, Memory] = self.lstm(hidden, memory)
+        exact = hidden.device.type == "cpu" and torch.is_autocast_enabled("cpu") and not has_bf16_kernel()
+        with torch.autocast("cpu", enabled=False) if exact else nullcontext():
+            out: tuple[Tensor, Memory] = self.lstm(hidden.float() if exact else hidden, memory)
         return out
 
     def fused_parts(self) -> dict[str, Layout]:
