@@ -95,6 +95,12 @@ def test_a_command_draws_into_files() -> None:
     )
 
 
+def test_our_children_find_flows_in_their_folder() -> None:
+    start = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'flows', '--help'], check=True)"
+    code = f"from lexmill.base.surroundings import settle; settle(); {start}"
+    assert "flows" in ran(ROOT, "-c", code, PYTHONSAFEPATH="1")
+
+
 @pytest.mark.parametrize("module", ["lexmill.cli", "flows"])
 def test_a_file_of_the_folder_stands_for_no_library(module: str, tmp_path: Path) -> None:
     """`flows` lies in the folder itself, and is found there."""

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,6 +121,10 @@ def notebook(place: Place) -> None:
     place.environment["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
 
 
+def settings_of_matplotlib(place: Place) -> None:
+    (place.project / "matplotlibrc").write_text("font.size: 20\naxes.facecolor: black\n", encoding="utf-8")
+
+
 def files_named_as_libraries(place: Place) -> None:
     for name in SHADOWS:
         (place.project / f"{name}.py").write_text("raise SystemExit('the file of the project')\n", encoding="utf-8")
@@ -132,8 +137,8 @@ def user_without_a_name(place: Place) -> None:
     place.environment |= dict.fromkeys(["LOGNAME", "USER", "LNAME", "USERNAME"])
 
 
-def real_user_without_a_name(place: Place) -> None:
-    """For root alone, whose right to read is kept: where Python is, others may have no access."""
+def other_user_without_a_name(place: Place) -> None:
+    """A real one, for root alone; it keeps root's right to read: where Python is, others may have no access."""
     user_without_a_name(place)
     if os.geteuid() == 0 and (setpriv := shutil.which("setpriv")):
         place.environment["PYTHONPATH"] = str(ROOT / "pipeline")
@@ -161,9 +166,10 @@ ALL: Sequence[Surrounding] = (
     threads_of_others,
     another_prefect_profile,
     notebook,
+    settings_of_matplotlib,
     files_named_as_libraries,
     user_without_a_name,
-    real_user_without_a_name,
+    other_user_without_a_name,
 )
 
 
@@ -186,10 +192,16 @@ def encoded_with_conf(encoded: SmallProject, tmp_path_factory: pytest.TempPathFa
     return SmallProject.found(made_once(tmp_path_factory, "encoded-with-conf", make) / "a project")
 
 
-def used(base: SmallProject, root: Path, surroundings: Iterable[Surrounding]) -> dict[str, Any]:
-    """What check, init and a run of a copy leave and say in such surroundings."""
+def used(
+    base: SmallProject, root: Path, surroundings: Iterable[Surrounding], *, afresh: bool = False
+) -> dict[str, Any]:
+    """What check, init and a run of a copy leave and say in such surroundings; `afresh`: a run from the first stage."""
     root.mkdir()
     copy = base.copy(root / "a project")
+    if afresh:
+        (copy.root / "dvc.lock").unlink()
+        for name in (".dvc/cache", "artifacts", "metrics", "reports"):
+            shutil.rmtree(copy.root / name)
     place = Place(root)
     for one in surroundings:
         one(place)
@@ -215,14 +227,14 @@ def used(base: SmallProject, root: Path, surroundings: Iterable[Surrounding]) ->
     init = lexmill("init", "lm", "caf\u00e9.txt", folder=fresh).splitlines()
     ran = lexmill("run", "evaluate").splitlines()
     assert sorted(path.name for path in root.iterdir()) == there
-    named = sorted(path.name for path in copy.root.iterdir() if path.stem not in SHADOWS and path.name != "__pycache__")
+    ours = {*(f"{name}.py" for name in SHADOWS), "matplotlibrc", "__pycache__"}
     return {
         "check": [line for line in checked if "GFLOP/s" not in line],
         "init": init,
         "params": (fresh / "params.yaml").read_text(encoding="utf-8"),
-        "run": [line for line in ran if "tokens/s" not in line and "done in" not in line],
+        "run": [] if afresh else [line for line in ran if "tokens/s" not in line and "done in" not in line],
         "outputs": {stage: outs for stage, outs in copy.outputs().items() if stage != "code"},
-        "folder": named,
+        "folder": sorted({path.name for path in copy.root.iterdir()} - ours),
     }
 
 
@@ -248,6 +260,7 @@ TOGETHER: dict[str, Sequence[Surrounding]] = {
         threads_of_others,
         another_prefect_profile,
         notebook,
+        settings_of_matplotlib,
     ),
 }
 
@@ -264,9 +277,12 @@ def test_many_surroundings_together(name: str, plain: tuple[SmallProject, dict[s
 def test_each_surrounding(
     surrounding: Surrounding,
     plain: tuple[SmallProject, dict[str, Any]],
-    tmp_path: Path,
     record_property: Callable[[str, object], None],
 ) -> None:
+    """From the first stage. Its folder is not below pytest's, where another user may not look."""
     project, wanted = plain
     record_property("fault", f"surroundings, {surrounding.__name__.replace('_', ' ')}")
-    assert used(project, tmp_path / "here", [surrounding]) == wanted
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        found = used(project, Path(folder) / "here", [surrounding], afresh=True)
+    assert found == wanted | {"run": []}

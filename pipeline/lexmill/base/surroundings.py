@@ -13,6 +13,8 @@ def settle() -> None:
     """Set what would otherwise fail inside of a library."""
     # A notebook exports its own backend, and matplotlib refuses to be imported where that is not installed.
     os.environ["MPLBACKEND"] = "agg"  # our plots are files
+    # Our children are to find flows/ in their folder; it comes after the packages (lexmill/__init__.py).
+    os.environ.pop("PYTHONSAFEPATH", None)
     _warnings_are_no_errors()
     _user_has_a_name()
 
