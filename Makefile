@@ -14,7 +14,7 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export PYTHONDONTWRITEBYTECODE =
 # A virtual environment that is active must not leak into ours.
-unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH
+unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONSAFEPATH
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export DVC_NO_ANALYTICS = 1
 export DO_NOT_TRACK = true

@@ -4,7 +4,8 @@ The same architecture, weights, batches, optimizer, precision and threads for al
 differs in its positions and has an output matrix of its own), each repetition of each side in a process of its own,
 in turn. Tokens a second over the steps after the first ones. The machine's own rate of matrix products is taken in the
 engine's process, right after its training, and the engine's FLOP/s are set beside it. The engine in bf16 stands beside
-each peer's default, float32. A longer training at fewer rows gives the loss curves, which are reported, not judged.
+each peer's default, float32; a processor without instructions for bf16 would take hours, so there it is left out. A
+longer training at fewer rows gives the loss curves, which are reported, not judged.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from typing import Any
 
 from benchmarks.measure import Comparison, child, matrix_rate
 from benchmarks.training_sides import SIDES, Work, model
+from lexmill.commands.precision import instructions
 
 # 10.7 million parameters: nanoGPT's shakespeare_char, a quarter of its batch.
 SHAKESPEARE = Work(6, 6, 384, 256, 65, rows=16, micro_rows=16, steps=4)
 UNTIMED = 2  # steps before the clock starts: first touches of memory, kernel choice
 CURVE_STEPS, CURVE_ROWS = 50, 2
+NO_BF16 = "bf16 is left out: this processor has no instructions for it, or none that can be found out"
 
 
 def compare(
@@ -28,11 +31,12 @@ def compare(
 ) -> list[Comparison]:
     """Measure all sides that are at hand, and print how far the loss curves lie apart."""
     work = replace(work, nanogpt=nanogpt)
-    sides, message = dict.fromkeys(SIDES), set[str]()
+    sides, low = dict.fromkeys(SIDES), bool(instructions("cpu"))
+    message = set() if low else {NO_BF16}
     rates: dict[str, list[float]] = {}
     for _ in range(repetitions):
         for side in list(sides):
-            for bf16 in (False, True) if side in ("engine", "plain") else (False,):
+            for bf16 in (False, True) if low and side in ("engine", "plain") else (False,):
                 found = child("training", side, json.dumps(asdict(replace(work, bf16=bf16))))
                 if "missing" in found:
                     message.add(found["missing"])
@@ -47,26 +51,28 @@ def compare(
     for sentence in sorted(message):
         print(sentence, file=sys.stderr)
     what = f"GPT of {parameters / 1e6:.1f} M parameters, {work.rows * work.context} tokens a step"
-    ours, low = ("engine.fit", rates["engine"]), ("engine.fit, bf16", rates["engine-bf16"])
+    ours = ("engine.fit", rates["engine"])
     peers = [(SIDES[side][0], rates[side]) for side in sides if side != "engine"]
     rows = [("float32", ours, peer) for peer in peers]
-    rows += [("bf16", low, ("plain loop, bf16", rates["plain-bf16"]))]
-    rows += [("bf16 beside float32", low, peer) for peer in peers]
+    if low:
+        rounded = ("engine.fit, bf16", rates["engine-bf16"])
+        rows += [("bf16", rounded, ("plain loop, bf16", rates["plain-bf16"]))]
+        rows += [("bf16 beside float32", rounded, peer) for peer in peers]
     made = [Comparison("training", f"{what}, {kind}", "tokens/s", one, other) for kind, one, other in rows]
     share = ("engine.fit", rates["flops"]), ("matrix products of this machine", rates["matrix"])
     made.append(Comparison("training", f"{what}, float32", "GFLOP/s", *share))
     if curve:
-        _tell_curves(replace(work, rows=CURVE_ROWS, micro_rows=1, steps=curve), list(sides))
+        _tell_curves(replace(work, rows=CURVE_ROWS, micro_rows=1, steps=curve), list(sides), low)
     return made
 
 
-def _tell_curves(work: Work, sides: list[str]) -> None:
+def _tell_curves(work: Work, sides: list[str], low: bool) -> None:
     """Print the largest difference between the loss curve of the engine in float32 and each other one."""
     curves: dict[str, list[float]] = {}
     for side in sides:
         if side == "litgpt":
             continue  # another model: rotary positions
-        for bf16 in (False, True) if side == "engine" else (False,):
+        for bf16 in (False, True) if low and side == "engine" else (False,):
             name = f"{SIDES[side][0]}{', bf16' if bf16 else ''}"
             curves[name] = child("training", side, json.dumps(asdict(replace(work, bf16=bf16))))["losses"]
     first = curves["engine.fit"]

@@ -216,7 +216,7 @@ def trainer(work: Work) -> Trained:
         import accelerate
         from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
     except ImportError as error:
-        raise LookupError(f"the Hugging Face Trainer is left out: it is not installed here ({error})") from None
+        raise LookupError(f"the Hugging Face Trainer is left out: it needs accelerate ({error})") from None
     assert accelerate
     tokens, ours, losses, began = batches(work), model(work), list[float](), list[float]()
     none = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}

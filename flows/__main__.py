@@ -25,6 +25,7 @@ from lexmill.base.progress import say, speak_utf8
 from lexmill.base.quiet import quieten
 from lexmill.base.shown import print_line
 from lexmill.base.strict import nearest
+from lexmill.base.surroundings import settle
 from lexmill.base.workspace import only_one
 from lexmill.commands import servers
 from lexmill.commands.nightly import BRANCH
@@ -42,6 +43,7 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if options.work is not _changed and not options.nightly and (options.push or options.branch != BRANCH):
         parser.error("--branch and --push say where a nightly run commits: add --nightly")
+    settle()
     quieten()
     speak_utf8()
     signal.signal(signal.SIGTERM, terminate)  # Prefect gives SIGTERM back to the handler it found

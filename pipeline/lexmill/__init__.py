@@ -1,7 +1,13 @@
 """lexmill: text in, trustworthy models out."""
 
-import signal
 import sys
+
+# `python -m` looks in the present folder first: a file `tokenizers.py` or `signal.py` would stand for the library.
+# (While Python is on its way to the module, the first argument is "-m".)
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
+    sys.path.append(sys.path.pop(0))
+
+import signal
 from pathlib import Path
 
 __version__ = "0.1.0"
@@ -15,6 +21,10 @@ def _is_command() -> bool:
     return bool(words) and Path(words[0]).name == "lexmill"
 
 
-# Ctrl-C while a command is still importing ends it without a traceback; then the command itself takes it up.
-if _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+if _is_command():
+    from lexmill.base.surroundings import settle
+
+    settle()
+    # Ctrl-C while a command is still importing ends it without a traceback; then the command itself takes it up.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)

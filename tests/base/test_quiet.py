@@ -76,7 +76,8 @@ def test_so_it_is_for_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for name in SWITCHES:
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "tell.py").write_text(TELL, encoding="utf-8")
-    with servers.serving("tell", ("tell",), 1, health="/", environment={}, root=tmp_path) as server:
+    path = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    with servers.serving("tell", ("tell",), 1, health="/", environment=path, root=tmp_path) as server:
         server.process.wait(60)
     assert settings_in(server.log.read_text(encoding="utf-8")) == SWITCHES
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -102,6 +103,34 @@ def test_a_peer_that_is_not_there_is_reported() -> None:
     assert training.main("nanogpt", WORK) == {
         "missing": "nanoGPT is left out: give the folder of a checkout by --nanogpt"
     }
+
+
+def test_the_trainer_is_left_out_without_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock file has none: the rest of lexmill needs none."""
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    (missing,) = training.main("trainer", WORK).values()
+    assert missing.startswith("the Hugging Face Trainer is left out: it needs accelerate (")
+
+
+@pytest.mark.parametrize("found", [["avx512_bf16"], [], None])
+def test_bf16_is_left_out_on_a_processor_without_it(
+    found: list[str] | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[str, bool]] = []
+
+    def side(_module: str, name: str, work: str) -> dict[str, object]:
+        asked.append((name, json.loads(work)["bf16"]))
+        if name in ("nanogpt", "litgpt", "trainer"):
+            return {"missing": f"{name} is left out"}
+        return {"rate": 2.0, "matrix": 1.0, "flops": 3, "parameters": 4, "losses": [1.0]}
+
+    monkeypatch.setattr(training, "child", side)
+    monkeypatch.setattr(training, "instructions", lambda _device: found)
+    comparisons = training.compare(1, WORK, curve=1)
+    assert any(bf16 for _, bf16 in asked) == bool(found)
+    assert any("bf16" in f"{one.what}{one.ours}{one.peer}" for one in comparisons) == bool(found)
+    assert {name for name, _ in asked} == set(training_sides.SIDES)
+    assert (training.NO_BF16 in capsys.readouterr().err) == (not found)
 
 
 def test_a_split_is_scored_in_whole_windows_and_to_its_end() -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 
 from lexmill.evaluation.plots import plot_confusion, plot_curve, plot_loss_by_position, read_curve
@@ -35,6 +36,14 @@ def test_the_same_bytes_twice(tmp_path: Path) -> None:
         assert is_png(first)
         assert first.read_bytes() == second.read_bytes()
         assert b"Software" not in first.read_bytes()
+
+
+def test_the_users_settings_of_matplotlib_change_nothing(tmp_path: Path) -> None:
+    (tmp_path / "c.csv").write_text(CURVE, encoding="utf-8")
+    plot_curve(tmp_path / "c.csv", tmp_path / "plain.png", "gpt")
+    with matplotlib.rc_context({"font.size": 20, "axes.facecolor": "black", "savefig.dpi": 30}):
+        plot_curve(tmp_path / "c.csv", tmp_path / "theirs.png", "gpt")
+    assert (tmp_path / "theirs.png").read_bytes() == (tmp_path / "plain.png").read_bytes()
 
 
 def test_a_curve_without_points(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def manifest(
     plain = re.sub(r"[^a-z0-9]+", "-", place.stage.lower()).strip("-")[:40]
     made.setdefault("metadata", {})["name"] = f"lexmill-{plain}-{uuid.uuid4().hex[:8]}"
     many = place.processes > 1
-    start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={place.processes}"] if many else []
+    start = ["-P", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={place.processes}"] if many else []
     container["command"] = ["bash", "-c", _SHELL, "stage", "python", *start, *command]
     given = container.setdefault("env", [])
     given += [{"name": name, "value": value} for name, value in sorted(ours.items())]

@@ -35,7 +35,8 @@ class WorkPoolLauncher:
     def submit(self, place: Place, command: Sequence[str], folder: JobFolder, environment: dict[str, str]) -> str:
         """Start the flow run. Pass only our own environment variables: the server stores them in its database."""
         many = place.processes > 1
-        start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={place.processes}"] if many else []
+        module = ["-P", "-m", "torch.distributed.run"]
+        start = [*module, "--standalone", f"--nproc-per-node={place.processes}"] if many else []
         given = {
             "stage": place.stage,
             "root": str(Path.cwd()),

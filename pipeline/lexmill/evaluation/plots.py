@@ -20,9 +20,11 @@ _DPI = 110
 
 
 def _axes(width: float = _SIZE[0], height: float = _SIZE[1]) -> tuple[Any, Any]:
+    import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    matplotlib.rcdefaults()  # a user's matplotlibrc would change the bytes
     figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.add_subplot()

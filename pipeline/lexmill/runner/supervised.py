@@ -137,7 +137,7 @@ def run_stage(
     workspace.clear_status(stage, root)
     log = workspace.log_path(stage, root)
     log.parent.mkdir(parents=True, exist_ok=True)
-    dvc = [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "-s", *(["-f"] if force else []), stage]
+    dvc = [sys.executable, "-P", "-m", "dvc", "--wait-for-lock", "repro", "-s", *(["-f"] if force else []), stage]
     process = subprocess.Popen(
         [sys.executable, "-m", "lexmill.runner.supervisor", *dvc],
         cwd=root,

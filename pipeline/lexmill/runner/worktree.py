@@ -135,7 +135,7 @@ def _git(folder: Path, *words: str) -> str:
 
 
 def _dvc(folder: Path, *words: str) -> str:
-    return _run([sys.executable, "-m", "dvc", *words], folder)
+    return _run([sys.executable, "-P", "-m", "dvc", *words], folder)
 
 
 def _run(command: list[str], folder: Path) -> str:

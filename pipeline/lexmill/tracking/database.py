@@ -129,7 +129,7 @@ def _upgrade(path: Path, lock: int) -> str | None:
     """Let MLflow create or upgrade the file; return what went wrong."""
     # A separate process keeps its output and imports away from ours.
     done = subprocess.run(
-        [sys.executable, "-m", "mlflow", "db", "upgrade", f"{SCHEME}{path}"],
+        [sys.executable, "-P", "-m", "mlflow", "db", "upgrade", f"{SCHEME}{path}"],
         capture_output=True,
         encoding="utf-8",
         errors="replace",

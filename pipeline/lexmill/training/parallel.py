@@ -114,6 +114,8 @@ def prepare(module: nn.Module, execution: Execution, mesh: DeviceMesh | None) ->
 
 def _compiled(forward: Any) -> Any:
     """Compile for training, one graph per shape; validation, with other shapes, runs uncompiled."""
+    # torch's cache of compiled code does not tell processors apart: loops cut for AVX-512 give NaN in AVX2.
+    torch.compiler.config.cache_key_tag = torch.backends.cpu.get_cpu_capability()
     compiled = torch.compile(forward, dynamic=False)
 
     @functools.wraps(forward)

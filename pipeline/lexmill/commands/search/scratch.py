@@ -131,7 +131,7 @@ def _link(path: Path, to: Path) -> None:
 def _cache_of(root: Path) -> str:
     """Return the absolute path of a workspace's DVC cache."""
     done = subprocess.run(
-        [sys.executable, "-m", "dvc", "cache", "dir"],
+        [sys.executable, "-P", "-m", "dvc", "cache", "dir"],
         cwd=root,
         capture_output=True,
         encoding="utf-8",

@@ -87,7 +87,7 @@ def _pip_config() -> dict[str, str]:
     """`section.name` -> value, as `pip config list` prints it; only the PIP_* variables without pip."""
     if os.environ.get("PIP_CONFIG_FILE") == os.devnull:  # pip's way to say "no file"
         return _pip_variables()
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "config", "list"]
+    command = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "config", "list"]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
     if done.returncode != 0:
         if "No module named pip" in done.stderr:

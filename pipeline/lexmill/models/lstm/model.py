@@ -9,7 +9,8 @@ and passes h_t to the next. Dropout acts on the embedding and on each layer's ou
 The output matrix is the embedding (Press and Wolf 2017) unless the shape says otherwise.
 
 Cost: 6 * (8 * n_layer * D^2 + V * D) FLOPs a training token, step by step through torch's kernel (oneDNN on a CPU);
-memory O(B * T * n_layer * D).
+memory O(B * T * n_layer * D). In bf16-mixed the layers compute in float32 on a processor for which oneDNN has no
+kernel in bf16 (AVX2 only): torch's own one takes eleven times as long there as float32.
 
 Shape letters: B batch, T time, D width, V vocabulary.
 """
@@ -17,7 +18,10 @@ Shape letters: B batch, T time, D width, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import cache
 
+import torch
 from torch import Tensor, nn
 
 from lexmill.models.common.causal import CausalModel
@@ -25,6 +29,18 @@ from lexmill.models.common.init import Xavier
 from lexmill.models.common.mixer import Layout
 from lexmill.models.common.recurrent import Memory, RecurrentLayer
 from lexmill.models.lstm.shape import Shape
+
+
+@cache
+def has_bf16_kernel() -> bool:
+    """Return whether this processor's oneDNN has an LSTM in bf16; it can only be tried."""
+    one, matrix, bias = (torch.zeros(shape, device="cpu") for shape in ((1, 1, 8), (32, 8), (32,)))
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            torch.lstm(one, (one, one), [matrix, matrix, bias, bias], True, 1, 0.0, False, False, True)
+    except RuntimeError:
+        return False
+    return True
 
 
 class Layer(RecurrentLayer):
@@ -36,7 +52,9 @@ class Layer(RecurrentLayer):
 
     def read(self, hidden: Tensor, memory: Memory | None) -> tuple[Tensor, Memory]:
         """Map (B, T, D) and (h, c) before (None: zero) to (B, T, D) and (h, c) after."""
-        out: tuple[Tensor, Memory] = self.lstm(hidden, memory)
+        exact = hidden.device.type == "cpu" and torch.is_autocast_enabled("cpu") and not has_bf16_kernel()
+        with torch.autocast("cpu", enabled=False) if exact else nullcontext():
+            out: tuple[Tensor, Memory] = self.lstm(hidden.float() if exact else hidden, memory)
         return out
 
     def fused_parts(self) -> dict[str, Layout]:
@@ -55,8 +73,9 @@ class Layer(RecurrentLayer):
                     nn.init.ones_(value.chunk(4)[1])
 
     def activation_bytes(self, low: int, mask: int = 0, share: float = 1.0) -> int:
-        """Return the bytes per token that autograd keeps, measured with oneDNN on a CPU; see `block.Block`."""
+        """Return the bytes per token that autograd keeps, measured with this CPU's oneDNN; see `block.Block`."""
         width = self.lstm.hidden_size
+        low = low if has_bf16_kernel() else 4
         return (65 if low == 4 else 45) * width + (2 * low * width if self.dropout.probability else 0)
 
     def gradient_bytes(self, low: int) -> int:
