@@ -148,3 +148,28 @@ def test_check_says_what_prepare_will_say_of_small_files(project: Path, monkeypa
     with pytest.raises(UserErrors) as raised:
         check_small("mine", made.corpora["mine"], located)
     assert raised.value.errors == [f"{path}:2: 3 fields where 2 were expected"]
+
+
+def test_what_the_demo_made_is_set_aside(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("dvc.yaml", "metrics", "reports/plots", "reports/curves"):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        (project / name).parent.mkdir(exist_ok=True)
+        copy(ROOT / name, project / name)
+    ours = project / "metrics" / "train" / "mine.json"
+    ours.write_text("{}")
+    curve = (project / "reports" / "curves" / "gpt.csv").read_bytes()
+    classify(project, table(project / "a.tsv", [(f"text {i}", "ab"[i % 2]) for i in range(60)]))
+    kept = {path.name for path in (project / "metrics").rglob("*.json")}
+    assert kept == {"mine.json", "minilm.json"}  # the new model starts from the same encoder
+    assert not (project / "reports").exists()
+    assert not (project / "conf" / "search").exists()
+    aside = project / ".lexmill" / "set-aside-1"
+    assert (aside / "reports" / "curves" / "gpt.csv").read_bytes() == curve
+    assert (aside / "conf" / "search" / "gpt.yaml").is_file()
+    count = sum(path.is_file() for path in aside.rglob("*"))
+    assert f"set aside: {count} files of models and corpora that are no more, in .lexmill/set-aside-1" in (
+        capsys.readouterr().err
+    )
+    classify(project, project / "a.tsv")
+    assert ours.is_file()
+    assert not (project / ".lexmill" / "set-aside-2").exists()

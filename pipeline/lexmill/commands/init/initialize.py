@@ -23,6 +23,7 @@ from lexmill.base.progress import bar, say
 from lexmill.base.shown import value_text, visible
 from lexmill.base.strict import build
 from lexmill.commands.init import shares
+from lexmill.commands.init.leftovers import set_aside
 from lexmill.commands.init.starting_sizes import Counts, Kind, configuration
 from lexmill.config import compose
 from lexmill.config.unresolved import literal
@@ -89,8 +90,11 @@ def initialize(
     entry["splits"] = dataclasses.asdict(splits)
     config = f"{_header(kind, files, counts)}{_yaml(configuration(kind, name, counts))}"
     _write(name, entry, config, root)
+    aside = set_aside(root)
     labels = ", ".join(f"{label} {n:,}" for label, n in counts.labels.most_common(8))
     say(f"{name}: {counts.records:,} records, {counts.characters:,} characters" + (f" ({labels})" if labels else ""))
+    if aside is not None:
+        say(f"set aside: {aside[0]} files of models and corpora that are no more, in {aside[1]}")
     if splits != usual:
         say(f"splits: {splits.valid:.0%} valid, {splits.test:.0%} test; smaller shares would leave too few in one")
     say(f"written: conf/corpus/{name}.yaml, conf/config.yaml, params.yaml")
