@@ -16,6 +16,7 @@ from prefect.events.clients import get_events_client
 from prefect.events.schemas.events import Resource
 from prefect.runner import Runner
 from prefect.schedules import Cron, Interval, Schedule
+from prefect.server.schemas.schedules import CronSchedule
 from prefect.types.entrypoint import EntrypointType
 
 from flows.pipeline import pipeline
@@ -34,14 +35,19 @@ def deployment_name(root: Path) -> str:
 
 
 def when(timetable: Timetable) -> Schedule:
-    """Return the timetable as a Prefect schedule; raise `UserError` for a bad cron expression."""
+    """Return the timetable as a Prefect schedule; raise `UserError` for a bad cron expression, or one of no date."""
     if timetable.cron is None:
         assert timetable.interval is not None
         return Interval(timedelta(seconds=timetable.interval))
     try:
-        return Cron(timetable.cron, timezone=timetable.timezone)
+        schedule = Cron(timetable.cron, timezone=timetable.timezone)
     except ValueError as error:
         raise UserError(f"--cron '{timetable.cron}': {error}") from None
+    try:
+        asyncio.run(CronSchedule(cron=timetable.cron, timezone=timetable.timezone).get_dates(1))
+    except ValueError:
+        raise UserError(f"--cron '{timetable.cron}': there is no such date; give a day that the month has") from None
+    return schedule
 
 
 def serve(schedule: Schedule, parameters: dict[str, Any], root: Path) -> None:

@@ -15,7 +15,8 @@ from tests.support.fetching import WRONG, bring, nothing_left
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    for name in ("data/en/train.txt", "data/de/train.txt", "data/de/test.txt.gz", "my [1] file.csv"):
+    files = ("data/en/train.txt", "data/de/train.txt", "data/de/test.txt.gz", "my [1] file.csv", "a[1]/b [x]/c.csv")
+    for name in (*files, "a1/d.csv"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(name.encode())
@@ -27,6 +28,10 @@ def workspace(tmp_path: Path) -> Path:
     [
         (["data/en/train.txt"], ["train.txt"]),
         (["my [1] file.csv"], ["my [1] file.csv"]),
+        (["a[1]/b [x]/*.csv"], ["c.csv"]),
+        (["a[1]/**/*.csv"], ["b [x]/c.csv"]),
+        (["*/b [x]/*.csv"], ["a[1]/b [x]/c.csv"]),
+        (["a[12]/*.csv"], ["a1/d.csv"]),
         (["data/de/*"], ["test.txt.gz", "train.txt"]),
         (["data/**/*.txt"], ["de/train.txt", "en/train.txt"]),
         (["data/*/train.txt", "data/en/train.txt"], ["train.txt", "de/train.txt"]),  # one file, found twice

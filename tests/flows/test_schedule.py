@@ -56,6 +56,21 @@ def test_a_cron_expression_that_prefect_refuses_is_a_sentence() -> None:
     assert when(Timetable.parse("0 2 * * *", None, "Europe/Berlin")).timezone == "Europe/Berlin"
 
 
+@pytest.mark.parametrize("cron", ["0 2 30 2 *", "0 2 31 4,6 *"])
+def test_a_timetable_that_never_comes_is_refused(cron: str) -> None:
+    from flows.serving import when
+
+    with pytest.raises(UserError, match="there is no such date"):
+        when(Timetable.parse(cron, None, "UTC"))
+
+
+@pytest.mark.parametrize("cron", ["0 2 29 2 *", "0 2 31 * *", "@daily"])
+def test_a_timetable_that_comes_seldom_is_one(cron: str) -> None:
+    from flows.serving import when
+
+    assert when(Timetable.parse(cron, None, "UTC")).cron == cron
+
+
 def test_two_workspaces_on_one_server_have_two_deployments() -> None:
     from flows.serving import deployment_name
 

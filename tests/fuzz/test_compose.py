@@ -115,4 +115,4 @@ def test_interpolations_that_grow_are_refused(
     config.write_text(config.read_text(encoding="utf-8") + "\n".join(lines) + "\n", encoding="utf-8")
     error = within_budget(lambda: compose((), project))
     assert error is not None
-    assert error.startswith(f"conf/ cannot be composed with its defaults: {cause}")
+    assert cause in error

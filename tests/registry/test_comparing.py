@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -18,6 +19,7 @@ from lexmill.evaluation.rows import read_rows, write_rows
 from lexmill.params import Evaluation, Guards, Params, Promotion
 from lexmill.registry import comparing, decisions, package, trial
 from lexmill.registry.loader import load_package
+from lexmill.registry.lookup import Found
 from lexmill.registry.publish import Outcome, publish_all
 
 from .conftest import KINDS, make
@@ -219,3 +221,22 @@ def test_data_that_the_registry_saw_later_are_fresher(params: Params, root: Path
     assert newer.reason.startswith("its data are fresher and it is worse by less than 50.0%")
     assert not equal(3, "a").champion  # back to the old data
     assert decisions.read(root)[0]["fresher"] is False
+
+
+def test_a_first_version_below_its_baselines_is_champion_and_says_so(
+    params: Params, execution: Execution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparing.lookup, "client_champion", lambda *_: None)
+
+    def reason(accuracy: float) -> str:
+        metrics = {"test": {"accuracy": accuracy}, "baselines": {"majority": {"accuracy": 0.5}}}
+        described = {"kind": "classifier", "metrics": metrics}
+        found = Found("tickets", "1", "", "", "classifier", "")
+        challenger = comparing.Challenger(found, tmp_path, described, params, execution, tmp_path)
+        decision, before = comparing.compared(MagicMock(), challenger, lambda _: None)
+        assert decision.promote
+        assert before is None
+        return decision.reason
+
+    assert reason(0.8) == "the first version"
+    assert reason(0.4) == "the first version, though on accuracy it does not beat majority"

@@ -11,6 +11,7 @@ from lexmill.evaluation.bootstrap import Resampling
 from lexmill.kinds.language_model.metrics import TEST as LANGUAGE_MODEL
 from lexmill.params import Promotion
 from lexmill.registry.promotion import Decision, decide
+from lexmill.report.results import rounded
 
 from .conftest import KINDS, rows_of
 
@@ -43,7 +44,7 @@ def test_a_clearly_better_one_is_promoted_and_a_worse_one_is_not(name: str) -> N
     better, worse = _decide(name, good, bad), _decide(name, bad, good)
     assert better.promote
     assert better.reason.startswith("better: ")
-    assert "of version 7, p = 0.00249; a gain of" in better.reason
+    assert "of version 7, p = 0.00249; if the new one truly gained" in better.reason
     assert not worse.promote
     assert worse.reason.startswith("worse: ")
 
@@ -196,7 +197,8 @@ def test_a_year_of_tests_asks_more_of_each_and_says_what_it_can_find() -> None:
     assert nightly.least_gain is not None
     assert once.least_gain is not None
     assert nightly.least_gain > once.least_gain
-    assert f"is found with a chance of {nightly.power:.0%}" in nightly.reason
+    assert f"would notice with a chance of {nightly.power:.0%}" in nightly.reason
+    assert f"{rounded(nightly.least_gain)} with 80%: a larger test split notices smaller gains" in nightly.reason
     assert json.loads(json.dumps(nightly.plain()))["power"] == nightly.power
 
 

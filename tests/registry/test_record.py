@@ -86,3 +86,27 @@ def test_the_commit_and_whether_the_files_are_its_own_are_reported(tmp_path: Pat
     assert record.git_state(tmp_path) == {**clean, "lexmill.git_dirty": "true"}
     git(tmp_path, "commit", "-q", "-m", "second")
     assert record.git_state(tmp_path) == {**clean, "mlflow.source.git.commit": git(tmp_path, "rev-parse", "HEAD")}
+
+
+def test_labels_and_groups_of_any_spelling_are_logged_each_by_its_own_name(params: Params, tmp_path: Path) -> None:
+    make(params, tmp_path, "tickets")
+    folder = package.write(params, "tickets", tmp_path)
+    described = package.read(folder)
+    described["metrics"]["test"] = {"C# as C+": 1, "C+ as C#": 2, "/Arts as a//b": 3}
+    described["params"]["corpus"]["splits"]["pinned"] = {"/Arts": "test", "C#": "train", "C+": "valid"}
+    client, run = MagicMock(), MagicMock(inputs=None)
+    run.info.run_id, run.info.start_time = "1", 0
+    record.fill(client, run, folder, described, tmp_path)
+    calls = client.log_batch.call_args_list
+    metrics = {one.key: one.value for call in calls for one in call.kwargs.get("metrics", [])}
+    pinned = {one.key: one.value for call in calls for one in call.kwargs.get("params", []) if "pinned" in one.key}
+    assert {key: value for key, value in metrics.items() if key.startswith("test/")} == {
+        "test/C_x0023_ as C_x002B_": 1,
+        "test/C_x002B_ as C_x0023_": 2,
+        "test/_x002F_Arts as a_x002F__x002F_b": 3,
+    }
+    assert pinned == {
+        "corpus.splits.pinned./Arts": "test",
+        "corpus.splits.pinned.C_x0023_": "train",
+        "corpus.splits.pinned.C_x002B_": "valid",
+    }

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+from lexmill.kinds import find
 from lexmill.report.results import Row
-from lexmill.report.verdicts import Verdict, of_model, of_row, summary
+from lexmill.report.verdicts import Verdict, of_metrics, of_model, of_row, summary
 
 
 def row(value: float, baselines: dict[str, float], higher: bool = True, **more: object) -> Row:
@@ -48,3 +49,28 @@ def test_the_sentence_over_all_models() -> None:
     assert summary({"a": clear, "b": none, "c": unknown}) == "1 of 3 models beats every baseline; b loses; c waits."
     many = {"a": clear, "b": none, "c": none, "d": unknown}
     assert summary(many) == "1 of 4 models beats every baseline; 2 do not; 1 not measured."
+
+
+def test_the_headline_claims_no_more_than_the_cards() -> None:
+    clear, close = Verdict("clear", "wins"), of_row(row(0.9, {"a": 0.8}, low=0.75, high=0.95))
+    words = "is ahead of every baseline, but the best one lies within its interval"
+    assert summary({"a": close}) == f"The model {words}."
+    assert summary({"a": Verdict("none", "does not beat b")}) == "The model does not beat b."
+    assert summary({"a": clear, "b": close}) == f"1 of 2 models beats every baseline; b {words}."
+    many = {"a": clear, "b": close, "c": close, "d": Verdict("none", "loses")}
+    assert summary(many) == "1 of 4 models beats every baseline; 2 within the interval; 1 do not."
+
+
+def test_what_a_first_version_does_not_beat() -> None:
+    def said(accuracy: float, f1: float, **baselines: dict[str, float]) -> str:
+        test = {"accuracy": accuracy, "accuracy_low": accuracy - 0.02, "accuracy_high": accuracy + 0.02, "macro_f1": f1}
+        return of_metrics(find("classifier"), test, baselines)
+
+    majority = {"accuracy": 0.5, "macro_f1": 0.3}
+    assert said(0.8, 0.8, majority=majority) == ""
+    assert said(0.8, 0.8) == ""
+    assert said(0.4, 0.4, majority=majority) == "on accuracy it does not beat majority"
+    assert said(0.8, 0.2, majority=majority) == "on macro-F1 it does not beat majority"
+    close = "on accuracy it is ahead of every baseline, but the best one lies within its interval"
+    assert said(0.51, 0.4, majority=majority) == close
+    assert of_metrics(find("language_model"), {"perplexity": 9.0}, {"unigram": {"perplexity": 2.0}}) == ""

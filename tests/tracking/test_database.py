@@ -63,7 +63,7 @@ def test_a_kill_during_creation_costs_nothing(interrupted: Path, tmp_path: Path)
     database.make_ready(path)
     assert is_whole(path)
     assert sorted(one.name for one in tmp_path.iterdir()) == [
-        *(".mlflow.db.lock", ".mlflow.db.schema.json", "mlflow.db"),
+        *(".mlflow.db.lock", ".mlflow.db.place.json", ".mlflow.db.schema.json", "mlflow.db"),
     ]
 
 

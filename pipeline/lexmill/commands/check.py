@@ -23,7 +23,7 @@ from lexmill.compute.place import place_of
 from lexmill.compute.settings import EVALUATION, TRAINING, group_of
 from lexmill.corpora.fetching import pins
 from lexmill.params import Params
-from lexmill.params.corpora import FileSource, RegisteredSource, Source
+from lexmill.params.corpora import Corpus, FileSource, RegisteredSource, Source
 from lexmill.params.size import more_than
 
 LEAST_FREE = 2 << 30  # bytes
@@ -177,7 +177,8 @@ def _file_checks() -> list[Callable[[], object]]:
     for group, entries in (("corpora", choices.corpora), ("checkpoints", choices.checkpoints)):
         for name, entry in entries.items():
             if isinstance(entry.source, FileSource):
-                checks.append(partial(_files, f"{group}.{name}.source", entry.source))
+                corpus = entry if isinstance(entry, Corpus) else None
+                checks.append(partial(_files, f"{group}.{name}.source", entry.source, name, corpus))
     for group, named in pins.sources(choices).items():
         checks += [
             partial(_pin, group, name, source)
@@ -203,13 +204,17 @@ def _recipe(name: str, path: Path) -> None:
         raise UserError(f"models.{name}.start: there is no file '{path}'{nearest(str(path), known)}", "params.yaml")
 
 
-def _files(where: str, source: FileSource) -> None:
+def _files(where: str, source: FileSource, name: str, corpus: Corpus | None) -> None:
+    """Raise `UserError` for files that are not there, and for what the prepare stage will say of small ones."""
     from lexmill.corpora.fetching.files import locate
+    from lexmill.corpora.preparing.small import check_small
 
     try:
-        locate(source, Path.cwd())
+        located = locate(source, Path.cwd())
     except UserError as error:
         raise UserError(f"{where}: {error}", "params.yaml") from None
+    if corpus is not None:
+        check_small(name, corpus, located)
 
 
 def _differences() -> list[str]:

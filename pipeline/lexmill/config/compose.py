@@ -9,10 +9,12 @@ choices again, which undoes edits by hand. `lexmill.config.undoing` reports what
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.shown import key_text
@@ -21,9 +23,13 @@ from lexmill.base.strict import flatten, nearest
 from lexmill.base.yaml_file import check_budget, read_yaml
 from lexmill.config.interpolations import bounded
 from lexmill.config.mixtures import write_mixtures
+from lexmill.config.unresolved import literal, unresolved
 from lexmill.corpora.fetching import pins
 from lexmill.params import load, parse
 from lexmill.params.derived import PARTS, derive
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 
 def compose(overrides: Sequence[str] = (), workspace: str | Path = ".") -> str:
@@ -37,8 +43,6 @@ def compose(overrides: Sequence[str] = (), workspace: str | Path = ".") -> str:
         UserError: Hydra cannot apply an override; names the nearest that it can.
         UserErrors: files of conf/ are not YAML, or the composed params are wrong.
     """
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -52,8 +56,7 @@ def compose(overrides: Sequence[str] = (), workspace: str | Path = ".") -> str:
     given = key_text(" ".join(overrides), 500) if overrides else "its defaults"
     try:
         with bounded():
-            with initialize_config_dir(str(folder), version_base=None):
-                config = hydra_compose(config_name="config", overrides=list(overrides))
+            config = _config(overrides, folder)
             OmegaConf.resolve(config)
         text = OmegaConf.to_yaml(config)
         plain = OmegaConf.to_container(config)
@@ -63,6 +66,8 @@ def compose(overrides: Sequence[str] = (), workspace: str | Path = ".") -> str:
             raise
         if not known and (errors := list(_file_errors(folder))):
             raise UserErrors(errors) from None
+        if wrong := list(unresolved(error, partial(_config, overrides, folder), overrides, folder)):
+            raise UserErrors(wrong) from None
         first = str(error).strip().split("\n")[0].rstrip(".")
         deep = isinstance(error, RecursionError) or first.startswith("RecursionError")
         cause = "it is nested too deeply" if deep else first or type(error).__name__
@@ -72,16 +77,28 @@ def compose(overrides: Sequence[str] = (), workspace: str | Path = ".") -> str:
     return text
 
 
+def _config(overrides: Sequence[str], folder: Path) -> DictConfig:
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+
+    with initialize_config_dir(str(folder), version_base=None):
+        return hydra_compose(config_name="config", overrides=list(overrides))
+
+
 def register() -> None:
-    """Let OmegaConf resolve `${derived:PART}` to what follows from the models."""
-    from omegaconf import DictConfig, OmegaConf
+    """Let `OmegaConf.resolve` resolve `${derived:PART}` to what follows from the models."""
+    from omegaconf import OmegaConf
 
     def derived(part: str, *, _root_: DictConfig) -> DictConfig:
         groups = ("models", "tokenizers", "checkpoints", "mixtures")
-        plain: dict[str, Any] = {
-            group: OmegaConf.to_container(_root_[group], resolve=True) for group in groups if group in _root_
+        # OmegaConf resolves in place and in order, and would take `${` of a text that it has resolved for a reference.
+        keys = list(_root_)
+        plain = {
+            group: OmegaConf.to_container(_root_[group], resolve=keys.index(group) > keys.index(part))
+            for group in groups
+            if group in keys
         }
-        return OmegaConf.create(derive(plain)[part])
+        return OmegaConf.create(literal(derive(plain)[part]))
 
     OmegaConf.register_new_resolver("derived", derived, replace=True)
 
@@ -106,6 +123,8 @@ def _hint(cause: str, overrides: Sequence[str], folder: Path) -> str:
         if meant := _packaged(found[1], overrides, folder):
             return f"; write {' or '.join(meant)}"
         known = _present(folder.parent / "params.yaml")
+        if found[1] not in known and found[1] in _defaults(folder.parent / "params.yaml"):
+            return f"; conf/ leaves it at its default, so write +{found[1]}=VALUE"
         paths = {key.rsplit(".", up)[0] for key in known for up in range(key.count(".") + 1)}
         hint = nearest(found[1], paths)
         return hint if hint.startswith(", did") else "; `lexmill params` lists the keys"
@@ -116,6 +135,14 @@ def _present(path: Path) -> dict[str, Any]:
     """Return the keys of the present params.yaml, which is about to be replaced and may be wrong."""
     try:
         return flatten(read_yaml(path))
+    except UserError:
+        return {}
+
+
+def _defaults(path: Path) -> dict[str, Any]:
+    """Return the keys of the present choices, with those that have their defaults."""
+    try:
+        return flatten(dataclasses.asdict(load(path)))
     except UserError:
         return {}
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from lexmill.base.yaml_file import MOST_BYTES
 
+GROWN = "its interpolations"
 MOST_VALUES = 10_000  # referred to; conf/ as it is refers to none
 
 
@@ -57,6 +58,6 @@ def _spend(value: Any, left: list[int]) -> None:
             waiting += inside.values() if isinstance(inside, dict) else inside
         if min(left) < 0:
             raise InterpolationResolutionError(
-                f"its interpolations (${{...}}) make more than {MOST_VALUES:,} values or {MOST_BYTES / 1e6:.0f} MB;"
+                f"{GROWN} (${{...}}) make more than {MOST_VALUES:,} values or {MOST_BYTES / 1e6:.0f} MB;"
                 " write out what is needed"
             )

@@ -36,3 +36,8 @@ class Use(Protocol):
 def one_line(text: str) -> str:
     """Return the text with `\\n` for a line break and `\\\\` for a backslash, so that nothing is lost."""
     return text.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n")
+
+
+def one_field(text: str) -> str:
+    """Return the text as `one_line` does, with `\\t` for a tab, so that it is one column of a line."""
+    return one_line(text).replace("\t", "\\t")

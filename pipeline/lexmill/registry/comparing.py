@@ -34,6 +34,7 @@ from lexmill.registry.guards import Guard
 from lexmill.registry.lookup import TRAIN_DATA, Found
 from lexmill.registry.promotion import Decision, decide, shared_rows
 from lexmill.registry.trial import TrialFailed
+from lexmill.report.verdicts import of_metrics
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -68,7 +69,10 @@ def compared(client: MlflowClient, challenger: Challenger, say: Callable[[str], 
     found = challenger.found
     champion = lookup.client_champion(client, found.name)
     if champion is None:
-        return Decision(True, "the first version" if found.version == "1" else "no version was champion"), None
+        why = "the first version" if found.version == "1" else "no version was champion"
+        measured = challenger.description["metrics"]
+        weak = of_metrics(kinds.find(challenger.description["kind"]), measured["test"], measured["baselines"])
+        return Decision(True, f"{why}, though {weak}" if weak else why), None
     if champion.version == found.version:
         return Decision(True, "it was made champion before the publishing was interrupted"), None
     return _against(client, champion, challenger, say), champion

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from lexmill.base import layout, storage
 from lexmill.base.errors import UserError
@@ -13,6 +14,10 @@ from lexmill.params.corpora import RegisteredSource
 from lexmill.registry import package
 from lexmill.registry.lookup import Found
 from lexmill.tracking.store import opened
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion
 
 
 def registered_package(version: Found, uri: str, root: Path) -> Path:
@@ -60,7 +65,7 @@ def bring(uri: str, name: str, version: str, folder: Path, root: str | Path = ".
         from mlflow.exceptions import MlflowException
 
         try:
-            client.get_model_version(name, version)
+            there = client.get_model_version(name, version)
         except MlflowException as error:
             if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
                 raise
@@ -70,6 +75,11 @@ def bring(uri: str, name: str, version: str, folder: Path, root: str | Path = ".
         except (MlflowException, OSError) as error:
             if isinstance(error, MlflowException) and error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
+            if (place := _missing(client, there)) is not None:
+                raise UserError(
+                    f"the files of version {version} of '{name}' are gone from {place}; bring them back, or"
+                    " `lexmill run` makes a new version"
+                ) from None
             raise _foreign(name, version) from None
     # MLflow downloads it as <folder>/.../<name>/: move it up.
     found = next((path.parent for path in folder.rglob(package.DESCRIPTION)), None)
@@ -79,6 +89,16 @@ def bring(uri: str, name: str, version: str, folder: Path, root: str | Path = ".
         for path in list(found.iterdir()):
             path.rename(folder / path.name)
     return package.verify(folder)
+
+
+def _missing(client: MlflowClient, version: ModelVersion) -> Path | None:
+    """Return the local folder that a version's files should be in, if it is not there."""
+    scheme, _, model_id = str(version.source).partition(":/")
+    if scheme != "models" or not model_id.startswith("m-"):
+        return None
+    address = urlsplit(client.get_logged_model(model_id).artifact_location)
+    place = Path(unquote(address.path))
+    return place if address.scheme in ("", "file") and not place.exists() else None
 
 
 def registered_model(source: RegisteredSource, uri: str, target: Path, root: str | Path = ".") -> dict[str, Any]:

@@ -32,6 +32,7 @@ from lexmill.registry.guards import Guard
 from lexmill.report.results import rounded
 
 _LEAST_SHARED = 0.5
+_ENOUGH_POWER = 0.8
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,11 @@ def decide(
     )
     gain = rule.gain * abs(found.champion)
     power, least = found.power(gain, rule.level), found.least_gain(rule.level)
-    found_with = f"a gain of {rounded(gain)} is found with a chance of {power:.0%}"
+    found_with = (
+        f"if the new one truly gained {rounded(gain)}, a test of this size would notice with a chance of {power:.0%}"
+    )
+    if power < _ENOUGH_POWER:
+        found_with += f", {rounded(least)} with {_ENOUGH_POWER:.0%}: a larger test split notices smaller gains"
 
     def decided(promote: bool, reason: str) -> Decision:
         return Decision(promote, f"{reason}; {found_with}", found, rule.level, power, least, fresher)

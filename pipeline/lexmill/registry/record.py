@@ -9,8 +9,8 @@ Cost: one call a thousand points and a hundred params, and the files.
 from __future__ import annotations
 
 import csv
+import json
 import math
-import re
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +23,7 @@ from lexmill.registry.lookup import FINGERPRINT, KIND
 from lexmill.registry.reproduce import KEPT, SCRIPT, Recipe
 from lexmill.tracking import points
 from lexmill.tracking.finding import make, model_tags
+from lexmill.tracking.names import entity_name, leaves, metric_name
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 _MOST_PARAMS = 100
 _LONGEST_PARAM = 6000
 _LONGEST_NOTE = 5000
-_NOT_IN_A_NAME = re.compile(r"[^\w\-. :/]")
 
 
 def find_or_start(client: MlflowClient, experiment_id: str, description: Mapping[str, Any], weights: str) -> Run:
@@ -91,7 +91,7 @@ def fill(client: MlflowClient, run: Run, folder: Path, description: Mapping[str,
 
     run_id, name, start = run.info.run_id, description["name"], run.info.start_time
     shown = [(key, _shorten(value)) for key, value in sorted(table(description["params"]).items())]
-    for part in _batches([Param(key, value) for key, value in shown], _MOST_PARAMS):
+    for part in _batches([Param(entity_name(key), value) for key, value in shown], _MOST_PARAMS):
         client.log_batch(run_id, params=part)
     metrics, words = _metrics(description["metrics"])
     measured = [Metric(key, value, start, 0) for key, value in metrics.items()]
@@ -121,12 +121,12 @@ def _metrics(metrics: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, st
     parts |= {f"baseline.{name}": entries for name, entries in metrics["baselines"].items()}
     numbers, words = {}, {}
     for part, entries in parts.items():
-        for key, value in table(entries).items():
-            name = _NOT_IN_A_NAME.sub("_", f"{part}/{key}")[:250]
+        for path, value in leaves(entries):
+            name = metric_name((part, *path))
             if isinstance(value, int | float):
                 numbers[name] = float(value)
             elif value is not None:
-                words[name] = str(value)
+                words[name] = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else str(value)
     return numbers, words
 
 

@@ -1,12 +1,17 @@
-"""A confusion matrix from the counts of an evaluation: `"<right> as <predicted>"` -> items."""
+"""A confusion matrix from the counts of an evaluation: `"<right> as <predicted>"` -> items.
+
+Within a label, a backslash is doubled and the word `as` written `\\as` (`kinds.classifier.metrics.confusion_counts`).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 _BETWEEN = " as "
+_ESCAPED = re.compile(r"\\(\\|as)")
 MOST_LABELS = 12  # a larger matrix is unreadable; the page lists its largest confusions
 
 
@@ -61,18 +66,14 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def _pairs(counts: Mapping[str, int]) -> dict[tuple[str, str], int]:
-    """Return (right, predicted) -> items. If a label contains " as ", choose the split whose sides are known labels."""
-    splits = {key: _splits(key) for key in counts}
-    known = {side for found in splits.values() if len(found) == 1 for side in found[0]}
-    known |= {left for found in splits.values() for left, right in found if left == right}
-    pairs: dict[tuple[str, str], int] = {}
-    for key, found in splits.items():
-        if found:
-            best = max(found, key=lambda pair: (pair[0] in known) + (pair[1] in known))
-            pairs[best] = pairs.get(best, 0) + int(counts[key])
-    return pairs
+    """Return (right, predicted) -> items; a key without " as " is no pair."""
+    found: dict[tuple[str, str], int] = {}
+    for key, count in counts.items():
+        right, between, predicted = key.partition(_BETWEEN)
+        if between:
+            found[_label(right), _label(predicted)] = int(count)
+    return found
 
 
-def _splits(key: str) -> list[tuple[str, str]]:
-    places = [place for place in range(len(key)) if key.startswith(_BETWEEN, place)]
-    return [(key[:place], key[place + len(_BETWEEN) :]) for place in places]
+def _label(written: str) -> str:
+    return _ESCAPED.sub(lambda found: found[1], written)

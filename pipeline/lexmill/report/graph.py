@@ -53,6 +53,11 @@ def stages(dag: Any, params: Any) -> list[Stage]:
     return found
 
 
+def outputs(dag: Any, params: Any) -> set[str]:
+    """Return the paths of all outputs, metrics and plots of the stages."""
+    return {out for _, _, outs in _written_out(dag, params) for out in outs}
+
+
 def _written_out(dag: Any, params: Any) -> Iterator[tuple[Stage, list[str], list[str]]]:
     """Yield each stage with its inputs and outputs."""
     bodies = dag.get("stages") if isinstance(dag, Mapping) else None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from lexmill.kinds import Kind
 from lexmill.report.results import Row
 
 
@@ -22,6 +24,7 @@ class Verdict:
         return {"clear": "✓", "within": "≈", "some": "◐", "none": "✕"}.get(self.state, "–")
 
 
+_ORDER = ("none", "some", "within", "clear")
 _NAMED = 2  # models that the summary names
 _NAMES = {
     "bleu": "BLEU",
@@ -49,7 +52,7 @@ def of_row(row: Row) -> Verdict:
         return Verdict("some", f"beats {count - len(lost)} of {count} baselines, not {_listed(lost)}")
     best = (max if row.higher_is_better else min)(row.baselines.values())
     if row.low is not None and row.high is not None and row.low <= best <= row.high:
-        return Verdict("within", "ahead of every baseline, but the best one lies within its interval")
+        return Verdict("within", "is ahead of every baseline, but the best one lies within its interval")
     words = {1: "beats its baseline", 2: "beats both baselines"}.get(count, f"beats all {count} baselines")
     return Verdict("clear", words)
 
@@ -61,9 +64,8 @@ def of_model(rows: Sequence[Row]) -> Verdict:
     with_baselines = [row for row in rows if row.baselines]
     if not with_baselines:
         return Verdict("unknown", "no baseline measured")
-    order = ("none", "some", "within", "clear")
     each = [(row, of_row(row)) for row in with_baselines]
-    row, worst = min(each, key=lambda pair: order.index(pair[1].state))
+    row, worst = min(each, key=lambda pair: _ORDER.index(pair[1].state))
     if worst.state == each[0][1].state:
         return each[0][1]
     return Verdict(worst.state, f"on {plain(row.metric)} {worst.words}")
@@ -76,15 +78,47 @@ def summary(verdicts: dict[str, Verdict]) -> str:
         return "This project has no model."
     if not judged:
         return "No model was compared with a baseline yet."
-    good = [name for name, verdict in judged.items() if verdict.state in ("clear", "within")]
-    if len(good) == len(judged) == len(verdicts):
-        return "The model beats every baseline." if len(good) == 1 else f"All {len(good)} models beat every baseline."
-    first = f"{len(good)} of {len(verdicts)} models beat{'s' if len(good) == 1 else ''} every baseline"
-    rest = [f"{name} {verdict.words}" for name, verdict in verdicts.items() if name not in good]
+    clear = [name for name, verdict in judged.items() if verdict.state == "clear"]
+    within = [name for name, verdict in judged.items() if verdict.state == "within"]
+    if len(clear) == len(verdicts):
+        return "The model beats every baseline." if len(clear) == 1 else f"All {len(clear)} models beat every baseline."
+    if len(verdicts) == 1:
+        return f"The model {next(iter(verdicts.values())).words}."
+    first = f"{len(clear)} of {len(verdicts)} models beat{'s' if len(clear) == 1 else ''} every baseline"
+    rest = [f"{name} {verdict.words}" for name, verdict in verdicts.items() if name not in clear]
     if len(rest) > _NAMED:  # a headline, not a list; the cards below have each
-        rest = [f"{len(judged) - len(good)} do not"] if len(judged) > len(good) else []
+        lost = len(judged) - len(clear) - len(within)
+        rest = [f"{len(within)} within the interval"] if within else []
+        rest += [f"{lost} do not"] if lost else []
         rest += [f"{len(verdicts) - len(judged)} not measured"] if len(verdicts) > len(judged) else []
     return "; ".join([first, *rest]) + "."
+
+
+def of_metrics(kind: Kind, test: Mapping[str, Any], baselines: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return what a model's metrics do not clearly beat, as `on accuracy it does not beat majority`; "" for nothing.
+
+    Metrics over tokens are left out: those of other tokenizers cannot be compared.
+    """
+    rows = [
+        Row(
+            model="",
+            kind=kind.name,
+            corpus="",
+            metric=metric.name,
+            value=float(test[metric.name]),
+            low=test.get(f"{metric.name}_low"),
+            high=test.get(f"{metric.name}_high"),
+            higher_is_better=metric.higher_is_better,
+            baselines={name: float(one[metric.name]) for name, one in baselines.items() if metric.name in one},
+        )
+        for metric in kind.metrics
+        if metric.name in test and not metric.over_tokens
+    ]
+    weak = [(row, found) for row in rows if (found := of_row(row)).state in _ORDER[:-1]]
+    if not weak:
+        return ""
+    row, worst = min(weak, key=lambda pair: _ORDER.index(pair[1].state))
+    return f"on {plain(row.metric)} it {worst.words}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -121,8 +121,12 @@ def _share_cache(root: Path, folder: Path) -> None:
 
 def _tell_left_out(root: Path, note: Callable[[str], None], take_params: bool) -> None:
     """Report the uncommitted changes that the worktree lacks."""
-    lines = _git(root, "status", "--porcelain", "--untracked-files=no").splitlines()
-    changed = [line[3:].split(" -> ")[-1].strip('"') for line in lines]
+    listed = iter(_git(root, "status", "--porcelain", "-z", "--untracked-files=no").split("\0"))
+    changed = []
+    for entry in filter(None, listed):
+        changed.append(entry[3:])
+        if "R" in entry[:2] or "C" in entry[:2]:
+            next(listed)  # the old name
     missing = [path for path in changed if not path.startswith(_RESULTS) and not (take_params and path in _TAKEN)]
     if missing:
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""

@@ -9,9 +9,10 @@ which an interrupted upgrade is undone.
     .mlflow.db.lock           the lock
     .mlflow.db.new            a database that is being made
     .mlflow.db.before         the database before an upgrade that has not ended
+    .mlflow.db.place.json     the folder that it lies in (`relocation`)
     .mlflow.db.schema.json    which version of MLflow made or upgraded it: no other check is needed
 
-Cost: six seconds once for each version of MLflow, afterwards one read of the file (under a millisecond).
+Cost: six seconds once for each version of MLflow, afterwards a read of each small file (under a millisecond).
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from typing import Any
 
 from lexmill.base import storage
 from lexmill.base.errors import LexmillError, RetryableError, UserError
+from lexmill.base.progress import say
+from lexmill.tracking.relocation import is_here, relocate
 
 LOCKED_SECONDS = 30.0  # how long another process may hold the database file
 SCHEME = "sqlite:///"
@@ -40,7 +43,7 @@ _CONTENTS = {"runs": 0, "registered_models": 0, "experiments": 1}  # the most ro
 
 
 def make_ready(path: Path) -> None:
-    """Create the file, or upgrade it to the installed MLflow; do nothing where that was done.
+    """Create the file, or upgrade it to the installed MLflow, or adapt it to its place; do nothing where that was done.
 
     An unfinished file without runs or models, left by a stop of an older lexmill or of MLflow itself, is moved aside.
 
@@ -48,20 +51,25 @@ def make_ready(path: Path) -> None:
         RetryableError: the disk is full, or another process holds the file.
         UserError: the file is no MLflow database, or cannot be upgraded; it is as it was.
     """
-    if is_current(path):
+    if is_current(path) and is_here(path):
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_name(f".{path.name}.lock")) as lock:
-        if is_current(path):
-            return
-        if not path.exists() or not path.stat().st_size:
-            _create(path, lock)
-        elif _head(path) != _MAGIC:
-            raise UserError("not an SQLite database; move it away or set another tracking_uri", path)
-        elif _is_foreign(path):
-            raise UserError("not MLflow's database; move it away or set another tracking_uri", path)
-        else:
-            _renew(path, lock)
+        if not is_current(path):
+            _make_current(path, lock)
+        if not is_here(path) and (old := relocate(path)) is not None:
+            say(f"{path.name} was moved from {old}; the places of its files were corrected")
+
+
+def _make_current(path: Path, lock: int) -> None:
+    if not path.exists() or not path.stat().st_size:
+        _create(path, lock)
+    elif _head(path) != _MAGIC:
+        raise UserError("not an SQLite database; move it away or set another tracking_uri", path)
+    elif _is_foreign(path):
+        raise UserError("not MLflow's database; move it away or set another tracking_uri", path)
+    else:
+        _renew(path, lock)
 
 
 def is_current(path: Path) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import calendar
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from lexmill.base import storage
 from lexmill.tracking.database import locked
 from lexmill.tracking.finding import PARENT, find, make
 from lexmill.tracking.links import run_url
+from lexmill.tracking.names import entity_name, numbers_in
 from lexmill.tracking.points import MOST_POINTS
 
 if TYPE_CHECKING:
@@ -321,7 +322,7 @@ class RunDelivery:
         if record["code"] is not None:
             numbers["exit_code"] = float(record["code"])
         for stage in record["stages"]:
-            numbers[f"seconds/{metric_name(stage['name'].replace('@', '.'))}"] = stage["seconds"]
+            numbers[f"seconds/{entity_name(stage['name'].replace('@', '.'))}"] = stage["seconds"]
         tags = {"mlflow.note.content": self._note()}
         if record["dvc_lock"]:
             tags["lexmill.dvc_lock"] = record["dvc_lock"]
@@ -388,24 +389,3 @@ def is_training(stage: Record) -> bool:
 def status_of(code: int | None) -> str:
     """Return MLflow's status for an exit code: interrupted, terminated and killed are KILLED."""
     return "KILLED" if code in (None, 130, 143) else "FAILED" if code else "FINISHED"
-
-
-def metric_name(text: str) -> str:
-    """Turn a text into a valid part of a metric's name."""
-    return "".join(c if c.isalnum() or c in "_-. :/" else "_" for c in text)[:240]
-
-
-def numbers_in(metrics: Any) -> Iterator[tuple[str, float]]:
-    """Yield the numbers of a metrics file as metrics: the first level before a slash, deeper ones dotted."""
-
-    def walk(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], float]]:
-        if isinstance(value, Mapping):
-            for key, item in value.items():
-                yield from walk(item, (*path, str(key)))
-        elif isinstance(value, int | float):
-            yield path, float(value)
-
-    for path, number in walk(metrics, ()):
-        if path:
-            name = path[0] if len(path) == 1 else f"{path[0]}/{'.'.join(path[1:])}"
-            yield metric_name(name), number

@@ -6,27 +6,32 @@ Writes  conf/corpus/<name>.yaml, conf/config.yaml (the old one kept as config.ya
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import re
 import shlex
-import tempfile
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from types import MappingProxyType
-from typing import Any
-
-import yaml
+from typing import TYPE_CHECKING, Any
 
 from lexmill.base import storage
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.progress import bar, say
 from lexmill.base.shown import value_text, visible
 from lexmill.base.strict import build
+from lexmill.commands.init import shares
+from lexmill.commands.init.leftovers import set_aside
 from lexmill.commands.init.starting_sizes import Counts, Kind, configuration
 from lexmill.config import compose
+from lexmill.config.unresolved import literal
 from lexmill.params.corpora import Corpus, FileSource
+
+if TYPE_CHECKING:
+    from lexmill.corpora.preparing.filters import Filter
+    from lexmill.corpora.preparing.record import Record
 
 COMMANDS = {"text": "lm", "labelled": "classify", "parallel": "translate"}
 MARK = "# Written by `lexmill init"
@@ -80,10 +85,18 @@ def initialize(
         entry["reader"]["document"] = "line"  # too few paragraphs to split
         counts = count(_typed(entry), root)
     _enough(kind, counts, ", ".join(map(str, files)))
+    usual = _typed(entry).splits
+    splits = shares.working(usual, counts.groups, entry["unit"])
+    entry["splits"] = dataclasses.asdict(splits)
     config = f"{_header(kind, files, counts)}{_yaml(configuration(kind, name, counts))}"
     _write(name, entry, config, root)
+    aside = set_aside(root)
     labels = ", ".join(f"{label} {n:,}" for label, n in counts.labels.most_common(8))
     say(f"{name}: {counts.records:,} records, {counts.characters:,} characters" + (f" ({labels})" if labels else ""))
+    if aside is not None:
+        say(f"set aside: {aside[0]} files of models and corpora that are no more, in {aside[1]}")
+    if splits != usual:
+        say(f"splits: {splits.valid:.0%} valid, {splits.test:.0%} test; smaller shares would leave too few in one")
     say(f"written: conf/corpus/{name}.yaml, conf/config.yaml, params.yaml")
     say("next: lexmill check, then lexmill run; sizes and steps are in conf/config.yaml (then: lexmill compose)")
 
@@ -211,22 +224,18 @@ def count(corpus: Corpus, root: Path) -> Counts:
     Raises:
         UserErrors: all their errors, with file and line.
     """
+    from lexmill.corpora.preparing import filters
     from lexmill.corpora.preparing.errors import Errors
     from lexmill.corpora.preparing.readers import read
     from lexmill.corpora.preparing.record import text_key
+    from lexmill.corpora.preparing.small import linked
     from lexmill.corpora.preparing.source_files import SourceFiles
 
     located = _located(corpus, root)
     counts = Counts()
     errors = Errors()
-    with tempfile.TemporaryDirectory() as scratch:
-        # As the fetch stage would make it, with links instead of copies.
-        folder = Path(scratch).resolve()
-        for name, path in located.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).symlink_to(path.resolve())
-        listed = [{"path": name, "bytes": path.stat().st_size} for name, path in located.items()]
-        storage.write_json(folder / "manifest.json", {"files": listed})
+    removed = filters.active(corpus).values()
+    with linked(located) as folder:
         files = SourceFiles(folder)
         with bar("read the files", files.bytes) as shown:
             for record in read(corpus, files, errors, shown.update):
@@ -237,17 +246,19 @@ def count(corpus: Corpus, root: Path) -> Counts:
                 counts.bytes += sum(len(side.encode("utf-8", "replace")) for side in record.sides)
                 if record.label is not None:
                     counts.labels[record.label] += 1
-        try:
-            errors.raise_all()
-        except UserErrors as raised:
-            raise UserErrors([_real_paths(error, folder, located) for error in raised.errors]) from None
+                if len(counts.groups) < shares.MOST_GROUPS:
+                    _note_group(record, corpus, removed, counts)
+        errors.raise_all()
     return counts
 
 
-def _real_paths(error: str, folder: Path, located: Mapping[str, Path]) -> str:
-    for name, path in located.items():
-        error = error.replace(str(folder / name), str(path))
-    return error
+def _note_group(record: Record, corpus: Corpus, removed: Iterable[Filter], counts: Counts) -> None:
+    """Note the group of a record that the prepare stage will keep; it is normalised as there."""
+    from lexmill.corpora.preparing.record import group_of, normalize_record
+
+    normalize_record(record, corpus.kind, corpus.normalization)
+    if not any(removes(record) for removes in removed):
+        counts.groups.setdefault(group_of(record), set()).update([record.label] if record.label is not None else [])
 
 
 def _enough(kind: Kind, counts: Counts, files: str) -> None:
@@ -273,14 +284,26 @@ def _header(kind: Kind, files: Sequence[Path], counts: Counts) -> str:
     return f"{command} from {counts.records:,} records.\n{then}\n"
 
 
-def _yaml(value: Any) -> str:
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=110)
+def _yaml(value: Mapping[str, Any]) -> str:
+    """Return YAML that Hydra reads as these values: it takes more for numbers than YAML does, as `1e5`."""
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_yaml(OmegaConf.create(dict(value)))
+
+
+def _spelled_out(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry with the defaults of all its keys, so that each can be changed by its name."""
+    whole = dataclasses.asdict(_typed(dict(entry)))
+    return {key: whole[key] for key in [*entry, *(key for key in whole if key not in entry)]}
 
 
 def _write(name: str, entry: dict[str, Any], config: str, root: Path) -> None:
     """Write the three files and backups of the old ones; restore everything if anything fails."""
     conf = root / "conf"
-    texts = {conf / "corpus" / f"{name}.yaml": f"# Your files.\n{_yaml(entry)}", conf / "config.yaml": config}
+    texts = {
+        conf / "corpus" / f"{name}.yaml": f"# Your files.\n{_yaml(literal(_spelled_out(entry)))}",
+        conf / "config.yaml": config,
+    }
     before = {path: path.read_bytes() if path.exists() else None for path in texts}
     copies = {
         path: _backup(path) for path, data in before.items() if data is not None and data != texts[path].encode("utf-8")

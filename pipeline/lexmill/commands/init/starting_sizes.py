@@ -19,7 +19,8 @@ Kind = Literal["text", "labelled", "parallel"]
 class Counts:
     """The numbers of records, characters, UTF-8 bytes and of each label in the files.
 
-    `different` holds hashes of distinct texts, no more than needed to know that there are enough.
+    `different` holds hashes of distinct texts, and `groups` groups with their labels, no more than needed to know that
+    there are enough.
     """
 
     records: int = 0
@@ -27,6 +28,7 @@ class Counts:
     bytes: int = 0
     labels: Counter[str] = field(default_factory=Counter)
     different: set[builtins.bytes] = field(default_factory=set)
+    groups: dict[str, set[str]] = field(default_factory=dict)
 
 
 def _clamp(value: float, low: int, high: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import glob
 import os
-from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -78,9 +77,11 @@ def _one(pattern: str, workspace: Path) -> list[tuple[str, Path]]:
             raise UserError(f"{pattern} is a folder; give a glob such as {pattern.rstrip('/')}/**/*.txt")
         paths, fixed = [plain], plain.parent
     else:
-        before = list(takewhile(lambda part: not glob.has_magic(part), plain.parts[1:-1]))
-        fixed = Path(plain.parts[0], *before)  # the folder before the first wildcard
-        paths = real_files(fixed, plain.parts[1 + len(before) :])
+        fixed, rest = Path(plain.parts[0]), plain.parts[1:]
+        # The folder before the first wildcard; a folder may have brackets in its name.
+        while len(rest) > 1 and (not glob.has_magic(rest[0]) or (fixed / rest[0]).is_dir()):
+            fixed, rest = fixed / rest[0], rest[1:]
+        paths = real_files(fixed, rest)
     if not paths:
         raise UserError(_nothing_text(pattern, plain))
     for path in paths:

@@ -55,6 +55,11 @@ def real_files(folder: Path, wanted: tuple[str, ...]) -> list[Path]:
     return list(found.values())
 
 
+def fits(name: str, glob: str) -> bool:
+    """Return whether a name is the glob to the letter, as `a[1]`, or matches it."""
+    return name == glob or fnmatch.fnmatchcase(name, glob)
+
+
 def _names(folder: Path) -> list[str]:
     try:
         return sorted(os.listdir(folder))
@@ -77,6 +82,6 @@ def _step(reached: Reached, part: str, wanted: tuple[str, ...]) -> Reached:
             here = not hidden and (reached[j] or reached[j + 1])
             now.append(here or (now[j] and j + 1 < len(wanted)))
         else:
-            fits = reached[j] and not (hidden and not segment.startswith(".")) and fnmatch.fnmatchcase(part, segment)
-            now.append(fits)
+            seen = not hidden or segment.startswith(".")
+            now.append(reached[j] and seen and fits(part, segment))
     return tuple(now)

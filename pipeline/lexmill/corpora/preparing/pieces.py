@@ -25,7 +25,7 @@ from lexmill.compute.workers.files import await_file, cut_off, own_name
 from lexmill.corpora.preparing import filters, readers
 from lexmill.corpora.preparing.deduplicate import Signatures
 from lexmill.corpora.preparing.errors import Errors
-from lexmill.corpora.preparing.record import normalize, normalize_record, text_key
+from lexmill.corpora.preparing.record import group_of, normalize, normalize_record
 from lexmill.corpora.preparing.removals import Removals
 from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit
 from lexmill.corpora.preparing.splits import split_of
@@ -138,7 +138,7 @@ def _read(corpus: Corpus, units: Sequence[Unit], span: Span, *, source: Path, st
             if step is not None:
                 removals.add(step, record.shown)
                 continue
-            group = record.group if record.group is not None else text_key(record.text).hex()
+            group = group_of(record)
             stored = to_json(record, group)
             line = json_line(stored)
             lines.write(line)

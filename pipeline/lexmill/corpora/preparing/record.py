@@ -69,3 +69,8 @@ def normalize_record(record: Record, kind: str, form: Form) -> None:
         record.label = normalize(record.label, form)
     if record.group is not None:
         record.group = normalize(record.group, form)
+
+
+def group_of(record: Record) -> str:
+    """The name of a record's group: the one it has, or a hash of its text."""
+    return record.group if record.group is not None else text_key(record.text).hex()

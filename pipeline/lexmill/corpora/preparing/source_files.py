@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -11,6 +10,7 @@ from typing import NamedTuple
 
 from lexmill.base.errors import UserError
 from lexmill.base.outside import parsing, read_json_object
+from lexmill.corpora.fetching.globs import fits
 from lexmill.corpora.preparing.text_files import COMPRESSED_SUFFIXES, NO_STOP, START, Place
 
 
@@ -115,4 +115,4 @@ class SourceFiles:
 def _matches(path: str, pattern: str) -> bool:
     if "/" not in pattern:
         path = PurePosixPath(path).name
-    return fnmatch.fnmatchcase(path, pattern) or fnmatch.fnmatchcase(path, f"*/{pattern}")
+    return fits(path, pattern) or path.endswith(f"/{pattern}") or fits(path, f"*/{pattern}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from lexmill.evaluation.bootstrap import Resampling, Weights, resampling_units, 
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.significance import PairedTest, by_key, ratio
 
+_AS = re.compile("(?<![^ ])as(?![^ ])")
 _SMALLEST = 1e-12  # a probability of 0 for the right label would be an infinite loss
 
 
@@ -91,13 +93,17 @@ def summarise(rows: Sequence[Row], unit: str, how: Resampling) -> dict[str, floa
 
 
 def confusion_counts(rows: Sequence[Row]) -> dict[str, int]:
-    """Return the confusion matrix for a metrics file: `"<right> as <predicted>"` -> items, zeros left out."""
+    """Return the confusion matrix for a metrics file: `"<right> as <predicted>"` -> items, zeros left out.
+
+    A backslash within a label is doubled and its word `as` is written `\\as`, so that each key is of one pair.
+    """
     labels = all_labels(rows)
     counts = confusion(rows, labels)
+    names = [_AS.sub(r"\\as", label.replace("\\", "\\\\")) for label in labels]
     return {
         f"{right} as {predicted}": int(counts[i, j])
-        for i, right in enumerate(labels)
-        for j, predicted in enumerate(labels)
+        for i, right in enumerate(names)
+        for j, predicted in enumerate(names)
         if counts[i, j]
     }
 

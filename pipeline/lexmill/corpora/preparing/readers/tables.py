@@ -119,7 +119,7 @@ def _scalar(column: str, value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
-        return str(value)
+        return "" if math.isnan(value) else str(value)  # NaN: how tables of numbers write that there is none
     return _text(column, value).strip()
 
 
