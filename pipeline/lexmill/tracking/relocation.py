@@ -83,15 +83,21 @@ def _named(connection: sqlite3.Connection, folder: Path) -> Path | None:
 
 
 def _rewrite(connection: sqlite3.Connection, old: Path, new: Path) -> int:
-    """Replace the old folder at the beginning of each address, in one transaction; return how many there were."""
+    """Replace the old folder at the beginning of each address, in one transaction; return how many there were.
+
+    Without any, nothing is written, which would wait for others that write.
+    """
     changed = 0
     with connection:
         for table, column in _COLUMNS:
             if column not in {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}:
                 continue
             for before, after in ((old.as_uri(), new.as_uri()), (str(old), str(new))):
+                which, is_old = f"substr({column}, 1, ?) = ?", (len(before) + 1, f"{before}/")
+                if not connection.execute(f"SELECT count(*) FROM {table} WHERE {which}", is_old).fetchone()[0]:
+                    continue
                 changed += connection.execute(
-                    f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE substr({column}, 1, ?) = ?",
-                    (f"{after}/", len(before) + 2, len(before) + 1, f"{before}/"),
+                    f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE {which}",
+                    (f"{after}/", len(before) + 2, *is_old),
                 ).rowcount
     return changed
