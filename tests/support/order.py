@@ -30,6 +30,7 @@ LONG = (
     "compute/test_torchrun.py",
     "e2e/test_smoke.py",
     "faults/test_secrets.py",
+    "faults/test_surroundings.py",
     *GROUPS["a process that has imported Lightning"],
     "faults/test_each_stage.py",
     "faults/test_doors.py",
