@@ -235,3 +235,17 @@ def test_a_disk_that_dvc_finds_full_is_worth_another_try(project: Any, monkeypat
     monkeypatch.setattr(graph, "_read", fail)
     with pytest.raises(RetryableError, match=full):
         graph.read(project.root)
+
+
+def test_a_restored_output_stands_alone(project: Any) -> None:
+    """DVC brings it from its cache, and no writer removes what a killed one has left beside it."""
+    project.stage("one", "write('1')")
+    project.run()
+    (project.root / "one.out").unlink()
+    (project.root / "dvc.lock").unlink()
+    left = project.root / ".one.out.4194305.tmp"  # beyond the largest process id
+    left.mkdir()
+    (left / "half").write_text("1")
+    (outcome,) = project.run().outcomes.values()
+    assert (outcome.state, project.text("one")) == ("restored", "1")
+    assert not left.exists()

@@ -109,8 +109,7 @@ def new_folder(target: str | Path) -> Iterator[Path]:
     """
     target = Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    for stale, _ in _beside(target):
-        shutil.rmtree(stale, ignore_errors=True)
+    remove_half_written(target)
     beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     old = target.with_name(f".{target.name}.{os.getpid()}.old.tmp")
     beside.mkdir()
@@ -139,6 +138,15 @@ def scratch_folder(target: str | Path) -> Iterator[Path]:
         yield scratch
     finally:
         shutil.rmtree(scratch)
+
+
+def remove_half_written(target: Path) -> None:
+    """Remove what killed writers left beside a target that nobody writes."""
+    for stale, _ in _beside(target):
+        if stale.is_dir():
+            shutil.rmtree(stale, ignore_errors=True)
+        else:
+            stale.unlink(missing_ok=True)
 
 
 def _beside(target: Path) -> Iterator[tuple[Path, int]]:

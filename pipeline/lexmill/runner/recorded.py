@@ -29,6 +29,7 @@ class Entry:
 
     fingerprint: str = ""
     inputs: list[dict[str, Any]] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
 
 
 def read(root: Path, stage: str) -> Entry:
@@ -54,8 +55,9 @@ def _entry(text: str) -> Entry:
     try:
         found = yaml.load(text, Loader=_LOADER)
         deps = [{key: one[key] for key in ("path", "md5", "size") if key in one} for one in found.get("deps", [])]
+        outs = [str(one["path"]) for one in found.get("outs", [])]
         shaping = {"cmd": found["cmd"], "deps": deps, "params": found.get("params", {})}
     except (yaml.YAMLError, TypeError, KeyError, AttributeError):
         return Entry()  # not as DVC writes it
     # default=str for dates among the params.
-    return Entry(storage.fingerprint(json.loads(json.dumps(shaping, default=str))), deps)
+    return Entry(storage.fingerprint(json.loads(json.dumps(shaping, default=str))), deps, outs)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from lexmill.base import workspace
+from lexmill.base import storage, workspace
 from lexmill.base.errors import (
     EXIT_BUG,
     EXIT_DONE,
@@ -33,6 +33,7 @@ from lexmill.base.errors import (
 )
 from lexmill.base.progress import RECORD_MARK
 from lexmill.base.quiet import quieten
+from lexmill.runner import recorded
 
 OWN_CODES = (EXIT_DONE, EXIT_BUG, EXIT_USER, EXIT_RETRY, EXIT_INTERRUPTED, EXIT_TERMINATED)
 _TAIL = 40
@@ -166,7 +167,11 @@ def run_stage(
         process.stdout.close()
         process.wait()
     status = workspace.read_status(stage, root)
-    return _outcome(stage, code, tail=tail, status=status, seconds=time.monotonic() - start, stop=stop)
+    outcome = _outcome(stage, code, tail=tail, status=status, seconds=time.monotonic() - start, stop=stop)
+    if outcome.state == "restored":  # no writer of its own has removed what a killed one left
+        for path in recorded.read(root, stage).outputs:
+            storage.remove_half_written(root / path)
+    return outcome
 
 
 def _order(pipe: int, code: int) -> None:
