@@ -29,6 +29,9 @@ TUNED = {
 PARAMS = {**params_of(8), "checkpoints": {"tiny": {"source": {"kind": "file", "paths": ["gpt2/*"]}}}}
 
 
+ROWS = "".join(f"row {i}\n\n" for i in range(200))  # enough paragraphs for each split
+
+
 def model(start: str = "conf/initialization/gpt2.yaml", tokenizer: str = "own", **more: Any) -> dict[str, Any]:
     data = {"corpus": "notes", "train": "notes", "tokenizer": tokenizer}
     return {"kind": "language_model", "family": "gpt", "data": data, "start": start} | more
@@ -95,7 +98,7 @@ def test_check_names_recipes_and_checkpoint_files_that_are_not_there(
     monkeypatch.chdir(tmp_path)
     model = TUNED | {"start": "conf/initialization/gpt3.yaml"}
     Path("params.yaml").write_text(yaml.safe_dump(whole({**PARAMS, "models": {"m": model}})))
-    Path("rows.txt").write_text("a row\n")
+    Path("rows.txt").write_text(ROWS)
     recipes = Path("conf/initialization")
     recipes.mkdir(parents=True)
     (recipes / "gpt2.yaml").write_text("name: gpt2\nstd: 0.02\n")
@@ -122,7 +125,7 @@ def test_check_compares_the_shape_of_a_start_before_it_is_there(
 ) -> None:
     """A model that another entry trains is compared by params.yaml; the user's own files as they lie there."""
     monkeypatch.chdir(tmp_path)
-    Path("rows.txt").write_text("a row\n")
+    Path("rows.txt").write_text(ROWS)
     save_gpt2(tmp_path / "gpt2")
     again = {"start": "artifacts/models/tuned"}
     # Another dropout and a shorter context are no other shape.
@@ -148,7 +151,7 @@ def test_check_compares_the_shape_of_a_fetched_or_registered_start(
 ) -> None:
     """By the folder that was brought, as long as it came from the source of today."""
     monkeypatch.chdir(tmp_path)
-    Path("rows.txt").write_text("a row\n")
+    Path("rows.txt").write_text(ROWS)
     source = {"kind": "registered", "model": "base", "version": "3", "sha256": "0" * 64}
     monkeypatch.setitem(PARAMS, "checkpoints", {"tiny": {"source": source}})
     assert errors_of({"tuned": shaped(n_layer=3)}) == []  # nobody knows yet
