@@ -203,3 +203,12 @@ def test_a_database_that_is_held_all_the_time_is_no_reason_to_upgrade_it(
         with pytest.raises(RetryableError, match=r"mlflow\.db: the database is locked by another process; run again"):
             store.prepare("sqlite:///mlflow.db", root)
     store.prepare("sqlite:///mlflow.db", root)
+
+
+def test_a_database_that_is_damaged_behind_its_first_pages_is_said_to_be() -> None:
+    """MLflow meets the damage only when it reads that page."""
+    from mlflow.exceptions import MlflowException
+
+    damaged = pytest.raises(UserError, match=r"sqlite:///mlflow\.db is damaged; put a copy of it in its place")
+    with damaged, store.readable_errors("sqlite:///mlflow.db"):
+        raise MlflowException("(sqlite3.DatabaseError) database disk image is malformed")

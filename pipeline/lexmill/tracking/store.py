@@ -145,7 +145,7 @@ def readable_errors(uri: str) -> Iterator[None]:
 
     Raises:
         RetryableError: the store is gone or busy.
-        UserError: the store refuses us.
+        UserError: the store refuses us, or its database is damaged.
     """
     from mlflow.exceptions import MlflowException
     from requests.exceptions import RequestException
@@ -156,6 +156,10 @@ def readable_errors(uri: str) -> Iterator[None]:
         where = base_url(uri) if uri.startswith("http") else redact(uri)
         answer = _words(error)
         code = getattr(error, "error_code", "")
+        if _DAMAGED.search(str(error)):
+            raise UserError(
+                f"the database of the tracking store {where} is damaged; put a copy of it in its place, or move it away"
+            ) from error
         if _REFUSED.search(str(error)) or code in ("PERMISSION_DENIED", "UNAUTHENTICATED"):
             raise UserError(
                 f"the tracking server {where} refuses us: {answer}; set MLFLOW_TRACKING_USERNAME and"
@@ -184,5 +188,6 @@ _PASSING = re.compile(
     r"failed with exception|error code 5\d\d|too many 5\d\d|Max retries exceeded|Connection refused"
     r"|database is locked|Read timed out|could not connect|no answer within"
 )
+_DAMAGED = re.compile(r"database disk image is malformed|file is not a database")  # SQLite's words
 _REFUSED = re.compile(r"error code 40[13]\b|\b40[13] Client Error")
 _TOO_MANY = re.compile(r"too many (\d+) error responses")
