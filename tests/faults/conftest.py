@@ -1,7 +1,7 @@
 """Workspaces to be harmed, chance that can be repeated, and a table of what was done at the end.
 
-`LEXMILL_FAULTS=SEED pytest tests/faults -k ...` repeats a trial's choices; what runs just then depends on the machine.
-What a test did to its `Trial` is counted by the summary.
+`LEXMILL_FAULTS=SEED pytest tests/faults -k ...` repeats a case's choices; what runs just then depends on the machine.
+What a test did to its `Case` is counted by the summary.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ PROPERTY = "fault"
 
 
 @dataclass(frozen=True)
-class Trial:
+class Case:
     """One workspace to be harmed, beside the undisturbed one that it was copied from.
 
     Attributes:
-        dice: this trial's own, from the seed that a failing test shows.
+        dice: this case's own, from the seed that a failing test shows.
         done: what was done to it, one entry each; for the table.
     """
 
@@ -50,14 +50,14 @@ class Trial:
             self.done.append(what)
 
 
-def begin(request: pytest.FixtureRequest, undisturbed: Project, project: Project) -> Iterator[Trial]:
-    """A trial on a workspace with a checkpoint at every step; hands what was done to the report."""
+def begin(request: pytest.FixtureRequest, undisturbed: Project, project: Project) -> Iterator[Case]:
+    """A case on a workspace with a checkpoint at every step; hands what was done to the report."""
     seed = os.environ.get("LEXMILL_FAULTS") or str(random.SystemRandom().randrange(10**6))
     print(f"LEXMILL_FAULTS={seed}")
     Path(project.environment["LEXMILL_EXECUTION"]).write_text(EVERY_STEP)
-    trial = Trial(undisturbed, project, random.Random(f"{seed} {request.node.name}"))
-    yield trial
-    request.node.user_properties += [(PROPERTY, one) for one in trial.done]
+    case = Case(undisturbed, project, random.Random(f"{seed} {request.node.name}"))
+    yield case
+    request.node.user_properties += [(PROPERTY, one) for one in case.done]
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -69,7 +69,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         item.stash[_PASSED] = report.passed
     elif report.when == "teardown" and _PASSED in item.stash:
         done = [text for key, text in item.user_properties if key == PROPERTY]
-        if not done and "trial" not in item.fixturenames and "finished" not in item.fixturenames:
+        if not done and "case" not in item.fixturenames and "finished" not in item.fixturenames:
             done = [item.originalname.removeprefix("test_").replace("_", " ")]  # type: ignore[attr-defined]
         report.user_properties = [(PROPERTY, str(text), item.stash[_PASSED]) for text in done]
 
@@ -105,7 +105,7 @@ def copied(project: Project, root: Path, index: PackageIndex, ignore: tuple[str,
 @pytest.fixture
 def emptied(
     request: pytest.FixtureRequest, project: Project, tmp_path: Path, package_index: tuple[PackageIndex, list[str]]
-) -> Iterator[Trial]:
+) -> Iterator[Case]:
     """The smoke workspace as it was before its first run."""
     copy = copied(project, tmp_path / "a project", package_index[0], (*MADE, "cache", "dvc.lock"))
     assert not (copy.root / ".dvc" / "cache").exists()
@@ -115,6 +115,6 @@ def emptied(
 @pytest.fixture
 def finished(
     request: pytest.FixtureRequest, project: Project, tmp_path: Path, package_index: tuple[PackageIndex, list[str]]
-) -> Iterator[Trial]:
+) -> Iterator[Case]:
     """The smoke workspace after its run."""
     yield from begin(request, project, copied(project, tmp_path / "a project", package_index[0]))

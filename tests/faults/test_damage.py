@@ -1,6 +1,6 @@
 """A file of the workspace cut, changed or removed; then a run: the undisturbed result, or a sentence that leads there.
 
-Some of the trials are part of `make test`, all of them of `make torture`.
+Some of the cases are part of `make test`, all of them of `make torture`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import Trial
+from tests.faults.conftest import Case
 from tests.faults.outcome import assert_nothing_held, outcome
 from tests.faults.test_each_stage import forget
 from tests.faults.victim import Victim
@@ -75,22 +75,22 @@ WAYS: dict[str, Callable[[Path, random.Random], None]] = {
 }
 
 
-def damage(trial: Trial, place: str, how: str) -> Path:
+def damage(case: Case, place: str, how: str) -> Path:
     """Harm one file of a place, in a workspace in which something that needs it is to be done."""
-    root = trial.root
+    root = case.root
     if place == "DVC's cache":
         shutil.rmtree(root / "artifacts")
     elif place == HASHES:
-        trial.project.run("-m", "dvc", "status", "-q")  # a copy has none yet
+        case.project.run("-m", "dvc", "status", "-q")  # a copy has none yet
     elif place == "a kept checkpoint":
         forget_model(root)
     else:
-        forget(root, trial.dice.choice(("tokenizer@shakespeare_bpe", "train@lstm", "evaluate@gpt", "register@en_de")))
+        forget(root, case.dice.choice(("tokenizer@shakespeare_bpe", "train@lstm", "evaluate@gpt", "register@en_de")))
     found = sorted(path for path in root.parent.glob(PLACES[place]) if path.is_file())
-    path = trial.dice.choice(found)
+    path = case.dice.choice(found)
     path.chmod(0o644)  # DVC's cache is read-only, which no accident respects
-    WAYS[how](path, trial.dice)
-    trial.did(f"{place}, {how}")
+    WAYS[how](path, case.dice)
+    case.did(f"{place}, {how}")
     print(f"{path.relative_to(root.parent)}: {how}")
     return path
 
@@ -104,30 +104,30 @@ def forget_model(root: Path) -> None:
     shutil.copytree(aside, kept)
 
 
-def assert_it_ends_well(trial: Trial, harmed: Path) -> None:
-    run = Victim(trial.project, *RUN)
+def assert_it_ends_well(case: Case, harmed: Path) -> None:
+    run = Victim(case.project, *RUN)
     code = run.wait_until_gone(600)
     assert "Traceback" not in run.said(), run.said()
     if code:
         # The message names the file, and says what to do: here to move it away.
         assert code in {2, 75}, run.said()
-        assert harmed.relative_to(trial.root).as_posix() in run.said()
+        assert harmed.relative_to(case.root).as_posix() in run.said()
         print(run.said())
         harmed.rename(harmed.with_name(f"{harmed.name}.aside"))
-        trial.project.lexmill("doctor", "--fix")
-        run = Victim(trial.project, *RUN)
+        case.project.lexmill("doctor", "--fix")
+        run = Victim(case.project, *RUN)
         assert run.wait_until_gone(600) == 0, run.said()
-    assert outcome(trial.project) == outcome(trial.undisturbed), run.said()
-    assert_nothing_held(trial.project, run)
+    assert outcome(case.project) == outcome(case.undisturbed), run.said()
+    assert_nothing_held(case.project, run)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("place", PLACES)
-def test_each_place(place: str, how: str, finished: Trial) -> None:
+def test_each_place(place: str, how: str, finished: Case) -> None:
     assert_it_ends_well(finished, damage(finished, place, how))
 
 
-def test_some_place(finished: Trial) -> None:
+def test_some_place(finished: Case) -> None:
     place, how = finished.dice.choice(list(PLACES)), finished.dice.choice(list(WAYS))
     assert_it_ends_well(finished, damage(finished, place, how))

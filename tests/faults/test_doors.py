@@ -19,7 +19,7 @@ import pytest
 
 from lexmill.base.storage import sha256_folder
 from tests.e2e.conftest import Project
-from tests.faults.conftest import Trial, begin, copied
+from tests.faults.conftest import Case, begin, copied
 from tests.faults.outcome import assert_nothing_held, client_of, contents, outcome, registry
 from tests.faults.test_each_stage import forget
 from tests.faults.victim import Victim
@@ -157,9 +157,9 @@ def prepared(name: str, project: Project, folder: Path, index: tuple[PackageInde
 
 
 @pytest.fixture
-def trial(
+def case(
     request: pytest.FixtureRequest, project: Project, tmp_path: Path, package_index: tuple[PackageIndex, list[str]]
-) -> Iterator[Trial]:
+) -> Iterator[Case]:
     copy = prepared(request.getfixturevalue("door"), project, tmp_path, package_index)
     yield from begin(request, project, copy)
 
@@ -168,19 +168,19 @@ def trial(
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("door", DOORS)
 def test_stopped_and_given_again(
-    door: str, how: str, part: int, trial: Trial, undisturbed: Callable[[str], Undisturbed]
+    door: str, how: str, part: int, case: Case, undisturbed: Callable[[str], Undisturbed]
 ) -> None:
     wanted = undisturbed(door)
-    stopped = Victim(trial.project, *DOORS[door].command)
-    moment = trial.dice.uniform(part, part + 1) / PARTS * wanted.seconds
+    stopped = Victim(case.project, *DOORS[door].command)
+    moment = case.dice.uniform(part, part + 1) / PARTS * wanted.seconds
     time.sleep(moment)
     struck = stopped.stop(how)
-    trial.did(f"{door}, {how}", struck)
+    case.did(f"{door}, {how}", struck)
     print(f"{door}, {moment:.2f} of {wanted.seconds:.2f} s, {how}: {struck}")
     code = stopped.wait_until_gone()
     assert not struck or how == "everything" or code in STOPPED, stopped.said()
     assert "Traceback" not in stopped.said()
-    again = Victim(trial.project, *DOORS[door].command)
+    again = Victim(case.project, *DOORS[door].command)
     assert again.wait_until_gone(600) == 0, f"{stopped.said()}\n{again.said()}"
-    assert DOORS[door].result(trial.project) == wanted.result, again.said()
-    assert_nothing_held(trial.project, stopped, again)
+    assert DOORS[door].result(case.project) == wanted.result, again.said()
+    assert_nothing_held(case.project, stopped, again)

@@ -1,6 +1,6 @@
 """Each stage stopped while it runs, at a moment drawn from each half of its time; then the run again.
 
-Three of the trials are part of `make test`, all of them of `make torture`.
+Three of the cases are part of `make test`, all of them of `make torture`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import yaml
 
 from lexmill.runner.record import records
 from tests.e2e.conftest import ROOT
-from tests.faults.conftest import Trial
+from tests.faults.conftest import Case
 from tests.faults.outcome import assert_nothing_held, assert_runs_closed, client_of, outcome
 from tests.faults.victim import Victim
 
@@ -54,40 +54,40 @@ def forget(root: Path, stage: str) -> None:
         shutil.rmtree(kept)  # a training would begin at its end
 
 
-def stop_it(trial: Trial, stage: str, how: str, half: int) -> Victim:
+def stop_it(case: Case, stage: str, how: str, half: int) -> Victim:
     """Run a forgotten stage and stop it, where it did not end before."""
-    moment = trial.dice.uniform(half, half + 1) / HALVES * seconds(trial.root, stage)
-    forget(trial.root, stage)
-    run = Victim(trial.project, *RUN)
+    moment = case.dice.uniform(half, half + 1) / HALVES * seconds(case.root, stage)
+    forget(case.root, stage)
+    run = Victim(case.project, *RUN)
     while run.running and not run.of_kind("stage"):
         time.sleep(0.02)
     time.sleep(moment)
     struck = run.stop(how)
-    trial.did(f"stage {stage.partition('@')[0]}, {how}", struck)
+    case.did(f"stage {stage.partition('@')[0]}, {how}", struck)
     print(f"{stage}, {moment:.2f} s after its start, {how}: {struck}")
     run.wait_until_gone()
     return run
 
 
-def assert_undisturbed(trial: Trial, *stopped: Victim) -> None:
+def assert_undisturbed(case: Case, *stopped: Victim) -> None:
     """Run it again: the result of a run that nothing disturbed."""
-    again = Victim(trial.project, *RUN)
+    again = Victim(case.project, *RUN)
     assert again.wait_until_gone(600) == 0, again.said()
-    assert outcome(trial.project) == outcome(trial.undisturbed), again.said()
-    assert_runs_closed(client_of(trial.project), trial.root)
-    assert_nothing_held(trial.project, *stopped, again)
+    assert outcome(case.project) == outcome(case.undisturbed), again.said()
+    assert_runs_closed(client_of(case.project), case.root)
+    assert_nothing_held(case.project, *stopped, again)
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("half", range(HALVES))
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("group", GROUPS)
-def test_each_stage(group: str, how: str, half: int, finished: Trial) -> None:
+def test_each_stage(group: str, how: str, half: int, finished: Case) -> None:
     stage = finished.dice.choice(items(finished.root, group))
     assert_undisturbed(finished, stop_it(finished, stage, how, half))
 
 
 @pytest.mark.parametrize("how", ["stage", "everything", "SIGTERM"])
-def test_some_stage(how: str, finished: Trial) -> None:
+def test_some_stage(how: str, finished: Case) -> None:
     stage = finished.dice.choice(items(finished.root, finished.dice.choice(GROUPS)))
     assert_undisturbed(finished, stop_it(finished, stage, how, finished.dice.randrange(HALVES)))

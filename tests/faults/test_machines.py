@@ -16,7 +16,7 @@ import pytest
 
 from lexmill.base import storage
 from tests.e2e.conftest import ROOT, Project
-from tests.faults.conftest import Trial, copied
+from tests.faults.conftest import Case, copied
 from tests.faults.outcome import assert_nothing_held, assert_runs_closed, client_of, contents, outcome
 from tests.faults.test_each_stage import forget
 from tests.faults.victim import Victim
@@ -34,7 +34,7 @@ LONGEST = 15.0  # seconds of the run in which the disk is harmed
 
 @pytest.mark.parametrize(("how", "part"), [("read-only", 0), *(("full", part) for part in range(8))])
 def test_a_disk_that_is_full_or_read_only(
-    how: str, part: int, finished: Trial, tmp_path_factory: pytest.TempPathFactory
+    how: str, part: int, finished: Case, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """A disk that fills in the middle of a run; one that is read-only from its start, which open files would hinder."""
     for stage in STAGES:
@@ -62,7 +62,7 @@ def test_a_disk_that_is_full_or_read_only(
 
 
 @pytest.mark.parametrize("turn", range(6))
-def test_clocks_that_jump(turn: int, finished: Trial) -> None:
+def test_clocks_that_jump(turn: int, finished: Case) -> None:
     """By days, back and forth, every half second of a run; of all its processes at once."""
     clock = finished.root.parent / "clock"
     clock.write_text("0")
@@ -94,7 +94,7 @@ def machine(project: Project, folder: Path, index: PackageIndex, origin: Path, r
 
 @pytest.mark.parametrize("turn", range(6))
 def test_two_machines_with_one_remote(
-    turn: int, finished: Trial, tmp_path_factory: pytest.TempPathFactory, package_index: tuple[PackageIndex, list[str]]
+    turn: int, finished: Case, tmp_path_factory: pytest.TempPathFactory, package_index: tuple[PackageIndex, list[str]]
 ) -> None:
     """Nights of both at once, one of them killed; then both again: the branch has results that anybody can fetch."""
     folder = tmp_path_factory.mktemp("machines")

@@ -16,7 +16,7 @@ import pytest
 from lexmill.base import workspace
 from lexmill.runner.record import records
 from lexmill.tracking import spool
-from tests.faults.conftest import Trial
+from tests.faults.conftest import Case
 from tests.faults.outcome import (
     assert_nothing_held,
     assert_runs_closed,
@@ -51,7 +51,7 @@ def recorded(root: Path) -> int:
 @pytest.mark.parametrize("time_of_many", range(2))
 @pytest.mark.parametrize("door", DOORS)
 def test_stopped_at_random_moments_it_ends_as_if_nothing_had_happened(
-    door: str, time_of_many: int, emptied: Trial
+    door: str, time_of_many: int, emptied: Case
 ) -> None:
     root, command, dice = emptied.root, DOORS[door], emptied.dice
     ways = dice.sample(WAYS, len(WAYS))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,25 @@ def test_what_an_outage_left_is_sent_by_publishing(params: Params, root: Path) -
     assert publish_it(params, root) == seen
     assert [run.info.run_id for run in runs(root)] == [seen]
     assert_complete(root, seen)
+
+
+def test_another_store_has_one_run_of_a_training_that_the_first_has_seen(
+    params: Params, root: Path, empty_store: Path
+) -> None:
+    make(params, root, "en_de")
+    write_points(root, made=weights_of(root))
+    send(root, params)
+    package.write(params, "en_de", root)
+    other = root / "other"
+    shutil.copytree(empty_store, other)
+    settings = Execution(tracking_uri=f"sqlite:///{other}/mlflow.db")
+    (outcome,) = publish_all(params, settings, lambda _: None, root)
+    sync.send(params, settings, lambda _: None, root)
+    (run,) = runs(other)
+    assert run.info.run_id == outcome.run_id
+    there = counted(other, outcome.run_id)
+    assert set(there.values()) == {1}
+    assert {step for key, step in there if key == "live/tokens_per_second"} == set(range(STEPS))
 
 
 def test_a_training_that_nobody_sent_has_one_run_too(params: Params, root: Path) -> None:

@@ -106,19 +106,20 @@ def publish_all(
 def _already(uri: str, description: dict[str, Any], root: Path) -> Outcome | None:
     """Return the outcome for a package that a local store holds complete, else None."""
     found = lookup.published(uri, description["name"], description["fingerprint"], root)
-    if found is None or not found.decision or _unsent(description, root) is not None:
+    if found is None or not found.decision:
+        return None
+    trained = _points_of(description, root)
+    if trained is not None and not points.complete(trained):
         return None
     return _outcome_of(found, lookup.champion(uri, description["name"], root), description["kind"])
 
 
-def _unsent(description: dict[str, Any], root: Path) -> Path | None:
-    """Return the points of the model's training if they are in this workspace and not all sent."""
+def _points_of(description: dict[str, Any], root: Path) -> Path | None:
+    """Return the points of the training that made a package's weights, if they are in this workspace."""
     path = points.file_of("train", description["name"], root)
     made = points.weights_of(path)
-    if made is None or points.complete(path):
-        return None
     weights = root / layout.package(description["name"]) / package.MODEL / WEIGHTS
-    return path if made == storage.sha256_file(weights) else None
+    return path if made is not None and made == storage.sha256_file(weights) else None
 
 
 def _outcome_of(found: Found, champion: Found | None, kind: str) -> Outcome:
@@ -138,9 +139,11 @@ def _bring(client: MlflowClient, folder: Path, experiment_id: str, threads: int,
     description = package.verify(folder)
     name, kind = description["name"], description["kind"]
     found = lookup.client_published(client, name, description["fingerprint"])
-    if (unsent := _unsent(description, root)) is not None:
-        with locked(points.lock_of(unsent)):
-            points.Delivery(client, experiment_id, unsent, name, into=found.run_id if found else "").send()
+    trained = _points_of(description, root)
+    # A package that is new to this store: the points may have gone to another one.
+    if trained is not None and (found is None or not points.complete(trained)):
+        with locked(points.lock_of(trained)):
+            points.Delivery(client, experiment_id, trained, name, into=found.run_id if found else "").send()
     if found is not None and found.decision:
         return _outcome_of(found, lookup.client_champion(client, name), kind)
     if found is None:
