@@ -138,7 +138,7 @@ def serving(
         process = subprocess.Popen(
             [sys.executable, "-m", "lexmill.runner.supervisor", sys.executable, "-m", *command],
             cwd=root,
-            env={**os.environ, "PYTHONSAFEPATH": "1", **environment},  # a file of this folder stands for no library
+            env={**os.environ, "PYTHONSAFEPATH": "1", **environment},  # no file of this folder shadows a library
             stdin=subprocess.PIPE,
             bufsize=0,  # a failed write to an ended server must not be repeated at close
             stdout=stream,

@@ -1,7 +1,7 @@
 """Where a `${...}` of conf/ or of an override refers to nothing, and how to write it as text.
 
-OmegaConf's errors name the missing key at most. So the file is looked for whose text stands at the failing key; Hydra
-puts a file's keys below its package, so they are the end of the whole key.
+OmegaConf's errors name the missing key at most, so this module searches conf/ for the file that sets the failing key.
+Hydra puts a file's keys below its package, so the keys of the file are the end of the whole key.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What stands between strangers' requests and MLflow's scoring application.
+"""The gate between strangers' requests and MLflow's scoring application.
 
 MLflow answers some bad requests with status 500 and a traceback in its log, holds a half-sent one for ever, and takes
 as many as come. Here a request is read whole first, within bounds of size and time, and its JSON is looked over; then

@@ -1,6 +1,6 @@
 """A confusion matrix from the counts of an evaluation: `"<right> as <predicted>"` -> items.
 
-Within a label, a backslash is doubled and the word `as` written `\\as` (`kinds.classifier.metrics.confusion_counts`).
+Within a label, the evaluation doubles a backslash and writes the word `as` as `\\as`.
 """
 
 from __future__ import annotations
