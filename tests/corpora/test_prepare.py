@@ -160,7 +160,7 @@ def test_shards_are_closed_before_they_grow_over_the_limit(tmp_path):
         rows = [{"id": str(i), "group": "g", "text": "x" * (500 if i == 4 else 30)} for i in range(12)]
         for row in rows:
             line = json_line(row)
-            writer.write(line, Row.of(row, "train", line))
+            writer.write(line, Row.of(row, 0, line))
         listed = writer.manifest()["shards"]
     assert [shard["path"] for shard in listed] == [f"train-{i:05d}.jsonl" for i in range(len(listed))]
     assert [shard["bytes"] for shard in listed if shard["bytes"] > 200] == [listed[2]["bytes"]]

@@ -44,6 +44,11 @@ class PreparedCorpus:
                 for name, split in self.manifest["splits"].items()
             }
 
+    @property
+    def further_tests(self) -> tuple[str, ...]:
+        """The names of the test sets besides `test`."""
+        return tuple(split for split in self._counts if split not in ("train", "valid", "test"))
+
     def count(self, split: str) -> int:
         """The number of records of a split."""
         return self._counts[self._known(split)]
@@ -54,7 +59,7 @@ class PreparedCorpus:
         return split
 
     def records(self, split: str) -> Iterator[dict[str, str]]:
-        """The records of `train`, `valid` or `test`, in corpus order, one at a time."""
+        """The records of `train`, `valid`, `test` or a further test set, in corpus order, one at a time."""
         for shard in self._shards[self._known(split)]:
             path = self.folder / shard
             try:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import Row
 from lexmill.params import Evaluation
 
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Subject:
-    """A model and the corpus whose test split it is scored on.
+    """A model and the test set that it is scored on.
 
     Attributes:
         name, config: the model's name, and its folder's config.json.
         settings: the `evaluate` part of its entry, as declared by its kind.
         module: the network, in eval mode, on its device.
+        corpus, split: the corpus, and which of its splits.
         seed: of random sampling.
     """
 
@@ -36,6 +38,21 @@ class Subject:
     corpus: PreparedCorpus
     evaluation: Evaluation
     seed: int
+    split: str = "test"
+
+    @property
+    def resampling(self) -> Resampling:
+        """How intervals are drawn."""
+        return Resampling.of(self.evaluation, self.seed)
+
+    def records(self) -> Iterator[dict[str, str]]:
+        """The records of the test set, in corpus order."""
+        return self.corpus.records(self.split)
+
+    @property
+    def words(self) -> str:
+        """The model and, unless it is `test`, the test set, for people."""
+        return self.name if self.split == "test" else f"{self.name} on {self.split}"
 
 
 @dataclass(frozen=True)
@@ -43,8 +60,8 @@ class Evaluated:
     """The result of an evaluation.
 
     Attributes:
-        rows: one for each item of the test split.
-        metrics, more: the metrics of the whole split with their intervals, and further metrics.
+        rows: one for each item of the test set.
+        metrics, more: the metrics of the whole set with their intervals, and further metrics.
         samples: outputs to read; `samples` is a list of them.
         draw: adds plots to a folder.
     """

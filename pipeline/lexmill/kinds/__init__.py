@@ -3,7 +3,8 @@
 A kind's folder declares a `KIND` in its `__init__.py`, which imports no torch, and has these modules, found by name:
 
     task.py        train(name, choices): train a model of params.yaml
-    evaluate.py    evaluate(subject) -> Evaluated: score a model on a test split; rows(subject): its rows only
+    evaluate.py    evaluate(subject) -> Evaluated: score a model on a test set; rows(subject): its rows only;
+                   metrics(subject, rows): the metrics from them
     metrics.py     the metrics of a test split from its rows, and TEST, which compares two models
     baselines.py   baselines(chosen, corpus, how): yields the results that a model must beat
     predict.py     Predictor: a packaged model that answers requests

@@ -218,13 +218,26 @@ class Deduplicate:
 
 @dataclass(frozen=True)
 class Splits:
-    """Sticky splits by a salted hash of the group; what is neither valid nor test is train."""
+    """Train, valid and test: by a salted hash of the group, or as the data's owners made them.
 
-    valid: float = spec("share of groups in valid", 0.05, low=0, below=1)
-    test: float = spec("share of groups in test", 0.05, low=0, below=1)
+    A given valid or test set stays whole. What is not given is cut from train by the hash.
+    """
+
+    valid: float = spec("share of groups in valid, unless it is given", 0.05, low=0, below=1)
+    test: float = spec("share of groups in test, unless it is given", 0.05, low=0, below=1)
     salt: str = spec("changes which groups fall where", "lexmill")
     pinned: dict[str, str] = spec("groups put in a split by hand: group -> train, valid or test", factory=dict)
-    keep_together: bool = spec("drop training records whose text is also in valid or test", True)
+    keep_together: bool = spec("drop training records whose text is also in valid or a test set", True)
+    files: dict[str, tuple[str, ...]] = spec(
+        "the owners' splits: train, valid, test or the name of a further test set -> globs of the source's files",
+        factory=dict,
+    )
+    column: str | None = spec("the column that says which split a record is in: train, valid, test, test_...", None)
+
+    @property
+    def owned(self) -> bool:
+        """Whether the data's owners made some of them."""
+        return self.column is not None or bool(self.files)
 
     def errors(self) -> list[str]:
         found = []
@@ -233,6 +246,16 @@ class Splits:
         for group, split in self.pinned.items():
             if split not in ("train", "valid", "test"):
                 found.append(f"pinned.{group}: {value_text(split)} is none of: train, valid, test")
+            elif split != "train" and split in self.files:
+                found.append(f"pinned.{group}: {split} is given by `files`, so that no group can be put into it")
+        for name, patterns in self.files.items():
+            if not re.fullmatch("[a-z][a-z0-9_]{0,59}", name):
+                found.append(f"files.{name}: name a split with small letters, digits and _, as test_2017")
+            if not patterns:
+                found.append(f"files.{name}: empty; give globs of the source's files, or leave it out")
+            found += _outside(f"files.{name}", patterns)
+        if self.files and self.column is not None:
+            found.append("column: `files` gives the splits already; give one of both")
         return found
 
 
@@ -263,6 +286,8 @@ class Corpus:
             for role in roles[self.kind]:
                 if getattr(self.reader, role) is None:
                     found.append(f"reader.{role}: a {self.kind} corpus needs the column of its {role}")
+        if self.splits.column is not None and not isinstance(self.reader, RecordsReader):
+            found.append(f"splits.column: '{self.reader.format}' files have no columns; name the files in splits.files")
         if self.kind == "parallel" and len(self.languages) != 2:
             found.append(f"languages: a parallel corpus has two, not {len(self.languages)}")
         return found

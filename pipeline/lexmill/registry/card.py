@@ -10,6 +10,8 @@ from lexmill import kinds
 from lexmill.base.strict import flatten
 from lexmill.kinds import Kind
 
+_SPLITS = ("train", "valid", "test")
+
 
 def card(description: Mapping[str, Any]) -> str:
     """Return the card's text.
@@ -54,7 +56,7 @@ def _data(corpus: Mapping[str, Any], chosen: Mapping[str, Any]) -> Iterator[str]
     at = f" {source['version']}" if source.get("version") else ""
     yield f"- Corpus `{corpus['name']}` ({' to '.join(chosen['corpus']['languages'])}), from {where}{at}"
     yield f"- Its licence: {chosen['corpus']['licence'] or 'not stated'}"
-    for split in ("train", "valid", "test"):
+    for split in [*_SPLITS, *(split for split in corpus["counts"] if split not in _SPLITS)]:
         counts = corpus["counts"].get(split, {})
         unit = chosen["corpus"]["unit"]
         yield f"- {split}: {counts.get('records', 0):,} records, groups (each a {unit}): {counts.get('groups', 0):,}"
@@ -101,20 +103,28 @@ def _metrics(kind: Kind, metrics: Mapping[str, Any], corpus: Mapping[str, Any]) 
         key = metric.name
         if key not in test:
             continue
-        value = _metric(test[key])
-        if f"{key}_low" in test:
-            value += f" [{_metric(test[f'{key}_low'])}, {_metric(test[f'{key}_high'])}]"
+        value = _with_interval(test, key)
         # Means over the tokens of other tokenizers cannot be compared.
         cells = "".join(
             f"{_metric(f[key]) if key in f and not metric.over_tokens else '-'} | " for f in baselines.values()
         )
         yield f"| {metric.words} | {value} | {cells}"
     yield ""
+    for split, further in metrics.get("tests", {}).items():
+        found = [f"{one.words} {_with_interval(further, one.name)}" for one in kind.metrics if one.name in further]
+        yield from (f"On the further test set `{split}`: {', '.join(found)}", "")
     for key in sorted(test):
         if key.endswith("_signature"):
             yield from (f"{key.removesuffix('_signature')}: `{test[key]}`", "")
     if not baselines:
         yield from ("No baseline was measured.", "")
+
+
+def _with_interval(metrics: Mapping[str, Any], key: str) -> str:
+    value = _metric(metrics[key])
+    if f"{key}_low" in metrics:
+        value += f" [{_metric(metrics[f'{key}_low'])}, {_metric(metrics[f'{key}_high'])}]"
+    return value
 
 
 def _metric(value: Any) -> str:

@@ -116,8 +116,9 @@ def _shorten(value: Any) -> str:
 
 
 def _metrics(metrics: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, str]]:
-    """Return numbers as metrics (`test/bleu`, `train/...`, `baseline.copy_source/bleu`), texts as tags."""
+    """Return numbers as metrics (`test/bleu`, `test.mscoco/bleu`, `train/...`, `baseline.copy/bleu`), texts as tags."""
     parts = {"test": metrics["test"], "train": metrics["train"]}
+    parts |= {f"test.{name}": entries for name, entries in metrics.get("tests", {}).items()}
     parts |= {f"baseline.{name}": entries for name, entries in metrics["baselines"].items()}
     numbers, words = {}, {}
     for part, entries in parts.items():

@@ -34,7 +34,10 @@ class Removal:
 
 @dataclass(frozen=True)
 class CorpusPart:
-    """One corpus's section; counts are None before it is prepared."""
+    """One corpus's section; counts are None before it is prepared.
+
+    `gave_way`: for each given set, the records outside it with a text in it; `shared`: the texts in two given sets.
+    """
 
     name: str
     kind: str
@@ -48,6 +51,8 @@ class CorpusPart:
     adds_up: bool
     splits: list[tuple[str, list[int | None]]]
     overlap: int | None
+    gave_way: list[tuple[str, int]]
+    shared: list[tuple[str, int]]
 
     @property
     def kept_share(self) -> float:
@@ -65,7 +70,8 @@ def _corpus(name: str, corpus: Corpus, entry: pins.Entry | None, root: Path) -> 
     samples = read.json_object(root / layout.samples(f"prepare-{name}")) or {}
     raw, used = _count(metrics.get("raw")), _count(metrics.get("used"))
     removals = _removals(_mapping(metrics.get("removed")), samples.get("filters"), corpus, raw or 0)
-    overlap = [_count(value) or 0 for value in _mapping(metrics.get("overlap")).values()]
+    overlaps = {name: _count(value) or 0 for name, value in _mapping(metrics.get("overlap")).items()}
+    gave_way = {name: _count(value) or 0 for name, value in _mapping(metrics.get("gave_way")).items()}
     return CorpusPart(
         name=name,
         kind=_KINDS[corpus.kind],
@@ -79,11 +85,16 @@ def _corpus(name: str, corpus: Corpus, entry: pins.Entry | None, root: Path) -> 
         adds_up=raw is None or used is None or raw == used + sum(removal.removed for removal in removals),
         splits=[
             (split, [_count(_mapping(metrics.get(column)).get(split)) for column in _COLUMNS])
-            for split in _SPLITS
-            if split in _mapping(metrics.get("records"))
+            for split in sorted(_mapping(metrics.get("records")), key=_in_order)
         ],
-        overlap=sum(overlap) if overlap else None,
+        overlap=sum(overlaps.values()) if overlaps else None,
+        gave_way=list(gave_way.items()),
+        shared=[(plain(name), count) for name, count in overlaps.items() if count and gave_way],
     )
+
+
+def _in_order(split: str) -> tuple[int, str]:
+    return (_SPLITS.index(split) if split in _SPLITS else len(_SPLITS), split)
 
 
 def _removals(removed: Mapping[str, Any], filters: Any, corpus: Corpus, raw: int) -> list[Removal]:

@@ -55,6 +55,7 @@ class ModelPart:
     facts: list[tuple[str, str]]
     curve: Markup | None
     curve_note: str
+    further: list[Row]
     metrics: list[Metric]
     interval_unit: str
     confusion: Confusion | None
@@ -79,6 +80,7 @@ def collect(choices: Params, rows: Sequence[Row], root: Path) -> list[ModelPart]
 
 def _part(name: str, model: Model, choices: Params, rows: Sequence[Row], root: Path) -> ModelPart:
     kind = kinds.find(model.kind)
+    further, rows = [row for row in rows if row.split != "test"], [row for row in rows if row.split == "test"]
     measured = read.json_object(root / layout.metrics("evaluate", name)) or {}
     trained = read.json_object(root / layout.metrics("train", name)) or {}
     samples = read.json_object(root / layout.samples(name)) or {}
@@ -101,6 +103,7 @@ def _part(name: str, model: Model, choices: Params, rows: Sequence[Row], root: P
         facts=[*_choices(model), *kind.facts(model), *_training(trained)],
         curve=curve,
         curve_note=_curve_note(model, trained, unit),
+        further=further,
         metrics=_metrics(test),
         interval_unit=str(test.get("interval_unit", "")),
         confusion=confusion(measured.get("confusion")),

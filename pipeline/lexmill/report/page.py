@@ -40,7 +40,7 @@ def render(choices: params.Params, root: Path) -> str:
         summary=verdicts.summary({model.name: model.verdict for model in models}),
         models=models,
         corpora_used=len({model.corpus for model in models}),
-        rows=[(row, verdicts.of_row(row)) for row in rows],
+        rows=[(row, verdicts.of_row(row)) for row in rows if row.split == "test"],
         dag=_dag(root),
         corpora=data_parts.corpora(choices, root),
         tokenizers=data_parts.tokenizers(choices, root),

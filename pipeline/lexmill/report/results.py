@@ -5,6 +5,7 @@ They are read from metrics/evaluate/ and metrics/baseline/ alone, so the same fi
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,10 @@ _COLUMNS = ("model", "corpus", "metric", "value [interval]", "baselines")
 
 @dataclass(frozen=True)
 class Row:
-    """One metric of one model on the test split of its corpus.
+    """One metric of one model on a test set of its corpus.
 
     `low` and `high` bound its interval (None if none was measured); `baselines` holds the same metric of each baseline
-    measured on the same test split and in the same unit.
+    measured on the same test set and in the same unit; `split` is `test`, which decides, or a further test set.
     """
 
     model: str
@@ -35,6 +36,12 @@ class Row:
     high: float | None
     higher_is_better: bool
     baselines: dict[str, float]
+    split: str = "test"
+
+    @property
+    def measured_on(self) -> str:
+        """The corpus and, unless it is `test`, the test set, for people."""
+        return self.corpus if self.split == "test" else f"{self.corpus}: {self.split}"
 
     def beats_baseline(self, name: str) -> bool:
         """Return whether the model's value is better than that baseline's."""
@@ -66,30 +73,40 @@ def collect(params: Params, root: str | Path = ".") -> list[Row]:
     root = Path(root)
     rows: list[Row] = []
     for name, model in params.models.items():
-        test = (read.json_object(root / layout.metrics("evaluate", name)) or {}).get("test", {})
+        evaluated = read.json_object(root / layout.metrics("evaluate", name)) or {}
         measured = baseline_metrics(params, model, root)
-        for metric in kinds.find(model.kind).metrics:
-            if metric.name not in test:
-                continue  # no bits per byte if the tokenizer made unknown tokens
-            baselines = {
+        rows += _rows(name, model, "test", evaluated.get("test", {}), measured)
+        for split, metrics in evaluated.get("tests", {}).items():
+            rows += _rows(name, model, split, metrics, {})
+    return rows
+
+
+def _rows(
+    name: str,
+    model: Model,
+    split: str,
+    test: Mapping[str, Any],
+    measured: Mapping[str, tuple[dict[str, Any], bool]],
+) -> Iterator[Row]:
+    for metric in kinds.find(model.kind).metrics:
+        if metric.name not in test:
+            continue  # no bits per byte if the tokenizer made unknown tokens
+        yield Row(
+            model=name,
+            kind=model.kind,
+            corpus=model.data.corpus,
+            metric=metric.name,
+            value=float(test[metric.name]),
+            low=test.get(f"{metric.name}_low"),
+            high=test.get(f"{metric.name}_high"),
+            higher_is_better=metric.higher_is_better,
+            baselines={
                 label: float(metrics[metric.name])
                 for label, (metrics, same_tokens) in measured.items()
                 if metric.name in metrics and (same_tokens or not metric.over_tokens)
-            }
-            rows.append(
-                Row(
-                    model=name,
-                    kind=model.kind,
-                    corpus=model.data.corpus,
-                    metric=metric.name,
-                    value=float(test[metric.name]),
-                    low=test.get(f"{metric.name}_low"),
-                    high=test.get(f"{metric.name}_high"),
-                    higher_is_better=metric.higher_is_better,
-                    baselines=baselines,
-                )
-            )
-    return rows
+            },
+            split=split,
+        )
 
 
 def missing(params: Params, root: str | Path = ".") -> list[str]:
@@ -109,7 +126,7 @@ def rounded(value: float) -> str:
 
 
 def cells(row: Row) -> tuple[str, str, str, str, str]:
-    """Return model, corpus, metric, value with its interval, and the baselines (a beaten one marked `<` or `>`)."""
+    """Return model, corpus and test set, metric, value with interval, baselines (a beaten one marked `<` or `>`)."""
     value = rounded(row.value)
     if row.low is not None and row.high is not None:
         value += f" [{rounded(row.low)}, {rounded(row.high)}]"
@@ -119,7 +136,7 @@ def cells(row: Row) -> tuple[str, str, str, str, str]:
         mark = "" if row.beats_baseline(name) else " (not beaten)"
         baselines.append(f"{sign} {rounded(baseline)} {name.replace('_', ' ')}{mark}")
     arrow = "↑" if row.higher_is_better else "↓"
-    return row.model, row.corpus, f"{row.metric.replace('_', ' ')} {arrow}", value, "\n".join(baselines)
+    return row.model, row.measured_on, f"{row.metric.replace('_', ' ')} {arrow}", value, "\n".join(baselines)
 
 
 def markdown(rows: list[Row]) -> str:
@@ -133,7 +150,7 @@ def table(rows: list[Row], experiment: str) -> Any:
     """Return the rows as a rich table."""
     from rich.table import Table
 
-    shown = Table(*_COLUMNS, title=f"results of '{experiment}' on the test splits", title_justify="left")
+    shown = Table(*_COLUMNS, title=f"results of '{experiment}' on the test sets", title_justify="left")
     for row in rows:
         shown.add_row(*cells(row))
     return shown

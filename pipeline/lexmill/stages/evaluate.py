@@ -1,13 +1,15 @@
-"""Score a model on the test split.
+"""Score a model on the test split, and on the further test sets of its corpus.
 
 Reads   artifacts/models/<name>/, artifacts/corpora/<corpus>/, reports/curves/<name>.csv
-Writes  metrics/evaluate/<name>.json, artifacts/predictions/<name>/rows.jsonl, reports/plots/<name>/*.png,
-        reports/samples/<name>.json
+Writes  metrics/evaluate/<name>.json, artifacts/predictions/<name>/rows.jsonl and rows-<set>.jsonl,
+        reports/plots/<name>/*.png, reports/samples/<name>.json
 Identity: params `models.<name>.evaluate`, `evaluation`, `data_seed`, the inputs, the code of its kind and family.
-Cost: one pass over the test split, or a search over it if the kind decodes by search.
+Cost: one pass over each test set, or a search over it if the kind decodes by search.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from lexmill import kinds, params, tokenizers
 from lexmill.base import layout, storage
@@ -39,15 +41,22 @@ def main(name: str) -> None:
         evaluation=choices.evaluation,
         seed=choices.data_seed,
     )
-    found: Evaluated = kinds.find(model.kind).module("evaluate").evaluate(subject)
+    kind = kinds.find(model.kind).module("evaluate")
+    found: Evaluated = kind.evaluate(subject)
+    more = dict(found.more)
 
     with storage.new_folder(layout.predictions(name)) as predictions:
         write_rows(predictions / "rows.jsonl", found.rows)
+        for split in subject.corpus.further_tests:
+            further = replace(subject, split=split)
+            rows = kind.rows(further)
+            write_rows(predictions / f"rows-{split}.jsonl", rows)
+            more.setdefault("tests", {})[split] = kind.metrics(further, rows)
     storage.write_json(layout.samples(name), found.samples)
     with storage.new_folder(layout.plots(name)) as pictures:
         plots.plot_curve(layout.curve(name), pictures / "curve.png", name)
         found.draw(pictures)
-    storage.write_json(layout.metrics("evaluate", name), {"test": found.metrics, **found.more})
+    storage.write_json(layout.metrics("evaluate", name), {"test": found.metrics, **more})
 
 
 if __name__ == "__main__":

@@ -64,7 +64,10 @@ class NearDuplicates:
         from datasketch import MinHashLSH
 
         self._choice = choice
-        geometry = MinHashLSH(threshold=choice.threshold, num_perm=choice.permutations)
+        try:
+            geometry = MinHashLSH(threshold=choice.threshold, num_perm=choice.permutations)
+        except ValueError:  # so near to 1 that one band would do, which it refuses
+            geometry = MinHashLSH(num_perm=choice.permutations, params=(2, choice.permutations // 2))
         self._bands, self._rows = int(geometry.b), int(geometry.r)
         self._cursor = connection.cursor()
         self._cursor.execute("CREATE TABLE bands (hash BLOB, record INTEGER, PRIMARY KEY (hash, record)) WITHOUT ROWID")

@@ -38,8 +38,8 @@ class DiskSet:
     """A set of short byte strings."""
 
     def __init__(self, connection: sqlite3.Connection, name: str) -> None:
-        """`name`: the table's name, letters and underscores only."""
-        assert name.replace("_", "").isalpha()
+        """`name`: the table's name; letters, digits and underscores only."""
+        assert name.replace("_", "").isalnum()
         self.name = name
         self._cursor = connection.cursor()
         self._cursor.execute(f"CREATE TABLE {name} (key BLOB PRIMARY KEY) WITHOUT ROWID")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from lexmill.corpora.preparing import personal_data
@@ -50,6 +50,14 @@ def mask(record: Record, counts: Counter[str]) -> None:
     record.text = personal_data.masked(record.text, counts)
     if record.target is not None:
         record.target = personal_data.masked(record.target, counts)
+
+
+def of_all_sets(steps: Mapping[str, Filter]) -> dict[str, Filter]:
+    """Return the filters that also a given valid or test set must pass: it stays whole but for these.
+
+    A text without a label cannot be scored, and personal data that is unwanted is unwanted everywhere.
+    """
+    return {name: step for name, step in steps.items() if name == "neutral_rating" or name.startswith("personal_")}
 
 
 def active(corpus: Corpus) -> dict[str, Filter]:

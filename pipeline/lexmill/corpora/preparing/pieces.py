@@ -28,7 +28,7 @@ from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.record import group_of, normalize, normalize_record
 from lexmill.corpora.preparing.removals import Removals
 from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit
-from lexmill.corpora.preparing.splits import split_of
+from lexmill.corpora.preparing.splits import SPLITS, split_of
 from lexmill.corpora.preparing.text_files import Place
 from lexmill.corpora.preparing.writing import ROW, Row, json_line, to_json
 from lexmill.params.corpora import Corpus, Splits
@@ -119,8 +119,8 @@ class _Share:
 def _read(corpus: Corpus, units: Sequence[Unit], span: Span, *, source: Path, stem: Path, advance: Advance) -> Plain:
     errors, raw, masked = Errors(), 0, Counter[str]()
     steps = filters.active(corpus)
-    removals = Removals(steps)
-    splits = normalized_pins(corpus)
+    always, removals = filters.of_all_sets(steps), Removals(steps)
+    splits, sets = normalized_pins(corpus), list(SPLITS)
     sign = Signatures(corpus.deduplicate) if corpus.deduplicate.near else None
     suffixes = (".jsonl", ".rows", *([".signatures"] if sign else []))
     with ExitStack() as stack:
@@ -134,7 +134,8 @@ def _read(corpus: Corpus, units: Sequence[Unit], span: Span, *, source: Path, st
             normalize_record(record, corpus.kind, corpus.normalization)
             if corpus.filters.personal_data == "mask":
                 filters.mask(record, masked)
-            step = next((step for step, hits in steps.items() if hits(record)), None)
+            given = record.split is not None
+            step = next((step for step, hits in (always if given else steps).items() if hits(record)), None)
             if step is not None:
                 removals.add(step, record.shown)
                 continue
@@ -142,11 +143,14 @@ def _read(corpus: Corpus, units: Sequence[Unit], span: Span, *, source: Path, st
             stored = to_json(record, group)
             line = json_line(stored)
             lines.write(line)
-            rows.write(ROW.pack(*Row.of(stored, split_of(group, splits), line)))
+            split = record.split or split_of(group, splits)
+            if split not in sets:
+                sets.append(split)
+            rows.write(ROW.pack(*Row.of(stored, sets.index(split), line, given=given)))
             if sign:
                 signatures[0].write(sign(record))
     sizes = {suffix: stem.with_name(stem.name + suffix).stat().st_size for suffix in suffixes}
-    found = {"raw": raw, "sizes": sizes, "masked": dict(masked)}
+    found = {"raw": raw, "sizes": sizes, "masked": dict(masked), "sets": sets}
     return {**found, "removals": removals.as_plain(), "errors": errors.as_plain(source)}
 
 
@@ -165,6 +169,7 @@ class PreparedPiece:
         signature_bytes: the size of a signature; 0: there are none.
 
     Attributes:
+        sets: the names of its splits, by the index in a `Row`.
         trained: the number of its records in train, once known.
 
     Raises:
@@ -172,6 +177,7 @@ class PreparedPiece:
     """
 
     def __init__(self, scratch: Path, result: Plain, signature_bytes: int) -> None:
+        self.sets: list[str] = result["sets"]
         self.trained = 0
         self._stem = scratch / result["name"]
         self._signature_bytes = signature_bytes

@@ -2,9 +2,11 @@
 
 Two halves. The first works on independent pieces, on the workers of the stage's executor (`pieces`). The second is
 here, in one process and in the corpus's order, in two passes: the first finds duplicates and writes valid and test; the
-second copies train without the texts that are also in valid or test, which are known only then. Texts are remembered as
-hashes in a scratch file on disk (`disk_index`), so memory is bounded by one document, the index's cache and the labels.
-The result is a function of the files and the params alone, not of the pieces or the workers.
+second copies train without the texts that are also in valid or a test set, which are known only then. Sets that the
+data's owners made are written before all others and stay whole: train gives way to them, and so do a valid and a test
+that are cut from it. Texts are remembered as hashes in a scratch file on disk (`disk_index`), so memory is bounded by
+one document, the index's cache and the labels. The result is a function of the files and the params alone, not of the
+pieces or the workers.
 """
 
 from __future__ import annotations
@@ -13,9 +15,9 @@ import json
 import sqlite3
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import combinations, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,7 +29,7 @@ from lexmill.corpora.preparing import filters, personal_data, pieces, readers, s
 from lexmill.corpora.preparing.deduplicate import ExactDuplicates, NearDuplicates
 from lexmill.corpora.preparing.disk_index import DiskSet, open_index
 from lexmill.corpora.preparing.errors import Errors
-from lexmill.corpora.preparing.pieces import PreparedPiece
+from lexmill.corpora.preparing.pieces import Lines, PreparedPiece
 from lexmill.corpora.preparing.record import shown, text_key
 from lexmill.corpora.preparing.removals import Removals
 from lexmill.corpora.preparing.source_files import SourceFiles, Span, Unit
@@ -37,6 +39,7 @@ from lexmill.params.corpora import Corpus
 
 EXACT, NEAR, LEAKED = "exact_duplicates", "near_duplicates", "also_in_valid_or_test"
 MOST_LABELS = 10_000
+_MOST_SETS = 50
 _SOME_GROUPS = 1000
 _SOME_RECORDS = 1_000_000
 _SHOW_EVERY = 1 << 20
@@ -91,14 +94,27 @@ class _Preparation:
         later = {EXACT: choice.exact, NEAR: choice.near, LEAKED: corpus.splits.keep_together}
         self.removals = Removals([*filters.active(corpus), *(step for step, active in later.items() if active)])
         self.splits = pieces.normalized_pins(corpus)
-        self.writers = {split: SplitWriter(folder, split, DiskSet(index, f"groups_of_{split}")) for split in SPLITS}
-        self.held_out = {split: DiskSet(index, f"texts_of_{split}") for split in ("valid", "test")}
+        self.index = index
+        self.writers: dict[str, SplitWriter] = {}
+        self.held_out: dict[str, DiskSet] = {}
+        self.given = set(self.splits.files) - {"train"}
+        for split in (*SPLITS, *sorted(self.given - set(SPLITS))):
+            self._add(split)
+        self.shared: Counter[str] = Counter()
         self.pins = {text_key(group): group for group in self.splits.pinned}
         self.pins_met: set[str] = set()
         self.labels: Counter[str] = Counter()
         self.masked: Counter[str] = Counter()
         self.raw = self.trained = self.leaks = 0
         self.done: list[PreparedPiece] = []
+
+    def _add(self, split: str) -> None:
+        """Add a split, empty."""
+        if len(self.writers) == _MOST_SETS:
+            raise UserError(f"{self.where}.splits: more than {_MOST_SETS} sets; is this the column of the split?")
+        self.writers[split] = SplitWriter(self.folder, split, DiskSet(self.index, f"groups_of_{split}"))
+        if split != "train":
+            self.held_out[split] = DiskSet(self.index, f"texts_of_{split}")
 
     def read(self, files: SourceFiles, executor: Executor) -> None:
         """Run the first half, and the first pass over its results."""
@@ -127,9 +143,14 @@ class _Preparation:
                 errors.merge(result["errors"], files.folder)
                 if not errors:
                     self.done.append(PreparedPiece(self.scratch, result, signature_bytes))
-                    self._place(self.done[-1], train)
+                    if self.splits.owned:
+                        self._place_given(self.done[-1])
+                    else:
+                        self._place(self.done[-1], train)
             bar.update(unshown, records=self.raw)
-        errors.raise_all()
+            errors.raise_all()
+            for piece in self.done if self.splits.owned else ():
+                self._place(piece, train)
         if not self.raw:
             raise UserError("the corpus is empty: its files hold no record", files.folder)
         for writer in self.writers.values():
@@ -146,25 +167,52 @@ class _Preparation:
         with progress.bar(f"prepare {self.name}: where to cut", total=total) as bar:
             return spans.find_spans(large, files, executor, common, bar.update)
 
+    def _place_given(self, piece: PreparedPiece) -> None:
+        """Write the records of a piece that the data's owners put into valid or a test set."""
+        with piece.lines() as lines:
+            for offset, row, signature in piece.rows():
+                if not row.given:
+                    continue
+                split = piece.sets[row.split]
+                if split not in self.writers:
+                    self._add(split)
+                self.given.add(split)
+                if self.near is not None:
+                    self.near(signature)  # a similar record of train gives way
+                self.held_out[split].add(row.first)
+                self._keep(split, lines.read(offset, row.line), row)
+
     def _place(self, piece: PreparedPiece, train: Any) -> None:
-        """Find the duplicates of a piece, write its records of valid and test, note those of train."""
+        """Find the duplicates of a piece, write its records of a valid or test that is cut, note those of train."""
         before = self.trained
         with piece.lines() as lines:
             for offset, row, signature in piece.rows():
+                if row.given:
+                    continue
                 exact = self.exact is not None and self.exact(row.key)
                 if exact or (self.near is not None and self.near(signature)):
                     self.removals.add(EXACT if exact else NEAR, _shown(lines.read(offset, row.line)))
                     continue
                 if row.group in self.pins:
                     self.pins_met.add(self.pins[row.group])
-                split = SPLITS[row.split]
-                if split == "train":
+                split = piece.sets[row.split]
+                if split == "train" or split in self.given:
                     train.write(_TRAIN.pack(offset) + ROW.pack(*row))
                     self.trained += 1
-                    continue
-                self.held_out[split].add(row.first)
-                self._keep(split, lines.read(offset, row.line), row)
+                elif not self._gives_way(row, self.given, lines, offset):
+                    self.held_out[split].add(row.first)
+                    self._keep(split, lines.read(offset, row.line), row)
         piece.trained = self.trained - before
+
+    def _gives_way(self, row: Row, to: Collection[str], lines: Lines, offset: int) -> bool:
+        """Count a record whose text is also in one of these sets; return whether it is removed."""
+        shared = [split for split in to if row.first in self.held_out[split]]
+        self.shared.update(shared)
+        if not shared or not self.corpus.splits.keep_together:
+            self.leaks += bool(shared)
+            return False
+        self.removals.add(LEAKED, _shown(lines.read(offset, row.line)))
+        return True
 
     def copy_train(self) -> None:
         """Make the second pass: write train without leaked texts."""
@@ -176,13 +224,8 @@ class _Preparation:
             for piece in self.done:
                 with piece.lines() as lines:
                     for offset, row in islice(rows, piece.trained):
-                        line = lines.read(offset, row.line)
-                        leaks = any(row.first in held for held in self.held_out.values())
-                        self.leaks += leaks
-                        if leaks and self.corpus.splits.keep_together:
-                            self.removals.add(LEAKED, _shown(line))
-                        else:
-                            self._keep("train", line, row)
+                        if not self._gives_way(row, self.held_out, lines, offset):
+                            self._keep("train", lines.read(offset, row.line), row)
                 bar.update(piece.trained)
 
     def _keep(self, split: str, line: bytes, row: Row) -> None:
@@ -214,11 +257,12 @@ class _Preparation:
         if self.corpus.filters.personal_data == "mask":
             metrics["masked"] = {kind: self.masked[kind] for kind in personal_data.KINDS}
         for metric in ("records", "groups", "characters", "bytes", "words"):
-            metrics[metric] = {split: splits[split][metric] for split in SPLITS}
-        metrics["overlap"] = {
-            "train_in_valid_or_test": 0 if self.corpus.splits.keep_together else self.leaks,
-            "valid_in_test": self.held_out["valid"].shared_with(self.held_out["test"]),
-        }
+            metrics[metric] = {split: splits[split][metric] for split in splits}
+        metrics["overlap"] = {"train_in_valid_or_test": self.leaks}
+        for one, other in combinations(self.held_out, 2):
+            metrics["overlap"][f"{one}_in_{other}"] = self.held_out[one].shared_with(self.held_out[other])
+        if self.given:
+            metrics["gave_way"] = {split: self.shared[split] for split in self.held_out if split in self.given}
         return Report(metrics, {"filters": self.removals.samples()})
 
     def _check(self, splits: dict[str, Any]) -> None:
@@ -229,7 +273,8 @@ class _Preparation:
             message = f"all {self.trained:,} training records have a text that is also in valid or test"
             raise UserError(f"{self.where}.splits: {message}; check reader.group and splits")
         check_pinned(self.splits, self.pins_met, self._some_groups(), self.where)
-        check_filled(self.splits, {s: splits[s]["groups"] for s in SPLITS}, self.corpus.unit, self.where)
+        groups = {split: counts["groups"] for split, counts in splits.items()}
+        check_filled(self.splits, groups, self.corpus.unit, self.where, self.given)
         if self.corpus.kind == "labelled" and len(self.labels) < 2:
             raise UserError(f"{self.where}: one label only, '{next(iter(self.labels))}'; two are needed")
 

@@ -20,6 +20,7 @@ class Record:
         group: records of one group share a split; None: the text itself.
         text, target: the text, or the two sides of a pair.
         label: of a labelled text; None for a rating between the thresholds.
+        split: the set that the data's owners put it in: valid, test, a further test set; None: train, or none.
     """
 
     id: str
@@ -27,6 +28,7 @@ class Record:
     text: str
     target: str | None = None
     label: str | None = None
+    split: str | None = None
 
     @property
     def sides(self) -> tuple[str, ...]:

@@ -102,14 +102,19 @@ class SourceFiles:
     def matching(self, patterns: Iterable[str]) -> list[str]:
         """The paths that match the globs, pattern after pattern, each once; naturally sorted within a pattern.
 
-        A pattern without "/" matches the file's name, and may omit `.gz` and `.zst`.
+        See `matches`.
         """
         found: dict[str, None] = {}
         for pattern in patterns:
             for path in self.paths:
-                if _matches(path, pattern) or _matches(uncompressed(path), pattern):
+                if matches(path, pattern):
                     found[path] = None
         return list(found)
+
+
+def matches(path: str, pattern: str) -> bool:
+    """Whether a glob matches a path; one without "/" matches the file's name, and may omit `.gz` and `.zst`."""
+    return _matches(path, pattern) or _matches(uncompressed(path), pattern)
 
 
 def _matches(path: str, pattern: str) -> bool:

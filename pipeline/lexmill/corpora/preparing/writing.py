@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from lexmill.corpora.prepared import texts_of
 from lexmill.corpora.preparing.disk_index import DiskSet
 from lexmill.corpora.preparing.record import Record, text_key
-from lexmill.corpora.preparing.splits import SPLITS
 
 SHARD_BYTES = 64 << 20
 _encoder = json.JSONEncoder(ensure_ascii=False)
@@ -38,7 +37,7 @@ class Row(NamedTuple):
 
     Attributes:
         key, first, group: `text_key` of all its sides, of its text or source side, and of its group.
-        split: the index of its split in `SPLITS`.
+        split, given: the index of its split among those of its piece, and whether the data's owners put it there.
         line: bytes of its line (`json_line`).
         characters, size, words: of its texts, both sides of a pair together; the size in bytes of UTF-8.
     """
@@ -47,20 +46,22 @@ class Row(NamedTuple):
     first: bytes
     group: bytes
     split: int
+    given: bool
     line: int
     characters: int
     size: int
     words: int
 
     @classmethod
-    def of(cls, stored: dict[str, str], split: str, line: bytes) -> Row:
+    def of(cls, stored: dict[str, str], split: int, line: bytes, *, given: bool = False) -> Row:
         """Measure a stored record."""
         texts = texts_of(stored)
         return cls(
             text_key(*texts),
             text_key(texts[0]),
             text_key(stored["group"]),
-            SPLITS.index(split),
+            split,
+            given,
             len(line),
             sum(map(len, texts)),
             sum(len(text.encode("utf-8")) for text in texts),
@@ -68,7 +69,7 @@ class Row(NamedTuple):
         )
 
 
-ROW = struct.Struct("<16s16s16sBIIII")
+ROW = struct.Struct("<16s16s16sB?IIII")
 """A `Row` on disk; no document is larger than 64 MiB, and its line at most six times that."""
 
 
@@ -79,11 +80,10 @@ class SplitWriter:
         """
         Args:
             folder: the corpus folder.
-            split: one of `SPLITS`.
+            split: its name.
             groups: an empty set, to count distinct groups.
             shard_bytes: a shard is closed before a record that would make it larger.
         """
-        assert split in SPLITS
         self._folder, self._split, self._groups, self._limit = folder, split, groups, shard_bytes
         self._stream: io.BufferedWriter | None = None
         self._digest = hashlib.sha256()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from lexmill.base import progress
 from lexmill.evaluation import plots
-from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import Row, spread
 from lexmill.evaluation.subject import Evaluated, Subject
 from lexmill.kinds.classifier.metrics import (
@@ -28,9 +27,7 @@ CHUNK = 512  # texts between progress updates; an answer does not depend on the 
 
 def evaluate(subject: Subject) -> Evaluated:
     """Classify the test split."""
-    records = list(subject.corpus.records("test"))
-    with progress.bar(f"evaluate {subject.name}", len(records)) as bar:
-        found = rows(subject, bar.update)
+    records, found = list(subject.records()), rows(subject)
 
     def draw(folder: Path) -> None:
         labels = all_labels(found)
@@ -38,7 +35,7 @@ def evaluate(subject: Subject) -> Evaluated:
 
     return Evaluated(
         rows=found,
-        metrics=summarise(found, subject.corpus.unit, Resampling.of(subject.evaluation, subject.seed)),
+        metrics=metrics(subject, found),
         samples={
             "samples": [sample(records[i], found[i]) for i in spread(len(found), SAMPLES)],
             "worst": [sample(records[i], found[i]) for i in worst(found, WORST)],
@@ -48,19 +45,25 @@ def evaluate(subject: Subject) -> Evaluated:
     )
 
 
-def rows(subject: Subject, advance: Callable[[int], object] = lambda _: None) -> list[Row]:
-    """Return one row per record, in order; `advance` is called with how many more are done."""
-    config, records = subject.config, list(subject.corpus.records("test"))
+def rows(subject: Subject) -> list[Row]:
+    """Return one row per record, in order."""
+    config, records = subject.config, list(subject.records())
     found: list[Row] = []
-    for start in range(0, len(records), CHUNK):
-        chunk = records[start : start + CHUNK]
-        texts = [record["text"] for record in chunk]
-        chances = classify_texts(
-            subject.module, subject.tokenizer, texts, config["max_tokens"], subject.evaluation.batch_tokens
-        )
-        found += [classifier_row(record, config["labels"], row) for record, row in zip(chunk, chances, strict=True)]
-        advance(len(chunk))
+    with progress.bar(f"evaluate {subject.words}", len(records)) as bar:
+        for start in range(0, len(records), CHUNK):
+            chunk = records[start : start + CHUNK]
+            texts = [record["text"] for record in chunk]
+            chances = classify_texts(
+                subject.module, subject.tokenizer, texts, config["max_tokens"], subject.evaluation.batch_tokens
+            )
+            found += [classifier_row(record, config["labels"], row) for record, row in zip(chunk, chances, strict=True)]
+            bar.update(len(chunk))
     return found
+
+
+def metrics(subject: Subject, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the metrics of the test set from its rows."""
+    return summarise(rows, subject.corpus.unit, subject.resampling)
 
 
 def sample(record: dict[str, str], row: Row) -> dict[str, Any]:

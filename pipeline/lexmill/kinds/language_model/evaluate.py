@@ -5,7 +5,7 @@ Cost: 1 / (1 - evaluation.overlap) forward passes over the test split; memory O(
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +13,6 @@ from lexmill.base import progress
 from lexmill.decoding.sampling import generate
 from lexmill.decoding.settings import Sampling
 from lexmill.evaluation import plots
-from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.scoring import NetworkScorer
 from lexmill.evaluation.subject import Evaluated, Subject
@@ -31,11 +30,7 @@ TEMPERATURE = 0.8  # of the samples: at 1.0 rare words hide a small model's styl
 
 def evaluate(subject: Subject) -> Evaluated:
     """Score the test split and continue the prompts."""
-    documents: list[DocumentScores] = []
-    with progress.bar(f"evaluate {subject.name}", subject.corpus.count("test")) as bar:
-        for document in _scored(subject):
-            documents.append(document)
-            bar.update(1)
+    documents = _scored(subject)
     found = [row for document in documents for row in document.rows]
     prompts = subject.settings.prompts
     sampling = Sampling(SAMPLE_TOKENS, TEMPERATURE, seed=subject.seed)
@@ -51,7 +46,7 @@ def evaluate(subject: Subject) -> Evaluated:
 
     return Evaluated(
         rows=found,
-        metrics=summarise(found, subject.corpus.unit, Resampling.of(subject.evaluation, subject.seed)),
+        metrics=metrics(subject, found),
         samples={"samples": samples, "temperature": TEMPERATURE},
         draw=draw,
     )
@@ -62,11 +57,21 @@ def rows(subject: Subject) -> list[Row]:
     return [row for document in _scored(subject) for row in document.rows]
 
 
-def _scored(subject: Subject) -> Iterator[DocumentScores]:
-    """Score the documents of the test split, in order."""
+def metrics(subject: Subject, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the metrics of the test set from its rows."""
+    return summarise(rows, subject.corpus.unit, subject.resampling)
+
+
+def _scored(subject: Subject) -> list[DocumentScores]:
+    """Score the documents of the test set, in order."""
     tokenizer, evaluation = subject.tokenizer, subject.evaluation
     context = cast(Any, subject.module).context
     scorer = NetworkScorer(
         cast(Any, subject.module), context, tokenizer.eos_id, evaluation.batch_tokens, evaluation.overlap
     )
-    return score_documents(subject.corpus.records("test"), OffsetEncoder(tokenizer), scorer)
+    found = []
+    with progress.bar(f"evaluate {subject.words}", subject.corpus.count(subject.split)) as bar:
+        for document in score_documents(subject.records(), OffsetEncoder(tokenizer), scorer):
+            found.append(document)
+            bar.update(1)
+    return found

@@ -6,7 +6,7 @@ consist of lines span by span; the records are the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.readers import parallel, tables, text, translation_tree
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit, names
+from lexmill.corpora.preparing.splits import check_files, given_by_files
 from lexmill.corpora.preparing.text_files import Advance, checked_encoding, no_advance
 from lexmill.params.corpora import Corpus, ParallelTextReader, Reader, TextReader, TranslationTreeReader
 
@@ -33,16 +34,21 @@ def read(corpus: Corpus, files: SourceFiles, errors: Errors, advance: Advance = 
 
 def units(corpus: Corpus, files: SourceFiles, errors: Errors) -> list[Unit]:
     """Return the units to read; none, and an error in `errors`, where the reader does not fit the files."""
-    reader = corpus.reader
     try:
-        if isinstance(reader, TranslationTreeReader):
-            return translation_tree.units(reader, files, errors)
-        checked_encoding(reader.encoding)
-        if isinstance(reader, ParallelTextReader):
-            return parallel.units(reader, files)
+        found = _units(corpus.reader, files, errors)
     except UserError as error:
         errors.add(error)
         return []
+    check_files(found, corpus.splits, files.folder, errors)
+    return found
+
+
+def _units(reader: Reader, files: SourceFiles, errors: Errors) -> list[Unit]:
+    if isinstance(reader, TranslationTreeReader):
+        return translation_tree.units(reader, files, errors)
+    checked_encoding(reader.encoding)
+    if isinstance(reader, ParallelTextReader):
+        return parallel.units(reader, files)
     return [(name, (path,)) for path, name in names(files.paths).items()]
 
 
@@ -91,14 +97,21 @@ def read_units(
         advance: called with the number of bytes read.
         span: the lines to read, of a single unit.
     """
-    reader = corpus.reader
     for name, paths in wanted:
-        files = [folder / path for path in paths]
-        if isinstance(reader, TextReader):
-            yield from text.read(reader, name, files[0], span=span, errors=errors, advance=advance)
-        elif isinstance(reader, ParallelTextReader):
-            yield from parallel.read(reader, name, paths, files, span=span, errors=errors, advance=advance)
-        elif isinstance(reader, TranslationTreeReader):
-            yield from translation_tree.read(name, files, errors, advance)
-        else:
-            yield from tables.read(corpus.kind, reader, name, files[0], span=span, errors=errors, advance=advance)
+        given = given_by_files(paths, corpus.splits)
+        for record in _read_unit(corpus, folder, name, paths, errors=errors, advance=advance, span=span):
+            record.split = given or record.split
+            yield record
+
+
+def _read_unit(
+    corpus: Corpus, folder: Path, name: str, paths: Sequence[str], *, errors: Errors, advance: Advance, span: Span
+) -> Iterator[Record]:
+    reader, files = corpus.reader, [folder / path for path in paths]
+    if isinstance(reader, TextReader):
+        return text.read(reader, name, files[0], span=span, errors=errors, advance=advance)
+    if isinstance(reader, ParallelTextReader):
+        return parallel.read(reader, name, paths, files, span=span, errors=errors, advance=advance)
+    if isinstance(reader, TranslationTreeReader):
+        return translation_tree.read(name, files, errors, advance)
+    return tables.read(corpus, reader, name, files[0], span=span, errors=errors, advance=advance)

@@ -22,6 +22,7 @@ from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.readers.parquet_pages import check_pages
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import WHOLE, Span
+from lexmill.corpora.preparing.splits import given_by_column
 from lexmill.corpora.preparing.text_files import (
     Advance,
     checked_encoding,
@@ -29,7 +30,7 @@ from lexmill.corpora.preparing.text_files import (
     lines,
     no_advance,
 )
-from lexmill.params.corpora import RecordsReader
+from lexmill.params.corpora import Corpus, RecordsReader
 
 _ROLES = {"text": ("text",), "labelled": ("text", "label"), "parallel": ("source", "target")}
 _PARQUET_BATCH = 1024
@@ -47,15 +48,18 @@ Row = tuple[int, Mapping[str, Any]]
 
 
 def read(
-    kind: str, reader: RecordsReader, name: str, file: Path, *, span: Span, errors: Errors, advance: Advance
+    corpus: Corpus, reader: RecordsReader, name: str, file: Path, *, span: Span, errors: Errors, advance: Advance
 ) -> Iterator[Record]:
     """Yield the records of one file of a text, labelled or parallel corpus.
 
     A record without a group column, or with an empty value in it, is its own group.
     """
+    kind = corpus.kind
     columns = {role: str(getattr(reader, role)) for role in _ROLES[kind]}
     if reader.group is not None:
         columns["group"] = reader.group
+    if corpus.splits.column is not None:
+        columns["split"] = corpus.splits.column
     try:
         for place, row in _rows(reader, columns, file, span=span, errors=errors, advance=advance):
             try:
@@ -100,11 +104,21 @@ def _record(kind: str, reader: RecordsReader, columns: dict[str, str], name: str
     group = _scalar(columns["group"], row["group"]) if "group" in columns and row["group"] is not None else ""
     if kind == "parallel":
         source, target = _text(columns["source"], row["source"]), _text(columns["target"], row["target"])
-        return Record(name, group or None, source, target)
-    record = Record(name, group or None, _text(columns["text"], row["text"]))
+        record = Record(name, group or None, source, target)
+    else:
+        record = Record(name, group or None, _text(columns["text"], row["text"]))
     if kind == "labelled":
         record.label = _label(reader, columns["label"], row["label"])
+    if "split" in columns:
+        record.split = _split(columns["split"], row["split"])
     return record
+
+
+def _split(column: str, value: Any) -> str | None:
+    try:
+        return given_by_column("" if value is None else _scalar(column, value))
+    except ValueError as error:
+        raise _BadValue(f"'{column}': {error}") from None
 
 
 def _text(column: str, value: Any) -> str:
