@@ -257,7 +257,7 @@ def test_sizes_follow_the_data_and_always_compose(kind: Any, size: int, project:
         "parallel": (["a.en", "a.de"], {"source": None, "target": None}),
     }
     paths, columns = entries[kind]
-    entry = initialize.corpus_entry(kind, paths, columns, None, "en-de")
+    entry = initialize.corpus_entry(kind, paths, columns, None, None)
     (project / "conf" / "corpus" / "mine.yaml").write_text(yaml.safe_dump(entry))
     (project / "conf" / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     from lexmill.config.compose import compose

@@ -86,8 +86,17 @@ COMMANDS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("results",): ("--json",),
     ("compose",): ("--keep",),
     ("champions",): (),
-    ("init", "lm"): ("--text", "--group", "--name", "--force", "--encoding", "--quoting"),
-    ("init", "classify"): ("--text", "--label", "--group", "--name", "--force", "--encoding", "--no-quoting"),
+    ("init", "lm"): ("--text", "--group", "--name", "--force", "--encoding", "--quoting", "--language"),
+    ("init", "classify"): (
+        "--text",
+        "--label",
+        "--group",
+        "--name",
+        "--force",
+        "--encoding",
+        "--no-quoting",
+        "--language",
+    ),
     ("init", "translate"): ("--source", "--target", "--languages", "--name", "--force", "--encoding"),
 }
 

@@ -238,6 +238,8 @@ def errors_of(data: dict[str, Any]) -> list[str]:
             "corpora has an entry of that name",
         ),
         (lambda d: d["corpora"]["movie_reviews"]["reader"].update(negative_to=None), "belong together"),
+        (lambda d: d["corpora"]["home_assistant"].update(languages=["en", "zh_CN"]), "languages: 'zh_CN': write zh-CN"),
+        (lambda d: d["corpora"]["home_assistant"].update(languages=["en", "jp"]), "did you mean Japanese (ja)?"),
         (lambda d: d["corpora"]["shakespeare"]["splits"].update(valid=0.6, test=0.5), "leave nothing for train"),
         (lambda d: d["corpora"].update({"a b": d["corpora"]["shakespeare"]}), "a name has letters, digits"),
         (lambda d: d["tokenizers"]["shakespeare_bpe"].update(vocab_size=100), "needs 256 bytes"),

@@ -10,6 +10,8 @@ from typing import Literal
 
 from lexmill.base.addresses import redact, secret_in
 from lexmill.base.budgets import MAX_CONTEXT
+from lexmill.base.errors import UserError
+from lexmill.base.languages import standard
 from lexmill.base.shown import value_text
 from lexmill.base.strict import spec
 
@@ -35,6 +37,17 @@ def _no_encoding(name: str) -> list[str]:
     except (LookupError, ValueError):  # also for a codec that is no text's, as hex
         return [f"encoding: {value_text(name)} is unknown; for instance utf-8, latin-1, cp1252"]
     return []
+
+
+def _no_tags(languages: Sequence[str]) -> Iterator[str]:
+    for code in languages:
+        try:
+            tag = standard(code)
+        except UserError as error:
+            yield f"languages: {error.message}"
+        else:
+            if tag != code:
+                yield f"languages: {value_text(code)}: write {tag}"
 
 
 @dataclass(frozen=True)
@@ -267,7 +280,7 @@ class Corpus:
     source: Source = spec("where it comes from")
     reader: Reader = spec("how its files are read")
     unit: str = spec("the name of a group, the unit of intervals: work, review, component ...", "document")
-    languages: tuple[str, ...] = spec("the language, or source and target language", ("en",))
+    languages: tuple[str, ...] = spec("the language, or source and target language, as en or zh-Hans (BCP 47)", ("en",))
     licence: str = spec("the data's licence, for the model card", "")
     normalization: Literal["NFC", "NFKC", "none"] = spec("Unicode normalisation", "NFC")
     filters: Filters = spec("what is removed", factory=Filters)
@@ -275,7 +288,7 @@ class Corpus:
     splits: Splits = spec("train, valid, test", factory=Splits)
 
     def errors(self) -> list[str]:
-        found = []
+        found = list(_no_tags(self.languages))
         parallel = isinstance(self.reader, ParallelTextReader | TranslationTreeReader)
         if isinstance(self.reader, TextReader) and self.kind != "text":
             found.append(f"reader.format: 'text' cannot give a {self.kind} corpus")

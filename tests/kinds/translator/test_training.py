@@ -53,7 +53,7 @@ PARAMS = {
     "corpora": {
         "pairs": {
             "kind": "parallel",
-            "languages": ["xx", "yy"],
+            "languages": ["en", "de"],
             "source": {"kind": "file", "paths": ["a", "b"]},
             "reader": {"format": "parallel_text", "source": ["a"], "target": ["b"]},
         }

@@ -16,6 +16,7 @@ GroupColumn = Annotated[
     str | None, typer.Option("--group", help="Column whose value keeps records in one split (author, thread, ...).")
 ]
 Encoding = Annotated[str | None, typer.Option("--encoding", help="The files' encoding, as latin-1; default utf-8.")]
+Language = Annotated[str | None, typer.Option("--language", help="The text's language, as de; default en.")]
 Quoting = Annotated[bool | None, typer.Option("--quoting/--no-quoting", help="Whether a .csv or .tsv uses quotes.")]
 
 
@@ -25,6 +26,7 @@ def init_lm(
     *,
     text: Annotated[str | None, typer.Option("--text", help="The text's column (tables only).")] = None,
     group: GroupColumn = None,
+    language: Language = None,
     name: CorpusName = None,
     force: Force = False,
     encoding: Encoding = None,
@@ -34,7 +36,9 @@ def init_lm(
     from lexmill.commands.init.initialize import initialize
 
     reading = _reading(encoding, quoting)
-    initialize("text", files, {"text": text}, group=group, name=name, force=force, reading=reading)
+    initialize(
+        "text", files, {"text": text}, group=group, name=name, force=force, languages=language, reading=reading
+    )
 
 
 @app.command("classify")
@@ -44,6 +48,7 @@ def init_classify(
     text: Annotated[str, typer.Option("--text", help="The text's column.")] = "text",
     label: Annotated[str, typer.Option("--label", help="The label's column.")] = "label",
     group: GroupColumn = None,
+    language: Language = None,
     name: CorpusName = None,
     force: Force = False,
     encoding: Encoding = None,
@@ -59,6 +64,7 @@ def init_classify(
         group=group,
         name=name,
         force=force,
+        languages=language,
         reading=_reading(encoding, quoting),
     )
 
@@ -69,7 +75,10 @@ def init_translate(
     *,
     source: Annotated[str | None, typer.Option("--source", help="The source sentence's column (tables).")] = None,
     target: Annotated[str | None, typer.Option("--target", help="The target sentence's column (tables).")] = None,
-    languages: Annotated[str | None, typer.Option("--languages", help="Source and target language, as en-de.")] = None,
+    languages: Annotated[
+        str | None,
+        typer.Option("--languages", help="Source and target language, as en-de; default from the names: train.en ..."),
+    ] = None,
     group: GroupColumn = None,
     name: CorpusName = None,
     force: Force = False,

@@ -22,6 +22,7 @@ from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.progress import bar, say
 from lexmill.base.shown import value_text, visible
 from lexmill.base.strict import build
+from lexmill.commands.init import languages as of_files
 from lexmill.commands.init import shares
 from lexmill.commands.init.leftovers import set_aside
 from lexmill.commands.init.starting_sizes import Counts, Kind, configuration
@@ -62,7 +63,7 @@ def initialize(
         group: the column whose value keeps records in one split.
         name: the corpus's name; None: from the first file's name.
         force: replace the files of an earlier init.
-        languages: `en`, or `en-de` for pairs; None: from names such as train.en and train.de, else these defaults.
+        languages: `en`, or `en-de` for pairs; None: English, or from names such as train.en and train.de.
         reading: non-default keys of the reader: encoding, quoting.
         root: the project's folder.
 
@@ -75,7 +76,7 @@ def initialize(
     name = corpus_name(name or PurePath(files[0]).name.partition(".")[0])
     _refuse_replacing(name, root, force)
     paths = [_from_workspace(file, root) for file in files]
-    entry = corpus_entry(kind, paths, columns, group, languages or _languages(kind, paths))
+    entry = corpus_entry(kind, paths, columns, group, languages)
     entry["reader"] |= reading
     plain = kind == "text" and entry["reader"]["format"] == "text"
     if plain and len(_located(_typed(entry), root)) >= LEAST_RECORDS:
@@ -93,6 +94,7 @@ def initialize(
     aside = set_aside(root)
     labels = ", ".join(f"{label} {n:,}" for label, n in counts.labels.most_common(8))
     say(f"{name}: {counts.records:,} records, {counts.characters:,} characters" + (f" ({labels})" if labels else ""))
+    say(of_files.origin(kind, entry["reader"], languages, entry["languages"]))
     if aside is not None:
         say(f"set aside: {aside[0]} files of models and corpora that are no more, in {aside[1]}")
     if splits != usual:
@@ -133,7 +135,7 @@ def _refuse_replacing(name: str, root: Path, force: bool) -> None:
 
 
 def corpus_entry(
-    kind: Kind, paths: Sequence[str], columns: Mapping[str, str | None], group: str | None, languages: str
+    kind: Kind, paths: Sequence[str], columns: Mapping[str, str | None], group: str | None, languages: str | None
 ) -> dict[str, Any]:
     """Return the entry of conf/corpus/: source, reader, filters that fit the kind.
 
@@ -141,13 +143,10 @@ def corpus_entry(
         UserError: files of several formats, a format unfit for this kind, or options that do not fit.
     """
     reader = _reader(kind, paths, columns, group)
-    tongues = [tongue for tongue in re.split(r"[-,:]", languages) if tongue]
-    if kind == "parallel" and len(tongues) != 2:
-        raise UserError(f"--languages '{languages}': two are needed, as en-de")
     entry: dict[str, Any] = {
         "kind": kind,
         "unit": "group" if group else "record",
-        "languages": tongues,
+        "languages": of_files.choose(kind, reader, languages),
         "licence": "",
         "source": {"kind": "file", "paths": list(paths), "sha256": []},
         "reader": reader,
@@ -161,15 +160,6 @@ def corpus_entry(
 
 def _suffix(path: str) -> str:
     return PurePath(path.removesuffix(".gz").removesuffix(".zst")).suffix.lower()
-
-
-def _languages(kind: Kind, paths: Sequence[str]) -> str:
-    """Return the languages that two file names end in, else English (to German)."""
-    if kind != "parallel":
-        return "en"
-    endings = [_suffix(path).removeprefix(".") for path in paths]
-    named = len(endings) == 2 and all(len(ending) == 2 and ending.isalpha() for ending in endings)
-    return "-".join(endings) if named else "en-de"
 
 
 def _reader(kind: Kind, paths: Sequence[str], columns: Mapping[str, str | None], group: str | None) -> dict[str, Any]:
