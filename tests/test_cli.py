@@ -19,6 +19,7 @@ from lexmill import cli, params
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.commands import check, describe, use
 from lexmill.commands.init import initialize
+from lexmill.commands.init.reading import Reading
 from lexmill.compute.execution import Execution
 from lexmill.kinds.verbs import one_line
 from lexmill.params.corpora import FileSource, ParallelTextReader, RecordsReader, TextReader
@@ -257,7 +258,9 @@ def test_sizes_follow_the_data_and_always_compose(kind: Any, size: int, project:
         "parallel": (["a.en", "a.de"], {"source": None, "target": None}),
     }
     paths, columns = entries[kind]
-    entry = initialize.corpus_entry(kind, paths, columns, None, None)
+    for path in paths:
+        (project / path).touch()
+    entry = initialize.corpus_entry(kind, paths, Reading(columns), None, project)
     (project / "conf" / "corpus" / "mine.yaml").write_text(yaml.safe_dump(entry))
     (project / "conf" / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     from lexmill.config.compose import compose
@@ -278,7 +281,7 @@ def test_init_translate_takes_two_text_files_and_their_languages(project: Path) 
     for side in ("fr", "nl"):
         (project / f"news.{side}").write_text("".join(f"{side} {i}\n" for i in range(30)))
     initialize.initialize(
-        "parallel", [project / "news.fr", project / "news.nl"], {"source": None, "target": None}, root=project
+        "parallel", [project / "news.fr", project / "news.nl"], Reading({"source": None, "target": None}), root=project
     )
     corpus = params.load(project / "params.yaml").corpora["news"]
     assert corpus.languages == ("fr", "nl")
@@ -288,7 +291,7 @@ def test_init_translate_takes_two_text_files_and_their_languages(project: Path) 
 
 def test_init_lm_splits_a_text_without_blank_lines_by_lines(project: Path) -> None:
     (project / "log.txt").write_text("".join(f"line {i}\n" for i in range(100)))
-    initialize.initialize("text", [project / "log.txt"], {"text": None}, root=project)
+    initialize.initialize("text", [project / "log.txt"], Reading({"text": None}), root=project)
     reader = params.load(project / "params.yaml").corpora["log"].reader
     assert isinstance(reader, TextReader)
     assert reader.document == "line"
@@ -299,7 +302,7 @@ def test_init_lm_keeps_a_glob_and_takes_many_files_as_documents(project: Path, m
     (project / "notes").mkdir()
     for i in range(25):
         (project / "notes" / f"{i}.txt").write_text(f"note {i}\n\nmore\n")
-    initialize.initialize("text", [Path("notes/*.txt")], {"text": None}, name="notes")
+    initialize.initialize("text", [Path("notes/*.txt")], Reading({"text": None}), name="notes")
     corpus = params.load().corpora["notes"]
     assert isinstance(corpus.source, FileSource)
     assert corpus.source.paths == ("notes/*.txt",)
@@ -319,11 +322,11 @@ BAD: list[tuple[str, str, list[str], str]] = [
     ("a.txt", "\n" * 100, ["lm"], "100 records, but only 0 different texts"),
     ("a.csv", "text,label\n" + "x,y\n" * 30, ["classify", "--label", "lable"], "did you mean 'label'?"),
     ("a.txt", "x\n" * 30, ["classify"], "plain text has no labels"),
-    ("a.txt", "x\n" * 30, ["lm", "--text", "body"], "plain text has no columns"),
+    ("a.txt", "x\n" * 30, ["lm", "--text", "body"], "--text: such files have no columns"),
     ("a.txt", "x\n" * 30, ["translate"], "two files, source and target"),
     ("a.pdf", "x\n" * 30, ["lm"], "the format '.pdf' is unknown"),
     ("a.txt", "", ["lm"], "a.txt: 0 records"),
-    ("a.txt", "good\n\n" * 30 + "\udcff", ["lm"], "not UTF-8"),
+    ("a.txt", "good\n\n" * 30 + "\udcff", ["lm", "--encoding", "utf-8"], "not UTF-8"),
     ("a\udcff.txt", "good\n\n" * 30, ["lm"], "a\\xff.txt is not UTF-8; rename the file"),
 ]
 
@@ -352,16 +355,22 @@ def test_init_leaves_conf_as_it_was_when_it_ends_early(
 
     monkeypatch.setattr("lexmill.config.compose.write_params", fail)
     with pytest.raises(type(failure)):
-        initialize.initialize("text", [project / "a.txt"], {"text": None}, root=project)
+        initialize.initialize("text", [project / "a.txt"], Reading({"text": None}), root=project)
     assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == before
 
 
 def test_init_reads_files_in_the_encoding_and_quoting_given(project: Path) -> None:
     rows = "".join(f'gr\N{LATIN SMALL LETTER O WITH DIAERESIS}\xdfer "{i},{("it", "hr")[i % 2]}\n' for i in range(60))
     (project / "t.csv").write_text(f"text,label\n{rows}", encoding="latin-1")
-    refused = lexmill("init", "classify", "t.csv", cwd=project)
+    refused = lexmill("init", "classify", "t.csv", "--encoding", "utf-8", cwd=project)
     assert refused.returncode == 2
     assert "--encoding latin-1" in refused.stderr
+    found = lexmill("init", "classify", "t.csv", "--name", "found", cwd=project)
+    assert (
+        "t.csv is not UTF-8 and is read as cp1252 ('gr\N{LATIN SMALL LETTER O WITH DIAERESIS}"
+        in found.stderr + found.stdout
+    )
+    (project / "conf" / "config.yaml").write_text("# mine\n" + (project / "conf" / "config.yaml").read_text())
     done = lexmill("init", "classify", "t.csv", "--encoding", "latin-1", "--no-quoting", cwd=project)
     assert done.returncode == 0, done.stderr
     reader = params.load(project / "params.yaml").corpora["t"].reader
@@ -374,7 +383,7 @@ def test_init_leaves_conf_as_it_was_when_it_does_not_compose(project: Path) -> N
     (project / "conf" / "model" / "gpt_tiny.yaml").write_text("family: gpd\n")
     before = (project / "conf" / "config.yaml").read_bytes()
     with pytest.raises(UserError):
-        initialize.initialize("text", [project / "a.txt"], {"text": None}, root=project)
+        initialize.initialize("text", [project / "a.txt"], Reading({"text": None}), root=project)
     assert (project / "conf" / "config.yaml").read_bytes() == before
     assert not (project / "conf" / "corpus" / "a.yaml").exists()
 

@@ -16,6 +16,7 @@ from lexmill.base.errors import UserError, UserErrors
 from lexmill.commands.check import _file_checks, gather
 from lexmill.commands.init import initialize as module
 from lexmill.commands.init.initialize import initialize
+from lexmill.commands.init.reading import Reading
 from lexmill.commands.init.shares import working
 from lexmill.config.compose import compose, write_params
 from lexmill.corpora.prepared import PreparedCorpus
@@ -44,8 +45,8 @@ def table(path: Path, rows: list[tuple[str, ...]], head: tuple[str, ...] = ("tex
 
 
 def classify(project: Path, path: Path, text: str = "text", label: str = "label", **how: Any) -> params.Params:
-    columns = {"text": text, "label": label}
-    initialize("labelled", [path], columns, name="mine", root=project, force=True, **how)
+    reading = Reading({"text": text, "label": label}, **how)
+    initialize("labelled", [path], reading, name="mine", root=project, force=True)
     return params.load(project / "params.yaml")
 
 

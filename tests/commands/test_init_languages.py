@@ -11,8 +11,9 @@ import yaml
 from lexmill import params
 from lexmill.base.errors import UserError
 from lexmill.commands.init import initialize as module
-from lexmill.commands.init.initialize import Kind, initialize
+from lexmill.commands.init.initialize import initialize
 from lexmill.commands.init.languages import in_name
+from lexmill.commands.init.reading import Kind, Reading
 from lexmill.params.corpora import Corpus
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +41,7 @@ def made(project: Path, kind: Kind, *names: str, languages: str | None = None, *
         rows = [f"text {i}\tside {i % 2}" if name.endswith(".tsv") else f"text {side} {i}" for i in range(30)]
         (project / name).write_text("\n".join([head, *rows] if name.endswith(".tsv") else rows) + "\n")
     paths = [project / name for name in names]
-    initialize(kind, paths, {**COLUMNS[kind], **columns}, name="mine", languages=languages, root=project)
+    initialize(kind, paths, Reading({**COLUMNS[kind], **columns}), name="mine", languages=languages, root=project)
     return params.load(project / "params.yaml").corpora["mine"]
 
 

@@ -3,21 +3,68 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from lexmill.commands.init.reading import Reading
+
 app = typer.Typer(help="Write the configuration for your own files; then `lexmill run`.", no_args_is_help=True)
 
-Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help=".txt .jsonl .csv .tsv, also .gz .zst; .parquet")]
+Files = Annotated[
+    list[Path],
+    typer.Argument(metavar="FILE...", help=".txt .jsonl .json .csv .tsv .tmx .xliff, also .gz .zst; .parquet"),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier `lexmill init`; a backup is kept.")]
 CorpusName = Annotated[str | None, typer.Option("--name", help="The corpus's name; default from the file's.")]
-GroupColumn = Annotated[
+Group = Annotated[
     str | None, typer.Option("--group", help="Column whose value keeps records in one split (author, thread, ...).")
 ]
-Encoding = Annotated[str | None, typer.Option("--encoding", help="The files' encoding, as latin-1; default utf-8.")]
+Valid = Annotated[
+    list[Path] | None, typer.Option("--valid", help="The valid set, if the data has one; else it is cut from FILE.")
+]
+Test = Annotated[
+    list[Path] | None,
+    typer.Option("--test", help="The test set, if the data has one; given again: a further test set."),
+]
+Split = Annotated[
+    str | None, typer.Option("--split-column", help="Column that says which split a record is in: train, valid, test.")
+]
 Language = Annotated[str | None, typer.Option("--language", help="The text's language, as de; default en.")]
+Format = Annotated[str | None, typer.Option("--format", help="The files' format, whatever their names end in.")]
+Encoding = Annotated[str | None, typer.Option("--encoding", help="The files' encoding, as latin-1; default utf-8.")]
 Quoting = Annotated[bool | None, typer.Option("--quoting/--no-quoting", help="Whether a .csv or .tsv uses quotes.")]
+Header = Annotated[
+    bool | None,
+    typer.Option("--header/--no-header", help="Whether a .csv or .tsv names its columns; else they are 0, 1, ..."),
+]
+Delimiter = Annotated[str | None, typer.Option("--delimiter", help="What separates the columns of a table: ';', tab.")]
+Separator = Annotated[
+    str | None, typer.Option("--separator", help="What separates label and text (--format labelled_lines).")
+]
+LabelLast = Annotated[
+    bool, typer.Option("--label-last", help="The label is at the end of the line (--format labelled_lines).")
+]
+
+
+def reading_of(
+    columns: dict[str, str | None],
+    *,
+    group: str | None,
+    split: str | None = None,
+    file_format: str | None,
+    valid: list[Path] | None = None,
+    test: list[Path] | None = None,
+    **choices: str | bool | None,
+) -> Reading:
+    """Return what the options say; one that was not given is left out."""
+    from lexmill.commands.init.reading import Reading, unescaped
+
+    marks = {key: unescaped(mark) for key in ("delimiter", "separator") if isinstance(mark := choices.get(key), str)}
+    given = {key: value for key, value in (choices | marks).items() if value is not None}
+    sets = [[str(file) for file in files or ()] for files in (valid, test)]
+    return Reading(columns, group, split, file_format, given, *sets)
 
 
 @app.command("lm")
@@ -25,48 +72,76 @@ def init_lm(
     files: Files,
     *,
     text: Annotated[str | None, typer.Option("--text", help="The text's column (tables only).")] = None,
-    group: GroupColumn = None,
+    group: Group = None,
+    valid: Valid = None,
+    test: Test = None,
+    split_column: Split = None,
     language: Language = None,
     name: CorpusName = None,
     force: Force = False,
+    file_format: Format = None,
     encoding: Encoding = None,
     quoting: Quoting = None,
+    header: Header = None,
+    delimiter: Delimiter = None,
 ) -> None:
     """Set up a language model of your text."""
     from lexmill.commands.init.initialize import initialize
 
-    reading = _reading(encoding, quoting)
-    initialize(
-        "text", files, {"text": text}, group=group, name=name, force=force, languages=language, reading=reading
+    reading = reading_of(
+        {"text": text},
+        group=group,
+        split=split_column,
+        file_format=file_format,
+        valid=valid,
+        test=test,
+        encoding=encoding,
+        quoting=quoting,
+        header=header,
+        delimiter=delimiter,
     )
+    initialize("text", files, reading, name=name, force=force, languages=language)
 
 
 @app.command("classify")
 def init_classify(
     files: Files,
     *,
-    text: Annotated[str, typer.Option("--text", help="The text's column.")] = "text",
-    label: Annotated[str, typer.Option("--label", help="The label's column.")] = "label",
-    group: GroupColumn = None,
+    text: Annotated[str | None, typer.Option("--text", help="The text's column; default text.")] = None,
+    label: Annotated[str | None, typer.Option("--label", help="The label's column; default label.")] = None,
+    group: Group = None,
+    valid: Valid = None,
+    test: Test = None,
+    split_column: Split = None,
     language: Language = None,
     name: CorpusName = None,
     force: Force = False,
+    file_format: Format = None,
     encoding: Encoding = None,
     quoting: Quoting = None,
+    header: Header = None,
+    delimiter: Delimiter = None,
+    separator: Separator = None,
+    label_last: LabelLast = False,
 ) -> None:
-    """Set up a model that labels texts like yours."""
+    """Set up a model that labels texts like yours: a table, labelled lines, or a folder with a folder a label."""
     from lexmill.commands.init.initialize import initialize
 
-    initialize(
-        "labelled",
-        files,
+    reading = reading_of(
         {"text": text, "label": label},
         group=group,
-        name=name,
-        force=force,
-        languages=language,
-        reading=_reading(encoding, quoting),
+        split=split_column,
+        file_format=file_format,
+        valid=valid,
+        test=test,
+        encoding=encoding,
+        quoting=quoting,
+        header=header,
+        delimiter=delimiter,
+        separator=separator,
+        label_first=False if label_last else None,
     )
+    initialize("labelled", files, reading, name=name, force=force, languages=language)
 
 
 @app.command("translate")
@@ -79,26 +154,34 @@ def init_translate(
         str | None,
         typer.Option("--languages", help="Source and target language, as en-de; default from the names: train.en ..."),
     ] = None,
-    group: GroupColumn = None,
+    group: Group = None,
+    valid: Valid = None,
+    test: Test = None,
+    split_column: Split = None,
     name: CorpusName = None,
     force: Force = False,
+    file_format: Format = None,
     encoding: Encoding = None,
     quoting: Quoting = None,
+    header: Header = None,
+    delimiter: Delimiter = None,
 ) -> None:
-    """Set up a model that translates sentences: from one table, or two text files of equal length (source first)."""
+    """Set up a model that translates sentences: from tables, TMX, XLIFF, or two text files of equal length.
+
+    Of two text files the source comes first, also after --valid and --test, which are then given twice.
+    """
     from lexmill.commands.init.initialize import initialize
 
-    initialize(
-        "parallel",
-        files,
+    reading = reading_of(
         {"source": source, "target": target},
         group=group,
-        name=name,
-        force=force,
-        languages=languages,
-        reading=_reading(encoding, quoting),
+        split=split_column,
+        file_format=file_format,
+        valid=valid,
+        test=test,
+        encoding=encoding,
+        quoting=quoting,
+        header=header,
+        delimiter=delimiter,
     )
-
-
-def _reading(encoding: str | None, quoting: bool | None) -> dict[str, str | bool]:
-    return {key: value for key, value in (("encoding", encoding), ("quoting", quoting)) if value is not None}
+    initialize("parallel", files, reading, name=name, force=force, languages=languages)

@@ -9,12 +9,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import re
 import shlex
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lexmill.base import storage
@@ -24,10 +21,13 @@ from lexmill.base.shown import value_text, visible
 from lexmill.base.strict import build
 from lexmill.commands.init import languages as of_files
 from lexmill.commands.init import shares
+from lexmill.commands.init.encodings import encodings
 from lexmill.commands.init.leftovers import set_aside
-from lexmill.commands.init.starting_sizes import Counts, Kind, configuration
+from lexmill.commands.init.reading import Kind, Reading, corpus_name, format_of, reader_of, split_files
+from lexmill.commands.init.starting_sizes import Counts, configuration
 from lexmill.config import compose
 from lexmill.config.unresolved import literal
+from lexmill.corpora.fetching.files import locate
 from lexmill.params.corpora import Corpus, FileSource
 
 if TYPE_CHECKING:
@@ -37,34 +37,28 @@ if TYPE_CHECKING:
 COMMANDS = {"text": "lm", "labelled": "classify", "parallel": "translate"}
 MARK = "# Written by `lexmill init"
 LEAST_RECORDS = 20
-_MOST_NAME = 60  # the models' names are made from it
-_TABLES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
-_PLAIN = (".txt", ".text", "")
+_MOST_SHOWN = 5  # files whose encoding is said
 
 
 def initialize(
     kind: Kind,
     files: Sequence[Path],
-    columns: Mapping[str, str | None],
+    reading: Reading,
     *,
-    group: str | None = None,
     name: str | None = None,
     force: bool = False,
     languages: str | None = None,
-    reading: Mapping[str, Any] = MappingProxyType({}),
     root: Path = Path(),
 ) -> None:
     """Check the files, then write conf/ and params.yaml for them.
 
     Args:
         kind: text, labelled or parallel.
-        files: paths or globs, relative to the present folder.
-        columns: the column of each role, for tables.
-        group: the column whose value keeps records in one split.
+        files: paths, globs, or folders with a folder of texts for each label; relative to the present folder.
+        reading: how they are read, and the files of the owners' valid and test sets.
         name: the corpus's name; None: from the first file's name.
         force: replace the files of an earlier init.
         languages: `en`, or `en-de` for pairs; None: English, or from names such as train.en and train.de.
-        reading: non-default keys of the reader: encoding, quoting.
         root: the project's folder.
 
     Raises:
@@ -75,9 +69,13 @@ def initialize(
         raise UserError("there is no conf/config.yaml here; run this in the project's folder", root.resolve())
     name = corpus_name(name or PurePath(files[0]).name.partition(".")[0])
     _refuse_replacing(name, root, force)
-    paths = [_from_workspace(file, root) for file in files]
-    entry = corpus_entry(kind, paths, columns, group, languages)
-    entry["reader"] |= reading
+    reading = dataclasses.replace(
+        reading,
+        valid=[_from_workspace(Path(file), root) for file in reading.valid],
+        test=[_from_workspace(Path(file), root) for file in reading.test],
+    )
+    entry = corpus_entry(kind, [_from_workspace(file, root) for file in files], reading, languages, root)
+    encodings = _note_encodings(entry, root)
     plain = kind == "text" and entry["reader"]["format"] == "text"
     if plain and len(_located(_typed(entry), root)) >= LEAST_RECORDS:
         entry["reader"]["document"] = "file"
@@ -87,28 +85,47 @@ def initialize(
         counts = count(_typed(entry), root)
     _enough(kind, counts, ", ".join(map(str, files)))
     usual = _typed(entry).splits
-    splits = shares.working(usual, counts.groups, entry["unit"])
+    splits = shares.working(usual, counts.groups, entry["unit"], counts.given)
     entry["splits"] = dataclasses.asdict(splits)
     config = f"{_header(kind, files, counts)}{_yaml(configuration(kind, name, counts))}"
     _write(name, entry, config, root)
     aside = set_aside(root)
     labels = ", ".join(f"{label} {n:,}" for label, n in counts.labels.most_common(8))
     say(f"{name}: {counts.records:,} records, {counts.characters:,} characters" + (f" ({labels})" if labels else ""))
+    if counts.given:
+        say("as given: " + ", ".join(f"{split} {n:,}" for split, n in counts.given.items()))
+    for sentence in encodings:
+        say(sentence)
     say(of_files.origin(kind, entry["reader"], languages, entry["languages"]))
     if aside is not None:
         say(f"set aside: {aside[0]} files of models and corpora that are no more, in {aside[1]}")
-    if splits != usual:
-        say(f"splits: {splits.valid:.0%} valid, {splits.test:.0%} test; smaller shares would leave too few in one")
+    cut = [split for split in ("valid", "test") if split not in counts.given]
+    if any(getattr(splits, split) != getattr(usual, split) for split in cut):
+        shown = ", ".join(f"{getattr(splits, split):.0%} {split}" for split in cut)
+        say(f"splits: {shown}; smaller shares would leave too few in one")
     say(f"written: conf/corpus/{name}.yaml, conf/config.yaml, params.yaml")
     say("next: lexmill check, then lexmill run; sizes and steps are in conf/config.yaml (then: lexmill compose)")
 
 
-def corpus_name(text: str) -> str:
-    """Return the text as a name of unaccented letters, digits and `_` that begins with a letter."""
-    bare = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
-    name = re.sub(r"[^A-Za-z0-9]+", "_", bare).strip("_").lower()
-    name = name if name[:1].isalpha() else f"corpus_{name}"
-    return name[:_MOST_NAME].rstrip("_")
+def _note_encodings(entry: dict[str, Any], root: Path) -> list[str]:
+    """Write the encodings of files that are not UTF-8 into the reader, unless it names one; return sentences."""
+    reader = entry["reader"]
+    if "encoding" in reader or reader["format"] in ("parquet", "tmx", "xliff"):
+        return []
+    located = _located(_typed(entry), root)
+    found = encodings(located)
+    kinds = {encoding for encoding, _ in found.values()}
+    if len(kinds) == 1 and len(found) == len(located):
+        reader["encoding"] = kinds.pop()
+    elif found:
+        reader["encodings"] = {name: encoding for name, (encoding, _) in found.items()}
+    some = list(found.items())[:_MOST_SHOWN]
+    more = [f"and {len(found) - len(some):,} more such files"] if len(found) > len(some) else []
+    said = [
+        f"encoding: {name} is not UTF-8 and is read as {encoding} ('{example}'); --encoding sets another"
+        for name, (encoding, example) in some
+    ]
+    return said + more
 
 
 def _from_workspace(file: Path, root: Path) -> str:
@@ -135,62 +152,56 @@ def _refuse_replacing(name: str, root: Path, force: bool) -> None:
 
 
 def corpus_entry(
-    kind: Kind, paths: Sequence[str], columns: Mapping[str, str | None], group: str | None, languages: str | None
+    kind: Kind, paths: Sequence[str], reading: Reading, languages: str | None, root: Path
 ) -> dict[str, Any]:
-    """Return the entry of conf/corpus/: source, reader, filters that fit the kind.
+    """Return the entry of conf/corpus/: source, reader, splits, filters that fit the kind.
+
+    Args:
+        paths: the files of train, or of all splits.
+        reading: how they are read, with paths of valid and test.
+        languages: as for `initialize`.
+        root: the workspace.
 
     Raises:
         UserError: files of several formats, a format unfit for this kind, or options that do not fit.
     """
-    reader = _reader(kind, paths, columns, group)
+    everything = [*paths, *reading.valid, *reading.test]
+    chosen = format_of(kind, everything, reading, root)
+    reader = reader_of(chosen, reading)
+    if chosen == "folders":
+        paths, reading = (
+            [_texts_in(path) for path in paths],
+            dataclasses.replace(
+                reading,
+                valid=[_texts_in(path) for path in reading.valid],
+                test=[_texts_in(path) for path in reading.test],
+            ),
+        )
+        everything = [*paths, *reading.valid, *reading.test]
+    source = FileSource("file", tuple(everything))
+    located = locate(source, root)
+    files, sides = split_files(chosen == "parallel_text", paths, reading, located, root)
+    reader |= sides
+    splits: dict[str, Any] = {"valid": 0.05, "test": 0.1 if kind == "labelled" else 0.05, "salt": "lexmill"}
+    splits |= {"files": files} if files else {}
+    splits |= {"column": reading.split} if reading.split else {}
     entry: dict[str, Any] = {
         "kind": kind,
-        "unit": "group" if group else "record",
+        "unit": "group" if reading.group else "record",
         "languages": of_files.choose(kind, reader, languages),
         "licence": "",
-        "source": {"kind": "file", "paths": list(paths), "sha256": []},
+        "source": {"kind": "file", "paths": everything, "sha256": []},
         "reader": reader,
         "normalization": "NFC",
-        "splits": {"valid": 0.05, "test": 0.1 if kind == "labelled" else 0.05, "salt": "lexmill"},
+        "splits": splits,
     }
     if kind == "parallel":
         entry["filters"] = {"min_words": 1, "max_words": 150, "min_length_ratio": 0.2, "max_length_ratio": 5.0}
     return entry
 
 
-def _suffix(path: str) -> str:
-    return PurePath(path.removesuffix(".gz").removesuffix(".zst")).suffix.lower()
-
-
-def _reader(kind: Kind, paths: Sequence[str], columns: Mapping[str, str | None], group: str | None) -> dict[str, Any]:
-    suffixes = sorted({_suffix(path) for path in paths})
-    if kind == "parallel" and not set(suffixes) & _TABLES.keys():
-        suffixes = [".txt"]  # train.en and train.de are plain text
-    if len(suffixes) > 1:
-        raise UserError(f"the files have several formats ({', '.join(suffixes)}); give files of one format")
-    suffix = suffixes[0]
-    if suffix in _TABLES:
-        named = {role: column or role for role, column in columns.items()}
-        if len(set(named.values())) < len(named):
-            both = " and ".join(f"--{role}" for role in named)
-            raise UserError(f"{both} name the column '{next(iter(named.values()))}'; give two columns")
-        return {"format": _TABLES[suffix], **named, **({"group": group} if group else {})}
-    if suffix not in _PLAIN:
-        known = ", ".join([*_TABLES, ".txt"])
-        raise UserError(f"{paths[0]}: the format '{suffix}' is unknown; known: {known}, each also with .gz or .zst")
-    options = [role for role, column in columns.items() if column] + (["group"] if group else [])
-    if kind == "labelled":
-        raise UserError(f"{paths[0]}: plain text has no labels; give a {', '.join(_TABLES)} file")
-    if options:
-        raise UserError(f"--{options[0]}: plain text has no columns; leave it out, or give a table")
-    if kind == "text":
-        return {"format": "text", "document": "paragraph"}
-    if len(paths) != 2:
-        raise UserError(f"plain text pairs come as two files, source and target, not {len(paths)}")
-    names = [PurePath(path).name for path in paths]
-    if names[0] == names[1]:
-        raise UserError(f"both files are called {names[0]}; give them different names")
-    return {"format": "parallel_text", "source": [names[0]], "target": [names[1]]}
+def _texts_in(folder: str) -> str:
+    return f"{folder.rstrip('/')}/*/*"
 
 
 def _typed(entry: dict[str, Any]) -> Corpus:
@@ -202,8 +213,6 @@ def _typed(entry: dict[str, Any]) -> Corpus:
 
 
 def _located(corpus: Corpus, root: Path) -> dict[str, Path]:
-    from lexmill.corpora.fetching.files import locate
-
     assert isinstance(corpus.source, FileSource)
     return locate(corpus.source, root)
 
@@ -229,6 +238,9 @@ def count(corpus: Corpus, root: Path) -> Counts:
         files = SourceFiles(folder)
         with bar("read the files", files.bytes) as shown:
             for record in read(corpus, files, errors, shown.update):
+                if record.split is not None:
+                    counts.given[record.split] += 1
+                    continue
                 counts.records += 1
                 if len(counts.different) < LEAST_RECORDS and all(side.strip() for side in record.sides):
                     counts.different.add(text_key(*record.sides))

@@ -9,7 +9,7 @@ from typing import Any
 from lexmill.base.errors import UserError
 from lexmill.base.languages import find, pair, shown, standard
 from lexmill.base.shown import value_text
-from lexmill.commands.init.starting_sizes import Kind
+from lexmill.commands.init.reading import Kind
 
 _ENDINGS = (".gz", ".zst", ".txt", ".text")
 # What a side is for; each is also some language's code.

@@ -7,7 +7,7 @@ last other salts.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
 from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.splits import SPLITS, split_of
@@ -19,24 +19,28 @@ _SALTS = 200
 _MANY = 10  # groups; so many are enough for two in each split
 
 
-def working(usual: Splits, groups: Mapping[str, Set[str]], unit: str) -> Splits:
+def working(usual: Splits, groups: Mapping[str, Set[str]], unit: str, given: Collection[str] = ()) -> Splits:
     """Return splits of which each has groups, and train two labels.
 
     Args:
         usual: the shares to keep where they work.
         groups: the corpus's groups, at most `MOST_GROUPS`, each with its labels (none: they have none).
         unit: what a group is, for the message.
+        given: the sets that the data's owners made, which are not cut from these groups.
 
     Raises:
         UserError: there are fewer groups than splits, or no split leaves two labels to train on.
     """
-    if len(groups) < len(SPLITS):
+    wanted = [split for split in SPLITS if split not in given]
+    if len(groups) < len(wanted):
         raise UserError(
-            f"only {len(groups)} different groups (unit: {unit}) are left to split into {', '.join(SPLITS)}; at least"
-            f" {len(SPLITS)} are needed"
+            f"only {len(groups)} different groups (unit: {unit}) are left to split into {', '.join(wanted)}; at least"
+            f" {len(wanted)} are needed"
         )
     for splits in _candidates(usual):
-        if len(groups) >= MOST_GROUPS or _works(splits, groups):
+        valid, test = (0.0 if split in given else getattr(splits, split) for split in ("valid", "test"))
+        cut = dataclasses.replace(splits, valid=valid, test=test)
+        if len(groups) >= MOST_GROUPS or _works(cut, groups, wanted):
             return splits
     raise UserError(
         f"no split of the {len(groups)} groups (unit: {unit}) leaves two labels to train on and something to test;"
@@ -52,8 +56,8 @@ def _candidates(usual: Splits) -> Iterator[Splits]:
         yield dataclasses.replace(usual, valid=_SHARES[-1], test=_SHARES[-1], salt=f"{usual.salt}-{number}")
 
 
-def _works(splits: Splits, groups: Mapping[str, Set[str]]) -> bool:
-    counts = dict.fromkeys(SPLITS, 0)
+def _works(splits: Splits, groups: Mapping[str, Set[str]], wanted: Sequence[str]) -> bool:
+    counts = dict.fromkeys(wanted, 0)
     learned: set[str] = set()
     labelled = any(groups.values())
     for group, labels in groups.items():

@@ -8,17 +8,17 @@ from __future__ import annotations
 import builtins
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+from lexmill.commands.init.reading import Kind
 from lexmill.params.derived import PARTS
-
-Kind = Literal["text", "labelled", "parallel"]
 
 
 @dataclass
 class Counts:
-    """The numbers of records, characters, UTF-8 bytes and of each label in the files.
+    """The numbers of records, characters, UTF-8 bytes and of each label in the files of train.
 
+    `given` counts the records of valid and the test sets that the data's owners made.
     `different` holds hashes of distinct texts, and `groups` groups with their labels, no more than needed to know that
     there are enough.
     """
@@ -29,6 +29,7 @@ class Counts:
     labels: Counter[str] = field(default_factory=Counter)
     different: set[builtins.bytes] = field(default_factory=set)
     groups: dict[str, set[str]] = field(default_factory=dict)
+    given: Counter[str] = field(default_factory=Counter)
 
 
 def _clamp(value: float, low: int, high: int) -> int:
