@@ -81,9 +81,9 @@ def test_a_parquet_column_that_is_not_utf_8_is_reported_by_row(tmp_path: Path) -
 
 
 def test_a_row_group_over_its_budget_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lexmill.corpora.preparing.readers import tables
+    from lexmill.corpora.preparing.readers import parquet as reading
 
-    monkeypatch.setattr(tables, "MAX_ROW_GROUP_BYTES", 100)
+    monkeypatch.setattr(reading, "MAX_ROW_GROUP_BYTES", 100)
     source = make_source(
         tmp_path, {"a": parquet({"text": ["some text"] * 3, "other": [str(i) * 90 for i in range(3)]})}
     )

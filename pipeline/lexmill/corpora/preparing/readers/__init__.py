@@ -13,11 +13,12 @@ from pathlib import Path
 
 from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.errors import Errors
-from lexmill.corpora.preparing.readers import parallel, tables, text, translation_tree
+from lexmill.corpora.preparing.readers import delimited, parallel, tables, text, translation_tree
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit, names
-from lexmill.corpora.preparing.text_files import Advance, checked_encoding, no_advance
-from lexmill.params.corpora import Corpus, ParallelTextReader, Reader, TextReader, TranslationTreeReader
+from lexmill.corpora.preparing.text_files import Advance, TextFile, checked_encoding, no_advance
+from lexmill.params.corpora import Corpus
+from lexmill.params.readers import ParallelTextReader, Reader, TextReader, TranslationTreeReader
 
 
 def read(corpus: Corpus, files: SourceFiles, errors: Errors, advance: Advance = no_advance) -> Iterator[Record]:
@@ -70,7 +71,7 @@ def of_lines(reader: Reader) -> OfLines | None:
         return OfLines()
     if reader.format == "parquet":
         return None
-    return OfLines(partial(tables.inside_after, reader)) if reader.quoting else OfLines()
+    return OfLines(partial(delimited.inside_after, reader)) if reader.quoting else OfLines()
 
 
 def read_units(
@@ -101,4 +102,5 @@ def read_units(
         elif isinstance(reader, TranslationTreeReader):
             yield from translation_tree.read(name, files, errors, advance)
         else:
-            yield from tables.read(corpus.kind, reader, name, files[0], span=span, errors=errors, advance=advance)
+            file = TextFile(files[0], checked_encoding(reader.encoding))
+            yield from tables.read(corpus.kind, reader, name, file, span=span, errors=errors, advance=advance)

@@ -11,7 +11,7 @@ from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import Span
 from lexmill.corpora.preparing.text_files import Advance, checked_encoding, lines, whole_text
-from lexmill.params.corpora import TextReader
+from lexmill.params.readers import TextReader
 
 
 def read(
