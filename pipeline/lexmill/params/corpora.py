@@ -85,6 +85,7 @@ class FileSource:
     kind: Literal["file"]
     paths: tuple[str, ...] = spec("paths or globs, relative to the workspace")
     sha256: tuple[str, ...] = spec("the sha256 of each file in sorted order; empty: not checked", ())
+    keep_folder: bool = spec("whether the name of the folder stays part of a file's name: pos/1.txt, not 1.txt", False)
 
     def errors(self) -> list[str]:
         found = [] if self.paths else ["paths: empty; give one path or more"]

@@ -44,13 +44,39 @@ class TextReader:
 
     format: Literal["text"]
     document: Literal["file", "paragraph", "line"] = spec("what one document is", "file")
+    label_from: Literal["folder"] | None = spec("of a labelled corpus: the name of a file's folder is its label", None)
     encoding: str = spec("the files' character encoding", "utf-8")
 
     def errors(self) -> list[str]:
         return _no_encoding(self.encoding)
 
     def unfit(self, kind: str) -> list[str]:
-        return [] if kind == "text" else [f"format: 'text' cannot give a {kind} corpus"]
+        if kind == "parallel":
+            return ["format: 'text' cannot give a parallel corpus"]
+        if kind == "labelled" and self.label_from is None:
+            return ["label_from: texts of a labelled corpus need it; 'folder' takes the name of a file's folder"]
+        if kind == "text" and self.label_from is not None:
+            return [f"label_from: a text corpus has no labels, but this is '{self.label_from}'; leave it out"]
+        return []
+
+
+@dataclass(frozen=True)
+class LabelledLinesReader:
+    """Plain text files with a label and a text in each line."""
+
+    format: Literal["labelled_lines"]
+    separator: str = spec("what is between label and text", " ")
+    label_first: bool = spec("whether the label is before the first separator; otherwise it is after the last", True)
+    encoding: str = spec("the files' character encoding", "utf-8")
+
+    def errors(self) -> list[str]:
+        found = _no_encoding(self.encoding)
+        if not self.separator or "\n" in self.separator:
+            found.append(f"separator: {value_text(self.separator)} cannot separate; give a text within one line")
+        return found
+
+    def unfit(self, kind: str) -> list[str]:
+        return [] if kind == "labelled" else [f"format: 'labelled_lines' gives labelled texts, but kind is '{kind}'"]
 
 
 @dataclass(frozen=True)
@@ -127,4 +153,4 @@ class TranslationTreeReader:
         return _only_pairs(self.format, kind)
 
 
-Reader = TextReader | RecordsReader | ParallelTextReader | TranslationTreeReader
+Reader = TextReader | LabelledLinesReader | RecordsReader | ParallelTextReader | TranslationTreeReader

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.errors import Errors
-from lexmill.corpora.preparing.readers import delimited, parallel, tables, text, translation_tree
+from lexmill.corpora.preparing.readers import delimited, labelled_lines, parallel, tables, text, translation_tree
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit, names
 from lexmill.corpora.preparing.text_files import Advance, TextFile, checked_encoding, no_advance
 from lexmill.params.corpora import Corpus
-from lexmill.params.readers import ParallelTextReader, Reader, TextReader, TranslationTreeReader
+from lexmill.params.readers import LabelledLinesReader, ParallelTextReader, Reader, TextReader, TranslationTreeReader
 
 
 def read(corpus: Corpus, files: SourceFiles, errors: Errors, advance: Advance = no_advance) -> Iterator[Record]:
@@ -44,7 +44,10 @@ def units(corpus: Corpus, files: SourceFiles, errors: Errors) -> list[Unit]:
     except UserError as error:
         errors.add(error)
         return []
-    return [(name, (path,)) for path, name in names(files.paths).items()]
+    named = names(files.paths)
+    if isinstance(reader, TextReader):
+        return text.units(named, reader, errors, files.folder)
+    return [(name, (path,)) for path, name in named.items()]
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ def of_lines(reader: Reader) -> OfLines | None:
         return {"file": None, "paragraph": by_blank_lines, "line": OfLines()}[reader.document]
     if isinstance(reader, TranslationTreeReader):
         return None
-    if isinstance(reader, ParallelTextReader) or reader.format == "jsonl":
+    if isinstance(reader, ParallelTextReader | LabelledLinesReader) or reader.format == "jsonl":
         return OfLines()
     if reader.format == "parquet":
         return None
@@ -95,12 +98,16 @@ def read_units(
     reader = corpus.reader
     for name, paths in wanted:
         files = [folder / path for path in paths]
-        if isinstance(reader, TextReader):
-            yield from text.read(reader, name, files[0], span=span, errors=errors, advance=advance)
-        elif isinstance(reader, ParallelTextReader):
+        if isinstance(reader, ParallelTextReader):
             yield from parallel.read(reader, name, paths, files, span=span, errors=errors, advance=advance)
-        elif isinstance(reader, TranslationTreeReader):
+            continue
+        if isinstance(reader, TranslationTreeReader):
             yield from translation_tree.read(name, files, errors, advance)
+            continue
+        file = TextFile(files[0], checked_encoding(reader.encoding))
+        if isinstance(reader, TextReader):
+            yield from text.read(reader, name, paths[0], file, span=span, errors=errors, advance=advance)
+        elif isinstance(reader, LabelledLinesReader):
+            yield from labelled_lines.read(reader, name, file, span=span, errors=errors, advance=advance)
         else:
-            file = TextFile(files[0], checked_encoding(reader.encoding))
             yield from tables.read(corpus.kind, reader, name, file, span=span, errors=errors, advance=advance)
