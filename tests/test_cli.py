@@ -22,7 +22,8 @@ from lexmill.commands.init import initialize
 from lexmill.commands.init.reading import Reading
 from lexmill.compute.execution import Execution
 from lexmill.kinds.verbs import one_line
-from lexmill.params.corpora import FileSource, ParallelTextReader, RecordsReader, TextReader
+from lexmill.params.corpora import FileSource
+from lexmill.params.readers import ParallelTextReader, RecordsReader, TextReader
 
 PROJECT = Path(__file__).resolve().parents[1]
 COMMANDS = {
@@ -317,8 +318,13 @@ BAD: list[tuple[str, str, list[str], str]] = [
     ("a.csv", "text,label\n" + "x,y\nx,z\n" * 30, ["classify"], "60 records, but only 1 different texts"),
     ("a.csv", "text,label\n" + "x,y\n" * 30, ["classify", "--text", "label"], "--text and --label name the column"),
     ("a.csv", "text;label\n" + "x;y\n" * 30, ["classify"], "; there is no column 'label'"),
-    ("a.csv", "text;label\n" + "x;y\n" * 30, ["classify"], "seems to be separated by semicolons: save it with commas"),
-    ("a.csv", "text\tlabel\n" + "x\ty\n" * 30, ["classify"], "seems to be separated by tabs: call it .tsv"),
+    (
+        "a.csv",
+        "text;label\n" + "x;y\n" * 30,
+        ["classify"],
+        "by semicolons: set reader.delimiter: ';' (init: --",
+    ),
+    ("a.csv", "text\tlabel\n" + "x\ty\n" * 30, ["classify"], """by tabs: set reader.delimiter: "\\t" (init: --"""),
     ("a.txt", "\n" * 100, ["lm"], "100 records, but only 0 different texts"),
     ("a.csv", "text,label\n" + "x,y\n" * 30, ["classify", "--label", "lable"], "did you mean 'label'?"),
     ("a.txt", "x\n" * 30, ["classify"], "plain text has no labels"),

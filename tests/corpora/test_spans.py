@@ -14,7 +14,7 @@ from lexmill.base.errors import UserErrors
 from lexmill.compute.workers.executor import Here
 from lexmill.compute.workers.processes import Processes
 from lexmill.corpora.preparing.prepare import prepare
-from lexmill.corpora.preparing.readers import tables
+from lexmill.corpora.preparing.readers import delimited
 from tests.corpora.made_cuts import CORPORA, QUOTED, Pieces, same
 from tests.corpora.made_sources import corpus_of, error_texts, make_source, read_all
 
@@ -126,7 +126,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path, form, text):
 
 def test_a_quoted_field_without_end(tmp_path, monkeypatch):
     """It ends the reading of its file, so nobody tells what is wrong with half of it."""
-    monkeypatch.setattr(tables, "MAX_LINE_BYTES", 300)
+    monkeypatch.setattr(delimited, "MAX_LINE_BYTES", 300)
     folder = make_source(tmp_path, {"a.csv": 't,g\na,g\n"' + "no, quote\n" * 60 + 'b"c",g\n"d'})
     for size in range(1, 700, 23):
         same(CORPORA["csv"], folder, size)

@@ -37,6 +37,8 @@ KINDS: dict[str, tuple[str, dict[str, Any], list[bytes]]] = {
     "file": ("text", {"format": "text"}, [TEXT, gzip.compress(TEXT), zstandard.compress(TEXT)]),
     "paragraph": ("text", {"format": "text", "document": "paragraph"}, [TEXT]),
     "line": ("text", {"format": "text", "document": "line", "encoding": "latin-1"}, [TEXT, gzip.compress(TEXT)]),
+    "folder": ("labelled", {"format": "text", "document": "line", "label_from": "folder"}, [TEXT, gzip.compress(TEXT)]),
+    "labelled lines": ("labelled", {"format": "labelled_lines"}, [b"x a b\ny c\n\nx d\r\n", gzip.compress(TEXT)]),
     "csv": ("labelled", {"format": "csv", **RECORDS}, [ROWS, gzip.compress(ROWS)]),
     "tsv": ("labelled", {"format": "tsv", "quoting": False, **RECORDS}, [ROWS.replace(b",", b"\t")]),
     "jsonl": ("labelled", {"format": "jsonl", **RECORDS}, [LINES, zstandard.compress(LINES)]),
@@ -55,6 +57,7 @@ def test_any_bytes_end_in_records_or_errors_with_their_file(name: str) -> None:
     @given(mutated(seeds))
     def check(data: bytes) -> None:
         files = {"parallel": {"a.en": data, "a.de": seeds[0]}, "tree": {"a/x.en": data, "a/x.de": seeds[0]}}
+        files |= {"folder": {"a/x.txt": data, "a/y/z.txt": seeds[0]}}
         with empty_folder() as folder:
             source = make_source(folder / "source", files.get(name, {"a.txt": data}))
 
@@ -81,9 +84,9 @@ def test_a_parquet_column_that_is_not_utf_8_is_reported_by_row(tmp_path: Path) -
 
 
 def test_a_row_group_over_its_budget_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lexmill.corpora.preparing.readers import tables
+    from lexmill.corpora.preparing.readers import parquet as reading
 
-    monkeypatch.setattr(tables, "MAX_ROW_GROUP_BYTES", 100)
+    monkeypatch.setattr(reading, "MAX_ROW_GROUP_BYTES", 100)
     source = make_source(
         tmp_path, {"a": parquet({"text": ["some text"] * 3, "other": [str(i) * 90 for i in range(3)]})}
     )

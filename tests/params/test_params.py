@@ -231,7 +231,10 @@ def errors_of(data: dict[str, Any]) -> list[str]:
         (lambda d: d["models"]["sentiment"]["recipe"].update(method="lbfgs"), "recipe.method: 'lbfgs' is unknown"),
         (lambda d: d["models"]["sentiment"]["recipe"].update(length="10 %"), "of what? give steps, tokens or epochs"),
         (lambda d: d["models"]["sentiment"]["recipe"].update(validate_every="0 epochs"), "validate_every: it must be"),
-        (lambda d: d["corpora"]["shakespeare"].update(kind="labelled"), "cannot give a labelled corpus"),
+        (
+            lambda d: d["corpora"]["shakespeare"].update(kind="labelled"),
+            "reader.label_from: texts of a labelled corpus need it",
+        ),
         (lambda d: d["models"].update({"a/b": d["models"]["gpt"]}), "models.a/b: a name has letters, digits"),
         (
             lambda d: d["checkpoints"].update(shakespeare=d["checkpoints"]["minilm"]),

@@ -1,11 +1,11 @@
-"""Where text comes from, how it is read, cleaned, split and tokenized."""
+"""Where text comes from, how it is cleaned, split and tokenized."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from importlib.util import find_spec
 from typing import Literal
 
 from lexmill.base.addresses import redact, secret_in
@@ -14,15 +14,7 @@ from lexmill.base.errors import UserError
 from lexmill.base.languages import standard
 from lexmill.base.shown import value_text
 from lexmill.base.strict import spec
-
-
-def _outside(key: str, patterns: Sequence[str]) -> Iterator[str]:
-    """Yield an error for each pattern that leads out of the folder of the source's files."""
-    for index, pattern in enumerate(patterns):
-        parts = pattern.replace("!", "/").split("/")
-        if ".." in parts or PurePosixPath(pattern).is_absolute():
-            place = f"{key}[{index}]" if len(patterns) > 1 else key
-            yield f"{place}: {value_text(pattern)} leads out of the source's files; give a path inside them"
+from lexmill.params.readers import Reader, RecordsReader, outside
 
 
 def _no_sha256(key: str, hashes: Sequence[str]) -> Iterator[str]:
@@ -31,15 +23,9 @@ def _no_sha256(key: str, hashes: Sequence[str]) -> Iterator[str]:
             yield f"{key}: {value_text(value)} is not a sha256 (64 hexadecimal digits)"
 
 
-def _no_encoding(name: str) -> list[str]:
-    try:
-        "a".encode(name)
-    except (LookupError, ValueError):  # also for a codec that is no text's, as hex
-        return [f"encoding: {value_text(name)} is unknown; for instance utf-8, latin-1, cp1252"]
-    return []
-
-
 def _no_tags(languages: Sequence[str]) -> Iterator[str]:
+    if find_spec("langcodes") is None:
+        return  # a machine that only trains: these params were read where the run began
     for code in languages:
         try:
             tag = standard(code)
@@ -64,7 +50,7 @@ class PackageSource:
 
     def errors(self) -> list[str]:
         found = [] if self.members else ["members: empty; give globs of the files wanted, '**' for all"]
-        found += _outside("members", self.members)
+        found += outside("members", self.members)
         found += _no_sha256("sha256", [self.sha256] if self.sha256 is not None else [])
         if self.version == "latest" and self.sha256 is not None:
             found.append("sha256: with version 'latest' it is in sources.lock.yaml; leave it out here")
@@ -100,7 +86,7 @@ class UrlSource:
             for index, url in enumerate(self.urls)
             if (secret := secret_in(url))
         ]
-        found += [*_outside("members", self.members), *_no_sha256("sha256", self.sha256)]
+        found += [*outside("members", self.members), *_no_sha256("sha256", self.sha256)]
         if not self.urls:
             found.append("urls: empty; give one address or more")
         if self.sha256 and len(self.urls) != len(self.sha256):
@@ -115,6 +101,7 @@ class FileSource:
     kind: Literal["file"]
     paths: tuple[str, ...] = spec("paths or globs, relative to the workspace")
     sha256: tuple[str, ...] = spec("the sha256 of each file in sorted order; empty: not checked", ())
+    keep_folder: bool = spec("whether the name of the folder stays part of a file's name: pos/1.txt, not 1.txt", False)
 
     def errors(self) -> list[str]:
         found = [] if self.paths else ["paths: empty; give one path or more"]
@@ -132,71 +119,6 @@ class RegisteredSource:
 
 
 Source = PackageSource | HubSource | UrlSource | FileSource
-
-
-@dataclass(frozen=True)
-class TextReader:
-    """Plain text files."""
-
-    format: Literal["text"]
-    document: Literal["file", "paragraph", "line"] = spec("what one document is", "file")
-    encoding: str = spec("the files' character encoding", "utf-8")
-
-    def errors(self) -> list[str]:
-        return _no_encoding(self.encoding)
-
-
-@dataclass(frozen=True)
-class RecordsReader:
-    """Tables and records: a column or key for each role."""
-
-    format: Literal["csv", "tsv", "jsonl", "parquet"]
-    text: str | None = spec("the column of the text (a number from 0 where there is no header)", None)
-    label: str | None = spec("the column of the label", None)
-    source: str | None = spec("the column of the source sentence", None)
-    target: str | None = spec("the column of the target sentence", None)
-    group: str | None = spec("the column whose value keeps records in one split; none: the text itself", None)
-    header: bool = spec("whether the first line of a csv or tsv names the columns", True)
-    quoting: bool = spec("whether quotes have a meaning in a csv or tsv", True)
-    encoding: str = spec("the files' character encoding", "utf-8")
-    positive_from: float | None = spec("label is a rating: at least this is 'positive'", None)
-    negative_to: float | None = spec("label is a rating: at most this is 'negative'; between: left out", None)
-
-    def errors(self) -> list[str]:
-        found = _no_encoding(self.encoding)
-        if (self.positive_from is None) != (self.negative_to is None):
-            return ["positive_from and negative_to belong together; give both or neither", *found]
-        if self.positive_from is not None and self.negative_to is not None and self.positive_from <= self.negative_to:
-            return [f"positive_from: {self.positive_from} must be above negative_to ({self.negative_to})", *found]
-        return found
-
-
-@dataclass(frozen=True)
-class ParallelTextReader:
-    """Two plain text files of equal length, one sentence a line."""
-
-    format: Literal["parallel_text"]
-    source: tuple[str, ...] = spec("globs of the source-side files, sorted by number and name")
-    target: tuple[str, ...] = spec("globs of the target-side files, in the same order")
-    encoding: str = spec("the files' character encoding", "utf-8")
-
-    def errors(self) -> list[str]:
-        return [*_outside("source", self.source), *_outside("target", self.target), *_no_encoding(self.encoding)]
-
-
-@dataclass(frozen=True)
-class TranslationTreeReader:
-    """JSON trees of messages, one file a language and component, joined on (component, key path)."""
-
-    format: Literal["translation_tree"]
-    source: str = spec("pattern of the source file with {group} for the component, '.../{group}/en.json'")
-    target: str = spec("pattern of the target file with {group}")
-
-    def errors(self) -> list[str]:
-        return [*_outside("source", (self.source,)), *_outside("target", (self.target,))]
-
-
-Reader = TextReader | RecordsReader | ParallelTextReader | TranslationTreeReader
 
 
 @dataclass(frozen=True)
@@ -266,7 +188,7 @@ class Splits:
                 found.append(f"files.{name}: name a split with small letters, digits and _, as test_2017")
             if not patterns:
                 found.append(f"files.{name}: empty; give globs of the source's files, or leave it out")
-            found += _outside(f"files.{name}", patterns)
+            found += outside(f"files.{name}", patterns)
         if self.files and self.column is not None:
             found.append("column: `files` gives the splits already; give one of both")
         return found
@@ -288,17 +210,7 @@ class Corpus:
     splits: Splits = spec("train, valid, test", factory=Splits)
 
     def errors(self) -> list[str]:
-        found = list(_no_tags(self.languages))
-        parallel = isinstance(self.reader, ParallelTextReader | TranslationTreeReader)
-        if isinstance(self.reader, TextReader) and self.kind != "text":
-            found.append(f"reader.format: 'text' cannot give a {self.kind} corpus")
-        if parallel and self.kind != "parallel":
-            found.append(f"reader.format: '{self.reader.format}' gives pairs, but kind is '{self.kind}'")
-        if isinstance(self.reader, RecordsReader):
-            roles = {"text": ("text",), "labelled": ("text", "label"), "parallel": ("source", "target")}
-            for role in roles[self.kind]:
-                if getattr(self.reader, role) is None:
-                    found.append(f"reader.{role}: a {self.kind} corpus needs the column of its {role}")
+        found = [*_no_tags(self.languages), *(f"reader.{error}" for error in self.reader.unfit(self.kind))]
         if self.splits.column is not None and not isinstance(self.reader, RecordsReader):
             found.append(f"splits.column: '{self.reader.format}' files have no columns; name the files in splits.files")
         if self.kind == "parallel" and len(self.languages) != 2:

@@ -204,7 +204,7 @@ assert not absent & sys.modules.keys()
 """
 ABSENT = (
     "datasets transformers sacrebleu sklearn scipy pandas matplotlib datasketch unearth zstandard psutil dvc hydra"
-    " omegaconf mlflow prefect typer rich pyarrow"
+    " omegaconf mlflow prefect typer rich pyarrow langcodes"
 )
 
 

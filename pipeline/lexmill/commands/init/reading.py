@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from lexmill.base.errors import UserError
 from lexmill.base.shown import value_text
 from lexmill.corpora.fetching.files import locate
-from lexmill.params import corpora
+from lexmill.params import corpora, readers
 
 Kind = Literal["text", "labelled", "parallel"]
 
@@ -22,7 +22,7 @@ _PAIRS = {".tmx": "tmx", ".xlf": "xliff", ".xliff": "xliff"}
 _PLAIN = (".txt", ".text", "")
 _MOST_NAME = 60  # the models' names are made from it
 _ESCAPES = {"\\t": "\t", "tab": "\t", "space": " "}
-_READERS = {name: reader for reader in get_args(corpora.Reader) for name in get_args(get_type_hints(reader)["format"])}
+_READERS = {name: reader for reader in get_args(readers.Reader) for name in get_args(get_type_hints(reader)["format"])}
 FORMATS = tuple(sorted(_READERS.keys() - {"parallel_text", "translation_tree"}))
 _FORMATS_OF = {
     "text": ("text", *_TABLES.values()),

@@ -21,9 +21,9 @@ from lexmill.params.corpora import FileSource
 def fetch_files(source: FileSource, workspace: Path, target: SourceFolder) -> None:
     """Copy files into the folder.
 
-    A path keeps its last part as name, a match of a glob its path below the glob's fixed folder. If two names clash,
-    all files keep their path below their common folder. Each real file is copied once, under its shortest path: a link
-    to a folder above would make endlessly many.
+    A path keeps its last part as name, a match of a glob its path below the glob's fixed folder; with `keep_folder`
+    the name of that folder comes first. If two names clash, all files keep their path below their common folder. Each
+    real file is copied once, under its shortest path: a link to a folder above would make endlessly many.
 
     Raises:
         UserError: a path or glob that matches nothing, a folder, an unreadable file, another sha256.
@@ -49,11 +49,13 @@ def locate(source: FileSource, workspace: Path) -> dict[str, Path]:
         raise UserError("paths: empty; give at least one path or glob")
     named: list[tuple[str, Path]] = []
     for pattern in source.paths:
-        named += _one(os.path.expanduser(pattern), workspace)
+        named += _one(os.path.expanduser(pattern), workspace, source.keep_folder)
     real = {os.path.realpath(path): (name, path) for name, path in named}  # a match of two globs counts once
     files = {os.path.abspath(path): name for name, path in real.values()}
     if len(set(files.values())) < len(files):
         shared = os.path.commonpath([os.path.dirname(path) for path in files])
+        if source.keep_folder:
+            shared = os.path.dirname(shared)
         files = {path: Path(os.path.relpath(path, shared)).as_posix() for path in files}
     return {name: Path(path) for path, name in sorted(files.items(), key=lambda item: item[1])}
 
@@ -69,7 +71,7 @@ def present_pin(source: FileSource, workspace: Path) -> dict[str, Any]:
     return files_pin(entries)
 
 
-def _one(pattern: str, workspace: Path) -> list[tuple[str, Path]]:
+def _one(pattern: str, workspace: Path, keep_folder: bool) -> list[tuple[str, Path]]:
     """(name, path) of each file that one path or glob matches."""
     plain = workspace / pattern
     if plain.exists():  # also a real name with brackets in it
@@ -94,7 +96,9 @@ def _one(pattern: str, workspace: Path) -> list[tuple[str, Path]]:
             raise UserError(f"the name {shown} is not UTF-8; rename the file") from None
         if not os.access(path, os.R_OK):
             raise UserError(f"{path} cannot be read; check its permissions")
-    return [(Path(os.path.relpath(path, fixed)).as_posix(), path) for path in sorted(paths)]
+    fixed = Path(os.path.abspath(fixed))
+    base = fixed.parent if keep_folder else fixed
+    return [(Path(os.path.relpath(path, base)).as_posix(), path) for path in sorted(paths)]
 
 
 def _nothing_text(pattern: str, plain: Path) -> str:

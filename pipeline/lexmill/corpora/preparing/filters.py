@@ -13,7 +13,8 @@ from functools import partial
 
 from lexmill.corpora.preparing import personal_data
 from lexmill.corpora.preparing.record import Record
-from lexmill.params.corpora import Corpus, RecordsReader
+from lexmill.params.corpora import Corpus
+from lexmill.params.readers import RecordsReader
 
 Filter = Callable[[Record], bool]
 """Whether to remove a record."""

@@ -36,7 +36,8 @@ from lexmill.corpora.preparing.text_files import (
     no_advance,
     open_bytes,
 )
-from lexmill.params.corpora import Corpus, TranslationTreeReader
+from lexmill.params.corpora import Corpus
+from lexmill.params.readers import TranslationTreeReader
 
 _BLOCK = 1 << 20
 _LATER = 2  # any line but the first, the only one that can have a byte order mark

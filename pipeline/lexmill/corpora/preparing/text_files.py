@@ -32,6 +32,13 @@ class Place(NamedTuple):
     line: int
 
 
+class TextFile(NamedTuple):
+    """The path of a text file, and the codec of its text."""
+
+    path: Path
+    encoding: str
+
+
 START = Place(0, 1)
 NO_STOP = sys.maxsize
 """As the line to stop before: read to the end."""

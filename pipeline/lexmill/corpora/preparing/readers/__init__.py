@@ -13,12 +13,13 @@ from pathlib import Path
 
 from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.errors import Errors
-from lexmill.corpora.preparing.readers import parallel, tables, text, translation_tree
+from lexmill.corpora.preparing.readers import delimited, labelled_lines, parallel, tables, text, translation_tree
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit, names
 from lexmill.corpora.preparing.splits import check_files, given_by_files
-from lexmill.corpora.preparing.text_files import Advance, checked_encoding, no_advance
-from lexmill.params.corpora import Corpus, ParallelTextReader, Reader, TextReader, TranslationTreeReader
+from lexmill.corpora.preparing.text_files import Advance, TextFile, checked_encoding, no_advance
+from lexmill.params.corpora import Corpus
+from lexmill.params.readers import LabelledLinesReader, ParallelTextReader, Reader, TextReader, TranslationTreeReader
 
 
 def read(corpus: Corpus, files: SourceFiles, errors: Errors, advance: Advance = no_advance) -> Iterator[Record]:
@@ -49,7 +50,10 @@ def _units(reader: Reader, files: SourceFiles, errors: Errors) -> list[Unit]:
     checked_encoding(reader.encoding)
     if isinstance(reader, ParallelTextReader):
         return parallel.units(reader, files)
-    return [(name, (path,)) for path, name in names(files.paths).items()]
+    named = names(files.paths)
+    if isinstance(reader, TextReader):
+        return text.units(named, reader, errors, files.folder)
+    return [(name, (path,)) for path, name in named.items()]
 
 
 @dataclass(frozen=True)
@@ -72,11 +76,11 @@ def of_lines(reader: Reader) -> OfLines | None:
         return {"file": None, "paragraph": by_blank_lines, "line": OfLines()}[reader.document]
     if isinstance(reader, TranslationTreeReader):
         return None
-    if isinstance(reader, ParallelTextReader) or reader.format == "jsonl":
+    if isinstance(reader, ParallelTextReader | LabelledLinesReader) or reader.format == "jsonl":
         return OfLines()
     if reader.format == "parquet":
         return None
-    return OfLines(partial(tables.inside_after, reader)) if reader.quoting else OfLines()
+    return OfLines(partial(delimited.inside_after, reader)) if reader.quoting else OfLines()
 
 
 def read_units(
@@ -108,10 +112,13 @@ def _read_unit(
     corpus: Corpus, folder: Path, name: str, paths: Sequence[str], *, errors: Errors, advance: Advance, span: Span
 ) -> Iterator[Record]:
     reader, files = corpus.reader, [folder / path for path in paths]
-    if isinstance(reader, TextReader):
-        return text.read(reader, name, files[0], span=span, errors=errors, advance=advance)
     if isinstance(reader, ParallelTextReader):
         return parallel.read(reader, name, paths, files, span=span, errors=errors, advance=advance)
     if isinstance(reader, TranslationTreeReader):
         return translation_tree.read(name, files, errors, advance)
-    return tables.read(corpus, reader, name, files[0], span=span, errors=errors, advance=advance)
+    file = TextFile(files[0], checked_encoding(reader.encoding))
+    if isinstance(reader, TextReader):
+        return text.read(reader, name, paths[0], file, span=span, errors=errors, advance=advance)
+    if isinstance(reader, LabelledLinesReader):
+        return labelled_lines.read(reader, name, file, span=span, errors=errors, advance=advance)
+    return tables.read(corpus, reader, name, file, span=span, errors=errors, advance=advance)

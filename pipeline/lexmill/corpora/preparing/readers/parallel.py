@@ -14,7 +14,7 @@ from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import SourceFiles, Span, Unit, names
 from lexmill.corpora.preparing.text_files import Advance, checked_encoding, lines
-from lexmill.params.corpora import ParallelTextReader
+from lexmill.params.readers import ParallelTextReader
 
 
 def units(reader: ParallelTextReader, files: SourceFiles) -> list[Unit]:

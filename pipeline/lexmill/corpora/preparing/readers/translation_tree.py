@@ -16,7 +16,7 @@ from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import SourceFiles, Unit, uncompressed
 from lexmill.corpora.preparing.text_files import Advance, half_character, whole_text
-from lexmill.params.corpora import TranslationTreeReader
+from lexmill.params.readers import TranslationTreeReader
 
 KeyPath = tuple[str, ...]
 

@@ -1,0 +1,156 @@
+"""How the files of a corpus are read: a dataclass for each format or family of formats.
+
+Each has `unfit(kind)`: the errors of reading a corpus of that kind (text, labelled, parallel) with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Literal
+
+from lexmill.base.shown import value_text
+from lexmill.base.strict import spec
+
+ROLES = {"text": ("text",), "labelled": ("text", "label"), "parallel": ("source", "target")}
+"""The columns that a record of each kind of corpus needs."""
+
+
+def outside(key: str, patterns: Sequence[str]) -> Iterator[str]:
+    """Yield an error for each pattern that leads out of the folder of the source's files."""
+    for index, pattern in enumerate(patterns):
+        parts = pattern.replace("!", "/").split("/")
+        if ".." in parts or PurePosixPath(pattern).is_absolute():
+            place = f"{key}[{index}]" if len(patterns) > 1 else key
+            yield f"{place}: {value_text(pattern)} leads out of the source's files; give a path inside them"
+
+
+def _no_encoding(name: str) -> list[str]:
+    try:
+        "a".encode(name)
+    except (LookupError, ValueError):  # also for a codec that is no text's, as hex
+        return [f"encoding: {value_text(name)} is unknown; for instance utf-8, latin-1, cp1252"]
+    return []
+
+
+def _only_pairs(form: str, kind: str) -> list[str]:
+    return [] if kind == "parallel" else [f"format: '{form}' gives pairs, but kind is '{kind}'"]
+
+
+@dataclass(frozen=True)
+class TextReader:
+    """Plain text files."""
+
+    format: Literal["text"]
+    document: Literal["file", "paragraph", "line"] = spec("what one document is", "file")
+    label_from: Literal["folder"] | None = spec("of a labelled corpus: the name of a file's folder is its label", None)
+    encoding: str = spec("the files' character encoding", "utf-8")
+
+    def errors(self) -> list[str]:
+        return _no_encoding(self.encoding)
+
+    def unfit(self, kind: str) -> list[str]:
+        if kind == "parallel":
+            return ["format: 'text' cannot give a parallel corpus"]
+        if kind == "labelled" and self.label_from is None:
+            return ["label_from: texts of a labelled corpus need it; 'folder' takes the name of a file's folder"]
+        if kind == "text" and self.label_from is not None:
+            return [f"label_from: a text corpus has no labels, but this is '{self.label_from}'; leave it out"]
+        return []
+
+
+@dataclass(frozen=True)
+class LabelledLinesReader:
+    """Plain text files with a label and a text in each line."""
+
+    format: Literal["labelled_lines"]
+    separator: str = spec("what is between label and text", " ")
+    label_first: bool = spec("whether the label is before the first separator; otherwise it is after the last", True)
+    encoding: str = spec("the files' character encoding", "utf-8")
+
+    def errors(self) -> list[str]:
+        found = _no_encoding(self.encoding)
+        if not self.separator or "\n" in self.separator:
+            found.append(f"separator: {value_text(self.separator)} cannot separate; give a text within one line")
+        return found
+
+    def unfit(self, kind: str) -> list[str]:
+        return [] if kind == "labelled" else [f"format: 'labelled_lines' gives labelled texts, but kind is '{kind}'"]
+
+
+@dataclass(frozen=True)
+class RecordsReader:
+    """Tables and records: a column or key for each role."""
+
+    format: Literal["csv", "tsv", "jsonl", "parquet"]
+    text: str | None = spec("the column of the text (a number from 0 where there is no header)", None)
+    label: str | None = spec("the column of the label", None)
+    source: str | None = spec("the column of the source sentence", None)
+    target: str | None = spec("the column of the target sentence", None)
+    group: str | None = spec("the column whose value keeps records in one split; none: the text itself", None)
+    header: bool = spec("whether the first line of a csv or tsv names the columns", True)
+    quoting: bool = spec("whether quotes have a meaning in a csv or tsv", True)
+    delimiter: str | None = spec("the character between the fields of a csv or tsv; none: a comma or a tab", None)
+    encoding: str = spec("the files' character encoding", "utf-8")
+    positive_from: float | None = spec("label is a rating: at least this is 'positive'", None)
+    negative_to: float | None = spec("label is a rating: at most this is 'negative'; between: left out", None)
+
+    def errors(self) -> list[str]:
+        found = [*_no_encoding(self.encoding), *self._no_delimiter()]
+        if (self.positive_from is None) != (self.negative_to is None):
+            return ["positive_from and negative_to belong together; give both or neither", *found]
+        if self.positive_from is not None and self.negative_to is not None and self.positive_from <= self.negative_to:
+            return [f"positive_from: {self.positive_from} must be above negative_to ({self.negative_to})", *found]
+        return found
+
+    def _no_delimiter(self) -> list[str]:
+        if self.delimiter is None:
+            return []
+        if self.format not in ("csv", "tsv"):
+            return [f"delimiter: {self.format} has none; leave it out"]
+        if len(self.delimiter) != 1 or self.delimiter in "\r\n" or (self.quoting and self.delimiter == '"'):
+            hint = '; a tab is "\\t" in double quotes' if self.delimiter == "\\t" else ""
+            return [f"delimiter: {value_text(self.delimiter)} is not one character that can separate fields{hint}"]
+        return []
+
+    def unfit(self, kind: str) -> list[str]:
+        return [
+            f"{role}: a {kind} corpus needs the column of its {role}"
+            for role in ROLES[kind]
+            if getattr(self, role) is None
+        ]
+
+
+@dataclass(frozen=True)
+class ParallelTextReader:
+    """Two plain text files of equal length, one sentence a line."""
+
+    format: Literal["parallel_text"]
+    source: tuple[str, ...] = spec("globs of the source-side files, sorted by number and name")
+    target: tuple[str, ...] = spec("globs of the target-side files, in the same order")
+    encoding: str = spec("the files' character encoding", "utf-8")
+
+    def errors(self) -> list[str]:
+        return [*outside("source", self.source), *outside("target", self.target), *_no_encoding(self.encoding)]
+
+    def unfit(self, kind: str) -> list[str]:
+        return _only_pairs(self.format, kind)
+
+
+@dataclass(frozen=True)
+class TranslationTreeReader:
+    """JSON trees of messages, one file a language and component, joined on (component, key path)."""
+
+    format: Literal["translation_tree"]
+    source: str = spec("pattern of the source file with {group} for the component, '.../{group}/en.json'")
+    target: str = spec("pattern of the target file with {group}")
+
+    def errors(self) -> list[str]:
+        return [*outside("source", (self.source,)), *outside("target", (self.target,))]
+
+    def unfit(self, kind: str) -> list[str]:
+        return _only_pairs(self.format, kind)
+
+
+Reader = TextReader | LabelledLinesReader | RecordsReader | ParallelTextReader | TranslationTreeReader
