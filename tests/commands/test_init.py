@@ -52,7 +52,7 @@ def classify(project: Path, path: Path, text: str = "text", label: str = "label"
 
 def prepared(made: params.Params, project: Path) -> PreparedCorpus:
     corpus = made.corpora["mine"]
-    with linked(module._located(corpus, project)) as source:
+    with linked(module.located(corpus, project)) as source:
         prepare("mine", corpus, source, project / "corpus")
     return PreparedCorpus(project / "corpus")
 

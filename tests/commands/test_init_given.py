@@ -38,7 +38,7 @@ def prepared(project: Path, kind: str, files: list[str], columns: dict, **option
     reading = reading_of(columns, **sets, **choices)
     initialize(kind, [project / file for file in files], reading, name="mine", root=project, languages=languages)
     corpus = params.load(project / "params.yaml").corpora["mine"]
-    with linked(module._located(corpus, project)) as source:
+    with linked(module.located(corpus, project)) as source:
         prepare("mine", corpus, source, project / "corpus")
     return corpus, PreparedCorpus(project / "corpus")
 

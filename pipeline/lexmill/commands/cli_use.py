@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lexmill import kinds
-from lexmill.commands import use
+from lexmill.commands import init, use
 
 app = typer.Typer()
 
@@ -31,6 +31,48 @@ def serve(
     from lexmill.commands.deploy import serve as command
 
     command(name, version, host, port, tuple(allowed_host or ()))
+
+
+@app.command()
+def evaluate(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A registered model.")],
+    files: init.Files,
+    *,
+    version: Annotated[str | None, typer.Option("--version", help="Default: the champion.")] = None,
+    text: Annotated[str | None, typer.Option("--text", help="The text's column (tables).")] = None,
+    label: Annotated[str | None, typer.Option("--label", help="The label's column (tables).")] = None,
+    source: Annotated[str | None, typer.Option("--source", help="The source sentence's column (tables).")] = None,
+    target: Annotated[str | None, typer.Option("--target", help="The target sentence's column (tables).")] = None,
+    group: init.Group = None,
+    languages: Annotated[
+        str | None, typer.Option("--languages", help="Of pairs, as en-de; default those of the model.")
+    ] = None,
+    file_format: init.Format = None,
+    encoding: init.Encoding = None,
+    quoting: init.Quoting = None,
+    header: init.Header = None,
+    delimiter: init.Delimiter = None,
+    separator: init.Separator = None,
+    label_last: init.LabelLast = False,
+    rows: Annotated[Path | None, typer.Option("--rows", help="Write one JSON line for each item there.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Score a registered model on any test set; its files are read like its corpus unless options differ."""
+    from lexmill.commands.evaluate import evaluate as command
+
+    columns = {"text": text, "label": label, "source": source, "target": target}
+    reading = init.reading_of(
+        columns,
+        group=group,
+        file_format=file_format,
+        encoding=encoding,
+        quoting=quoting,
+        header=header,
+        delimiter=delimiter,
+        separator=separator,
+        label_first=False if label_last else None,
+    )
+    command(name, files, reading, version=version, languages=languages, rows=rows, as_json=as_json)
 
 
 @app.command()

@@ -200,7 +200,7 @@ def publish() -> None:
 
 def show_results(rows: list[results.Row], experiment: str) -> None:
     """Print the table on standard output."""
-    print_table(results.table(rows, experiment))
+    print_table(results.table(rows, f"results of '{experiment}' on the test sets"))
 
 
 def print_results(as_json: bool) -> None:

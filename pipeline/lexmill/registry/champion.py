@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from lexmill.base.errors import UserError
 from lexmill.base.strict import nearest
+from lexmill.registry import lookup
 from lexmill.registry.decisions import now
-from lexmill.registry.lookup import CHAMPION, DECISION
+from lexmill.registry.lookup import CHAMPION, DECISION, Found
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -59,6 +60,22 @@ def model_of(client: MlflowClient, name: str) -> RegisteredModel:
 def versions_of(client: MlflowClient, name: str) -> list[Any]:
     """Return the model's versions, the oldest first."""
     return sorted(client.search_model_versions(f"name = '{name}'"), key=lambda version: int(version.version))
+
+
+def version_of(client: MlflowClient, name: str, number: str | None) -> Found:
+    """Return a version of a model, as `3` or `v3`; None: its champion.
+
+    Raises:
+        UserError: no such model or version, or no champion.
+    """
+    known = [str(one.version) for one in versions_of(client, model_of(client, name).name)]
+    number = None if number is None else number.removeprefix("v")
+    if number is not None and number not in known:
+        raise UserError(f"'{name}' has no version {number}; it has {', '.join(known) or 'none'}")
+    found = lookup.client_champion(client, name) if number is None else lookup.version(client, name, number)
+    if found is None:
+        raise UserError(f"'{name}' has no champion; `lexmill promote {name}` makes one")
+    return found
 
 
 def line(client: MlflowClient, name: str) -> list[str]:

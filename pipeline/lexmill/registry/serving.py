@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lexmill.base.allowed_hosts import LOOPBACK, AllowedHosts, App
 from lexmill.base.errors import UserError
 from lexmill.compute.execution import Execution
-from lexmill.registry import lookup, package
+from lexmill.registry import package
 from lexmill.registry.download import registered_package
 from lexmill.registry.gate import Gate, PatientProtocol
 from lexmill.registry.loader import load_package
@@ -57,13 +57,7 @@ def load(name: str, version: str | None, execution: Execution, root: str | Path 
     with opened(uri) as client:
         from lexmill.registry import champion as alias
 
-        known = [str(one.version) for one in alias.versions_of(client, alias.model_of(client, name).name)]
-        version = None if version is None else version.removeprefix("v")
-        if version is not None and version not in known:
-            raise UserError(f"'{name}' has no version {version}; it has {', '.join(known) or 'none'}")
-        found = lookup.client_champion(client, name) if version is None else lookup.version(client, name, version)
-        if found is None:
-            raise UserError(f"'{name}' has no champion; `lexmill promote {name}` makes one")
+        found = alias.version_of(client, name, version)
         return of_package(registered_package(found, uri, Path(root))), found.version
 
 

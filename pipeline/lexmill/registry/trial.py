@@ -128,19 +128,22 @@ def _score(request: dict[str, Any]) -> dict[str, Any]:
 
 def rows_on_test(model: Predictor, corpus: PreparedCorpus, evaluation: Evaluation) -> list[Row]:
     """Return a model's rows on the test split of a corpus, as in its evaluate stage, on the model's device."""
-    kind = kinds.find(model.config["kind"])
-    subject = Subject(
+    rows: list[Row] = kinds.find(model.config["kind"]).module("evaluate").rows(subject_of(model, corpus, evaluation))
+    return rows
+
+
+def subject_of(model: Predictor, corpus: PreparedCorpus, evaluation: Evaluation, seed: int = 0) -> Subject:
+    """Return a packaged model and the corpus that it is to be scored on; no row depends on the seed."""
+    return Subject(
         name=model.name,
         config=model.config,
-        settings=kind.evaluate_settings(model.config["evaluate"]),
+        settings=kinds.find(model.config["kind"]).evaluate_settings(model.config["evaluate"]),
         module=model.module,
         tokenizer=model.tokenizer,
         corpus=corpus,
         evaluation=evaluation,
-        seed=0,  # no row depends on it
+        seed=seed,
     )
-    rows: list[Row] = kind.module("evaluate").rows(subject)
-    return rows
 
 
 def _time(request: dict[str, Any]) -> dict[str, Any]:

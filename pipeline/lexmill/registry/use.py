@@ -8,6 +8,7 @@ for a download.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from lexmill import kinds
 from lexmill.base import layout
@@ -16,9 +17,11 @@ from lexmill.base.strict import nearest
 from lexmill.compute.execution import Execution
 from lexmill.decoding.predictor import Predictor
 from lexmill.params import Params
-from lexmill.registry import lookup
+from lexmill.registry import lookup, package
 from lexmill.registry.download import registered_package
 from lexmill.registry.loader import Precision, load_package
+from lexmill.registry.lookup import Found
+from lexmill.tracking.store import opened
 
 
 def choose(name: str | None, kind: str, params: Params) -> str:
@@ -75,3 +78,29 @@ def open_model(
             f"the champion of '{name}' (version {champion.version}) is a {has}, not a {kinds.find(kind).words}"
         )
     return load_package(registered_package(champion, execution.tracking_uri, root), precision)
+
+
+def open_registered(
+    name: str, version: str | None, execution: Execution, root: str | Path = "."
+) -> tuple[Found, dict[str, Any], Predictor]:
+    """Load a registered model of any kind.
+
+    Args:
+        name, version: the model; None: its champion.
+        execution: `tracking_uri` is used.
+        root: the workspace.
+
+    Returns:
+        The version, its package.json, and the model on the CPU.
+
+    Raises:
+        UserError: no such model or version, or it is not lexmill's.
+        RetryableError: the tracking server does not answer.
+    """
+    root = Path(root)
+    with opened(execution.tracking_uri, root) as client:
+        from lexmill.registry.champion import version_of
+
+        found = version_of(client, name, version)
+        folder = registered_package(found, execution.tracking_uri, root)
+    return found, package.verify(folder), load_package(folder)

@@ -5,13 +5,15 @@ They are read from metrics/evaluate/ and metrics/baseline/ alone, so the same fi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from lexmill import kinds
 from lexmill.base import layout, storage
+from lexmill.kinds import Kind
 from lexmill.params import Params
 from lexmill.params.models import Model
 from lexmill.report import read
@@ -75,26 +77,33 @@ def collect(params: Params, root: str | Path = ".") -> list[Row]:
     for name, model in params.models.items():
         evaluated = read.json_object(root / layout.metrics("evaluate", name)) or {}
         measured = baseline_metrics(params, model, root)
-        rows += _rows(name, model, "test", evaluated.get("test", {}), measured)
+        kind, corpus = kinds.find(model.kind), model.data.corpus
+        rows += of_metrics(kind, name, corpus, evaluated.get("test", {}), measured=measured)
         for split, metrics in evaluated.get("tests", {}).items():
-            rows += _rows(name, model, split, metrics, {})
+            rows += of_metrics(kind, name, corpus, metrics, split=split)
     return rows
 
 
-def _rows(
+def of_metrics(
+    kind: Kind,
     name: str,
-    model: Model,
-    split: str,
+    corpus: str,
     test: Mapping[str, Any],
-    measured: Mapping[str, tuple[dict[str, Any], bool]],
-) -> Iterator[Row]:
-    for metric in kinds.find(model.kind).metrics:
-        if metric.name not in test:
-            continue  # no bits per byte if the tokenizer made unknown tokens
-        yield Row(
+    *,
+    measured: Mapping[str, tuple[dict[str, Any], bool]] = MappingProxyType({}),
+    split: str = "test",
+) -> list[Row]:
+    """Return the rows of one model on one test set.
+
+    Args:
+        test: its metrics.
+        measured: from `baseline_metrics`.
+    """
+    return [
+        Row(
             model=name,
-            kind=model.kind,
-            corpus=model.data.corpus,
+            kind=kind.name,
+            corpus=corpus,
             metric=metric.name,
             value=float(test[metric.name]),
             low=test.get(f"{metric.name}_low"),
@@ -107,6 +116,9 @@ def _rows(
             },
             split=split,
         )
+        for metric in kind.metrics
+        if metric.name in test  # no bits per byte if the tokenizer made unknown tokens
+    ]
 
 
 def missing(params: Params, root: str | Path = ".") -> list[str]:
@@ -146,11 +158,11 @@ def markdown(rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def table(rows: list[Row], experiment: str) -> Any:
+def table(rows: list[Row], title: str) -> Any:
     """Return the rows as a rich table."""
     from rich.table import Table
 
-    shown = Table(*_COLUMNS, title=f"results of '{experiment}' on the test sets", title_justify="left")
+    shown = Table(*_COLUMNS, title=title, title_justify="left")
     for row in rows:
         shown.add_row(*cells(row))
     return shown

@@ -71,20 +71,20 @@ def initialize(
     _refuse_replacing(name, root, force)
     reading = dataclasses.replace(
         reading,
-        valid=[_from_workspace(Path(file), root) for file in reading.valid],
-        test=[_from_workspace(Path(file), root) for file in reading.test],
+        valid=[from_workspace(Path(file), root) for file in reading.valid],
+        test=[from_workspace(Path(file), root) for file in reading.test],
     )
-    entry = corpus_entry(kind, [_from_workspace(file, root) for file in files], reading, languages, root)
-    encodings = _note_encodings(entry, root)
+    entry = corpus_entry(kind, [from_workspace(file, root) for file in files], reading, languages, root)
+    encodings = note_encodings(entry, root)
     plain = kind == "text" and entry["reader"]["format"] == "text"
-    if plain and len(_located(_typed(entry), root)) >= LEAST_RECORDS:
+    if plain and len(located(typed(entry), root)) >= LEAST_RECORDS:
         entry["reader"]["document"] = "file"
-    counts = count(_typed(entry), root)
+    counts = count(typed(entry), root)
     if plain and len(counts.different) < LEAST_RECORDS:
         entry["reader"]["document"] = "line"  # too few paragraphs to split
-        counts = count(_typed(entry), root)
+        counts = count(typed(entry), root)
     _enough(kind, counts, ", ".join(map(str, files)))
-    usual = _typed(entry).splits
+    usual = typed(entry).splits
     splits = shares.working(usual, counts.groups, entry["unit"], counts.given)
     entry["splits"] = dataclasses.asdict(splits)
     config = f"{_header(kind, files, counts)}{_yaml(configuration(kind, name, counts))}"
@@ -107,15 +107,15 @@ def initialize(
     say("next: lexmill check, then lexmill run; sizes and steps are in conf/config.yaml (then: lexmill compose)")
 
 
-def _note_encodings(entry: dict[str, Any], root: Path) -> list[str]:
+def note_encodings(entry: dict[str, Any], root: Path) -> list[str]:
     """Write the encodings of files that are not UTF-8 into the reader, unless it names one; return sentences."""
     reader = entry["reader"]
     if "encoding" in reader or reader["format"] in ("parquet", "tmx", "xliff"):
         return []
-    located = _located(_typed(entry), root)
-    found = encodings(located)
+    files = located(typed(entry), root)
+    found = encodings(files)
     kinds = {encoding for encoding, _ in found.values()}
-    if len(kinds) == 1 and len(found) == len(located):
+    if len(kinds) == 1 and len(found) == len(files):
         reader["encoding"] = kinds.pop()
     elif found:
         reader["encodings"] = {name: encoding for name, (encoding, _) in found.items()}
@@ -128,7 +128,7 @@ def _note_encodings(entry: dict[str, Any], root: Path) -> list[str]:
     return said + more
 
 
-def _from_workspace(file: Path, root: Path) -> str:
+def from_workspace(file: Path, root: Path) -> str:
     """Return the path for params.yaml: relative if it is inside the workspace, else absolute."""
     path = Path(os.path.abspath(os.path.expanduser(file)))
     home = Path(os.path.abspath(root))
@@ -179,8 +179,7 @@ def corpus_entry(
         )
         everything = [*paths, *reading.valid, *reading.test]
     source = FileSource("file", tuple(everything))
-    located = locate(source, root)
-    files, sides = split_files(chosen == "parallel_text", paths, reading, located, root)
+    files, sides = split_files(chosen == "parallel_text", paths, reading, locate(source, root), root)
     reader |= sides
     splits: dict[str, Any] = {"valid": 0.05, "test": 0.1 if kind == "labelled" else 0.05, "salt": "lexmill"}
     splits |= {"files": files} if files else {}
@@ -204,7 +203,7 @@ def _texts_in(folder: str) -> str:
     return f"{folder.rstrip('/')}/*/*"
 
 
-def _typed(entry: dict[str, Any]) -> Corpus:
+def typed(entry: dict[str, Any]) -> Corpus:
     errors: list[str] = []
     corpus = build(Corpus, entry, errors)
     if corpus is None or errors:
@@ -212,7 +211,7 @@ def _typed(entry: dict[str, Any]) -> Corpus:
     return corpus
 
 
-def _located(corpus: Corpus, root: Path) -> dict[str, Path]:
+def located(corpus: Corpus, root: Path) -> dict[str, Path]:
     assert isinstance(corpus.source, FileSource)
     return locate(corpus.source, root)
 
@@ -230,11 +229,11 @@ def count(corpus: Corpus, root: Path) -> Counts:
     from lexmill.corpora.preparing.small import linked
     from lexmill.corpora.preparing.source_files import SourceFiles
 
-    located = _located(corpus, root)
+    files_of = located(corpus, root)
     counts = Counts()
     errors = Errors()
     removed = filters.active(corpus).values()
-    with linked(located) as folder:
+    with linked(files_of) as folder:
         files = SourceFiles(folder)
         with bar("read the files", files.bytes) as shown:
             for record in read(corpus, files, errors, shown.update):
@@ -295,7 +294,7 @@ def _yaml(value: Mapping[str, Any]) -> str:
 
 def _spelled_out(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entry with the defaults of all its keys, so that each can be changed by its name."""
-    whole = dataclasses.asdict(_typed(dict(entry)))
+    whole = dataclasses.asdict(typed(dict(entry)))
     return {key: whole[key] for key in [*entry, *(key for key in whole if key not in entry)]}
 
 
