@@ -98,7 +98,7 @@ def test_captions_like_multi30k(project: Path) -> None:
     assert counts(made) == {"train": 60, "valid": 10, "test": 12, "test_2017_flickr": 9, "test_2017_mscoco": 5}
     assert corpus.languages == ("de", "en")
     assert [one["source"] for one in made.records("test_2017_mscoco")] == [f"de test_2017_mscoco {i}" for i in range(5)]
-    assert [one["target"] for one in made.records("test")][0] == "en test_2016_flickr 0"
+    assert next(one["target"] for one in made.records("test")) == "en test_2016_flickr 0"
 
 
 def test_a_table_without_a_header_and_with_another_delimiter(project: Path) -> None:
