@@ -37,6 +37,8 @@ KINDS: dict[str, tuple[str, dict[str, Any], list[bytes]]] = {
     "file": ("text", {"format": "text"}, [TEXT, gzip.compress(TEXT), zstandard.compress(TEXT)]),
     "paragraph": ("text", {"format": "text", "document": "paragraph"}, [TEXT]),
     "line": ("text", {"format": "text", "document": "line", "encoding": "latin-1"}, [TEXT, gzip.compress(TEXT)]),
+    "utf-16": ("text", {"format": "text", "document": "line", "encoding": "utf-16"}, [TEXT.decode().encode("utf-16")]),
+    "utf-32": ("text", {"format": "text", "encoding": "utf-32-le"}, [gzip.compress(TEXT.decode().encode("utf-32-le"))]),
     "folder": ("labelled", {"format": "text", "document": "line", "label_from": "folder"}, [TEXT, gzip.compress(TEXT)]),
     "labelled lines": ("labelled", {"format": "labelled_lines"}, [b"x a b\ny c\n\nx d\r\n", gzip.compress(TEXT)]),
     "csv": ("labelled", {"format": "csv", **RECORDS}, [ROWS, gzip.compress(ROWS)]),

@@ -8,10 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from lexmill.base.encodings import codec_name
 from lexmill.base.errors import UserError
 from lexmill.base.outside import parsing, read_json_object
 from lexmill.corpora.fetching.globs import fits
 from lexmill.corpora.preparing.text_files import COMPRESSED_SUFFIXES, NO_STOP, START, Place
+from lexmill.params.readers import EncodedReader
 
 
 def natural_key(text: str) -> tuple[tuple[int, str] | tuple[int, int, str], ...]:
@@ -75,6 +77,19 @@ WHOLE = Span((START, START))
 """All lines of the one file or the two files of a unit."""
 
 
+def encoding_of(reader: EncodedReader, path: str) -> str:
+    """Return the codec of a file's text: by the glob of `encodings` that it matches, else `encoding`.
+
+    Raises:
+        UserError: two globs give it two encodings.
+    """
+    named = {pattern: codec_name(name) for pattern, name in reader.encodings.items() if _matches(path, pattern)}
+    if len(set(named.values())) > 1:
+        both = " and ".join(f"'{pattern}' ({codec})" for pattern, codec in list(named.items())[:3])
+        raise UserError(f"reader.encodings: {path} matches {both}; let only one match, or give both one encoding")
+    return next(iter(named.values()), codec_name(reader.encoding))
+
+
 class SourceFiles:
     """A source folder, read through its manifest.
 
@@ -107,12 +122,13 @@ class SourceFiles:
         found: dict[str, None] = {}
         for pattern in patterns:
             for path in self.paths:
-                if _matches(path, pattern) or _matches(uncompressed(path), pattern):
+                if _matches(path, pattern):
                     found[path] = None
         return list(found)
 
 
 def _matches(path: str, pattern: str) -> bool:
+    names = (path, uncompressed(path))
     if "/" not in pattern:
-        path = PurePosixPath(path).name
-    return fits(path, pattern) or path.endswith(f"/{pattern}") or fits(path, f"*/{pattern}")
+        names = (PurePosixPath(names[0]).name, PurePosixPath(names[1]).name)
+    return any(fits(name, pattern) or name.endswith(f"/{pattern}") or fits(name, f"*/{pattern}") for name in names)

@@ -15,10 +15,17 @@ from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.readers import delimited, labelled_lines, parallel, tables, text, translation_tree
 from lexmill.corpora.preparing.record import Record
-from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit, names
-from lexmill.corpora.preparing.text_files import Advance, TextFile, checked_encoding, no_advance
+from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit, encoding_of, names
+from lexmill.corpora.preparing.text_files import Advance, TextFile, no_advance
 from lexmill.params.corpora import Corpus
-from lexmill.params.readers import LabelledLinesReader, ParallelTextReader, Reader, TextReader, TranslationTreeReader
+from lexmill.params.readers import (
+    EncodedReader,
+    LabelledLinesReader,
+    ParallelTextReader,
+    Reader,
+    TextReader,
+    TranslationTreeReader,
+)
 
 
 def read(corpus: Corpus, files: SourceFiles, errors: Errors, advance: Advance = no_advance) -> Iterator[Record]:
@@ -38,7 +45,7 @@ def units(corpus: Corpus, files: SourceFiles, errors: Errors) -> list[Unit]:
     try:
         if isinstance(reader, TranslationTreeReader):
             return translation_tree.units(reader, files, errors)
-        checked_encoding(reader.encoding)
+        _check_encodings(reader, files)
         if isinstance(reader, ParallelTextReader):
             return parallel.units(reader, files)
     except UserError as error:
@@ -48,6 +55,16 @@ def units(corpus: Corpus, files: SourceFiles, errors: Errors) -> list[Unit]:
     if isinstance(reader, TextReader):
         return text.units(named, reader, errors, files.folder)
     return [(name, (path,)) for path, name in named.items()]
+
+
+def _check_encodings(reader: EncodedReader, files: SourceFiles) -> None:
+    """Raise `UserError` where a file has two encodings, or a glob of `encodings` matches no file."""
+    for path in files.paths if reader.encodings else ():
+        encoding_of(reader, path)
+    for pattern in reader.encodings:
+        if not files.matching([pattern]):
+            known = ", ".join(files.paths[:10]) + (" ..." if len(files.paths) > 10 else "")
+            raise UserError(f"reader.encodings: no file matches '{pattern}'; there are: {known}", files.folder)
 
 
 @dataclass(frozen=True)
@@ -97,14 +114,14 @@ def read_units(
     """
     reader = corpus.reader
     for name, paths in wanted:
-        files = [folder / path for path in paths]
         if isinstance(reader, ParallelTextReader):
-            yield from parallel.read(reader, name, paths, files, span=span, errors=errors, advance=advance)
+            pair = [TextFile(folder / path, encoding_of(reader, path)) for path in paths]
+            yield from parallel.read(name, paths, pair, span=span, errors=errors, advance=advance)
             continue
         if isinstance(reader, TranslationTreeReader):
-            yield from translation_tree.read(name, files, errors, advance)
+            yield from translation_tree.read(name, [folder / path for path in paths], errors, advance)
             continue
-        file = TextFile(files[0], checked_encoding(reader.encoding))
+        file = TextFile(folder / paths[0], encoding_of(reader, paths[0]))
         if isinstance(reader, TextReader):
             yield from text.read(reader, name, paths[0], file, span=span, errors=errors, advance=advance)
         elif isinstance(reader, LabelledLinesReader):
