@@ -30,6 +30,7 @@ def parquet(table: dict[str, Any], **choices: Any) -> bytes:
 TEXT = "one two\n\nthree äöü\r\nfour\n".encode()
 ROWS = b'text,label\n"a, ""b""",x\nc,y\n"d\ne",x\n'
 LINES = b'{"text": "a", "label": 1}\n\n{"text": "b\\n\\u00e4", "label": "x"}\n'
+ARRAY = b'[{"text": "a", "label": 1},\n {"text": "\\u00e4", "label": "x"}]'
 TABLE = parquet({"text": ["a", "b", None, "d"] * 20, "label": ["x", "y", "x", "z"] * 20}, row_group_size=30)
 TREE = b'{"a": {"b": "text", "c": ["x"]}, "d": "more"}'
 RECORDS = {"text": "text", "label": "label"}
@@ -44,6 +45,8 @@ KINDS: dict[str, tuple[str, dict[str, Any], list[bytes]]] = {
     "csv": ("labelled", {"format": "csv", **RECORDS}, [ROWS, gzip.compress(ROWS)]),
     "tsv": ("labelled", {"format": "tsv", "quoting": False, **RECORDS}, [ROWS.replace(b",", b"\t")]),
     "jsonl": ("labelled", {"format": "jsonl", **RECORDS}, [LINES, zstandard.compress(LINES)]),
+    "json": ("labelled", {"format": "json", **RECORDS}, [ARRAY, b'{"x": [1], "data": ' + ARRAY + b"}"]),
+    "several labels": ("labelled", {"format": "csv", "text": "text", "labels": ["label", "text"]}, [ROWS]),
     "parquet": ("labelled", {"format": "parquet", **RECORDS}, [TABLE, parquet({"text": ["a"], "label": [1]})]),
     "parallel": ("parallel", {"format": "parallel_text", "source": ["a.en"], "target": ["a.de"]}, [TEXT]),
     "tree": ("parallel", {"format": "translation_tree", "source": "a/{group}.en", "target": "a/{group}.de"}, [TREE]),

@@ -89,9 +89,10 @@ class LabelledLinesReader:
 class RecordsReader:
     """Tables and records: a column or key for each role."""
 
-    format: Literal["csv", "tsv", "jsonl", "parquet"]
+    format: Literal["csv", "tsv", "jsonl", "json", "parquet"]
     text: str | None = spec("the column of the text (a number from 0 where there is no header)", None)
     label: str | None = spec("the column of the label", None)
+    labels: tuple[str, ...] = spec("in its place: several columns, whose values joined by ' / ' are the label", ())
     source: str | None = spec("the column of the source sentence", None)
     target: str | None = spec("the column of the target sentence", None)
     group: str | None = spec("the column whose value keeps records in one split; none: the text itself", None)
@@ -105,6 +106,12 @@ class RecordsReader:
 
     def errors(self) -> list[str]:
         found = [*_no_encoding(self.encoding, self.encodings), *self._no_delimiter()]
+        if self.labels and self.positive_from is not None:
+            found.append("labels: only a single label can be a rating; set label, or leave out positive_from")
+        if len(set(self.labels)) < len(self.labels) or len(self.labels) == 1:
+            found.append("labels: give two different columns or more; for a single one set label")
+        if self.labels and self.label is not None:
+            found.append("labels: they take the place of label; give one of the two")
         if self.format == "parquet" and self.encodings:
             found.append("encodings: the text of parquet files is UTF-8; leave it out")
         if (self.positive_from is None) != (self.negative_to is None):
@@ -124,11 +131,9 @@ class RecordsReader:
         return []
 
     def unfit(self, kind: str) -> list[str]:
-        return [
-            f"{role}: a {kind} corpus needs the column of its {role}"
-            for role in ROLES[kind]
-            if getattr(self, role) is None
-        ]
+        given = {"label"} if self.labels else set()
+        given |= {role for role in ROLES[kind] if getattr(self, role) is not None}
+        return [f"{role}: a {kind} corpus needs the column of its {role}" for role in ROLES[kind] if role not in given]
 
 
 @dataclass(frozen=True)

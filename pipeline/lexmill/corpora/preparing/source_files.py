@@ -54,6 +54,19 @@ def _stem_with_folder(path: str) -> str:
     return str(PurePosixPath(uncompressed(path)).with_suffix(""))
 
 
+class LineNames:
+    """Unique names for records by their line: `12`, and `12.2` for the second one that begins there."""
+
+    def __init__(self) -> None:
+        self._line, self._count = 0, 0
+
+    def next(self, line: int) -> str:
+        """Return the name of the next record, which begins in this line or a later one than the last."""
+        self._count = self._count + 1 if line == self._line else 1
+        self._line = line
+        return f"{line}.{self._count}" if self._count > 1 else str(line)
+
+
 Unit = tuple[str, tuple[str, ...]]
 """Files that are read together: the name of their records, and their paths in the source folder."""
 

@@ -257,8 +257,19 @@ def lines(
         yield number, decode(data.removesuffix(b"\n").removesuffix(b"\r"), encoding, path, number)
 
 
-def whole_text(path: Path, encoding: str, advance: Advance = no_advance) -> str:
+def whole_text(
+    path: Path,
+    encoding: str,
+    advance: Advance = no_advance,
+    *,
+    instead: str = "set reader.document: paragraph or line",
+) -> str:
     """Return the text of a file with "\\r\\n" turned into "\\n" and without a byte order mark.
+
+    Args:
+        path, encoding: the file, and the codec of its text.
+        advance: called with the number of (compressed) bytes after each read.
+        instead: what to do with a file that is too large.
 
     Raises:
         UserError: see `_raw_lines` and `decode`; or the file is larger than `MAX_DOCUMENT_BYTES`.
@@ -269,7 +280,7 @@ def whole_text(path: Path, encoding: str, advance: Advance = no_advance) -> str:
         size += len(data)
         if size > MAX_DOCUMENT_BYTES:
             message = f"the document is larger than {MAX_DOCUMENT_BYTES >> 20} MiB"
-            raise UserError(f"{message}; set reader.document: paragraph or line", path, number)
+            raise UserError(f"{message}; {instead}", path, number)
         parts.append(data)
     encoding = _utf8_where_wide(encoding)
     data = _without_mark(b"".join(parts), encoding)

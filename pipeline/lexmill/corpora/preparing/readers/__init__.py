@@ -89,7 +89,7 @@ def of_lines(reader: Reader) -> OfLines | None:
         return None
     if isinstance(reader, ParallelTextReader | LabelledLinesReader) or reader.format == "jsonl":
         return OfLines()
-    if reader.format == "parquet":
+    if reader.format in ("json", "parquet"):
         return None
     return OfLines(partial(delimited.inside_after, reader)) if reader.quoting else OfLines()
 
