@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lexmill.base.errors import UserError
 from lexmill.corpora.preparing import text_files
-from lexmill.corpora.preparing.text_files import checked_encoding, lines, whole_text
+from lexmill.corpora.preparing.text_files import lines, whole_text
 
 
 def written(folder, data):
@@ -99,7 +99,6 @@ def test_not_utf8_has_a_line_a_byte_and_a_hint(tmp_path):
     ("data", "said"),
     [
         (b"one\ntwo\0\n", r":2: a NUL byte \(byte 4 of the line\): the file is binary"),
-        ("text\n".encode("utf-16"), ":1: the file is UTF-16; save it as UTF-8"),
     ],
 )
 def test_what_is_no_text_is_refused(tmp_path, data, said):
@@ -131,11 +130,3 @@ def test_a_document_has_a_bound(tmp_path, monkeypatch):
 def test_a_missing_file_is_the_users_error(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
         texts(tmp_path / "absent.txt")
-
-
-def test_encodings_are_checked():
-    assert checked_encoding("UTF8") == checked_encoding("utf-8-sig") == "utf-8"
-    assert checked_encoding("latin-1") == "iso8859-1"
-    for wrong in ("utf-16", "latin-17", "base64"):
-        with pytest.raises(UserError, match=r"reader\.encoding"):
-            checked_encoding(wrong)

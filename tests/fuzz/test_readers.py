@@ -30,6 +30,7 @@ def parquet(table: dict[str, Any], **choices: Any) -> bytes:
 TEXT = "one two\n\nthree äöü\r\nfour\n".encode()
 ROWS = b'text,label\n"a, ""b""",x\nc,y\n"d\ne",x\n'
 LINES = b'{"text": "a", "label": 1}\n\n{"text": "b\\n\\u00e4", "label": "x"}\n'
+ARRAY = b'[{"text": "a", "label": 1},\n {"text": "\\u00e4", "label": "x"}]'
 TABLE = parquet({"text": ["a", "b", None, "d"] * 20, "label": ["x", "y", "x", "z"] * 20}, row_group_size=30)
 TREE = b'{"a": {"b": "text", "c": ["x"]}, "d": "more"}'
 RECORDS = {"text": "text", "label": "label"}
@@ -37,11 +38,15 @@ KINDS: dict[str, tuple[str, dict[str, Any], list[bytes]]] = {
     "file": ("text", {"format": "text"}, [TEXT, gzip.compress(TEXT), zstandard.compress(TEXT)]),
     "paragraph": ("text", {"format": "text", "document": "paragraph"}, [TEXT]),
     "line": ("text", {"format": "text", "document": "line", "encoding": "latin-1"}, [TEXT, gzip.compress(TEXT)]),
+    "utf-16": ("text", {"format": "text", "document": "line", "encoding": "utf-16"}, [TEXT.decode().encode("utf-16")]),
+    "utf-32": ("text", {"format": "text", "encoding": "utf-32-le"}, [gzip.compress(TEXT.decode().encode("utf-32-le"))]),
     "folder": ("labelled", {"format": "text", "document": "line", "label_from": "folder"}, [TEXT, gzip.compress(TEXT)]),
     "labelled lines": ("labelled", {"format": "labelled_lines"}, [b"x a b\ny c\n\nx d\r\n", gzip.compress(TEXT)]),
     "csv": ("labelled", {"format": "csv", **RECORDS}, [ROWS, gzip.compress(ROWS)]),
     "tsv": ("labelled", {"format": "tsv", "quoting": False, **RECORDS}, [ROWS.replace(b",", b"\t")]),
     "jsonl": ("labelled", {"format": "jsonl", **RECORDS}, [LINES, zstandard.compress(LINES)]),
+    "json": ("labelled", {"format": "json", **RECORDS}, [ARRAY, b'{"x": [1], "data": ' + ARRAY + b"}"]),
+    "several labels": ("labelled", {"format": "csv", "text": "text", "labels": ["label", "text"]}, [ROWS]),
     "parquet": ("labelled", {"format": "parquet", **RECORDS}, [TABLE, parquet({"text": ["a"], "label": [1]})]),
     "parallel": ("parallel", {"format": "parallel_text", "source": ["a.en"], "target": ["a.de"]}, [TEXT]),
     "tree": ("parallel", {"format": "translation_tree", "source": "a/{group}.en", "target": "a/{group}.de"}, [TREE]),

@@ -5,11 +5,12 @@ Each has `unfit(kind)`: the errors of reading a corpus of that kind (text, label
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
+from lexmill.base.encodings import codec_name
 from lexmill.base.shown import value_text
 from lexmill.base.strict import spec
 
@@ -26,12 +27,15 @@ def outside(key: str, patterns: Sequence[str]) -> Iterator[str]:
             yield f"{place}: {value_text(pattern)} leads out of the source's files; give a path inside them"
 
 
-def _no_encoding(name: str) -> list[str]:
-    try:
-        "a".encode(name)
-    except (LookupError, ValueError):  # also for a codec that is no text's, as hex
-        return [f"encoding: {value_text(name)} is unknown; for instance utf-8, latin-1, cp1252"]
-    return []
+def _no_encoding(encoding: str, encodings: Mapping[str, str]) -> list[str]:
+    """Return an error for each name that is no encoding, and each glob that leads out of the source's files."""
+    found = []
+    for key, name in (("encoding", encoding), *((f"encodings.{pattern}", name) for pattern, name in encodings.items())):
+        try:
+            codec_name(name)
+        except ValueError as error:
+            found.append(f"{key}: {error}")
+    return [*found, *outside("encodings", tuple(encodings))]
 
 
 def _only_pairs(form: str, kind: str) -> list[str]:
@@ -46,9 +50,10 @@ class TextReader:
     document: Literal["file", "paragraph", "line"] = spec("what one document is", "file")
     label_from: Literal["folder"] | None = spec("of a labelled corpus: the name of a file's folder is its label", None)
     encoding: str = spec("the files' character encoding", "utf-8")
+    encodings: dict[str, str] = spec("that of some files: a glob of their names -> their encoding", factory=dict)
 
     def errors(self) -> list[str]:
-        return _no_encoding(self.encoding)
+        return _no_encoding(self.encoding, self.encodings)
 
     def unfit(self, kind: str) -> list[str]:
         if kind == "parallel":
@@ -68,9 +73,10 @@ class LabelledLinesReader:
     separator: str = spec("what is between label and text", " ")
     label_first: bool = spec("whether the label is before the first separator; otherwise it is after the last", True)
     encoding: str = spec("the files' character encoding", "utf-8")
+    encodings: dict[str, str] = spec("that of some files: a glob of their names -> their encoding", factory=dict)
 
     def errors(self) -> list[str]:
-        found = _no_encoding(self.encoding)
+        found = _no_encoding(self.encoding, self.encodings)
         if not self.separator or "\n" in self.separator:
             found.append(f"separator: {value_text(self.separator)} cannot separate; give a text within one line")
         return found
@@ -83,9 +89,10 @@ class LabelledLinesReader:
 class RecordsReader:
     """Tables and records: a column or key for each role."""
 
-    format: Literal["csv", "tsv", "jsonl", "parquet"]
+    format: Literal["csv", "tsv", "jsonl", "json", "parquet"]
     text: str | None = spec("the column of the text (a number from 0 where there is no header)", None)
     label: str | None = spec("the column of the label", None)
+    labels: tuple[str, ...] = spec("in its place: several columns, whose values joined by ' / ' are the label", ())
     source: str | None = spec("the column of the source sentence", None)
     target: str | None = spec("the column of the target sentence", None)
     group: str | None = spec("the column whose value keeps records in one split; none: the text itself", None)
@@ -93,11 +100,20 @@ class RecordsReader:
     quoting: bool = spec("whether quotes have a meaning in a csv or tsv", True)
     delimiter: str | None = spec("the character between the fields of a csv or tsv; none: a comma or a tab", None)
     encoding: str = spec("the files' character encoding", "utf-8")
+    encodings: dict[str, str] = spec("that of some files: a glob of their names -> their encoding", factory=dict)
     positive_from: float | None = spec("label is a rating: at least this is 'positive'", None)
     negative_to: float | None = spec("label is a rating: at most this is 'negative'; between: left out", None)
 
     def errors(self) -> list[str]:
-        found = [*_no_encoding(self.encoding), *self._no_delimiter()]
+        found = [*_no_encoding(self.encoding, self.encodings), *self._no_delimiter()]
+        if self.labels and self.positive_from is not None:
+            found.append("labels: only a single label can be a rating; set label, or leave out positive_from")
+        if len(set(self.labels)) < len(self.labels) or len(self.labels) == 1:
+            found.append("labels: give two different columns or more; for a single one set label")
+        if self.labels and self.label is not None:
+            found.append("labels: they take the place of label; give one of the two")
+        if self.format == "parquet" and self.encodings:
+            found.append("encodings: the text of parquet files is UTF-8; leave it out")
         if (self.positive_from is None) != (self.negative_to is None):
             return ["positive_from and negative_to belong together; give both or neither", *found]
         if self.positive_from is not None and self.negative_to is not None and self.positive_from <= self.negative_to:
@@ -115,11 +131,9 @@ class RecordsReader:
         return []
 
     def unfit(self, kind: str) -> list[str]:
-        return [
-            f"{role}: a {kind} corpus needs the column of its {role}"
-            for role in ROLES[kind]
-            if getattr(self, role) is None
-        ]
+        given = {"label"} if self.labels else set()
+        given |= {role for role in ROLES[kind] if getattr(self, role) is not None}
+        return [f"{role}: a {kind} corpus needs the column of its {role}" for role in ROLES[kind] if role not in given]
 
 
 @dataclass(frozen=True)
@@ -130,9 +144,14 @@ class ParallelTextReader:
     source: tuple[str, ...] = spec("globs of the source-side files, sorted by number and name")
     target: tuple[str, ...] = spec("globs of the target-side files, in the same order")
     encoding: str = spec("the files' character encoding", "utf-8")
+    encodings: dict[str, str] = spec("that of some files: a glob of their names -> their encoding", factory=dict)
 
     def errors(self) -> list[str]:
-        return [*outside("source", self.source), *outside("target", self.target), *_no_encoding(self.encoding)]
+        return [
+            *outside("source", self.source),
+            *outside("target", self.target),
+            *_no_encoding(self.encoding, self.encodings),
+        ]
 
     def unfit(self, kind: str) -> list[str]:
         return _only_pairs(self.format, kind)
@@ -153,4 +172,5 @@ class TranslationTreeReader:
         return _only_pairs(self.format, kind)
 
 
-Reader = TextReader | LabelledLinesReader | RecordsReader | ParallelTextReader | TranslationTreeReader
+EncodedReader = TextReader | LabelledLinesReader | RecordsReader | ParallelTextReader
+Reader = EncodedReader | TranslationTreeReader

@@ -8,10 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from lexmill.base.encodings import codec_name
 from lexmill.base.errors import UserError
 from lexmill.base.outside import parsing, read_json_object
 from lexmill.corpora.fetching.globs import fits
 from lexmill.corpora.preparing.text_files import COMPRESSED_SUFFIXES, NO_STOP, START, Place
+from lexmill.params.readers import EncodedReader
 
 
 def natural_key(text: str) -> tuple[tuple[int, str] | tuple[int, int, str], ...]:
@@ -52,6 +54,19 @@ def _stem_with_folder(path: str) -> str:
     return str(PurePosixPath(uncompressed(path)).with_suffix(""))
 
 
+class LineNames:
+    """Unique names for records by their line: `12`, and `12.2` for the second one that begins there."""
+
+    def __init__(self) -> None:
+        self._line, self._count = 0, 0
+
+    def next(self, line: int) -> str:
+        """Return the name of the next record, which begins in this line or a later one than the last."""
+        self._count = self._count + 1 if line == self._line else 1
+        self._line = line
+        return f"{line}.{self._count}" if self._count > 1 else str(line)
+
+
 Unit = tuple[str, tuple[str, ...]]
 """Files that are read together: the name of their records, and their paths in the source folder."""
 
@@ -73,6 +88,19 @@ class Span(NamedTuple):
 
 WHOLE = Span((START, START))
 """All lines of the one file or the two files of a unit."""
+
+
+def encoding_of(reader: EncodedReader, path: str) -> str:
+    """Return the codec of a file's text: by the glob of `encodings` that it matches, else `encoding`.
+
+    Raises:
+        UserError: two globs give it two encodings.
+    """
+    named = {pattern: codec_name(name) for pattern, name in reader.encodings.items() if matches(path, pattern)}
+    if len(set(named.values())) > 1:
+        both = " and ".join(f"'{pattern}' ({codec})" for pattern, codec in list(named.items())[:3])
+        raise UserError(f"reader.encodings: {path} matches {both}; let only one match, or give both one encoding")
+    return next(iter(named.values()), codec_name(reader.encoding))
 
 
 class SourceFiles:
@@ -114,10 +142,7 @@ class SourceFiles:
 
 def matches(path: str, pattern: str) -> bool:
     """Whether a glob matches a path; one without "/" matches the file's name, and may omit `.gz` and `.zst`."""
-    return _matches(path, pattern) or _matches(uncompressed(path), pattern)
-
-
-def _matches(path: str, pattern: str) -> bool:
+    names = (path, uncompressed(path))
     if "/" not in pattern:
-        path = PurePosixPath(path).name
-    return fits(path, pattern) or path.endswith(f"/{pattern}") or fits(path, f"*/{pattern}")
+        names = (PurePosixPath(names[0]).name, PurePosixPath(names[1]).name)
+    return any(fits(name, pattern) or name.endswith(f"/{pattern}") or fits(name, f"*/{pattern}") for name in names)

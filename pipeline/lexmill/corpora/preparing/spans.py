@@ -5,7 +5,8 @@ files are read twice. First the workers scan each range of bytes by itself: they
 find the state after it (inside a record or not) for either state before it. Then the stage joins the results in order
 into a `Span` for each range in which a line begins. Records, names and errors are those of reading the whole file.
 
-Only uncompressed files whose records consist of lines are cut (`readers.of_lines`); a pair of files at the same lines.
+Only files whose records consist of lines are cut (`readers.of_lines`), a pair of files at the same lines; not those
+that are compressed or in UTF-16 or UTF-32.
 Files of unequal length do not pair; they are read whole, which reports the error.
 Cost: one more pass over the files, at the speed of counting newlines (for a quoted csv: of parsing the lines with
 quotes); memory O(longest line of a quoted csv), else O(1).
@@ -19,25 +20,25 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from lexmill.base.encodings import WIDE
 from lexmill.base.errors import UserError
 from lexmill.base.strict import build
 from lexmill.compute.workers.executor import Executor, Plain
 from lexmill.compute.workers.files import cut_off
 from lexmill.corpora.preparing import readers
-from lexmill.corpora.preparing.source_files import SourceFiles, Span, Unit
+from lexmill.corpora.preparing.source_files import SourceFiles, Span, Unit, encoding_of
 from lexmill.corpora.preparing.text_files import (
     NO_STOP,
     START,
     Advance,
     Place,
-    checked_encoding,
     is_compressed,
     lines,
     no_advance,
     open_bytes,
 )
 from lexmill.params.corpora import Corpus
-from lexmill.params.readers import TranslationTreeReader
+from lexmill.params.readers import EncodedReader
 
 _BLOCK = 1 << 20
 _LATER = 2  # any line but the first, the only one that can have a byte order mark
@@ -48,12 +49,14 @@ def large_units(corpus: Corpus, units: Sequence[Unit], files: SourceFiles, piece
     if readers.of_lines(corpus.reader) is None:
         return []
     larger = [unit for unit in units if sum(files.sizes[path] for path in unit[1]) > piece_bytes]
-    return [unit for unit in larger if all(map(_is_plain, map(files.file, unit[1])))]
+    return [unit for unit in larger if all(_is_plain(corpus, files, path) for path in unit[1])]
 
 
-def _is_plain(path: Path) -> bool:
+def _is_plain(corpus: Corpus, files: SourceFiles, path: str) -> bool:
+    """Whether a file is neither compressed nor in a wide encoding, so that it can be read from any line on."""
+    assert isinstance(corpus.reader, EncodedReader)
     try:
-        return not is_compressed(path)
+        return encoding_of(corpus.reader, path) not in WIDE and not is_compressed(files.file(path))
     except OSError:
         return False  # its reader reports why
 
@@ -109,13 +112,13 @@ def look(item: Plain, advance: Advance) -> Plain:
     assert corpus is not None, errors
     form = readers.of_lines(corpus.reader)
     assert form is not None
-    assert not isinstance(corpus.reader, TranslationTreeReader)
+    assert isinstance(corpus.reader, EncodedReader)
     path = Path(item["source"]) / item["path"]
     offset, last, count = _line_starts(path, item["begin"], item["end"], advance)
     states = [False, True]
     if form.inside_after is not None and count:
         begin, some = (last, 1) if form.by_last_line else (offset, count)
-        encoding = checked_encoding(corpus.reader.encoding)
+        encoding = encoding_of(corpus.reader, item["path"])
         # An erroneous line ends the reading of its file, so the lines after it do not matter.
         with suppress(UserError):
             place = Place(begin, _LATER if begin else 1)

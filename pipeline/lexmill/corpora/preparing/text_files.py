@@ -1,8 +1,9 @@
 """Read text files safely: bounded lines, gzip and zstd detected by their first bytes, errors with file and line.
 
 A line ends at "\\n" and nowhere else (U+0085, U+2028 and form feed stay inside it); one "\\r" before it and one byte
-order mark at the start of the file are dropped. Memory is bounded by `MAX_LINE_BYTES`, for a whole file by
-`MAX_DOCUMENT_BYTES`. An uncompressed file can be read from any line with a known offset.
+order mark at the start of the file are dropped. UTF-16 and UTF-32 are read as UTF-8 (`transcoding`). Memory is bounded
+by `MAX_LINE_BYTES`, for a whole file by `MAX_DOCUMENT_BYTES`. An uncompressed file can be read from any line with a
+known offset.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from lexmill.base.budgets import MAX_DOCUMENT_BYTES, MAX_LINE_BYTES
+from lexmill.base.encodings import WIDE
 from lexmill.base.errors import UserError
+from lexmill.corpora.preparing.transcoding import Transcoded, refuse_wide
 
 COMPRESSED_SUFFIXES = (".gz", ".zst")
 
@@ -45,7 +48,6 @@ NO_STOP = sys.maxsize
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # A zstd block of 4 bytes can decompress to 128 KiB: a bounded input bounds the output.
 _ZSTD_INPUT_BYTES = 4096
 
@@ -151,62 +153,55 @@ def open_bytes(path: Path, advance: Advance = no_advance, offset: int = 0) -> It
             yield raw
 
 
-def raw_lines(
-    path: Path, advance: Advance = no_advance, *, place: Place = START, stop: int = NO_STOP
+def error_of_reading(error: Exception, path: Path, line: int) -> Exception:
+    """Return what to raise for an error of reading a file: a `UserError` with the line, or the error if it is a bug."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return UserError(f"cannot be read ({error.strerror})", path, line)
+    if isinstance(error, UnicodeDecodeError):
+        return UserError(f"not {error.encoding.upper()} ({error.reason})", path, line)
+    damaged = isinstance(error, EOFError | zlib.error | gzip.BadGzipFile)
+    if damaged or type(error).__module__.startswith("zstandard"):
+        message = f"the compressed file is cut off or damaged ({error}); fetch or compress it again"
+        return UserError(message, path, line)
+    return error
+
+
+def _raw_lines(
+    path: Path, encoding: str, advance: Advance, *, place: Place = START, stop: int = NO_STOP
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file as (number from 1, bytes with their "\\n").
+    """Yield the lines of a file as (number from 1, bytes with their "\\n"), of a wide encoding as UTF-8.
 
     Args:
-        path: the file.
+        path, encoding: the file, and the codec of its text.
         advance: called with the number of (compressed) bytes after each read.
-        place: the first line to read; of a compressed file only the start.
+        place: the first line to read; of a compressed file, or one in a wide encoding, only the start.
         stop: the number of the line to stop before.
 
     Raises:
-        UserError: with the line, for a line over `MAX_LINE_BYTES`, a NUL byte (a binary file), UTF-16, or damaged
-            compression.
+        UserError: with the line, for a line over `MAX_LINE_BYTES`, a NUL byte (a binary file), UTF-16 under another
+            encoding, or damaged compression.
     """
     number = place.line - 1
-    with open_bytes(path, advance, place.offset) as stream:
+    with open_bytes(path, advance, place.offset) as opened:
+        wide = encoding in WIDE
+        stream = io.BufferedReader(Transcoded(opened, encoding, path), 1 << 16) if wide else opened
         while number + 1 < stop:
             try:
                 line = stream.readline(MAX_LINE_BYTES + 1)
             except Exception as error:
-                if isinstance(error, OSError) and error.errno is not None:
-                    raise UserError(f"cannot be read ({error.strerror})", path, number + 1) from None
-                damaged = isinstance(error, EOFError | zlib.error | gzip.BadGzipFile)
-                if not damaged and not type(error).__module__.startswith("zstandard"):
-                    raise
-                message = f"the compressed file is cut off or damaged ({error}); fetch or compress it again"
-                raise UserError(message, path, number + 1) from None
+                raise error_of_reading(error, path, number + 1) from None
             if not line:
                 return
             number += 1
             if len(line) > MAX_LINE_BYTES:
                 message = f"the line is longer than {MAX_LINE_BYTES >> 20} MiB; is this a text file?"
                 raise UserError(f"{message} Break it into lines", path, number)
-            if number == 1 and line.startswith(_UTF16_MARKS):
-                raise UserError("the file is UTF-16; save it as UTF-8", path, 1)
+            if number == 1 and not wide:
+                refuse_wide(line, path)
             if b"\0" in line:
                 at = line.index(b"\0") + 1
                 raise UserError(f"a NUL byte (byte {at} of the line): the file is binary, not text", path, number)
             yield number, line
-
-
-def checked_encoding(name: str) -> str:
-    """Return the codec name of a character encoding in which "\\n" is one byte.
-
-    Raises:
-        UserError: an unknown encoding, or one such as UTF-16 whose lines cannot be split at a byte.
-    """
-    try:
-        codec = codecs.lookup(name)
-        one_byte = codec.name == "utf-8-sig" or "\n".encode(codec.name) == b"\n"
-    except LookupError:
-        raise UserError(f"reader.encoding: '{name}' is not a character encoding; utf-8 or latin-1?") from None
-    if not one_byte:
-        raise UserError(f"reader.encoding: {name} files are not read; save them as UTF-8")
-    return "utf-8" if codec.name == "utf-8-sig" else codec.name
 
 
 def decode(data: bytes, encoding: str, path: Path, line: int) -> str:
@@ -235,6 +230,11 @@ def half_character(text: str) -> str | None:
     return None
 
 
+def _utf8_where_wide(encoding: str) -> str:
+    """The codec of the bytes that `_raw_lines` yields."""
+    return "utf-8" if encoding in WIDE else encoding
+
+
 def _without_mark(data: bytes, encoding: str) -> bytes:
     return data.removeprefix(codecs.BOM_UTF8) if encoding == "utf-8" else data
 
@@ -242,12 +242,14 @@ def _without_mark(data: bytes, encoding: str) -> bytes:
 def lines(
     path: Path, encoding: str, advance: Advance = no_advance, *, place: Place = START, stop: int = NO_STOP
 ) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a text file as (number from 1, text without its line end); arguments as of `raw_lines`.
+    """Yield the lines of a text file as (number from 1, text without its line end); arguments as of `_raw_lines`.
 
     Raises:
-        UserError: see `raw_lines` and `decode`.
+        UserError: see `_raw_lines` and `decode`.
     """
-    for number, data in raw_lines(path, advance, place=place, stop=stop):
+    raw = _raw_lines(path, encoding, advance, place=place, stop=stop)
+    encoding = _utf8_where_wide(encoding)
+    for number, data in raw:
         if number == 1:
             data = _without_mark(data, encoding)  # noqa: PLW2901
             if not data:
@@ -255,19 +257,31 @@ def lines(
         yield number, decode(data.removesuffix(b"\n").removesuffix(b"\r"), encoding, path, number)
 
 
-def whole_text(path: Path, encoding: str, advance: Advance = no_advance) -> str:
+def whole_text(
+    path: Path,
+    encoding: str,
+    advance: Advance = no_advance,
+    *,
+    instead: str = "set reader.document: paragraph or line",
+) -> str:
     """Return the text of a file with "\\r\\n" turned into "\\n" and without a byte order mark.
 
+    Args:
+        path, encoding: the file, and the codec of its text.
+        advance: called with the number of (compressed) bytes after each read.
+        instead: what to do with a file that is too large.
+
     Raises:
-        UserError: see `raw_lines` and `decode`; or the file is larger than `MAX_DOCUMENT_BYTES`.
+        UserError: see `_raw_lines` and `decode`; or the file is larger than `MAX_DOCUMENT_BYTES`.
     """
     parts = []
     size = 0
-    for number, data in raw_lines(path, advance):
+    for number, data in _raw_lines(path, encoding, advance):
         size += len(data)
         if size > MAX_DOCUMENT_BYTES:
             message = f"the document is larger than {MAX_DOCUMENT_BYTES >> 20} MiB"
-            raise UserError(f"{message}; set reader.document: paragraph or line", path, number)
+            raise UserError(f"{message}; {instead}", path, number)
         parts.append(data)
+    encoding = _utf8_where_wide(encoding)
     data = _without_mark(b"".join(parts), encoding)
     return decode(data, encoding, path, 1).replace("\r\n", "\n")

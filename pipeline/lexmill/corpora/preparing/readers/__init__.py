@@ -15,11 +15,18 @@ from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.readers import delimited, labelled_lines, parallel, tables, text, translation_tree
 from lexmill.corpora.preparing.record import Record
-from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit, names
+from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit, encoding_of, names
 from lexmill.corpora.preparing.splits import check_files, given_by_files
-from lexmill.corpora.preparing.text_files import Advance, TextFile, checked_encoding, no_advance
+from lexmill.corpora.preparing.text_files import Advance, TextFile, no_advance
 from lexmill.params.corpora import Corpus
-from lexmill.params.readers import LabelledLinesReader, ParallelTextReader, Reader, TextReader, TranslationTreeReader
+from lexmill.params.readers import (
+    EncodedReader,
+    LabelledLinesReader,
+    ParallelTextReader,
+    Reader,
+    TextReader,
+    TranslationTreeReader,
+)
 
 
 def read(corpus: Corpus, files: SourceFiles, errors: Errors, advance: Advance = no_advance) -> Iterator[Record]:
@@ -47,13 +54,23 @@ def units(corpus: Corpus, files: SourceFiles, errors: Errors) -> list[Unit]:
 def _units(reader: Reader, files: SourceFiles, errors: Errors) -> list[Unit]:
     if isinstance(reader, TranslationTreeReader):
         return translation_tree.units(reader, files, errors)
-    checked_encoding(reader.encoding)
+    _check_encodings(reader, files)
     if isinstance(reader, ParallelTextReader):
         return parallel.units(reader, files)
     named = names(files.paths)
     if isinstance(reader, TextReader):
         return text.units(named, reader, errors, files.folder)
     return [(name, (path,)) for path, name in named.items()]
+
+
+def _check_encodings(reader: EncodedReader, files: SourceFiles) -> None:
+    """Raise `UserError` where a file has two encodings, or a glob of `encodings` matches no file."""
+    for path in files.paths if reader.encodings else ():
+        encoding_of(reader, path)
+    for pattern in reader.encodings:
+        if not files.matching([pattern]):
+            known = ", ".join(files.paths[:10]) + (" ..." if len(files.paths) > 10 else "")
+            raise UserError(f"reader.encodings: no file matches '{pattern}'; there are: {known}", files.folder)
 
 
 @dataclass(frozen=True)
@@ -78,7 +95,7 @@ def of_lines(reader: Reader) -> OfLines | None:
         return None
     if isinstance(reader, ParallelTextReader | LabelledLinesReader) or reader.format == "jsonl":
         return OfLines()
-    if reader.format == "parquet":
+    if reader.format in ("json", "parquet"):
         return None
     return OfLines(partial(delimited.inside_after, reader)) if reader.quoting else OfLines()
 
@@ -111,14 +128,14 @@ def read_units(
 def _read_unit(
     corpus: Corpus, folder: Path, name: str, paths: Sequence[str], *, errors: Errors, advance: Advance, span: Span
 ) -> Iterator[Record]:
-    reader, files = corpus.reader, [folder / path for path in paths]
-    if isinstance(reader, ParallelTextReader):
-        return parallel.read(reader, name, paths, files, span=span, errors=errors, advance=advance)
+    reader = corpus.reader
     if isinstance(reader, TranslationTreeReader):
-        return translation_tree.read(name, files, errors, advance)
-    file = TextFile(files[0], checked_encoding(reader.encoding))
+        return translation_tree.read(name, [folder / path for path in paths], errors, advance)
+    files = [TextFile(folder / path, encoding_of(reader, path)) for path in paths]
+    if isinstance(reader, ParallelTextReader):
+        return parallel.read(name, paths, files, span=span, errors=errors, advance=advance)
     if isinstance(reader, TextReader):
-        return text.read(reader, name, paths[0], file, span=span, errors=errors, advance=advance)
+        return text.read(reader, name, paths[0], files[0], span=span, errors=errors, advance=advance)
     if isinstance(reader, LabelledLinesReader):
-        return labelled_lines.read(reader, name, file, span=span, errors=errors, advance=advance)
-    return tables.read(corpus, reader, name, file, span=span, errors=errors, advance=advance)
+        return labelled_lines.read(reader, name, files[0], span=span, errors=errors, advance=advance)
+    return tables.read(corpus, reader, name, files[0], span=span, errors=errors, advance=advance)

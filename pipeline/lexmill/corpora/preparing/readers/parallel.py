@@ -7,13 +7,12 @@ each pair must have the same number of lines.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import SourceFiles, Span, Unit, names
-from lexmill.corpora.preparing.text_files import Advance, checked_encoding, lines
+from lexmill.corpora.preparing.text_files import Advance, TextFile, lines
 from lexmill.params.readers import ParallelTextReader
 
 
@@ -25,19 +24,11 @@ def units(reader: ParallelTextReader, files: SourceFiles) -> list[Unit]:
 
 
 def read(
-    reader: ParallelTextReader,
-    name: str,
-    paths: Sequence[str],
-    files: Sequence[Path],
-    *,
-    span: Span,
-    errors: Errors,
-    advance: Advance,
+    name: str, paths: Sequence[str], files: Sequence[TextFile], *, span: Span, errors: Errors, advance: Advance
 ) -> Iterator[Record]:
     """Yield the sentence pairs of one pair of files; the group of a pair is its source side."""
-    encoding = checked_encoding(reader.encoding)
     left, right = (
-        _Side(lines(file, encoding, advance, place=place, stop=span.stop), span.first, errors)
+        _Side(lines(*file, advance, place=place, stop=span.stop), span.first, errors)
         for file, place in zip(files, span.places, strict=True)
     )
     while True:
@@ -53,7 +44,7 @@ def read(
     if left.count != right.count and not left.broken and not right.broken:
         longer = files[0] if left.count > right.count else files[1]
         counts = f"{paths[0]} has {left.count:,} lines but {paths[1]} has {right.count:,}"
-        errors.add(UserError(f"{counts}; this line has no partner", longer, paired + 1))
+        errors.add(UserError(f"{counts}; this line has no partner", longer.path, paired + 1))
 
 
 def _file_pairs(reader: ParallelTextReader, files: SourceFiles) -> list[tuple[str, str]]:

@@ -1,6 +1,7 @@
-"""Tables and records: csv, tsv, jsonl and parquet files, a column or key for each role.
+"""Tables and records: csv, tsv, jsonl, json and parquet files, a column or key for each role.
 
-Memory is one row of csv, tsv or jsonl, or a batch of rows of parquet. Csv, tsv and jsonl can be read from any line on.
+Memory is one row of csv, tsv or jsonl, a batch of rows of parquet, or the text of a json file. Csv, tsv and jsonl can
+be read from any line on.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ from lexmill.corpora.preparing.text_files import Advance, TextFile, half_charact
 from lexmill.params.corpora import Corpus
 from lexmill.params.readers import ROLES, RecordsReader
 
+JOINED = " / "
+"""What joins the values of several label columns."""
+
+_LABEL = "labels."  # the role of each of those columns, with its index
+
 
 def read(
     corpus: Corpus,
@@ -36,7 +42,8 @@ def read(
     A record without a group column, or with an empty value in it, is its own group.
     """
     kind = corpus.kind
-    columns = {role: str(getattr(reader, role)) for role in ROLES[kind]}
+    columns = {role: str(getattr(reader, role)) for role in ROLES[kind] if role != "label" or not reader.labels}
+    columns |= {f"{_LABEL}{i}": column for i, column in enumerate(reader.labels)}
     if reader.group is not None:
         columns["group"] = reader.group
     if corpus.splits.column is not None:
@@ -63,6 +70,8 @@ def _rows(
 ) -> Iterator[Row]:
     if reader.format == "parquet":
         return parquet.read_rows(columns, file.path, errors=errors, advance=advance)
+    if reader.format == "json":
+        return json_records.read_array(columns, file, errors=errors, advance=advance)
     if reader.format == "jsonl":
         return json_records.read_lines(columns, file, span=span, errors=errors, advance=advance)
     return delimited.read_rows(reader, columns, file, span=span, errors=errors, advance=advance)
@@ -83,7 +92,7 @@ def _record(kind: str, reader: RecordsReader, columns: dict[str, str], name: str
     else:
         record = Record(name, group or None, _text(columns["text"], row["text"]))
     if kind == "labelled":
-        record.label = _label(reader, columns["label"], row["label"])
+        record.label = _joined(columns, row) if reader.labels else _label(reader, columns["label"], row["label"])
     if "split" in columns:
         record.split = _split(columns["split"], row["split"])
     return record
@@ -94,6 +103,15 @@ def _split(column: str, value: Any) -> str | None:
         return given_by_column("" if value is None else _scalar(column, value))
     except ValueError as error:
         raise _BadValue(f"'{column}': {error}") from None
+
+
+def _joined(columns: Mapping[str, str], row: Mapping[str, Any]) -> str:
+    """The label of several columns."""
+    parts = [(column, _label_text(column, row[role])) for role, column in columns.items() if role.startswith(_LABEL)]
+    for column, part in parts:
+        if JOINED in part:
+            raise _BadValue(f"'{column}' holds '{JOINED}', which joins the values of reader.labels")
+    return JOINED.join(part for _, part in parts)
 
 
 def _text(column: str, value: Any) -> str:
@@ -112,10 +130,15 @@ def _scalar(column: str, value: Any) -> str:
     return _text(column, value).strip()
 
 
-def _label(reader: RecordsReader, column: str, value: Any) -> str | None:
+def _label_text(column: str, value: Any) -> str:
     label = "" if value is None else _scalar(column, value)
     if not label:
         raise _BadValue(f"the label in '{column}' is empty")
+    return label
+
+
+def _label(reader: RecordsReader, column: str, value: Any) -> str | None:
+    label = _label_text(column, value)
     if reader.positive_from is None or reader.negative_to is None:
         return label
     try:

@@ -68,7 +68,7 @@ def _by_component(side: str, pattern: str, files: SourceFiles) -> dict[str, str]
 
 
 def _messages(file: Path, advance: Advance) -> dict[KeyPath, str]:
-    text = whole_text(file, "utf-8", advance)
+    text = whole_text(file, "utf-8", advance, instead="cut it into several components")
     try:
         tree = json.loads(text)
         if not isinstance(tree, dict):
