@@ -179,7 +179,7 @@ def test_a_learning_rate_that_breaks_it_is_reported(workspace: Path) -> None:
     assert outputs() == {}
 
 
-# A machine that has only torch, lightning, tokenizers, safetensors, numpy, pyyaml and langcodes: the others cannot be found.
+# A machine that has only torch, lightning, tokenizers, safetensors, numpy, pyyaml and langcodes: nothing else is found.
 BARE_MACHINE = """
 import importlib.metadata, sys
 from importlib.machinery import PathFinder

@@ -24,7 +24,10 @@ from lexmill.kinds.translator.predict import Translation
 ROOT = Path(__file__).parents[3]
 ROOMS = {"客厅": "living room", "厨房": "kitchen", "卧室": "bedroom", "车库": "garage", "花园": "garden"}
 THINGS = {"灯": "light", "电视": "television", "空调": "air conditioning", "窗户": "window"}
-DEEDS = {"请打开{}的{}。": "Please open the {1} in the {0}.", "{}里的{}现在已经关闭了。": "The {1} in the {0} is closed now."}
+DEEDS = {
+    "请打开{}的{}。": "Please open the {1} in the {0}.",
+    "{}里的{}现在已经关闭了。": "The {1} in the {0} is closed now.",
+}
 PAIRS = [
     (english.format(ROOMS[room], THINGS[thing]), chinese.format(room, thing))
     for chinese, english in DEEDS.items()

@@ -36,9 +36,7 @@ def init_lm(
     from lexmill.commands.init.initialize import initialize
 
     reading = _reading(encoding, quoting)
-    initialize(
-        "text", files, {"text": text}, group=group, name=name, force=force, languages=language, reading=reading
-    )
+    initialize("text", files, {"text": text}, group=group, name=name, force=force, languages=language, reading=reading)
 
 
 @app.command("classify")
