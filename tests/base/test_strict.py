@@ -87,6 +87,7 @@ def test_a_number_that_yaml_reads_as_text_is_a_number(text: object) -> None:
         ({}, "title: missing: its name"),
         ({"title": 3}, "title: expected text, got 3"),
         ({"title": "a", "copies": True}, "copies: expected a whole number, got True"),
+        ({"title": False}, "title: expected text, got False; put the word of the file in quotes to make it text"),
         ({"title": "a", "copies": 1.0}, "copies: expected a whole number, got 1.0"),
         ({"title": "a", "bold": "yes"}, "bold: expected true or false, got 'yes'"),
         ({"title": "a", "scale": 0}, "scale: 0.0 is too small; it must be above 0"),

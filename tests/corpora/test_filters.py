@@ -1,5 +1,9 @@
 """What each filter removes, at its bounds."""
 
+import re
+import sys
+import unicodedata
+
 import pytest
 
 from lexmill.corpora.preparing import filters
@@ -57,6 +61,10 @@ def test_text_filters(choice, text, hit):
         ({"min_length_ratio": 0.5}, "abcd", "ab", False),
         ({"max_length_ratio": 2.0}, "ab", "abcde", True),
         ({"max_length_ratio": 2.0}, "ab", "abcd", False),
+        ({"min_length_ratio": 0.5}, "Turn the light off", "关灯", True),
+        ({"min_length_ratio": 0.25}, "Turn the light off", "关灯", False),  # 2 of 18 characters, as 5 letters
+        ({"max_length_ratio": 4.0}, "关灯", "Turn the light off", False),
+        ({"max_length_ratio": 2.0}, "电灯", "전등", False),
         ({"same_placeholders": True}, "{a} {a} {b}", "{b} {a} {a}", False),
         ({"same_placeholders": True}, "{a} {a}", "{a}", True),
         ({"same_placeholders": True}, "{a", "a}", False),
@@ -66,6 +74,25 @@ def test_text_filters(choice, text, hit):
 def test_pair_filters(choice, source, target, hit):
     wanted = next(iter(choice)) if hit else None
     assert removed_by(pair(source, target), "parallel", PAIRS, **choice) == wanted
+
+
+def test_lengths_in_letters():
+    """A whole number where there is no wide character, so that other pairs keep their ratios to the bit."""
+    texts = {"": 0, "für € 😀 über": 12, "灯": 2.5, "「テレビ」": 12.5, "ｗ": 2.5, "불을 켜": 8.5, "𠀀": 2.5}
+    assert {text: filters._letters(text) for text in texts} == texts
+
+
+def test_wide_letters_are_those_of_unicode():
+    """But the parts of decomposed Hangul, of which two or three make a syllable."""
+    jamo = re.compile("[\u1100-\u115f\ua960-\ua97c]")
+    for code in range(sys.maxunicode + 1):
+        character = chr(code)
+        written = unicodedata.category(character).startswith("L")
+        wide = unicodedata.east_asian_width(character) in "WF"
+        if written and wide and not jamo.match(character):
+            assert filters._WIDE.match(character), hex(code)
+        if written and filters._WIDE.match(character):
+            assert wide, hex(code)
 
 
 def test_ratings_between_the_thresholds_are_left_out_first():

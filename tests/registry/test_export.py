@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from lexmill import tokenizers
 from lexmill.base import layout, storage
@@ -246,7 +247,9 @@ def test_a_registered_champion_is_exported_with_its_card(
 ) -> None:
     export_model("gpt", workspace / "export", workspace)
     assert "the champion of 'gpt', version 1" in capsys.readouterr().out
-    assert "# gpt" in (workspace / "export" / "README.md").read_text()
+    card = (workspace / "export" / "README.md").read_text()
+    assert "# gpt" in card
+    assert yaml.safe_load(card.split("---")[1])["language"] == ["en"]
     assert len(apart.read(workspace / "export")["ids"]) == len(TEXTS)
 
 

@@ -248,6 +248,10 @@ def test_metrics_of_another_shape_do_not_break_the_page(demo: Project, value: ob
     shown(demo.page)
 
 
+def test_languages_have_their_name_and_tag(demo: Project) -> None:
+    assert "in English (en) → German (de) ·" in shown(demo.page)
+
+
 def test_counts_that_do_not_add_up_are_reported(demo: Project) -> None:
     demo.json(layout.metrics("prepare", "shakespeare"), {"raw": 10, "used": 7, "removed": {"min_words": 1}})
     assert "do not add up" in shown(demo.page)

@@ -265,7 +265,9 @@ def _convert_scalar(kind: Any, data: Any, path: str, errors: list[str]) -> Any:
         errors.append(f"{path}: expected a finite number, got {_show(data)}")
         return _INVALID
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        errors.append(f"{path}: expected {_type_name(kind)}, got {_show(data)}")
+        # YAML 1.1 reads no, off, yes and on (`no` is also Norwegian) as true or false.
+        then = "; put the word of the file in quotes to make it text" if kind is str and isinstance(value, bool) else ""
+        errors.append(f"{path}: expected {_type_name(kind)}, got {_show(data)}{then}")
         return _INVALID
     if isinstance(value, str) and (why := _unprinted(value)):
         errors.append(f"{path}: {_show(value)} {why}")

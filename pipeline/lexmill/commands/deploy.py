@@ -16,7 +16,7 @@ from lexmill.compute.execution import load_execution
 from lexmill.models import folder as model_folder
 from lexmill.registry import lookup
 from lexmill.registry.download import registered_package
-from lexmill.registry.hugging_face import export, matching_card
+from lexmill.registry.hugging_face import described, export
 from lexmill.registry.package import MODEL
 from lexmill.tracking.store import sqlite_path
 
@@ -67,7 +67,7 @@ def export_model(name: str, target: Path, root: Path = Path()) -> None:
     quieten(offline=True)
     model = root / layout.model(name)
     if (model / model_folder.CONFIG).is_file():
-        export(model, target, name, matching_card(root / layout.package(name), model))
+        export(model, target, name, *described(root / layout.package(name), model))
         print_line(f"{target}: written from {model}")
         return
     uri = load_execution(root).tracking_uri
@@ -77,5 +77,5 @@ def export_model(name: str, target: Path, root: Path = Path()) -> None:
         made = "is not trained yet; `lexmill run` trains it" if name in known else f"is unknown{nearest(name, known)}"
         raise UserError(f"the model '{name}' {made}, and {uri} has no registered champion of that name")
     package = registered_package(champion, uri, root)
-    export(package / MODEL, target, name, matching_card(package, package / MODEL))
+    export(package / MODEL, target, name, *described(package, package / MODEL))
     print_line(f"{target}: written from the champion of '{name}', version {champion.version}")

@@ -129,8 +129,13 @@ class Filters:
     max_characters: int = spec("longest text kept", 0, unit="characters", low=0)
     min_words: int = spec("fewest words kept (of a pair: its source side)", 0, unit="words", low=0)
     max_words: int = spec("most words kept (each side of a pair)", 0, unit="words", low=0)
-    min_length_ratio: float = spec("target over source length of a pair, lower bound", 0.0, low=0, high=1e6)
-    max_length_ratio: float = spec("target over source length of a pair, upper bound; 0: none", 0.0, low=0, high=1e6)
+    min_length_ratio: float = spec(
+        "target over source length of a pair, lower bound; a Chinese, Japanese or Korean character counts as 2.5",
+        0.0,
+        low=0,
+        high=1e6,
+    )
+    max_length_ratio: float = spec("the same, upper bound; 0: none", 0.0, low=0, high=1e6)
     drop_urls: bool = spec("remove records with an http(s) address", False)
     personal_data: Literal["keep", "mask", "drop"] = spec(
         "e-mail addresses, phone and card numbers: keep, replace by <email> <phone> <card>, or remove the record",

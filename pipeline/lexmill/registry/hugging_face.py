@@ -10,7 +10,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,12 @@ from lexmill import tokenizers
 from lexmill.base import storage
 from lexmill.base.errors import UserError
 from lexmill.models import folder as model_folder
+from lexmill.registry.package import DESCRIPTION
 
 CARD = "README.md"
 
 
-def export(model: Path, target: Path, name: str, card: str = "") -> None:
+def export(model: Path, target: Path, name: str, card: str = "", languages: Sequence[str] = ()) -> None:
     """Write a model folder in Hugging Face format.
 
     Args:
@@ -30,6 +33,7 @@ def export(model: Path, target: Path, name: str, card: str = "") -> None:
         target: a new or empty folder.
         name: of the model, for the card.
         card: Markdown to append to the card's first part.
+        languages: BCP 47 tags of its text, for the card's metadata.
 
     Raises:
         UserError: `transformers` has no such network, it has a classification head, or the target is not empty.
@@ -57,18 +61,19 @@ def export(model: Path, target: Path, name: str, card: str = "") -> None:
         storage.write_json(folder / "generation_config.json", _ids(tokenizer))
         for path in sorted((model / model_folder.TOKENIZER).iterdir()):
             shutil.copyfile(path, folder / path.name)
-        storage.write_text(folder / CARD, _card(name, tokenizer, card))
+        storage.write_text(folder / CARD, _card(name, tokenizer, card, languages))
 
 
 def _ids(tokenizer: tokenizers.Tokenizer) -> dict[str, int]:
     return {"bos_token_id": tokenizer.bos_id, "eos_token_id": tokenizer.eos_id, "pad_token_id": tokenizer.pad_id}
 
 
-def _card(name: str, tokenizer: tokenizers.Tokenizer, card: str) -> str:
+def _card(name: str, tokenizer: tokenizers.Tokenizer, card: str, languages: Sequence[str]) -> str:
     lines = [
         "---",
         "library_name: transformers",
         "pipeline_tag: text-generation",
+        *([f"language: {json.dumps(list(languages))}"] if languages else []),
         "---",
         "",
         "```python",
@@ -86,11 +91,13 @@ def _card(name: str, tokenizer: tokenizers.Tokenizer, card: str) -> str:
     return "\n".join(lines) + "\n" + (card or f"# {name}\n\nA language model made with lexmill.\n")
 
 
-def matching_card(package: Path, model: Path) -> str:
-    """Return the card of a package if it holds this very model, else ""."""
+def described(package: Path, model: Path) -> tuple[str, list[str]]:
+    """Return the card and the languages that a package states if it holds this very model, else "" and none."""
     weights: list[Any] = [folder / model_folder.WEIGHTS for folder in (package / "model", model)]
     card = package / "card.md"
     if not card.is_file() or not all(path.is_file() for path in weights):
-        return ""
-    same = storage.sha256_file(weights[0]) == storage.sha256_file(weights[1])
-    return card.read_text(encoding="utf-8") if same else ""
+        return "", []
+    if storage.sha256_file(weights[0]) != storage.sha256_file(weights[1]):
+        return "", []
+    chosen = storage.read_json(package / DESCRIPTION)["params"]
+    return card.read_text(encoding="utf-8"), list(chosen["corpus"]["languages"])

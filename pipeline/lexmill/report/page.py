@@ -11,6 +11,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from lexmill import params
+from lexmill.base import languages
 from lexmill.base.errors import UserError
 from lexmill.base.yaml_file import read_yaml
 from lexmill.report import data_parts, model_parts, results, verdicts
@@ -91,6 +92,7 @@ def _environment() -> Environment:
         count=lambda value: "–" if value is None else f"{value:,.0f}",
         rounded=lambda value: "–" if value is None else rounded(value),
         percent=percent,
+        language=languages.shown,
         plain=verdicts.plain,
         cut=cut,
         best_first=lambda baselines, row: sorted(

@@ -56,7 +56,7 @@ def reading_of(
     file_format: str | None,
     valid: list[Path] | None = None,
     test: list[Path] | None = None,
-    **choices: str | bool | None,
+    **choices: str | bool | tuple[str, ...] | None,
 ) -> Reading:
     """Return what the options say; one that was not given is left out."""
     from lexmill.commands.init.reading import Reading, unescaped
@@ -108,7 +108,9 @@ def init_classify(
     files: Files,
     *,
     text: Annotated[str | None, typer.Option("--text", help="The text's column; default text.")] = None,
-    label: Annotated[str | None, typer.Option("--label", help="The label's column; default label.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", help="The label's column; default label. Several: joined by ' / '.")
+    ] = None,
     group: Group = None,
     valid: Valid = None,
     test: Test = None,
@@ -128,7 +130,7 @@ def init_classify(
     from lexmill.commands.init.initialize import initialize
 
     reading = reading_of(
-        {"text": text, "label": label},
+        {"text": text, "label": label[0] if label else None},
         group=group,
         split=split_column,
         file_format=file_format,
@@ -140,6 +142,7 @@ def init_classify(
         delimiter=delimiter,
         separator=separator,
         label_first=False if label_last else None,
+        labels=tuple(label) if label and len(label) > 1 else None,
     )
     initialize("labelled", files, reading, name=name, force=force, languages=language)
 

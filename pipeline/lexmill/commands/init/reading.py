@@ -111,6 +111,8 @@ def reader_of(chosen: str, reading: Reading) -> dict[str, Any]:
     options = dict(reading.choices)
     if chosen in _TABLES.values():
         columns = _columns(reading, header=options.get("header", True))
+        if "labels" in options:
+            del columns["label"]
         group = {"group": reading.group} if reading.group else {}
         reader = {"format": chosen, **columns, **group}
     else:

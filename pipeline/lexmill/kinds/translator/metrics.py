@@ -20,9 +20,13 @@ from lexmill.evaluation.significance import PairedTest, by_thirds
 
 METRICS = ("bleu", "chrf", "ter")
 
-# Languages without spaces between words, where sacrebleu's default would see one word per sentence. sacrebleu's own
-# choice for ja and ko needs MeCab; characters are its documented alternative. The signature names the one used.
-_BLEU_TOKENIZER = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}
+# Languages that put no spaces between words, where sacrebleu's default would see one word per sentence; and Korean,
+# whose words carry their endings. sacrebleu's own choice for ja and ko needs MeCab, and a score must not depend on what
+# is installed; characters are its documented alternative. The signature names the tokenizer used.
+_BLEU_TOKENIZER = {
+    **dict.fromkeys(("zh", "yue", "wuu", "cdo", "cjy", "gan", "hak", "hsn", "lzh", "nan"), "zh"),
+    **dict.fromkeys(("ja", "ko", "th", "lo", "km", "my", "bo", "dz"), "char"),
+}
 
 
 @cache
@@ -32,7 +36,7 @@ def _metric(name: str, language: str) -> Any:
     from sacrebleu.metrics.ter import TER
 
     if name == "bleu":
-        return BLEU(tokenize=_BLEU_TOKENIZER.get(language, "13a"), force=True)
+        return BLEU(tokenize=_BLEU_TOKENIZER.get(language.partition("-")[0], "13a"), force=True)
     return CHRF() if name == "chrf" else TER()
 
 
@@ -63,7 +67,7 @@ def translator_rows(records: Sequence[dict[str, Any]], hypotheses: Sequence[str]
     """Return rows from parallel records {"id", "group", "source", "target"} and the translations of their sources.
 
     Args:
-        language: the target language, which decides how BLEU splits words.
+        language: the target language's BCP 47 tag; its first part decides how BLEU splits words.
 
     Raises:
         ValueError: the numbers of hypotheses and records differ.
