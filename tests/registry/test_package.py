@@ -78,6 +78,16 @@ def test_the_card_shows_the_figures_beside_the_baselines_and_the_licences(params
     assert "longer than 16 tokens are cut" in text
 
 
+def test_further_test_sets_are_in_metrics_and_card(params: Params, tmp_path: Path) -> None:
+    make(params, tmp_path, "gpt")
+    path = tmp_path / layout.metrics("evaluate", "gpt")
+    further = {"wiki": {"bits_per_byte": 3.25, "bits_per_byte_low": 3.1, "bits_per_byte_high": 3.4}}
+    storage.write_json(path, {**storage.read_json(path), "tests": further})
+    folder = _write(params, tmp_path)
+    assert package.read(folder)["metrics"]["tests"] == further
+    assert "On the further test set `wiki`: bits per byte 3.25 [3.1, 3.4]" in (folder / "card.md").read_text()
+
+
 def test_the_card_names_each_corpus_of_a_mixture_and_its_licence(params: Params, tmp_path: Path) -> None:
     make(params, tmp_path, "gpt")
     gpt = params.models["gpt"]

@@ -92,6 +92,7 @@ def test_labels_and_groups_of_any_spelling_are_logged_each_by_its_own_name(param
     make(params, tmp_path, "tickets")
     folder = package.write(params, "tickets", tmp_path)
     described = package.read(folder)
+    described["metrics"]["tests"] = {"news": {"accuracy": 0.5}}
     described["metrics"]["test"] = {"C# as C+": 1, "C+ as C#": 2, "/Arts as a//b": 3}
     described["params"]["corpus"]["splits"]["pinned"] = {"/Arts": "test", "C#": "train", "C+": "valid"}
     client, run = MagicMock(), MagicMock(inputs=None)
@@ -105,6 +106,7 @@ def test_labels_and_groups_of_any_spelling_are_logged_each_by_its_own_name(param
         "test/C_x002B_ as C_x0023_": 2,
         "test/_x002F_Arts as a_x002F__x002F_b": 3,
     }
+    assert metrics["test.news/accuracy"] == 0.5
     assert pinned == {
         "corpus.splits.pinned./Arts": "test",
         "corpus.splits.pinned.C_x0023_": "train",

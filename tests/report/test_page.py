@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from lexmill import params
-from lexmill.base import layout
+from lexmill.base import layout, storage
 from lexmill.base.errors import UserError
 from lexmill.corpora.fetching import pins
 from lexmill.report.page import cut, percent, render
@@ -246,6 +246,23 @@ def test_a_broken_file_is_named(demo: Project, path: str, content: str, said: st
 def test_metrics_of_another_shape_do_not_break_the_page(demo: Project, value: object) -> None:
     demo.json(layout.metrics("evaluate", "gpt"), value)
     shown(demo.page)
+
+
+def test_further_test_sets_and_given_splits(demo: Project) -> None:
+    measured = storage.read_json(demo.root / "metrics" / "evaluate" / "en_de.json")
+    demo.json(
+        Path("metrics/evaluate/en_de.json"),
+        {**measured, "tests": {"test_2017": {"bleu": 31.25, "bleu_low": 30.0, "bleu_high": 32.5}}},
+    )
+    prepared = storage.read_json(demo.root / "metrics" / "prepare" / "home_assistant.json")
+    given = {"overlap": {"train_in_valid_or_test": 0, "valid_in_test": 7}, "gave_way": {"test": 12}}
+    demo.json(Path("metrics/prepare/home_assistant.json"), {**prepared, **given})
+    page = demo.page
+    assert "Further test sets" in page
+    assert re.search(r"test_2017</th>.*BLEU.*31\.25.*30\.00 to 32\.50", page)
+    assert "Texts outside a given set that are also in it: test 12." in page
+    assert "7 texts of valid in test, as the data's owners made them" in page.replace("&#39;", "'")
+    assert "Further test sets" not in page.split('id="results"')[1].split('id="models"')[0]
 
 
 def test_languages_have_their_name_and_tag(demo: Project) -> None:

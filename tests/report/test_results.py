@@ -95,6 +95,15 @@ def test_the_json_and_the_table(params: Params, workspace: Path) -> None:
     assert results.markdown(rows).count("\n") == 4
 
 
+def test_further_test_sets_follow_without_baselines(params: Params, workspace: Path) -> None:
+    tests = {"wiki": {"bits_per_byte": 3.1, "bits_per_byte_low": 3.0, "bits_per_byte_high": 3.2}}
+    write(workspace, "evaluate", "gpt", {"test": {"bits_per_byte": 2.4}, "tests": tests})
+    test, further = results.collect(params, workspace)
+    assert (test.split, further.split, further.value, further.baselines) == ("test", "wiki", 3.1, {})
+    assert results.cells(further)[:4] == ("gpt", "plays: wiki", "bits per byte ↓", "3.100 [3.000, 3.200]")
+    assert json.loads(results.to_json([further], "demo"))["results"][0]["split"] == "wiki"
+
+
 def test_a_file_that_is_no_json_is_named(params: Params, workspace: Path) -> None:
     (workspace / layout.metrics("evaluate", "gpt")).write_text("{")
     with pytest.raises(UserError, match=r"gpt\.json: not valid JSON"):

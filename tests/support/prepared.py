@@ -17,7 +17,7 @@ def write_prepared(
     labels = {record["label"] for records in splits.values() for record in records if "label" in record}
     if kind == "labelled":
         manifest["labels"] = sorted(labels)
-    for split in ("train", "valid", "test"):
+    for split in dict.fromkeys(("train", "valid", "test", *splits)):
         records = [{"id": f"{split}{i}", "group": f"{split}{i}"} | dict(r) for i, r in enumerate(splits.get(split, ()))]
         name = f"{split}-00000.jsonl"
         text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)

@@ -96,7 +96,7 @@ def _corpus(
     if wrong := [role for role, column in reading.columns.items() if column and role not in ROLES[kind]]:
         raise UserError(f"--{wrong[0]}: the records of '{description['name']}' have {' and '.join(ROLES[kind])}")
     reading = replace(reading, columns={role: reading.columns.get(role) for role in ROLES[kind]})
-    tags = languages or ("-" if kind == "parallel" else ",").join(own["languages"])
+    tags = languages or ",".join(own["languages"])
     entry = corpus_entry(kind, [from_workspace(file, root) for file in files], reading, tags, root)
     if languages is None:
         entry["languages"] = own["languages"]

@@ -69,9 +69,9 @@ def _corpus(name: str, corpus: Corpus, entry: pins.Entry | None, root: Path) -> 
     metrics = read.json_object(root / layout.metrics("prepare", name)) or {}
     samples = read.json_object(root / layout.samples(f"prepare-{name}")) or {}
     raw, used = _count(metrics.get("raw")), _count(metrics.get("used"))
-    removals = _removals(_mapping(metrics.get("removed")), samples.get("filters"), corpus, raw or 0)
-    overlaps = {name: _count(value) or 0 for name, value in _mapping(metrics.get("overlap")).items()}
-    gave_way = {name: _count(value) or 0 for name, value in _mapping(metrics.get("gave_way")).items()}
+    removals = _removals(read.mapping(metrics.get("removed")), samples.get("filters"), corpus, raw or 0)
+    overlaps = {name: _count(value) or 0 for name, value in read.mapping(metrics.get("overlap")).items()}
+    gave_way = {name: _count(value) or 0 for name, value in read.mapping(metrics.get("gave_way")).items()}
     return CorpusPart(
         name=name,
         kind=_KINDS[corpus.kind],
@@ -84,8 +84,8 @@ def _corpus(name: str, corpus: Corpus, entry: pins.Entry | None, root: Path) -> 
         removals=removals,
         adds_up=raw is None or used is None or raw == used + sum(removal.removed for removal in removals),
         splits=[
-            (split, [_count(_mapping(metrics.get(column)).get(split)) for column in _COLUMNS])
-            for split in sorted(_mapping(metrics.get("records")), key=_in_order)
+            (split, [_count(read.mapping(metrics.get(column)).get(split)) for column in _COLUMNS])
+            for split in sorted(read.mapping(metrics.get("records")), key=_in_order)
         ],
         overlap=sum(overlaps.values()) if overlaps else None,
         gave_way=list(gave_way.items()),
@@ -179,7 +179,7 @@ def tokenizers(choices: Params, root: Path) -> list[TokenizerPart]:
     found = []
     for name, tokenizer in choices.tokenizers.items():
         metrics = read.json_object(root / layout.metrics("tokenizer", name)) or {}
-        valid = _mapping(metrics.get("valid")) or _mapping(metrics.get("train"))
+        valid = read.mapping(metrics.get("valid")) or read.mapping(metrics.get("train"))
         found.append(
             TokenizerPart(
                 name=name,
@@ -207,10 +207,6 @@ def tokenizers(choices: Params, root: Path) -> list[TokenizerPart]:
             )
         )
     return found
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _count(value: Any) -> int | None:

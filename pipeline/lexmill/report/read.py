@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,3 +63,8 @@ def curve(path: Path) -> dict[str, list[tuple[float, float]]]:
 def pictures(folder: Path) -> list[Path]:
     """Return the PNG files of a folder, by name; none if there is no such folder."""
     return sorted(folder.glob("*.png")) if folder.is_dir() else []
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """Return the value if it is a mapping, else an empty one."""
+    return value if isinstance(value, dict) else {}

@@ -79,8 +79,8 @@ def collect(params: Params, root: str | Path = ".") -> list[Row]:
         measured = baseline_metrics(params, model, root)
         kind, corpus = kinds.find(model.kind), model.data.corpus
         rows += of_metrics(kind, name, corpus, evaluated.get("test", {}), measured=measured)
-        for split, metrics in evaluated.get("tests", {}).items():
-            rows += of_metrics(kind, name, corpus, metrics, split=split)
+        for split, metrics in read.mapping(evaluated.get("tests")).items():
+            rows += of_metrics(kind, name, corpus, read.mapping(metrics), split=split)
     return rows
 
 

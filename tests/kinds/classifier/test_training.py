@@ -108,7 +108,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LEXMILL_EXECUTION", "execution.yaml")
     Path("execution.yaml").write_text("threads: 1\n", encoding="utf-8")
     write_params()
-    splits = {"train": records(120, 0), "valid": records(30, 1), "test": records(33, 2)}
+    splits = {"train": records(120, 0), "valid": records(30, 1), "test": records(33, 2), "test_hard": records(12, 3)}
     write_prepared(layout.corpus("reviews"), "labelled", splits)
     make_checkpoint([*FILLER, *MARKS])
     return tmp_path
@@ -147,6 +147,10 @@ def test_the_planted_word_is_learned_and_measured(
     losses = [-math.log(row["probabilities"][row["label"]]) for row in rows]
     assert found["test"]["loss"] == pytest.approx(np.mean(losses))
     assert sum(found["confusion"].values()) == 33
+    further = read_rows(layout.predictions("sentiment") / "rows-test_hard.jsonl")
+    hits = [row["label"] == row["predicted"] for row in further]
+    assert found["tests"]["test_hard"]["accuracy"] == np.mean(hits)
+    assert [row["label"] for row in further] == [MARKS[mark] for mark in MARKS] * 4
     samples = read_json(layout.samples("sentiment"))
     assert samples["worst"][0]["loss"] == pytest.approx(max(losses))
     pictures = layout.plots("sentiment")
