@@ -11,7 +11,7 @@ from lexmill.base.addresses import redact, secret_in
 from lexmill.base.budgets import MAX_CONTEXT
 from lexmill.base.shown import value_text
 from lexmill.base.strict import spec
-from lexmill.params.readers import Reader, outside
+from lexmill.params.readers import Reader, XmlPairsReader, outside
 
 
 def _no_sha256(key: str, hashes: Sequence[str]) -> Iterator[str]:
@@ -174,6 +174,8 @@ class Corpus:
         found = [f"reader.{error}" for error in self.reader.unfit(self.kind)]
         if self.kind == "parallel" and len(self.languages) != 2:
             found.append(f"languages: a parallel corpus has two, not {len(self.languages)}")
+        elif isinstance(self.reader, XmlPairsReader) and len({name.lower() for name in self.languages}) == 1:
+            found.append(f"languages: {self.reader.format} units are chosen by language; give two different ones")
         return found
 
 

@@ -6,14 +6,22 @@ consist of lines span by span; the records are the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.errors import Errors
-from lexmill.corpora.preparing.readers import delimited, labelled_lines, parallel, tables, text, translation_tree
+from lexmill.corpora.preparing.readers import (
+    delimited,
+    labelled_lines,
+    parallel,
+    tables,
+    text,
+    translation_tree,
+    xml_pairs,
+)
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit, encoding_of, names
 from lexmill.corpora.preparing.text_files import Advance, TextFile, no_advance
@@ -25,6 +33,7 @@ from lexmill.params.readers import (
     Reader,
     TextReader,
     TranslationTreeReader,
+    XmlPairsReader,
 )
 
 
@@ -45,7 +54,8 @@ def units(corpus: Corpus, files: SourceFiles, errors: Errors) -> list[Unit]:
     try:
         if isinstance(reader, TranslationTreeReader):
             return translation_tree.units(reader, files, errors)
-        _check_encodings(reader, files)
+        if isinstance(reader, EncodedReader):
+            _check_encodings(reader, files)
         if isinstance(reader, ParallelTextReader):
             return parallel.units(reader, files)
     except UserError as error:
@@ -85,7 +95,7 @@ def of_lines(reader: Reader) -> OfLines | None:
     if isinstance(reader, TextReader):
         by_blank_lines = OfLines(lambda line, _: text.inside_after(line), by_last_line=True)
         return {"file": None, "paragraph": by_blank_lines, "line": OfLines()}[reader.document]
-    if isinstance(reader, TranslationTreeReader):
+    if isinstance(reader, TranslationTreeReader | XmlPairsReader):
         return None
     if isinstance(reader, ParallelTextReader | LabelledLinesReader) or reader.format == "jsonl":
         return OfLines()
@@ -114,17 +124,31 @@ def read_units(
     """
     reader = corpus.reader
     for name, paths in wanted:
-        if isinstance(reader, ParallelTextReader):
-            pair = [TextFile(folder / path, encoding_of(reader, path)) for path in paths]
-            yield from parallel.read(name, paths, pair, span=span, errors=errors, advance=advance)
-            continue
         if isinstance(reader, TranslationTreeReader):
             yield from translation_tree.read(name, [folder / path for path in paths], errors, advance)
-            continue
-        file = TextFile(folder / paths[0], encoding_of(reader, paths[0]))
-        if isinstance(reader, TextReader):
-            yield from text.read(reader, name, paths[0], file, span=span, errors=errors, advance=advance)
-        elif isinstance(reader, LabelledLinesReader):
-            yield from labelled_lines.read(reader, name, file, span=span, errors=errors, advance=advance)
+        elif isinstance(reader, XmlPairsReader):
+            whole = folder / paths[0]
+            yield from xml_pairs.read(reader, corpus.languages, name, whole, errors=errors, advance=advance)
         else:
-            yield from tables.read(corpus.kind, reader, name, file, span=span, errors=errors, advance=advance)
+            files = [TextFile(folder / path, encoding_of(reader, path)) for path in paths]
+            yield from _read_texts(corpus.kind, reader, (name, paths), files, span=span, errors=errors, advance=advance)
+
+
+def _read_texts(
+    kind: str,
+    reader: EncodedReader,
+    unit: Unit,
+    files: Sequence[TextFile],
+    *,
+    span: Span,
+    errors: Errors,
+    advance: Advance,
+) -> Iterator[Record]:
+    name, paths = unit
+    if isinstance(reader, ParallelTextReader):
+        return parallel.read(name, paths, files, span=span, errors=errors, advance=advance)
+    if isinstance(reader, TextReader):
+        return text.read(reader, name, paths[0], files[0], span=span, errors=errors, advance=advance)
+    if isinstance(reader, LabelledLinesReader):
+        return labelled_lines.read(reader, name, files[0], span=span, errors=errors, advance=advance)
+    return tables.read(kind, reader, name, files[0], span=span, errors=errors, advance=advance)

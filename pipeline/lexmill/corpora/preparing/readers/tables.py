@@ -1,7 +1,7 @@
 """Tables and records: csv, tsv, jsonl, json and parquet files, a column or key for each role.
 
-Memory is one row of csv, tsv or jsonl, a batch of rows of parquet, or the text of a json file. Csv, tsv and jsonl can be
-read from any line on.
+Memory is one row of csv, tsv or jsonl, a batch of rows of parquet, or the text of a json file. Csv, tsv and jsonl can
+be read from any line on.
 """
 
 from __future__ import annotations
