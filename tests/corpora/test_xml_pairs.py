@@ -150,8 +150,8 @@ def test_segments_of_xliff_2(tmp_path):
 
 
 def test_xliff_without_languages_is_taken_for_the_corpuss(tmp_path):
-    data = XLIFF1.format(f"<file>{trans_unit('a', 'b')}</file>")
-    assert pairs(tmp_path, "xliff", data) == [("a:2", "a", "b")]
+    data = XLIFF1.format(FILE.replace('"de"', '"fr"').format("") + f"<file>{trans_unit('a', 'b')}</file>")
+    assert pairs(tmp_path, "xliff", data) == [("a:4", "a", "b")]
 
 
 # ---------------------------------------------------------------- what is refused

@@ -196,13 +196,14 @@ class _Xliff(_Document):
 
     def __init__(self, languages: Sequence[str], file: Path) -> None:
         super().__init__(languages, file)
-        self._given = ("", "")
+        self._root, self._given = ("", ""), ("", "")
 
     def opened(self, name: str, attributes: Mapping[str, str]) -> bool:
-        if name in ("xliff", "file"):
-            source = attributes.get("srcLang") or attributes.get("source-language") or self._given[0]
-            target = attributes.get("trgLang") or attributes.get("target-language") or self._given[1]
-            self._given = (source, target)
+        if name == "xliff":
+            self._root = self._given = (attributes.get("srcLang", ""), attributes.get("trgLang", ""))
+        elif name == "file":
+            source, target = attributes.get("source-language"), attributes.get("target-language")
+            self._given = (source or self._root[0], target or self._root[1])
         elif name in self._units:
             self._begins, self._sides = self.line, dict[str, str]()
         return name in ("source", "target") and len(self.path) > 1 and self.path[-2] in self._units
