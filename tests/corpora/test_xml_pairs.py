@@ -190,7 +190,16 @@ def test_what_is_refused_is_named(tmp_path, data, said):
 def test_a_text_without_end_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(xml_pairs, "MAX_LINE_BYTES", 1 << 20)
     error = error_of(tmp_path, "tmx", TMX.format(unit(en="x" * (3 << 20), de="y")))
-    assert "a.tmx:4: a text is longer than 1 Mi characters" in error
+    assert "a.tmx:4: the text of a unit is longer than 1 Mi characters" in error
+    many = "".join(f"<tuv xml:lang='{i}'><seg>{'x' * 1000}</seg></tuv>" for i in range(900)) * 2
+    assert "the text of a unit is longer" in error_of(tmp_path, "tmx", TMX.format(f"<tu>{many}</tu>"))
+
+
+@pytest.mark.parametrize("between", ["", "</tu><tu>"])
+def test_a_file_in_a_thousand_languages_is_none(tmp_path, between):
+    units = between.join(f"<tuv xml:lang='{i}'><seg>x</seg></tuv>" for i in range(1_001))
+    error = error_of(tmp_path, "tmx", TMX.format(f"<tu>{units}</tu>"))
+    assert "a.tmx:4: more than 1,000 languages; is this tmx?" in error
 
 
 def test_pairs_of_a_large_file_are_read_one_after_another(tmp_path):

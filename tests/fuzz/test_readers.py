@@ -148,7 +148,12 @@ def read_memory(folder: str) -> None:
     ("begin", "piece", "end", "said"),
     [
         ("<tmx><!--", "x" * 1000, "--></tmx>", "a tag or comment is longer than 1 MiB"),
-        ("<tmx><tu><tuv xml:lang='en'><seg>", "x" * 1000, "</seg></tuv></tu></tmx>", "a text is longer than 16 Mi"),
+        (
+            "<tmx><tu><tuv xml:lang='en'><seg>",
+            "x" * 1000,
+            "</seg></tuv></tu></tmx>",
+            "the text of a unit is longer than 16 Mi",
+        ),
         ("<tmx>", "<a>" * 300, "</tmx>", "elements are nested deeper than 100"),
         ("<tmx>", "<a b='text'/>\n" * 70, "</tmx>", ""),
     ],

@@ -25,6 +25,7 @@ from lexmill.params.readers import XmlPairsReader
 
 _BLOCK = 1 << 18
 _MOST_LISTED = 20
+_MOST_LANGUAGES = 1_000  # of a file; a memory has 2 to 50
 
 Pair = tuple[int, str, str]
 """The line at which a unit begins, its source and its target."""
@@ -79,7 +80,7 @@ class _Document:
         self.path: list[str] = []
         self._file, self._found, self._fed = file, 0, 0
         self._text: list[str] | None = None
-        self._size, self._code = 0, 0
+        self.begins, self._size, self._code = 1, 0, 0
         self._parser = expat.ParserCreate()
         self._parser.buffer_text = True
         self._parser.specified_attributes = True
@@ -128,6 +129,15 @@ class _Document:
         """Follow the end of an element; `text`: its text, if it was wanted."""
         raise NotImplementedError
 
+    def begin_unit(self) -> None:
+        """Begin to count the text of a unit."""
+        self.begins, self._size = self.line, 0
+
+    def check_languages(self, known: Mapping[str, object]) -> None:
+        """Raise `UserError` where there are more languages than a file can have."""
+        if len(known) > _MOST_LANGUAGES:
+            raise self._error(f"more than {_MOST_LANGUAGES:,} languages; is this {self.root}?")
+
     def _error(self, message: str) -> UserError:
         return UserError(message, self._file, self.line)
 
@@ -141,7 +151,7 @@ class _Document:
         if self._text is not None:
             self._code += self._code > 0 or name in self.codes
         elif self.opened(name, attributes):
-            self._text, self._size, self._wanted = [], 0, len(self.path)
+            self._text, self._wanted = [], len(self.path)
 
     def _end(self, _name: str) -> None:
         name = self.path[-1]
@@ -159,7 +169,7 @@ class _Document:
             self._text.append(data)
             self._size += len(data)
             if self._size > MAX_LINE_BYTES:
-                raise self._error(f"a text is longer than {MAX_LINE_BYTES // MIB} Mi characters")
+                raise self._error(f"the text of a unit is longer than {MAX_LINE_BYTES // MIB} Mi characters")
 
     def _declared(self, name: str, *_: object) -> None:
         raise self._error(f"it declares an entity ({key_text(name)}), which is not read; write the text in its place")
@@ -174,7 +184,8 @@ class _Tmx(_Document):
 
     def opened(self, name: str, attributes: Mapping[str, str]) -> bool:
         if name == "tu":
-            self._begins, self._variants = self.line, dict[str, str]()
+            self.begin_unit()
+            self._variants = dict[str, str]()
         elif name == "tuv":
             self._language = attributes.get("xml:lang") or attributes.get("lang") or ""
         return name == "seg" and self.path[-3:] == ["tu", "tuv", "seg"]
@@ -182,11 +193,13 @@ class _Tmx(_Document):
     def closed(self, name: str, text: str | None) -> None:
         if text is not None:
             self._variants.setdefault(self._language, text)
+            self.check_languages(self._variants)
         elif name == "tu":
             self.seen.update(self._variants.keys())
+            self.check_languages(self.seen)
             source, target = (matching(language, self._variants) for language in self.languages)
             if source is not None and target is not None and source != target:
-                self.pairs.append((self._begins, self._variants[source], self._variants[target]))
+                self.pairs.append((self.begins, self._variants[source], self._variants[target]))
 
 
 class _Xliff(_Document):
@@ -205,7 +218,8 @@ class _Xliff(_Document):
             source, target = attributes.get("source-language"), attributes.get("target-language")
             self._given = (source or self._root[0], target or self._root[1])
         elif name in self._units:
-            self._begins, self._sides = self.line, dict[str, str]()
+            self.begin_unit()
+            self._sides = dict[str, str]()
         return name in ("source", "target") and len(self.path) > 1 and self.path[-2] in self._units
 
     def closed(self, name: str, text: str | None) -> None:
@@ -213,9 +227,10 @@ class _Xliff(_Document):
             self._sides[name] = text
         elif name in self._units and all(self._sides.get(side, "").strip() for side in ("source", "target")):
             self.seen[" to ".join(language or "?" for language in self._given)] += 1
+            self.check_languages(self.seen)
             sides = zip(self.languages, self._given, strict=True)
             if all(not given or matching(wanted, [given]) for wanted, given in sides):
-                self.pairs.append((self._begins, self._sides["source"], self._sides["target"]))
+                self.pairs.append((self.begins, self._sides["source"], self._sides["target"]))
 
 
 def _local(name: str) -> str:
