@@ -131,10 +131,7 @@ def test_a_value_that_is_empty_or_like_two_is_an_error(tmp_path):
             {"labels": ["a", "b"], "positive_from": 1, "negative_to": 0},
             "labels: only a single label can be a rating; set label, or leave out positive_from",
         ),
-        (
-            {"format": "parquet", "encodings": {"*": "ascii"}},
-            "encodings: the text of parquet files is UTF-8; leave it out",
-        ),
+        ({"format": "parquet", "encodings": {"*": "ascii"}}, "encodings: parquet files are UTF-8; leave it out"),
     ],
 )
 def test_choices_that_do_not_go_together(keys, said):

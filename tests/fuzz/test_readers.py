@@ -33,6 +33,16 @@ LINES = b'{"text": "a", "label": 1}\n\n{"text": "b\\n\\u00e4", "label": "x"}\n'
 ARRAY = b'[{"text": "a", "label": 1},\n {"text": "\\u00e4", "label": "x"}]'
 TABLE = parquet({"text": ["a", "b", None, "d"] * 20, "label": ["x", "y", "x", "z"] * 20}, row_group_size=30)
 TREE = b'{"a": {"b": "text", "c": ["x"]}, "d": "more"}'
+TMX = (
+    b"<?xml version='1.0'?><!DOCTYPE tmx SYSTEM 'tmx14.dtd'>\n<tmx><body><tu><tuv xml:lang='en'><seg>a <ph>x</ph>&amp;"
+    b"</seg></tuv>\n<tuv xml:lang='de-AT'><seg>\xc3\xa4<hi>b</hi></seg></tuv></tu></body></tmx>"
+)
+ENTITIES = b"<!DOCTYPE tmx [<!ENTITY a 'aaaaaaaa'><!ENTITY b '&a;&a;&a;&a;'>]><tmx><tu>&b;</tu></tmx>"
+UNIT = b"<source>a <g id='1'>b</g></source><target>c<x/></target>"
+XLIFF1 = (
+    b"<xliff><file source-language='en' target-language='de'>\n<trans-unit>" + UNIT + b"</trans-unit></file></xliff>"
+)
+XLIFF2 = b"<xliff srcLang='en' trgLang='de'>\n<file><unit><segment>" + UNIT + b"</segment></unit></file></xliff>"
 RECORDS = {"text": "text", "label": "label"}
 KINDS: dict[str, tuple[str, dict[str, Any], list[bytes]]] = {
     "file": ("text", {"format": "text"}, [TEXT, gzip.compress(TEXT), zstandard.compress(TEXT)]),
@@ -49,6 +59,8 @@ KINDS: dict[str, tuple[str, dict[str, Any], list[bytes]]] = {
     "several labels": ("labelled", {"format": "csv", "text": "text", "labels": ["label", "text"]}, [ROWS]),
     "parquet": ("labelled", {"format": "parquet", **RECORDS}, [TABLE, parquet({"text": ["a"], "label": [1]})]),
     "parallel": ("parallel", {"format": "parallel_text", "source": ["a.en"], "target": ["a.de"]}, [TEXT]),
+    "tmx": ("parallel", {"format": "tmx"}, [TMX, gzip.compress(TMX), TMX.decode().encode("utf-16"), ENTITIES]),
+    "xliff": ("parallel", {"format": "xliff"}, [XLIFF1, XLIFF2]),
     "tree": ("parallel", {"format": "translation_tree", "source": "a/{group}.en", "target": "a/{group}.de"}, [TREE]),
 }
 
@@ -118,6 +130,41 @@ def read_table(folder: str) -> None:
 
 def read_lines(folder: str) -> None:
     read_in_turn(folder, "jsonl", text="text")
+
+
+def read_memory(folder: str) -> None:
+    """Read a translation memory without holding its pairs."""
+    from lexmill.corpora.preparing import readers
+    from lexmill.corpora.preparing.errors import Errors
+    from lexmill.corpora.preparing.source_files import SourceFiles
+
+    errors = Errors()
+    for _ in readers.read(corpus_of("parallel", {"format": "tmx"}), SourceFiles(folder), errors):
+        pass
+    errors.raise_all()
+
+
+@pytest.mark.parametrize(
+    ("begin", "piece", "end", "said"),
+    [
+        ("<tmx><!--", "x" * 1000, "--></tmx>", "a tag or comment is longer than 1 MiB"),
+        (
+            "<tmx><tu><tuv xml:lang='en'><seg>",
+            "x" * 1000,
+            "</seg></tuv></tu></tmx>",
+            "the text of a unit is longer than 16 Mi",
+        ),
+        ("<tmx>", "<a>" * 300, "</tmx>", "elements are nested deeper than 100"),
+        ("<tmx>", "<a b='text'/>\n" * 70, "</tmx>", ""),
+    ],
+)
+def test_a_small_xml_file_that_unpacks_to_much_takes_no_memory(
+    tmp_path: Path, begin: str, piece: str, end: str, said: str
+) -> None:
+    data = gzip.compress(f"{begin}{piece * 50_000}{end}".encode())
+    source = make_source(tmp_path / "source", {"a.tmx": data})
+    found = limited("tests.fuzz.test_readers:read_memory", str(source), megabytes=150)
+    assert said in found if said else found == ""
 
 
 def read_text(folder: str) -> None:

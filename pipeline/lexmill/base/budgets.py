@@ -28,6 +28,11 @@ MAX_PATH_BYTES, MAX_NAME_BYTES = 4096, 255  # of Linux: PATH_MAX, NAME_MAX
 MAX_PAGE_BYTES = 256 * MIB  # of parquet, uncompressed; writers make pages of 1 MiB, larger ones for one long text
 MAX_ROW_GROUP_BYTES = 4096 * MIB  # uncompressed, of the columns read; writers make groups of 64 MiB to 1 GiB
 
+# ---------------------------------------------------------------- XML
+MAX_XML_DEPTH = 100  # translation memories and localisation files have 10 levels
+MAX_XML_NAMES = 10_000  # different names of elements and attributes, which the parser keeps; TMX and XLIFF have 100
+MAX_XML_TAG_BYTES = MIB  # a tag or comment, held until it ends
+
 # ---------------------------------------------------------------- models
 MAX_JSON_BYTES = 256 * MIB  # the largest tokenizer.json in use is 33 MiB
 MAX_JSON_DEPTH = 100  # a tokenizer.json has 6 levels

@@ -14,7 +14,7 @@ from lexmill.base.errors import UserError
 from lexmill.base.languages import standard
 from lexmill.base.shown import value_text
 from lexmill.base.strict import spec
-from lexmill.params.readers import Reader, RecordsReader, outside
+from lexmill.params.readers import Reader, RecordsReader, XmlPairsReader, outside
 
 
 def _no_sha256(key: str, hashes: Sequence[str]) -> Iterator[str]:
@@ -220,6 +220,8 @@ class Corpus:
             found.append(f"splits.column: '{self.reader.format}' files have no columns; name the files in splits.files")
         if self.kind == "parallel" and len(self.languages) != 2:
             found.append(f"languages: a parallel corpus has two, not {len(self.languages)}")
+        elif isinstance(self.reader, XmlPairsReader) and len({name.lower() for name in self.languages}) == 1:
+            found.append(f"languages: {self.reader.format} units are chosen by language; give two different ones")
         return found
 
 

@@ -113,7 +113,7 @@ class RecordsReader:
         if self.labels and self.label is not None:
             found.append("labels: they take the place of label; give one of the two")
         if self.format == "parquet" and self.encodings:
-            found.append("encodings: the text of parquet files is UTF-8; leave it out")
+            found.append("encodings: parquet files are UTF-8; leave it out")
         if (self.positive_from is None) != (self.negative_to is None):
             return ["positive_from and negative_to belong together; give both or neither", *found]
         if self.positive_from is not None and self.negative_to is not None and self.positive_from <= self.negative_to:
@@ -172,5 +172,15 @@ class TranslationTreeReader:
         return _only_pairs(self.format, kind)
 
 
+@dataclass(frozen=True)
+class XmlPairsReader:
+    """Translation memories (TMX) and localisation files (XLIFF 1.2 and 2.0)."""
+
+    format: Literal["tmx", "xliff"]
+
+    def unfit(self, kind: str) -> list[str]:
+        return _only_pairs(self.format, kind)
+
+
 EncodedReader = TextReader | LabelledLinesReader | RecordsReader | ParallelTextReader
-Reader = EncodedReader | TranslationTreeReader
+Reader = EncodedReader | TranslationTreeReader | XmlPairsReader

@@ -6,14 +6,22 @@ consist of lines span by span; the records are the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.errors import Errors
-from lexmill.corpora.preparing.readers import delimited, labelled_lines, parallel, tables, text, translation_tree
+from lexmill.corpora.preparing.readers import (
+    delimited,
+    labelled_lines,
+    parallel,
+    tables,
+    text,
+    translation_tree,
+    xml_pairs,
+)
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit, encoding_of, names
 from lexmill.corpora.preparing.splits import check_files, given_by_files
@@ -26,6 +34,7 @@ from lexmill.params.readers import (
     Reader,
     TextReader,
     TranslationTreeReader,
+    XmlPairsReader,
 )
 
 
@@ -54,7 +63,8 @@ def units(corpus: Corpus, files: SourceFiles, errors: Errors) -> list[Unit]:
 def _units(reader: Reader, files: SourceFiles, errors: Errors) -> list[Unit]:
     if isinstance(reader, TranslationTreeReader):
         return translation_tree.units(reader, files, errors)
-    _check_encodings(reader, files)
+    if isinstance(reader, EncodedReader):
+        _check_encodings(reader, files)
     if isinstance(reader, ParallelTextReader):
         return parallel.units(reader, files)
     named = names(files.paths)
@@ -91,7 +101,7 @@ def of_lines(reader: Reader) -> OfLines | None:
     if isinstance(reader, TextReader):
         by_blank_lines = OfLines(lambda line, _: text.inside_after(line), by_last_line=True)
         return {"file": None, "paragraph": by_blank_lines, "line": OfLines()}[reader.document]
-    if isinstance(reader, TranslationTreeReader):
+    if isinstance(reader, TranslationTreeReader | XmlPairsReader):
         return None
     if isinstance(reader, ParallelTextReader | LabelledLinesReader) or reader.format == "jsonl":
         return OfLines()
@@ -120,17 +130,19 @@ def read_units(
     """
     for name, paths in wanted:
         given = given_by_files(paths, corpus.splits)
-        for record in _read_unit(corpus, folder, name, paths, errors=errors, advance=advance, span=span):
+        for record in _read_unit(corpus, folder, (name, paths), errors=errors, advance=advance, span=span):
             record.split = given or record.split
             yield record
 
 
 def _read_unit(
-    corpus: Corpus, folder: Path, name: str, paths: Sequence[str], *, errors: Errors, advance: Advance, span: Span
+    corpus: Corpus, folder: Path, unit: Unit, *, span: Span, errors: Errors, advance: Advance
 ) -> Iterator[Record]:
-    reader = corpus.reader
+    reader, (name, paths) = corpus.reader, unit
     if isinstance(reader, TranslationTreeReader):
         return translation_tree.read(name, [folder / path for path in paths], errors, advance)
+    if isinstance(reader, XmlPairsReader):
+        return xml_pairs.read(reader, corpus.languages, name, folder / paths[0], errors=errors, advance=advance)
     files = [TextFile(folder / path, encoding_of(reader, path)) for path in paths]
     if isinstance(reader, ParallelTextReader):
         return parallel.read(name, paths, files, span=span, errors=errors, advance=advance)
