@@ -1,5 +1,6 @@
 """`lexmill init` on data as its owners published it: their splits, no header, labels in lines or folders."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -127,6 +128,49 @@ def test_a_folder_for_each_label(project: Path) -> None:
     assert {one["text"].split()[1] for one in made.records("test") if one["label"] == "pos"} == {"pos"}
 
 
+def test_folders_of_labels_and_a_glob(project: Path) -> None:
+    for label in ("pos", "neg"):
+        for i in range(30):
+            write(project / label / f"{i}.txt", f"{label} review {i}\n")
+            write(project / "new" / label / f"{i}.txt", f"{label} new {i}\n")
+            write(project / "new" / "more" / label / f"{i}.txt", f"{label} more {i}\n")
+    _, made = prepared(project, "labelled", ["pos", "neg"], CLASSIFY)
+    assert sum(counts(made).values()) == 60
+    assert made.labels == ("neg", "pos")
+    (project / "conf" / "corpus" / "mine.yaml").unlink()
+    (project / "conf" / "config.yaml").write_text((ROOT / "conf" / "config.yaml").read_text())
+    _, made = prepared(project, "labelled", ["new/*/*.txt"], CLASSIFY, file_format="text", test=["new/more"])
+    assert made.count("test") == 60
+    assert made.labels == ("neg", "pos")
+
+
+TMX = """<?xml version="1.0"?>
+<!DOCTYPE tmx SYSTEM "tmx14.dtd">
+<tmx version="1.4"><header/><body>{}</body></tmx>
+"""
+UNIT = (
+    '<tu><tuv xml:lang="en-US"><seg>the <hi>{0}</hi> text</seg></tuv>'
+    '<tuv xml:lang="de"><seg>der {0} Text</seg></tuv></tu>'
+)
+
+
+def test_a_translation_memory(project: Path) -> None:
+    write(project / "memory.tmx", TMX.format("\n".join(UNIT.format(i) for i in range(60))))
+    corpus, made = prepared(project, "parallel", ["memory.tmx"], TRANSLATE, languages="de-en")
+    assert sum(counts(made).values()) == 60
+    first = next(iter(made.records("train")))
+    assert (first["source"].split()[0], first["target"].split()[0]) == ("der", "the")
+    assert corpus.languages == ("de", "en")
+
+
+def test_several_labels_and_a_json_array(project: Path) -> None:
+    rows = [{"text": f"text {i}", "queue": "ab"[i % 2], "level": "xy"[i % 3 == 0]} for i in range(60)]
+    write(project / "all.json", json.dumps({"data": rows}))
+    columns = {"text": None, "label": None}
+    _, made = prepared(project, "labelled", ["all.json"], columns, labels=("queue", "level"))
+    assert made.labels == ("a / x", "a / y", "b / x", "b / y")
+
+
 def test_a_column_that_names_the_split(project: Path) -> None:
     rows = [f"text {i},{'ab'[i % 2]},{('train', 'train', 'train', 'dev', 'test')[i % 5]}\n" for i in range(100)]
     write(project / "all.csv", "text,label,part\n" + "".join(rows))
@@ -156,14 +200,15 @@ TABLE = "text,label\n" + "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(40))
         ("labelled", ["a.txt"], {"file_format": "labelled_lines", "split": "c"}, "--split-column: such files have no"),
         ("labelled", ["a.txt"], {}, "plain text has no labels; give a .*, or --format labelled_lines"),
         ("parallel", ["a.de", "a.en"], {"test": ["b.de"]}, "--test: plain text pairs come as two files"),
-        ("labelled", ["a.csv"], {"file_format": "text"}, "--format 'text': it must be one of: labelled_lines, csv"),
+        ("labelled", ["a.csv"], {"file_format": "tmx"}, "--format 'tmx': it must be one of: labelled_lines, text, csv"),
+        ("parallel", ["a.tmx"], {}, "--languages: needed for tmx files"),
         ("text", ["a.txt"], {"file_format": "html"}, "--format 'html': it must be one of: text, csv"),
     ],
 )
 def test_options_that_do_not_fit(project: Path, kind: str, files: list[str], options: dict, sentence: str) -> None:
     for name in ("a.csv", "b.csv"):
         write(project / name, TABLE)
-    for name in ("a.txt", "a.de", "a.en", "b.de"):
+    for name in ("a.txt", "a.de", "a.en", "b.de", "a.tmx"):
         write(project / name, "a line\n" * 40)
     with pytest.raises(UserError, match=sentence):
         prepared(project, kind, files, {"text": LM, "labelled": CLASSIFY, "parallel": TRANSLATE}[kind], **options)

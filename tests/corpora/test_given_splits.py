@@ -118,6 +118,14 @@ def test_pairs_by_files(tmp_path):
     assert metrics["gave_way"] == {"valid": 0, "test": 1}
 
 
+def test_a_glob_with_a_folder_is_of_the_whole_path(tmp_path):
+    files = {"a.tsv": table(*numbered("one", 30)), "old/a.tsv": table(*numbered("two", 20))}
+    corpus = corpus_of("labelled", TABLE, splits={"valid": 0.3, "files": {"test": ["./a.tsv"]}})
+    metrics, texts = run(tmp_path, corpus, files)
+    assert texts["test"] == [f"one {i}" for i in range(30)]
+    assert metrics["records"]["train"] + metrics["records"]["valid"] == 20
+
+
 @pytest.mark.parametrize("near", [False, True])
 def test_by_a_column(tmp_path, near):
     rows = [{"text": f"the text number {i} is one of many texts here, {i}", "label": "ab"[i % 2]} for i in range(60)]

@@ -168,17 +168,12 @@ def corpus_entry(
     everything = [*paths, *reading.valid, *reading.test]
     chosen = format_of(kind, everything, reading, root)
     reader = reader_of(chosen, reading)
-    if chosen == "folders":
-        paths, reading = (
-            [_texts_in(path) for path in paths],
-            dataclasses.replace(
-                reading,
-                valid=[_texts_in(path) for path in reading.valid],
-                test=[_texts_in(path) for path in reading.test],
-            ),
-        )
-        everything = [*paths, *reading.valid, *reading.test]
-    source = FileSource("file", tuple(everything))
+    if folders := chosen == "folders":
+        sets = ([_texts_in(path, root) for path in some] for some in (paths, reading.valid, reading.test))
+        paths, valid, test = sets
+        reading = dataclasses.replace(reading, valid=valid, test=test)
+        everything = [*paths, *valid, *test]
+    source = FileSource("file", tuple(everything), keep_folder=folders)
     files, sides = split_files(chosen == "parallel_text", paths, reading, locate(source, root), root)
     reader |= sides
     splits: dict[str, Any] = {"valid": 0.05, "test": 0.1 if kind == "labelled" else 0.05, "salt": "lexmill"}
@@ -189,7 +184,7 @@ def corpus_entry(
         "unit": "group" if reading.group else "record",
         "languages": of_files.choose(kind, reader, languages),
         "licence": "",
-        "source": {"kind": "file", "paths": everything, "sha256": []},
+        "source": {"kind": "file", "paths": everything, "sha256": []} | ({"keep_folder": True} if folders else {}),
         "reader": reader,
         "normalization": "NFC",
         "splits": splits,
@@ -199,8 +194,13 @@ def corpus_entry(
     return entry
 
 
-def _texts_in(folder: str) -> str:
-    return f"{folder.rstrip('/')}/*/*"
+def _texts_in(path: str, root: Path) -> str:
+    """Return a glob of the texts of a folder: of a label, or of a folder with one for each label."""
+    folder = root / path
+    if not folder.is_dir():
+        return path  # a file or a glob
+    labels = any(one.is_dir() and any(one.iterdir()) for one in folder.iterdir())
+    return f"{path.rstrip('/')}/*/*" if labels else f"{path.rstrip('/')}/*"
 
 
 def typed(entry: dict[str, Any]) -> Corpus:

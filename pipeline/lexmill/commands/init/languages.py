@@ -35,6 +35,8 @@ def choose(kind: Kind, reader: Mapping[str, Any], given: str | None) -> list[str
             raise UserError(f"{option}: {error.message}") from None
     if kind != "parallel":
         return ["en"]
+    if "source" not in reader:  # units of several languages in one file
+        raise UserError(f"{option}: needed for {reader['format']} files, as {option} en-de")
     names = _names(reader)
     found = [tag for name in names if (tag := in_name(name))]
     if len(set(found)) < 2:

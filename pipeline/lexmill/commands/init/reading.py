@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ _READERS = {name: reader for reader in get_args(readers.Reader) for name in get_
 FORMATS = tuple(sorted(_READERS.keys() - {"parallel_text", "translation_tree"}))
 _FORMATS_OF = {
     "text": ("text", *_TABLES.values()),
-    "labelled": ("labelled_lines", *_TABLES.values()),
+    "labelled": ("labelled_lines", "text", *_TABLES.values()),
     "parallel": (*_TABLES.values(), *_PAIRS.values()),
 }
 
@@ -72,7 +73,8 @@ def format_of(kind: Kind, paths: Sequence[str], reading: Reading, root: Path) ->
     Raises:
         UserError: there are several, or it is unknown, or unfit for this kind.
     """
-    if kind == "labelled" and reading.format in (None, "text") and any((root / path).is_dir() for path in paths):
+    folders = reading.format is None and any((root / path).is_dir() for path in paths)
+    if kind == "labelled" and (folders or reading.format == "text"):
         return "folders"
     if reading.format is not None:
         if reading.format not in _FORMATS_OF[kind]:
@@ -180,6 +182,7 @@ def split_files(
         if twice := sorted(once & set(of_set)):
             raise UserError(f"{located[twice[0]]} is given twice; a file is in one split")
         once |= set(of_set)
+    found = {name: [f"./{one}" if "/" not in one else one for one in of_set] for name, of_set in found.items()}
     if not pairs:
         return found, {}
     everything = [*train, *reading.valid, *reading.test]
@@ -189,7 +192,8 @@ def split_files(
 
 def _set_name(path: str, taken: Mapping[str, object]) -> str:
     """Return a name for a further test set, from that of its first file."""
-    bare = corpus_name(PurePath(path).name.partition(".")[0])
+    plain = next((part for part in reversed(PurePath(path).parts) if not glob.has_magic(part)), path)
+    bare = corpus_name(plain.partition(".")[0])
     bare = bare if bare not in ("train", "valid", "test") else f"test_{bare}"
     numbers = range(2, len(taken) + 3)
     return next(name for name in (bare, *(f"{bare}_{n}" for n in numbers)) if name not in taken)

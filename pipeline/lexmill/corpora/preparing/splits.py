@@ -14,8 +14,9 @@ from pathlib import Path
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.shown import value_text
 from lexmill.base.strict import nearest
+from lexmill.corpora.fetching.globs import fits
 from lexmill.corpora.preparing.errors import Errors
-from lexmill.corpora.preparing.source_files import Unit, matches
+from lexmill.corpora.preparing.source_files import Unit, matches, uncompressed
 from lexmill.params.corpora import Splits
 
 SPLITS = ("train", "valid", "test")
@@ -50,8 +51,15 @@ def _sets_of(paths: Sequence[str], splits: Splits) -> list[str]:
     return [
         name
         for name, patterns in splits.files.items()
-        if any(matches(path, pattern) for path in paths for pattern in patterns)
+        if any(_fits(path, pattern) for path in paths for pattern in patterns)
     ]
+
+
+def _fits(path: str, pattern: str) -> bool:
+    """Return whether a file is named by a glob; one with "/" is of its whole path: ./a.txt is not b/a.txt."""
+    if "/" not in pattern:
+        return matches(path, pattern)
+    return any(fits(name, pattern.removeprefix("./")) for name in (path, uncompressed(path)))
 
 
 def check_files(units: Sequence[Unit], splits: Splits, folder: Path, errors: Errors) -> None:
@@ -63,7 +71,7 @@ def check_files(units: Sequence[Unit], splits: Splits, folder: Path, errors: Err
     some = ", ".join(paths[:10]) + (" ..." if len(paths) > 10 else "")
     for name, patterns in splits.files.items():
         for pattern in patterns:
-            if not any(matches(path, pattern) for path in paths):
+            if not any(_fits(path, pattern) for path in paths):
                 message = f"splits.files.{name}: no file matches {value_text(pattern)}; there are: {some}"
                 errors.add(UserError(message, folder))
     for _, of_unit in units:
