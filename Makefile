@@ -77,7 +77,7 @@ $(VENV)/tools/.installed: infra/test-tools.txt | $(STAMP)
 	@touch "$@"
 
 torture: $(STAMP) ## an hour of long proofs: stops at random moments, damage, odd machines; prints the table of docs/reliability.md
-	@OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 -m torture
+	@OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 -m torture tests/faults
 
 bench: $(STAMP) ## measure; the results belong into docs/experiments.md
 	@"$(BIN)/python" -m benchmarks

@@ -12,9 +12,13 @@ import sys
 import traceback
 from typing import Annotated, Any, NoReturn
 
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until a command begins Ctrl-C ends it without a word
+
 import typer
 from typer.core import TyperGroup
 
+from lexmill.base.errors import EXIT_INTERRUPTED
 from lexmill.base.shown import print_line
 from lexmill.commands import cli_team, cli_use
 from lexmill.commands import init as cli_init
@@ -177,8 +181,6 @@ def main() -> None:
     from lexmill.base.workspace import run_own_code
 
     fill_standard_streams()
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
         # An old locale breaks paths and arguments beyond ASCII: start again in Python's UTF-8 mode.
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {"PYTHONUTF8": "1"})
@@ -187,7 +189,11 @@ def main() -> None:
     try:
         _check_folder()
         run_own_code()
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         app()
+    except KeyboardInterrupt:  # before or after what Typer handles
+        sys.exit(EXIT_INTERRUPTED)
     except Exception as error:
         from lexmill.base.errors import EXIT_BUG, LexmillError, machine_error
 

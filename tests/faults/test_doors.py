@@ -40,11 +40,13 @@ class Door:
     Attributes:
         before: makes the workspace such that it has something to do.
         result: what it has to leave.
+        repair: what is given before it is given again.
     """
 
     command: tuple[str, ...]
     before: Callable[[Project], object]
     result: Callable[[Project], Any]
+    repair: tuple[str, ...] = ()
 
 
 def unpublished(project: Project) -> None:
@@ -84,7 +86,8 @@ def committed(project: Project) -> object:
 
 
 def exported(project: Project) -> object:
-    return sha256_folder(project.root.parent / "exported")
+    folder = project.root.parent / "exported"
+    return sha256_folder(folder) if folder.is_dir() else None
 
 
 def written(project: Project) -> object:
@@ -119,7 +122,7 @@ DOORS = {
     "lexmill nightly": Door((*CLI, "nightly"), moved, committed),
     "lexmill compose": Door((*CLI, "compose", "experiment=smoke", "training_seed=5"), nothing, written),
     "lexmill export": Door((*CLI, "export", "gpt", "../exported"), nothing, exported),
-    "dvc push": Door(("-m", "dvc", "push", "-q"), remote, pushed),
+    "dvc push": Door(("-m", "dvc", "push", "-q"), remote, pushed, repair=(*CLI, "run")),
 }
 
 
@@ -180,6 +183,10 @@ def test_stopped_and_given_again(
     code = stopped.wait_until_gone()
     assert not struck or how == "everything" or code in STOPPED, stopped.said()
     assert "Traceback" not in stopped.said()
+    if repair := DOORS[door].repair:
+        case.project.run(*repair)
+    if door == "lexmill export" and exported(case.project) == wanted.result:
+        return  # it was done before the signal, and refuses to write over a folder
     again = Victim(case.project, *DOORS[door].command)
     assert again.wait_until_gone(600) == 0, f"{stopped.said()}\n{again.said()}"
     assert DOORS[door].result(case.project) == wanted.result, again.said()

@@ -24,7 +24,7 @@ from lexmill.base.strict import nearest
 from lexmill.config.mixtures import check_mixtures
 from lexmill.runner.code_changes import STAGE as CODE_STAGE
 from lexmill.runner.code_changes import CodeChanges
-from lexmill.runner.mending import damaged_caches, mend_code_file, mend_lock_file, mend_rwlock
+from lexmill.runner.mending import damaged_caches, forget_collections, mend_code_file, mend_lock_file, mend_rwlock
 from lexmill.runner.verified import Verified
 
 
@@ -109,6 +109,7 @@ def _read(root: Path, targets: Sequence[str], also: Mapping[str, str]) -> Plan:
         with Repo(str(root)) as repo, repo.lock:
             if repo.tmp_dir:
                 mend_rwlock(Path(repo.tmp_dir))
+            forget_collections(repo)
             mend_lock_file(root / "dvc.lock")
             graph = repo.index.graph
             nodes = {stage_name(node, root): node for node in graph.nodes if getattr(node, "cmd", None)}

@@ -11,11 +11,14 @@ import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from lexmill.base import storage
+
+if TYPE_CHECKING:
+    from dvc.repo import Repo
 
 _ENTRY = re.compile(r"^  \S", re.MULTILINE)  # where a stage begins, as DVC indents it
 _CONFLICT = re.compile(r"^(<<<<<<<|=======|>>>>>>>)", re.MULTILINE)
@@ -70,6 +73,16 @@ def _holds(holder: dict[str, Any]) -> bool:
     except psutil.AccessDenied:
         return True
     return bool(words) and str(holder["cmd"]).endswith(words[-1])
+
+
+def forget_collections(repo: Repo) -> None:
+    """Forget the lists that DVC has made of what there is to push or fetch; it makes them anew.
+
+    It saves a list in parts, and takes the parts that a stopped `dvc push` has left for the whole: the next push
+    succeeds without the rest.
+    """
+    if (Path(repo.site_cache_dir) / "index" / "data" / "db.db").exists():
+        repo.drop_data_index()
 
 
 def mend_lock_file(path: Path) -> bool:

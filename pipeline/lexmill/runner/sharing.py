@@ -114,6 +114,8 @@ def _push(root: str, *commits: str) -> None:
     from dvc.lock import LockError
     from dvc.repo import Repo
 
+    from lexmill.runner.mending import forget_collections
+
     heard = _Heard()
     logging.getLogger().addHandler(heard)
     _hurry_s3()
@@ -125,6 +127,7 @@ def _push(root: str, *commits: str) -> None:
         remote = {"connect_timeout": _S3_SECONDS, "read_timeout": _S3_SECONDS, **remote}
     with Repo(root, config={"core": {"remote": name}, "remote": {name: remote}}) as repo:
         try:
+            forget_collections(repo)
             repo.push(revs=list(commits), workspace=False)
         except UploadError as error:
             raise SystemExit(f"{error}{heard.why}") from None
