@@ -178,6 +178,13 @@ def test_a_column_that_names_the_split(project: Path) -> None:
     assert counts(made) == {"train": 60, "valid": 20, "test": 20}
 
 
+@pytest.mark.parametrize(
+    ("path", "name"), [("sms/train.tsv", "sms"), ("sms/spam.tsv", "spam"), ("m30k/Train.de.gz", "m30k")]
+)
+def test_a_corpus_is_not_called_train(path: str, name: str) -> None:
+    assert module._usual_name(Path(path)) == name
+
+
 def test_running_text_with_its_own_splits(project: Path) -> None:
     for name, count in {"wiki.train": 200, "wiki.valid": 20, "wiki.test": 25}.items():
         write(project / f"{name}.txt", "".join(f"paragraph {i} of {name}\n\n" for i in range(count)))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lexmill.commands.precision import advice, instructions, rates, sentences
+from lexmill.commands.precision import advice, instructions, kept_rates, rates, sentences
 from lexmill.params import parse
 from tests.registry.plain import plain_params
 
@@ -25,10 +25,10 @@ def test_bf16_is_recommended_where_there_are_instructions_for_it() -> None:
 
 
 def test_bf16_without_instructions_is_warned_of() -> None:
-    first, second = sentences({"gpt": "32-true", "lstm": "bf16-mixed"}, [], SLOW)
+    first, second = sentences({"gpt": "32-true", "lstm": "bf16-mixed"}, [], None)
     assert first.startswith("this machine has no bf16 instructions")
     assert second == "lstm: `recipe.precision: bf16-mixed` is slow here; 32-true would train faster"
-    assert len(sentences({"gpt": "32-true"}, [], FAST)) == 1
+    assert len(sentences({"gpt": "32-true"}, [], None)) == 1
 
 
 def test_instructions_that_bring_nothing_are_not_recommended() -> None:
@@ -72,7 +72,32 @@ def test_rates_are_measured_and_the_threads_put_back() -> None:
 def test_every_model_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     from lexmill.commands import precision
 
-    monkeypatch.setattr(precision, "rates", lambda _: FAST)
+    monkeypatch.setattr(precision, "kept_rates", lambda _: FAST)
     monkeypatch.setattr(precision, "instructions", lambda _: ["amx_bf16"])
     message = advice(parse(plain_params()), "cpu")
     assert message[1].startswith("gpt, tickets, en_de: ")
+
+
+def test_they_are_measured_once_for_each_kind_of_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lexmill.commands import precision
+
+    measured: list[str] = []
+    monkeypatch.setattr(precision, "rates", lambda device: (measured.append(device), FAST)[1])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert [kept_rates("cpu"), kept_rates("cpu")] == [FAST, FAST]
+    assert measured == ["cpu"]
+    monkeypatch.setattr(precision, "_processor", lambda: "another")
+    kept_rates("cpu")
+    assert measured == ["cpu", "cpu"]
+    (tmp_path / "lexmill" / "matrix-rates.json").write_text("{")
+    assert kept_rates("cpu") == FAST
+    kept_rates("cuda")
+    assert measured == ["cpu", "cpu", "cpu", "cuda"]
+
+
+def test_nothing_is_measured_where_the_processor_has_no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lexmill.commands import precision
+
+    monkeypatch.setattr(precision, "rates", lambda _: pytest.fail("measured"))
+    monkeypatch.setattr(precision, "instructions", lambda _: [])
+    assert advice(parse(plain_params()), "cpu") == ["this machine has no bf16 instructions; 32-true is right for it"]

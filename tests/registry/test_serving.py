@@ -85,6 +85,10 @@ def test_every_format_gives_the_same_answers(name: str, clients: dict[str, TestC
         assert answer["predictions"] == expected
 
 
+def test_whether_it_lives_is_one_request(clients: dict[str, TestClient]) -> None:
+    assert {client.get("/health").status_code for client in clients.values()} == {200}
+
+
 def test_params_reach_the_model(clients: dict[str, TestClient]) -> None:
     def write(**params: Any) -> Any:
         code, answer = post(clients["gpt"], json.dumps({"inputs": ["ROMEO"], "params": params}))

@@ -140,9 +140,10 @@ def test_a_line_break_in_a_translation_shifts_no_later_line() -> None:
             """It needs no network."""
 
         def predict(self, texts: Sequence[str], params: Mapping[str, Any] | None = None) -> list[Any]:
-            return [f"{line}\nand more" for line in texts]
+            return [f"{line}\nand more {(params or {}).get('beam_size', '')}" for line in texts]
 
         def answer(self, texts: Sequence[str], chosen: Mapping[str, Any]) -> list[Any]:
             raise AssertionError
 
-    assert list(translated(Talkative(), ["a", "b"])) == ["a and more", "b and more"]
+    assert list(translated(Talkative(), ["a", "b"])) == ["a and more ", "b and more "]
+    assert list(translated(Talkative(), ["a"], {"beam_size": 7})) == ["a and more 7"]

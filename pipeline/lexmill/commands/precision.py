@@ -5,11 +5,17 @@ Precision is part of a model's identity, so no machine chooses it; the user lear
 
 from __future__ import annotations
 
+import os
+import platform
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lexmill.base import storage
 from lexmill.base.errors import UserError
+from lexmill.base.workspace import HOME
+from lexmill.corpora.fetching.downloads import user_cache, writable
 from lexmill.params import Params
 from lexmill.params.recipe import Recipe
 
@@ -18,6 +24,7 @@ if TYPE_CHECKING:
 
 # As /proc/cpuinfo names them: Intel's and AMD's tiles and vectors, ARM's.
 _INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "bf16", "svebf16")
+_ISA = ("DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")  # lower it
 _SIZE = 1024
 _TRIALS = 8
 _WORTH = 1.1
@@ -29,25 +36,27 @@ def advice(choices: Params, device: str) -> list[str]:
     models = {name: recipe.precision for name, recipe in recipes.items() if isinstance(recipe, Recipe)}
     if not models:
         return []
-    return sentences(models, instructions(device), rates(device))
+    found = instructions(device)
+    measured = None if device == "cpu" and found == [] else kept_rates(device)
+    return sentences(models, found, measured)
 
 
-def sentences(models: Mapping[str, str], found: list[str] | None, measured: tuple[float, float]) -> list[str]:
+def sentences(models: Mapping[str, str], found: list[str] | None, measured: tuple[float, float] | None) -> list[str]:
     """Return the advice on these models' precisions.
 
     Args:
         models: name -> precision.
         found: the instructions for bf16 (`instructions`).
-        measured: FLOP/s of float32 and of bf16 (`rates`).
+        measured: FLOP/s of float32 and of bf16 (`rates`); None: bf16 without instructions needs no measuring.
     """
     full = ", ".join(name for name, precision in models.items() if precision == "32-true")
     mixed = ", ".join(name for name, precision in models.items() if precision != "32-true")
-    float32, bf16 = measured
-    metrics = f"{float32 / 1e9:,.0f} GFLOP/s in float32, {bf16 / 1e9:,.0f} in bf16"
-    if found == []:
-        none = f"this machine has no bf16 instructions (matrix products: {metrics}); 32-true is right for it"
+    if found == [] or measured is None:
+        none = "this machine has no bf16 instructions; 32-true is right for it"
         slow = f"{mixed}: `recipe.precision: bf16-mixed` is slow here; 32-true would train faster"
         return [none, slow] if mixed else [none]
+    float32, bf16 = measured
+    metrics = f"{float32 / 1e9:,.0f} GFLOP/s in float32, {bf16 / 1e9:,.0f} in bf16"
     if bf16 < _WORTH * float32:
         return [f"bf16 matrix products are no faster here ({metrics}); 32-true is right for this machine"]
     by = f" ({', '.join(found)})" if found else ""
@@ -70,6 +79,34 @@ def instructions(device: str, cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str
         return None
     named = [line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))]
     return [name for name in _INSTRUCTIONS if name in named[0]] if named else None
+
+
+def kept_rates(device: str, workspace: Path = Path()) -> tuple[float, float]:
+    """Return `rates`, measured once for each kind of processor and version of torch and kept in the user's cache.
+
+    Of a GPU they are measured each time.
+    """
+    if device != "cpu":
+        return rates(device)
+    folder = user_cache() / "lexmill"
+    path = (folder if writable(folder) else workspace / HOME) / "matrix-rates.json"
+    key = storage.fingerprint([_processor(), version("torch"), *(os.environ.get(name, "") for name in _ISA)])[:32]
+    try:
+        kept = storage.read_json(path)
+        float32, bf16 = map(float, kept[key])
+    except (OSError, ValueError, KeyError, TypeError):
+        float32, bf16 = rates(device)
+        storage.write_json(path, {key: [float32, bf16]})
+    return float32, bf16
+
+
+def _processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Return what the system says of the processor's kind."""
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
 
 
 def rates(device: str) -> tuple[float, float]:

@@ -11,7 +11,7 @@ import itertools
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexmill.base import storage
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 COMMANDS = {"text": "lm", "labelled": "classify", "parallel": "translate"}
 MARK = "# Written by `lexmill init"
 LEAST_RECORDS = 20
+_SAY_NOTHING = ("data", "train", "training")  # names of files
 _MOST_SHOWN = 5  # files whose encoding is said
 
 
@@ -67,7 +68,7 @@ def initialize(
     """
     if not (root / "conf" / "config.yaml").is_file():
         raise UserError("there is no conf/config.yaml here; run this in the project's folder", root.resolve())
-    name = corpus_name(name or PurePath(files[0]).name.partition(".")[0])
+    name = corpus_name(name or _usual_name(files[0]))
     _refuse_replacing(name, root, force)
     reading = dataclasses.replace(
         reading,
@@ -105,6 +106,13 @@ def initialize(
         say(f"splits: {shown}; smaller shares would leave too few in one")
     say(f"written: conf/corpus/{name}.yaml, conf/config.yaml, params.yaml")
     say("next: lexmill check, then lexmill run; sizes and steps are in conf/config.yaml (then: lexmill compose)")
+
+
+def _usual_name(file: Path) -> str:
+    """Return a name from that of a file, or of its folder where the file is called train."""
+    bare = file.name.partition(".")[0]
+    folder = Path(os.path.abspath(file)).parent.name
+    return folder if bare.lower() in _SAY_NOTHING and folder else bare
 
 
 def note_encodings(entry: dict[str, Any], root: Path) -> list[str]:
