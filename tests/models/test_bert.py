@@ -3,17 +3,18 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, BertConfig
+from transformers import AutoModel, BertConfig, BertModel
 
 from lexmill import models
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.models import folder as model_folder
-from lexmill.models.bert.shape import Shape
+from lexmill.models.bert.model import Bert
+from lexmill.models.bert.shape import Activation, Shape
 from lexmill.models.common.heads import PooledClassifier
 from lexmill.models.common.state import load_weights, weights
 from lexmill.models.pretrained import read_shape
@@ -63,6 +64,40 @@ def test_equal_to_the_mean_of_what_transformers_gives(checkpoint: Path) -> None:
         hidden = oracle(input_ids=tokens[row : row + 1, :length]).last_hidden_state
         logits = module.head(hidden.mean(dim=1))
         assert torch.allclose(module(tokens, mask)[row], logits[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", get_args(Activation))
+def test_each_activation_and_the_gradients_are_those_of_transformers(activation: str) -> None:
+    torch.manual_seed(3)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
+    shape = Shape(**sizes, max_position_embeddings=12, hidden_act=activation)  # type: ignore[arg-type]
+    theirs = BertModel(BertConfig(**asdict(shape), vocab_size=20), add_pooling_layer=False).eval()
+    ours = Bert(shape, 20).eval()
+    load_weights(ours, {name: value + 0.1 * torch.randn_like(value) for name, value in weights(theirs).items()})
+    load_weights(theirs, weights(ours))
+    tokens, mask = batch()
+    wanted = theirs(input_ids=tokens, attention_mask=mask.long()).last_hidden_state
+    found = ours(tokens, mask)
+    torch.testing.assert_close(found[mask], wanted[mask], atol=2e-5, rtol=1e-4)
+    (wanted[mask] ** 3).sum().backward()
+    (found[mask] ** 3).sum().backward()
+    gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
+    for name, parameter in ours.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[name], atol=2e-4, rtol=1e-3)
+
+
+def test_dropout_keeps_the_mean_and_ends_with_training() -> None:
+    torch.manual_seed(4)
+    shape = Shape(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24, max_position_embeddings=12
+    )
+    module = Bert(shape, 20)
+    tokens, mask = batch()
+    assert not torch.equal(module.train()(tokens, mask), module(tokens, mask))
+    assert torch.equal(module.eval()(tokens, mask), module(tokens, mask))
+    assert set(weights(module)) == set(
+        weights(BertModel(BertConfig(**asdict(shape), vocab_size=20), add_pooling_layer=False))
+    )
 
 
 def test_padding_and_neighbours_change_nothing(checkpoint: Path) -> None:

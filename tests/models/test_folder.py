@@ -1,3 +1,6 @@
+import subprocess
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -6,7 +9,7 @@ import torch
 
 from lexmill.base.errors import UserError
 from lexmill.base.storage import sha256_folder, write_json
-from lexmill.models import build, families, folder, pretrained
+from lexmill.models import build, families, family, folder, pretrained
 
 CONFIG: dict[str, Any] = {
     "kind": "language_model",
@@ -94,3 +97,24 @@ def test_a_model_of_another_format_is_refused(tmp_path: Path) -> None:
     for read in (folder.load, pretrained.read):
         with pytest.raises(UserError, match="a model of format 1, this lexmill reads 2: train it again"):
             read(path.parent)
+
+
+def test_loading_draws_no_random_numbers_and_needs_no_compiler(tmp_path: Path) -> None:
+    """Each family, in a process of its own: torch's compiler is seconds of imports."""
+    for name in families():
+        declared = family(name)
+        shape = asdict(declared.shape(**declared.tiny))
+        config = {"kind": "language_model", "family": name, "shape": shape, "vocab_size": 9}
+        folder.save(tmp_path / name, config, build(config))
+    script = """
+import sys, torch
+from lexmill.models import folder
+state = torch.get_rng_state()
+for path in sys.argv[1:]:
+    folder.load(path)
+assert torch.equal(state, torch.get_rng_state())
+print("torch._dynamo" in sys.modules)
+"""
+    folders = [str(tmp_path / name) for name in families()]
+    done = subprocess.run([sys.executable, "-c", script, *folders], capture_output=True, text=True, check=False)
+    assert done.stdout == "False\n", done.stderr

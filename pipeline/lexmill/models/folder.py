@@ -100,12 +100,14 @@ def load(folder: str | Path) -> tuple[dict[str, Any], nn.Module]:
     import torch
 
     from lexmill.models.common.state import check_weights, load_weights
+    from lexmill.models.common.undrawn import undrawn
 
     config, path = read_config(folder), Path(folder) / WEIGHTS
     check_sizes(config, Path(folder))
     state = read_tensors(path)
-    with torch.device("meta"):  # without memory: sizes that do not fit the file are refused before they are allocated
-        check_weights(build(config), state, f"the weights of {path}")
-    module = build(config)
+    with undrawn():
+        with torch.device("meta"):  # without memory: sizes that do not fit the file are refused before it is taken
+            check_weights(build(config), state, f"the weights of {path}")
+        module = build(config)
     load_weights(module, state, f"the weights of {path}")
     return config, module.eval()

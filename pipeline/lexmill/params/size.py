@@ -50,9 +50,10 @@ def _count(model: Model, layers: dict[str, int], vocab_size: int) -> int:
     import torch
 
     from lexmill.models import build
+    from lexmill.models.common.undrawn import undrawn
 
     shape = dataclasses.asdict(dataclasses.replace(model.shape, **layers))
-    with torch.device("meta"):
+    with torch.device("meta"), undrawn():
         module = build({"family": model.family, "shape": shape, "vocab_size": max(1, vocab_size)})
     return sum(parameter.numel() for parameter in module.parameters())
 

@@ -51,5 +51,5 @@ FAMILY = Family(
     model_types=("bert",),
     free=("hidden_dropout_prob", "attention_probs_dropout_prob"),
     shrinking=(),
-    libraries=("transformers", "tokenizers"),
+    libraries=("tokenizers",),
 )

@@ -117,6 +117,11 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None, 
     return out.transpose(1, 2).flatten(2)
 
 
+def key_mask(real: Tensor) -> Tensor | None:
+    """Return the mask of keys for `attend`: (B, S) -> (B, 1, 1, S), or None without padding, which is faster."""
+    return None if bool(real.all()) else real[:, None, None, :]
+
+
 def split_heads(hidden: Tensor, n_head: int) -> Tensor:
     """(B, T, H * K) -> (B, H, T, K)."""
     return hidden.unflatten(-1, (n_head, -1)).transpose(1, 2)

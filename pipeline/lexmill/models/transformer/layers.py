@@ -18,6 +18,8 @@ from lexmill.models.transformer.shape import Shape
 
 def sinusoids(positions: int, d_model: int) -> Tensor:
     """Return sines and cosines of falling frequency, interleaved (section 3.5): (positions, D)."""
+    if torch.empty(0).is_meta:
+        return torch.empty(positions, d_model)  # without values: torch would import its compiler for them
     place = torch.arange(positions, dtype=torch.float64)[:, None]
     rate = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
     table = torch.zeros(positions, d_model, dtype=torch.float64)

@@ -15,6 +15,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from lexmill.models.common.attention import key_mask
 from lexmill.models.common.dropout import Dropout
 from lexmill.models.transformer.cache import TransformerCache
 from lexmill.models.transformer.layers import DecoderLayer, EncoderLayer, sinusoids
@@ -62,7 +63,7 @@ class Transformer(nn.Module):
         """(B, S) int64 and bool (true: a token, false: padding) -> memory (B, S, D)."""
         if source.shape != source_mask.shape:
             raise ValueError(f"source {tuple(source.shape)} and source_mask {tuple(source_mask.shape)} differ")
-        mask = _attention_mask(source_mask)
+        mask = key_mask(source_mask)
         hidden = self._embed(source)
         for layer in self.encoder:
             hidden = layer(hidden, mask)
@@ -72,7 +73,7 @@ class Transformer(nn.Module):
     def new_cache(self, memory: Tensor, source_mask: Tensor) -> TransformerCache:
         """Return an empty cache for decoding from these sources; computes their keys and values once."""
         layers = [cast(DecoderLayer, layer) for layer in self.decoder]
-        return TransformerCache([layer.cross.project(memory) for layer in layers], _attention_mask(source_mask))
+        return TransformerCache([layer.cross.project(memory) for layer in layers], key_mask(source_mask))
 
     def decode_hidden(
         self, target_in: Tensor, memory: Tensor, source_mask: Tensor, cache: TransformerCache | None = None
@@ -120,8 +121,3 @@ class Transformer(nn.Module):
         source = shape.encoder_layers * (4 * square + wide) + shape.decoder_layers * 2 * square
         target = shape.decoder_layers * (6 * square + wide) + shape.d_model * self.vocab_size
         return 6 * (source_tokens * source + target_tokens * target)
-
-
-def _attention_mask(source_mask: Tensor) -> Tensor | None:
-    """(B, S) -> (B, 1, 1, S), or None without padding: attention without a mask is faster."""
-    return None if bool(source_mask.all()) else source_mask[:, None, None, :]
