@@ -58,7 +58,7 @@ def errors(command: str) -> list[str]:
         if name not in group.commands:
             return [f"no command {name!r} in {command!r}"]
         group = group.commands[name]
-    known = {option for one in group.params for option in one.opts} | {"--help", "-h"}
+    known = {option for one in group.params for option in (*one.opts, *one.secondary_opts)} | {"--help", "-h"}
     return [f"no option {word!r} in {command!r}" for word in words if word.startswith("--") and word not in known]
 
 

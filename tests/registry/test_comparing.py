@@ -228,8 +228,8 @@ def test_a_first_version_below_its_baselines_is_champion_and_says_so(
 ) -> None:
     monkeypatch.setattr(comparing.lookup, "client_champion", lambda *_: None)
 
-    def reason(accuracy: float) -> str:
-        metrics = {"test": {"accuracy": accuracy}, "baselines": {"majority": {"accuracy": 0.5}}}
+    def reason(accuracy: float, **more: Any) -> str:
+        metrics = {"test": {"accuracy": accuracy}, "baselines": {"majority": {"accuracy": 0.5}}, **more}
         described = {"kind": "classifier", "metrics": metrics}
         found = Found("tickets", "1", "", "", "classifier", "")
         challenger = comparing.Challenger(found, tmp_path, described, params, execution, tmp_path)
@@ -240,3 +240,5 @@ def test_a_first_version_below_its_baselines_is_champion_and_says_so(
 
     assert reason(0.8) == "the first version"
     assert reason(0.4) == "the first version, though on accuracy it does not beat majority"
+    said = "the first version, though it is not compared with a and b, measured on another test set"
+    assert reason(0.8, baselines={}, not_compared=["a", "b"]) == said

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,6 +87,28 @@ def test_further_test_sets_are_in_metrics_and_card(params: Params, tmp_path: Pat
     folder = _write(params, tmp_path)
     assert package.read(folder)["metrics"]["tests"] == further
     assert "On the further test set `wiki`: bits per byte 3.25 [3.1, 3.4]" in (folder / "card.md").read_text()
+
+
+def test_only_baselines_of_the_same_test_set_and_tokens_are_packaged(params: Params, tmp_path: Path) -> None:
+    make(params, tmp_path, "gpt")
+    evaluated = tmp_path / layout.metrics("evaluate", "gpt")
+    baseline = tmp_path / layout.metrics("baseline", "language_model-plays-bytes")
+    metrics = {"bits_per_byte": 4.7, "perplexity": 30.0}
+
+    def packaged(**theirs: str) -> dict[str, Any]:
+        ours = {"test": "a", "tokenizer": "t"}
+        storage.write_json(evaluated, {"test": {"bits_per_byte": 2.5, "perplexity": 9.0}, "measured_on": ours})
+        storage.write_json(baseline, {"unigram": metrics, "measured_on": theirs})
+        found: dict[str, Any] = package.read(_write(params, tmp_path))["metrics"]
+        assert found["measured_on"] == ours
+        return found
+
+    same = packaged(test="a", tokenizer="t")
+    assert same["baselines"] == {"unigram": metrics}
+    assert "not_compared" not in same
+    assert packaged(test="a", tokenizer="u")["baselines"] == {"unigram": {"bits_per_byte": 4.7}}
+    other = packaged(test="b", tokenizer="t")
+    assert (other["baselines"], other["not_compared"]) == ({}, ["unigram"])
 
 
 def test_the_card_names_each_corpus_of_a_mixture_and_its_licence(params: Params, tmp_path: Path) -> None:

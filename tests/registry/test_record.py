@@ -7,6 +7,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from lexmill.base import checkout, layout, storage
+from lexmill.corpora.identity import split_sha256
 from lexmill.params import Params
 from lexmill.registry import package, record
 
@@ -49,6 +50,39 @@ def test_equal_states_of_dvc_lock_have_one_tag(params: Params, tmp_path: Path) -
     assert first == checkout.dvc_lock_digest(tmp_path)
     (tmp_path / "dvc.lock").write_text("stages: {two: {cmd: y}, one: {cmd: x}}\n")
     assert described() == first
+
+
+def test_the_tags_say_what_a_model_was_measured_on(params: Params, tmp_path: Path) -> None:
+    make(params, tmp_path, "gpt")
+    path, manifest = tmp_path / layout.metrics("evaluate", "gpt"), tmp_path / layout.corpus("plays") / "manifest.json"
+    present = split_sha256(storage.read_json(manifest), "test")
+    run = MagicMock(inputs=None)
+    run.info.run_id, run.info.start_time = "1", 0
+
+    def logged(test: str) -> tuple[dict[str, str], set[str]]:
+        measured_on = {"test": test, "tests": {"C#": "w"}, "tokenizer": "t"}
+        storage.write_json(path, {"test": {"bits_per_byte": 2.5}, "measured_on": measured_on})
+        folder = package.write(params, "gpt", tmp_path)
+        client = MagicMock()
+        record.fill(client, run, folder, package.read(folder), tmp_path)
+        calls = [call.kwargs for call in client.log_batch.call_args_list]
+        tags = {tag.key: tag.value for call in calls for tag in call.get("tags", [])}
+        return tags, {one.key for call in calls for one in call.get("metrics", [])}
+
+    tags, metrics = logged(present)
+    assert (tags["lexmill.test_sha256"], tags["lexmill.tokenizer"]) == (present, "t")
+    assert tags["lexmill.test_sha256.C_x0023_"] == "w"
+    assert tags["lexmill.not_compared"] == "byte_trigram, unigram", "those of the fixture say nothing"
+    assert not [key for key in metrics | tags.keys() if "measured_on" in key]
+    assert tags["lexmill.stale"] == "true", "there is no such further test set now"
+    tags, _ = logged("old")
+    assert (tags["lexmill.test_sha256"], tags["lexmill.stale"]) == ("old", "true")
+    make(params, tmp_path, "gpt")
+    folder, client = package.write(params, "gpt", tmp_path), MagicMock()
+    record.fill(client, run, folder, package.read(folder), tmp_path)
+    tags = {tag.key: tag.value for call in client.log_batch.call_args_list for tag in call.kwargs.get("tags", [])}
+    assert tags["lexmill.stale"] == "false"
+    assert "lexmill.not_compared" not in tags
 
 
 def test_without_git_or_a_repository_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

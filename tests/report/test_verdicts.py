@@ -35,6 +35,14 @@ def test_a_model_is_as_good_as_its_worst_figure() -> None:
     assert of_model([]).words == "not evaluated yet"
 
 
+def test_nothing_is_claimed_beside_baselines_that_are_not_compared() -> None:
+    apart = row(0.9, {"a": 0.8}, not_compared=("b", "c"))
+    words = "is not compared with b and c, measured on another test set or tokenizer"
+    assert of_row(apart) == of_model([apart]) == Verdict("unknown", words)
+    assert of_model([apart, row(0.3, {"a": 0.4}, metric="macro_f1")]).words == "does not beat a"
+    assert of_model([row(0.9, {}), apart]).words == words
+
+
 def test_each_state_has_a_sign_of_its_own() -> None:
     marks = {Verdict(state, "").mark for state in ("clear", "within", "some", "none", "unknown")}
     assert len(marks) == 5

@@ -12,6 +12,8 @@ import yaml
 
 from lexmill.base import layout
 from lexmill.base.errors import UserError
+from lexmill.base.storage import sha256_file
+from lexmill.corpora.identity import split_sha256
 from lexmill.evaluation.rows import read_rows
 from lexmill.models import build
 from lexmill.models import folder as model_folder
@@ -161,6 +163,10 @@ def same_bytes_twice(stage: Callable[[str], None], name: str) -> None:
 def test_baselines_of_language_models() -> None:
     same_bytes_twice(baseline.main, VERSES)
     found = read(layout.metrics("baseline", VERSES))
+    assert found.pop("measured_on") == {
+        "test": split_sha256(read(layout.corpus("verse") / "manifest.json"), "test"),
+        "tokenizer": sha256_file(layout.tokenizer("bytes") / "tokenizer.json"),
+    }
     assert set(found) == {"unigram", "byte_trigram", "token_trigram", "add_k_trigram", "backoff_trigram"}
     assert found["token_trigram"]["bits_per_byte"] < found["add_k_trigram"]["bits_per_byte"]
     samples = read(layout.samples(f"baseline-{VERSES}"))["samples"]
@@ -192,7 +198,11 @@ def test_baselines_of_classifiers_and_translators() -> None:
 def test_a_language_model() -> None:
     make_model("gpt", {"kind": "language_model", "family": "gpt", "shape": GPT})
     same_bytes_twice(evaluate.main, "gpt")
-    metrics = read(layout.metrics("evaluate", "gpt"))["test"]
+    measured = read(layout.metrics("evaluate", "gpt"))
+    metrics = measured["test"]
+    baseline.main(VERSES)
+    assert measured["measured_on"] == read(layout.metrics("baseline", VERSES))["measured_on"]
+    assert metrics["word_perplexity_low"] < metrics["word_perplexity"] < metrics["word_perplexity_high"]
     rows = read_rows(layout.predictions("gpt") / "rows.jsonl")
     assert metrics["targets"] == 151 * len(VERSE) + 2 == sum(row["targets"] for row in rows)
     assert metrics["perplexity"] == pytest.approx(math.exp(sum(row["nats"] for row in rows) / metrics["targets"]))
@@ -229,11 +239,29 @@ def test_the_rows_of_a_model_and_its_baselines_are_the_same_items() -> None:
 
 
 @pytest.mark.usefixtures("workspace")
+def test_each_test_set_has_a_fingerprint_of_its_own() -> None:
+    manifest = layout.corpus("verse") / "manifest.json"
+    changed = read(manifest)
+    changed["splits"]["prose"] = changed["splits"]["valid"]
+    manifest.write_text(json.dumps(changed), encoding="utf-8")
+    make_model("gpt", {"kind": "language_model", "family": "gpt", "shape": GPT})
+    evaluate.main("gpt")
+    found = read(layout.metrics("evaluate", "gpt"))["measured_on"]
+    assert found["tests"] == {"prose": split_sha256(changed, "prose")}
+    assert found["test"] == split_sha256(changed, "test") != found["tests"]["prose"]
+    assert found["tokenizer"] == sha256_file(layout.model("gpt") / model_folder.TOKENIZER / "tokenizer.json")
+
+
+@pytest.mark.usefixtures("workspace")
 def test_a_translator() -> None:
     config = {"kind": "translator", "family": "transformer", "shape": {**TRANSFORMER, "dropout": 0.1, "norm": "pre"}}
     make_model("tr", config)
     same_bytes_twice(evaluate.main, "tr")
-    metrics = read(layout.metrics("evaluate", "tr"))["test"]
+    found = read(layout.metrics("evaluate", "tr"))
+    baseline.main(PHRASES)
+    assert found["measured_on"].keys() == {"test"}, "none of its metrics is over tokens"
+    assert found["measured_on"] == read(layout.metrics("baseline", PHRASES))["measured_on"]
+    metrics = found["test"]
     rows = read_rows(layout.predictions("tr") / "rows.jsonl")
     assert [row["source"] for row in rows] == [pair["source"] for pair in PAIRS]
     assert [row["reference"] for row in rows] == [pair["target"] for pair in PAIRS]

@@ -199,8 +199,10 @@ def publish() -> None:
 
 
 def show_results(rows: list[results.Row], experiment: str) -> None:
-    """Print the table on standard output."""
+    """Print the table on standard output, and a sentence if some metrics are stale."""
     print_table(results.table(rows, f"results of '{experiment}' on the test sets"))
+    if note := results.stale_note(rows):
+        print_line(note)
 
 
 def print_results(as_json: bool) -> None:

@@ -23,6 +23,7 @@ from lexmill.base import layout, storage
 from lexmill.base.code import Code
 from lexmill.base.errors import UserError
 from lexmill.compute.execution import Execution
+from lexmill.corpora.identity import split_sha256
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import Row, read_rows, spread
@@ -34,7 +35,7 @@ from lexmill.registry.guards import Guard
 from lexmill.registry.lookup import TRAIN_DATA, Found
 from lexmill.registry.promotion import Decision, decide, shared_rows
 from lexmill.registry.trial import TrialFailed
-from lexmill.report.verdicts import of_metrics
+from lexmill.report.verdicts import listed, of_metrics
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -72,6 +73,9 @@ def compared(client: MlflowClient, challenger: Challenger, say: Callable[[str], 
         why = "the first version" if found.version == "1" else "no version was champion"
         measured = challenger.description["metrics"]
         weak = of_metrics(kinds.find(challenger.description["kind"]), measured["test"], measured["baselines"])
+        if others := measured.get("not_compared"):
+            apart = f"it is not compared with {listed(others, 'and')}, measured on another test set"
+            weak = f"{weak} and {apart}" if weak else apart
         return Decision(True, f"{why}, though {weak}" if weak else why), None
     if champion.version == found.version:
         return Decision(True, "it was made champion before the publishing was interrupted"), None
@@ -159,7 +163,7 @@ def _rescored(champion: Found, challenger: Challenger, announce: Callable[[], No
     test, root = challenger.description["test_corpus"], challenger.root
     folder = root / layout.corpus(test["name"])
     corpus = PreparedCorpus(folder)
-    if package.test_sha256(corpus.manifest) != test["sha256"]:
+    if split_sha256(corpus.manifest, "test") != test["sha256"]:
         raise UserError(f"the prepared corpus '{test['name']}' is no longer the one of the test")
     evaluation = challenger.params.evaluation
     known = {"champion": champion.fingerprint, "test": test["sha256"], "evaluation": dataclasses.asdict(evaluation)}

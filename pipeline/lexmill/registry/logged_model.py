@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lexmill import kinds
 from lexmill.base import storage
+from lexmill.registry import package
 from lexmill.registry.lookup import FINGERPRINT, KIND, TRAIN_DATA, Found
 from lexmill.tracking.finding import patient
 
@@ -123,7 +124,7 @@ def register(client: MlflowClient, run: Run, model: LoggedModel, description: di
         tags={
             FINGERPRINT: description["fingerprint"],
             KIND: description["kind"],
-            "lexmill.test_sha256": description["test_corpus"]["sha256"],
+            "lexmill.test_sha256": package.test_sha256(description),
             TRAIN_DATA: storage.fingerprint(description["train_corpora"]),
         },
         model_id=model.model_id,

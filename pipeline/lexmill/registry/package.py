@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,12 @@ from lexmill.base import layout, storage
 from lexmill.base.errors import UserError
 from lexmill.base.strict import pick
 from lexmill.corpora.fetching import pins
+from lexmill.corpora.identity import MEASURED_ON, split_sha256
 from lexmill.params import Params
 from lexmill.params.length import Length
 from lexmill.params.models import Model
 from lexmill.registry.card import card
+from lexmill.report import measured
 
 DESCRIPTION = "package.json"
 ROWS = "rows.jsonl"
@@ -188,15 +191,27 @@ def _checkpoint(params: Params, entry: Model) -> str:
 
 
 def _metrics(params: Params, entry: Model, name: str, root: Path) -> dict[str, Any]:
-    """Return {"test": metrics, "tests": {further test set: metrics}, "train": metrics, "baselines": {...}}."""
+    """Return the metrics of the test sets and the training, and of the baselines that are comparable with them.
+
+    {"test": metrics, "tests": {further test set: metrics}, "train": metrics, "baselines": {...}}, with `measured_on`,
+    the fingerprints of the test sets and the tokenizer, and `not_compared`, baselines measured on another test set.
+    """
     evaluated = _read(root / layout.metrics("evaluate", name), "the test metrics")
     trained = _read(root / layout.metrics("train", name), "the metrics of the training")
-    baselines: dict[str, Any] = {}
-    for key in params.baselines_of(entry):  # the one with the model's own tokenizer is last and wins
-        metrics = _read(root / layout.metrics("baseline", key), "the metrics of the baselines")
-        baselines.update({label: value for label, value in metrics.items() if isinstance(value, dict)})
-    further = {"tests": evaluated["tests"]} if evaluated.get("tests") else {}
-    return {"test": evaluated.get("test", {}), **further, "train": trained, "baselines": baselines}
+    files = {
+        key: _read(root / layout.metrics("baseline", key), "the metrics of the baselines")
+        for key in params.baselines_of(entry)
+    }
+    metrics = kinds.find(entry.kind).metrics
+    beside = measured.beside(params, entry, evaluated, files)
+    left_out = sorted(label for label, one in beside.items() if not one.same_test)
+    return {
+        **{key: evaluated[key] for key in ("tests", MEASURED_ON) if evaluated.get(key)},
+        **({"not_compared": left_out} if left_out else {}),
+        "test": evaluated.get("test", {}),
+        "train": trained,
+        "baselines": {label: one.comparable(metrics) for label, one in beside.items() if one.same_test},
+    }
 
 
 def _config(entry: Model, name: str, root: Path) -> dict[str, Any]:
@@ -211,17 +226,14 @@ def _test_corpus(corpus: str, root: Path) -> dict[str, Any]:
     return {
         "name": corpus,
         "counts": {split: _counts(manifest["splits"][split]) for split in sorted(manifest["splits"])},
-        "sha256": test_sha256(manifest),
+        "sha256": split_sha256(manifest, "test"),
     }
 
 
-def test_sha256(manifest: dict[str, Any]) -> str:
-    """Return the hash of a prepared corpus's test split, from its manifest."""
-    return _split_sha256(manifest, "test")
-
-
-def _split_sha256(manifest: dict[str, Any], split: str) -> str:
-    return storage.fingerprint([shard["sha256"] for shard in manifest["splits"][split]["shards"]])
+def test_sha256(description: Mapping[str, Any]) -> str:
+    """Return the hash of the test split that a package's metrics were measured on."""
+    measured_on = description["metrics"].get(MEASURED_ON, {})
+    return str(measured_on.get("test", description["test_corpus"]["sha256"]))
 
 
 def _train_corpora(entry: Model, root: Path) -> dict[str, Any]:
@@ -230,7 +242,7 @@ def _train_corpora(entry: Model, root: Path) -> dict[str, Any]:
     if train == corpus:
         manifest = _read(root / layout.corpus(corpus) / "manifest.json", "the corpus's counts")
         records = manifest["splits"]["train"].get("records", 0)
-        return {corpus: {"records": records, "sha256": _split_sha256(manifest, "train")}}
+        return {corpus: {"records": records, "sha256": split_sha256(manifest, "train")}}
     mixture = _read(root / layout.tokens(train, entry.data.tokenizer) / "manifest.json", "the mixture's tokens")
     return {
         corpus: {"tokens": member["train_tokens"], "sha256": member["corpus_fingerprint"]}

@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexmill.base import checkout, layout, storage
+from lexmill.corpora.identity import MEASURED_ON
+from lexmill.registry import package
 from lexmill.registry.card import table
 from lexmill.registry.lookup import FINGERPRINT, KIND
 from lexmill.registry.reproduce import KEPT, SCRIPT, Recipe
+from lexmill.report.measured import stale_splits
 from lexmill.tracking import points
 from lexmill.tracking.finding import make, model_tags
 from lexmill.tracking.names import entity_name, leaves, metric_name
@@ -147,19 +150,26 @@ def _curve(path: Path, start: int) -> Iterator[Metric]:
 
 
 def _made_from(description: Mapping[str, Any], root: Path) -> dict[str, str]:
-    """Return tags for the model's origin: code, lock file, corpus, tokenizer."""
-    config = description["config"]
+    """Return tags for the model's origin: code, lock file, and the corpus and tokenizer it was measured on."""
+    config, metrics = description["config"], description["metrics"]
+    corpus, measured_on = description["test_corpus"]["name"], metrics.get(MEASURED_ON, {})
     tags = {
         "lexmill.stage": f"train@{description['name']}",
-        "lexmill.test_corpus": description["test_corpus"]["name"],
-        "lexmill.test_sha256": description["test_corpus"]["sha256"],
+        "lexmill.test_corpus": corpus,
+        "lexmill.test_sha256": package.test_sha256(description),
         **model_tags(description["name"]),
     }
-    if config.get("tokenizer_fingerprint"):
-        tags["lexmill.tokenizer"] = config["tokenizer_fingerprint"]
+    for split, sha256 in measured_on.get("tests", {}).items():
+        tags[entity_name(f"lexmill.test_sha256.{split}")] = sha256
+    tokenizer = description["params"]["model"]["data"]["tokenizer"]
+    tags["lexmill.stale"] = "true" if stale_splits(metrics, corpus, tokenizer, root) else "false"
+    if metrics.get("not_compared"):
+        tags["lexmill.not_compared"] = ", ".join(metrics["not_compared"])
+    if fingerprint := measured_on.get("tokenizer") or config.get("tokenizer_fingerprint"):
+        tags["lexmill.tokenizer"] = fingerprint
     if (state := checkout.dvc_lock_digest(root)) is not None:
         tags["lexmill.dvc_lock"] = state
-    manifest = root / layout.corpus(description["test_corpus"]["name"]) / "manifest.json"
+    manifest = root / layout.corpus(corpus) / "manifest.json"
     if manifest.is_file():
         tags["lexmill.corpus_manifest"] = storage.sha256_file(manifest)
     return tags | git_state(root)

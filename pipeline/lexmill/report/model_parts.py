@@ -18,7 +18,8 @@ from lexmill.params.recipe import Recipe
 from lexmill.report import read, verdicts
 from lexmill.report.charts import LARGE, SMALL, Contender, Size, beside_baselines, learning_curve
 from lexmill.report.confusion import Confusion, confusion
-from lexmill.report.results import Row, rounded
+from lexmill.report.measured import by_name
+from lexmill.report.results import Row, baseline_file, rounded
 from lexmill.report.verdicts import Verdict, plain
 
 _DRAWN = ("curve", "confusion")  # pictures that the page draws itself from the same numbers
@@ -127,16 +128,15 @@ def _baseline_samples(model: Model, choices: Params, root: Path) -> list[dict[st
     return []
 
 
-def _baseline_metrics(model: Model, choices: Params, root: Path) -> list[tuple[str, dict[str, Any]]]:
+def _baseline_metrics(model: Model, choices: Params, root: Path) -> list[tuple[str, Mapping[str, Any]]]:
     """Return (baseline, its metrics) for all measured on the corpus."""
-    found = []
+    found: list[tuple[str, Mapping[str, Any]]] = []
     for name in choices.baselines_of(model):
-        data = read.json_object(root / layout.metrics("baseline", name)) or {}
-        found += [(label, metrics) for label, metrics in data.items() if isinstance(metrics, dict)]
+        found += by_name(baseline_file(name, root)).items()
     return found
 
 
-def _chart(row: Row, baseline_metrics: Sequence[tuple[str, dict[str, Any]]], size: Size) -> Markup:
+def _chart(row: Row, baseline_metrics: Sequence[tuple[str, Mapping[str, Any]]], size: Size) -> Markup:
     def contender(name: str, value: float) -> Contender:
         # The same baseline may have been measured with several tokenizers; take the interval of this value.
         for label, metrics in baseline_metrics:

@@ -26,8 +26,8 @@ def render(choices: params.Params, root: Path) -> str:
 
     Args:
         choices: params.yaml.
-        root: the workspace: params.yaml, sources.lock.yaml, dvc.yaml, metrics/ and reports/ are read; missing files
-            are left out.
+        root: the workspace: params.yaml, sources.lock.yaml, dvc.yaml, metrics/, reports/, manifests of corpora and
+            tokenizers are read; missing files are left out.
 
     Raises:
         UserError: a file is broken.
@@ -42,6 +42,7 @@ def render(choices: params.Params, root: Path) -> str:
         models=models,
         corpora_used=len({model.corpus for model in models}),
         rows=[(row, verdicts.of_row(row)) for row in rows if row.split == "test"],
+        stale_note=results.stale_note(rows),
         dag=_dag(root),
         corpora=data_parts.corpora(choices, root),
         tokenizers=data_parts.tokenizers(choices, root),

@@ -13,7 +13,7 @@ from lexmill.report.results import Row
 @dataclass(frozen=True)
 class Verdict:
     """`state`: clear (beats every baseline), within (as clear, but a baseline is in its interval), some, none (beats
-    some baselines, or none), unknown (no baseline or no metric)."""
+    some baselines, or none), unknown (no baseline, one that is not compared, or no metric)."""
 
     state: str
     words: str
@@ -44,12 +44,15 @@ def of_row(row: Row) -> Verdict:
     """Return the verdict on one metric."""
     count = len(row.baselines)
     lost = [name for name in row.baselines if not row.beats_baseline(name)]
+    if row.not_compared:
+        others = listed(row.not_compared, "and")
+        return Verdict("unknown", f"is not compared with {others}, measured on another test set or tokenizer")
     if not row.baselines:
         return Verdict("unknown", "no baseline measured")
     if len(lost) == count:
-        return Verdict("none", f"does not beat {_listed(lost)}")
+        return Verdict("none", f"does not beat {listed(lost)}")
     if lost:
-        return Verdict("some", f"beats {count - len(lost)} of {count} baselines, not {_listed(lost)}")
+        return Verdict("some", f"beats {count - len(lost)} of {count} baselines, not {listed(lost)}")
     best = (max if row.higher_is_better else min)(row.baselines.values())
     if row.low is not None and row.high is not None and row.low <= best <= row.high:
         return Verdict("within", "is ahead of every baseline, but the best one lies within its interval")
@@ -58,13 +61,12 @@ def of_row(row: Row) -> Verdict:
 
 
 def of_model(rows: Sequence[Row]) -> Verdict:
-    """Return the worst verdict over all metrics with a baseline; the first row's words if they agree."""
+    """Return the worst verdict over all metrics compared with baselines; the first row's words if they agree."""
     if not rows:
         return Verdict("unknown", "not evaluated yet")
-    with_baselines = [row for row in rows if row.baselines]
-    if not with_baselines:
-        return Verdict("unknown", "no baseline measured")
-    each = [(row, of_row(row)) for row in with_baselines]
+    each = [(row, found) for row in rows if (found := of_row(row)).state != "unknown"]
+    if not each:
+        return next((of_row(row) for row in rows if row.not_compared), of_row(rows[0]))
     row, worst = min(each, key=lambda pair: _ORDER.index(pair[1].state))
     if worst.state == each[0][1].state:
         return each[0][1]
@@ -121,6 +123,7 @@ def of_metrics(kind: Kind, test: Mapping[str, Any], baselines: Mapping[str, Mapp
     return f"on {plain(row.metric)} it {worst.words}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], conjunction: str = "or") -> str:
+    """Return names in words, the last after a conjunction."""
     words = [plain(name) for name in names]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {conjunction} {words[-1]}"

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from lexmill import kinds, params
+from lexmill import kinds, params, tokenizers
 from lexmill.base import layout, progress, storage
 from lexmill.base.strict import pick
+from lexmill.corpora.identity import MEASURED_ON, measured_on
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import write_rows
@@ -27,7 +28,8 @@ def main(name: str) -> None:
     chosen = pick(choices.baselines, name, "baselines")
     how = Resampling.of(choices.evaluation, choices.data_seed)
     corpus = PreparedCorpus(layout.corpus(chosen.corpus))
-    metrics: dict[str, Any] = {}
+    tokenizer = tokenizers.load(layout.tokenizer(chosen.tokenizer)).fingerprint if chosen.tokenizer else None
+    metrics: dict[str, Any] = {MEASURED_ON: measured_on(corpus, tokenizer)}
     samples: list[dict[str, Any]] = []
     with (
         storage.new_folder(layout.predictions(f"baseline-{name}")) as folder,

@@ -15,6 +15,7 @@ from lexmill import kinds, params, tokenizers
 from lexmill.base import layout, storage
 from lexmill.base.strict import pick
 from lexmill.compute.execution import load_execution
+from lexmill.corpora.identity import MEASURED_ON, measured_on
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.evaluation import plots
 from lexmill.evaluation.device import evaluation_device
@@ -41,17 +42,21 @@ def main(name: str) -> None:
         evaluation=choices.evaluation,
         seed=choices.data_seed,
     )
-    kind = kinds.find(model.kind).module("evaluate")
-    found: Evaluated = kind.evaluate(subject)
+    kind = kinds.find(model.kind)
+    scoring = kind.module("evaluate")
+    found: Evaluated = scoring.evaluate(subject)
     more = dict(found.more)
+    over_tokens = any(metric.over_tokens for metric in kind.metrics)
+    tokenizer = subject.tokenizer.fingerprint if over_tokens else None
+    more[MEASURED_ON] = measured_on(subject.corpus, tokenizer, subject.corpus.further_tests)
 
     with storage.new_folder(layout.predictions(name)) as predictions:
         write_rows(predictions / "rows.jsonl", found.rows)
         for split in subject.corpus.further_tests:
             further = replace(subject, split=split)
-            rows = kind.rows(further)
+            rows = scoring.rows(further)
             write_rows(predictions / f"rows-{split}.jsonl", rows)
-            more.setdefault("tests", {})[split] = kind.metrics(further, rows)
+            more.setdefault("tests", {})[split] = scoring.metrics(further, rows)
     storage.write_json(layout.samples(name), found.samples)
     with storage.new_folder(layout.plots(name)) as pictures:
         plots.plot_curve(layout.curve(name), pictures / "curve.png", name)

@@ -1,6 +1,7 @@
 """Write one page with every result next to its baselines.
 
-Reads   params.yaml, sources.lock.yaml, dvc.yaml, metrics/, reports/curves/, reports/plots/, reports/samples/
+Reads   params.yaml, sources.lock.yaml, dvc.yaml, metrics/, reports/curves/, reports/plots/, reports/samples/, and to
+        mark what is stale artifacts/corpora/*/manifest.json, artifacts/tokenizers/*/tokenizer.json if they are there
 Writes  reports/index.html
 Identity: its params in dvc.yaml, the files it reads, the code it imports; equal inputs give equal bytes.
 Cost: seconds; memory O(the page).

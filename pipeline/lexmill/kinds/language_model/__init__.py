@@ -86,6 +86,7 @@ KIND = Kind(
     role="causal",
     metrics=(
         Metric("bits_per_byte", "bits per byte", higher_is_better=False),
+        Metric("word_perplexity", "perplexity a word", higher_is_better=False),
         Metric("perplexity", "perplexity a token", higher_is_better=False, over_tokens=True),
     ),
     counted="tokens",
