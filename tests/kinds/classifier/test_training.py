@@ -27,6 +27,7 @@ from lexmill.models.common.heads import PooledClassifier
 from lexmill.models.pretrained import read
 from lexmill.stages import evaluate, import_tokenizer, train
 from lexmill.training import engine
+from lexmill.training.task import tensors
 from tests.support.prepared import write_prepared
 from tests.support.small_project import whole
 from tests.support.tiny_bert import make_tiny_bert
@@ -325,6 +326,25 @@ class Bag(torch.nn.Module):
 
     def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return (self.embedding(tokens) * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+
+
+def test_the_parts_of_a_batch_give_its_loss_and_gradient() -> None:
+    module = Bag()
+    batches = ClassificationBatches([[1, 2, 2, 5, 6], [3], [4, 5, 6, 7], [7], [8, 9]], [0, 1, 0, 1, 1], 5, 1, pad_id=0)
+    task = ClassificationTask(module, batches, batches)
+    batch = task.batch(0, 0, 1)
+    found = []
+    for parts in ([batch], task.parts(batch, 1)):
+        module.zero_grad()
+        sums = [task.loss_sum(module, tensors(part, torch.device("cpu"))) for part in parts]
+        total, texts = sum(loss for loss, _ in sums), sum(count for _, count in sums)
+        assert isinstance(total, torch.Tensor)
+        total.backward()
+        assert module.embedding.weight.grad is not None
+        found.append((len(parts), texts, total.detach(), module.embedding.weight.grad.clone()))
+    (_, *whole), (parts_made, *cut) = found
+    assert parts_made > 1
+    torch.testing.assert_close(cut, whole)
 
 
 def test_valid_is_summed_over_all_texts_for_any_batch_and_number_of_ranks() -> None:
