@@ -188,14 +188,17 @@ def _checkpoint(params: Params, entry: Model) -> str:
 
 
 def _metrics(params: Params, entry: Model, name: str, root: Path) -> dict[str, Any]:
-    """Return {"test": metrics, "tests": {further test set: metrics}, "train": metrics, "baselines": {...}}."""
+    """Return {"test": metrics, "train": metrics, "baselines": {...}}.
+
+    And, if measured, {"tests": {further test set: metrics}, "per_class": {label: metrics}}.
+    """
     evaluated = _read(root / layout.metrics("evaluate", name), "the test metrics")
     trained = _read(root / layout.metrics("train", name), "the metrics of the training")
     baselines: dict[str, Any] = {}
     for key in params.baselines_of(entry):  # the one with the model's own tokenizer is last and wins
         metrics = _read(root / layout.metrics("baseline", key), "the metrics of the baselines")
         baselines.update({label: value for label, value in metrics.items() if isinstance(value, dict)})
-    further = {"tests": evaluated["tests"]} if evaluated.get("tests") else {}
+    further = {key: evaluated[key] for key in ("tests", "per_class") if evaluated.get(key)}
     return {"test": evaluated.get("test", {}), **further, "train": trained, "baselines": baselines}
 
 

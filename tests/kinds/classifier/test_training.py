@@ -20,6 +20,7 @@ from lexmill.base.storage import canonical_json, sha256_folder
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.evaluation.rows import read_rows
 from lexmill.kinds.classifier.batches import ClassificationBatches, encode
+from lexmill.kinds.classifier.metrics import per_class
 from lexmill.kinds.classifier.predict import classify_texts
 from lexmill.kinds.classifier.task import ClassificationTask
 from lexmill.models import folder as model_folder
@@ -148,6 +149,8 @@ def test_the_planted_word_is_learned_and_measured(
     losses = [-math.log(row["probabilities"][row["label"]]) for row in rows]
     assert found["test"]["loss"] == pytest.approx(np.mean(losses))
     assert sum(found["confusion"].values()) == 33
+    assert found["per_class"] == per_class(rows)
+    assert {label: one["items"] for label, one in found["per_class"].items()} == dict.fromkeys(config["labels"], 11)
     further = read_rows(layout.predictions("sentiment") / "rows-test_hard.jsonl")
     hits = [row["label"] == row["predicted"] for row in further]
     assert found["tests"]["test_hard"]["accuracy"] == np.mean(hits)
