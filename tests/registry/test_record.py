@@ -121,8 +121,8 @@ def test_labels_and_groups_of_any_spelling_are_logged_each_by_its_own_name(param
 
 
 def test_the_metrics_of_each_class_are_those_of_the_evaluation(params: Params, tmp_path: Path) -> None:
-    make(params, tmp_path, "sentiment")
-    path = tmp_path / layout.metrics("evaluate", "sentiment")
+    make(params, tmp_path, "tickets")
+    path = tmp_path / layout.metrics("evaluate", "tickets")
     measured = {"C#": {"items": 3, "recall": 0.5}}
     storage.write_json(path, {**storage.read_json(path), "per_class": measured})
-    assert package.read(package.write(params, "sentiment", tmp_path))["metrics"]["per_class"] == measured
+    assert package.read(package.write(params, "tickets", tmp_path))["metrics"]["per_class"] == measured
