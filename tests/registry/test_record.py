@@ -128,6 +128,7 @@ def test_labels_and_groups_of_any_spelling_are_logged_each_by_its_own_name(param
     described = package.read(folder)
     described["metrics"]["tests"] = {"news": {"accuracy": 0.5}}
     described["metrics"]["test"] = {"C# as C+": 1, "C+ as C#": 2, "/Arts as a//b": 3}
+    described["metrics"]["per_class"] = {"C#": {"f1": 0.25}, "C+": {"f1": 0.75, "roc_auc": 0.5}}
     described["params"]["corpus"]["splits"]["pinned"] = {"/Arts": "test", "C#": "train", "C+": "valid"}
     client, run = MagicMock(), MagicMock(inputs=None)
     run.info.run_id, run.info.start_time = "1", 0
@@ -141,8 +142,21 @@ def test_labels_and_groups_of_any_spelling_are_logged_each_by_its_own_name(param
         "test/_x002F_Arts as a_x002F__x002F_b": 3,
     }
     assert metrics["test.news/accuracy"] == 0.5
+    assert {key: value for key, value in metrics.items() if key.startswith("per_class/")} == {
+        "per_class/C_x0023_.f1": 0.25,
+        "per_class/C_x002B_.f1": 0.75,
+        "per_class/C_x002B_.roc_auc": 0.5,
+    }
     assert pinned == {
         "corpus.splits.pinned./Arts": "test",
         "corpus.splits.pinned.C_x0023_": "train",
         "corpus.splits.pinned.C_x002B_": "valid",
     }
+
+
+def test_the_metrics_of_each_class_are_those_of_the_evaluation(params: Params, tmp_path: Path) -> None:
+    make(params, tmp_path, "tickets")
+    path = tmp_path / layout.metrics("evaluate", "tickets")
+    measured = {"C#": {"items": 3, "recall": 0.5}}
+    storage.write_json(path, {**storage.read_json(path), "per_class": measured})
+    assert package.read(package.write(params, "tickets", tmp_path))["metrics"]["per_class"] == measured

@@ -122,6 +122,10 @@ class Project:
                 "positive as negative": 89,
                 "positive as positive": 463,
             },
+            per_class={
+                "negative": {"items": 529, "precision": 0.834, "recall": 0.845, "f1": 0.839, "roc_auc": 0.9173},
+                "positive": {"items": 552, "precision": 0.85, "recall": 0.8387, "f1": 0.844},
+            },
         )
         self._training("sentiment", 0.69, 0.36)
         sample = {"text": "A deeply felt, slyly funny film.", "label": "positive", "predicted": "positive"}

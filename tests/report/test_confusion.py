@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexmill.kinds.classifier.metrics import confusion_counts
-from lexmill.report.confusion import MOST_LABELS, confusion
+from lexmill.report.confusion import MOST_LABELS, ClassMetrics, confusion, per_class
 
 
 def test_counts_shares_recall_and_precision() -> None:
@@ -55,3 +55,12 @@ def test_a_label_that_is_never_right_or_predicted() -> None:
     assert found is not None
     assert [recall for _, _, recall in found.rows] == [0.0, None]
     assert found.precisions == [None, 0.0]
+
+
+def test_metrics_of_each_label_by_label() -> None:
+    measured = {"ham": {"items": 9, "precision": 0.5, "recall": 1.0, "f1": 0.7, "roc_auc": 0.9}, "a as b": {"items": 0}}
+    assert per_class(measured) == [
+        ClassMetrics("a as b", 0, None, None, None, None),
+        ClassMetrics("ham", 9, 0.5, 1.0, 0.7, 0.9),
+    ]
+    assert per_class(None) == per_class([]) == []

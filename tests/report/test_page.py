@@ -211,6 +211,14 @@ def test_labels_and_names_in_drawings_are_escaped(demo: Project) -> None:
     assert "</svg>" in text
 
 
+def test_each_label_has_its_metrics(demo: Project) -> None:
+    text = shown(demo.page)
+    assert "label texts precision recall F1 ROC AUC negative 529 83.4% 84.5% 83.9% 0.917 positive 552" in text
+    assert "positive 552 85.0% 83.9% 84.4% – ROC AUC is of the label" in text
+    demo.json(layout.metrics("evaluate", "sentiment"), {"test": {}, "per_class": {"<b>": {"items": "x"}}})
+    assert "ROC AUC <b> – – – – –" in shown(demo.page)
+
+
 def test_a_picture_is_inside_the_page_and_what_is_drawn_is_not_twice(demo: Project) -> None:
     folder = demo.root / layout.plots("gpt")
     folder.mkdir(parents=True)

@@ -11,7 +11,7 @@ from mlflow.entities import Metric, Param
 from mlflow.utils.validation import _validate_metric_name
 
 from lexmill.tracking import store
-from lexmill.tracking.names import LONGEST, entity_name, key_of, metric_name, numbers_in
+from lexmill.tracking.names import LONGEST, MOST_CLASSES, entity_name, key_of, metric_name, numbers_in
 
 from .test_points import URI, client_of
 
@@ -78,3 +78,11 @@ def test_mlflow_keeps_a_metric_of_each_label(root: Path) -> None:
 def test_the_number_of_each_label_is_its_own(labels: tuple[str, str]) -> None:
     found = dict(numbers_in({"per_class": {labels[0]: {"f1": 0.25}, labels[1]: {"f1": 0.75}}}))
     assert sorted(found.values()) == [0.25, 0.75]
+
+
+def test_the_classes_are_logged_unless_they_are_too_many() -> None:
+    for number, logged in ((MOST_CLASSES, MOST_CLASSES), (MOST_CLASSES + 1, 0)):
+        metrics = {"test": {"accuracy": 0.5}, "per_class": {str(i): {"f1": 0.5} for i in range(number)}}
+        found = [name for name, _ in numbers_in(metrics)]
+        assert "test/accuracy" in found
+        assert len(found) == 1 + logged

@@ -19,7 +19,7 @@ from lexmill.params.optimizers import AdamW, CosineSchedule
 from lexmill.training import schedules
 from lexmill.training.engine import checkpoint_folder
 from lexmill.training.task import Arrays, micro_batches
-from tests.training.arithmetic_task import ENTROPY, SOBER, ArithmeticTask, settings, train
+from tests.training.arithmetic_task import ENTROPY, LENGTH, SOBER, ArithmeticTask, settings, train
 
 
 def assert_same_weights(one: nn.Module, other: nn.Module, tolerance: float = 0.0) -> None:
@@ -82,6 +82,30 @@ def test_micro_batches_are_all_rows_once_and_within_the_bound() -> None:
     assert micro_batches({"a": np.zeros((0, 5))}, 10) == []
     with pytest.raises(ValueError, match="different numbers of rows"):
         micro_batches({"a": np.zeros(3), "b": np.zeros(4)}, 1)
+
+
+class InParts(ArithmeticTask):
+    """Cuts each batch after its second row, and records the rows of each pass."""
+
+    def __init__(self) -> None:
+        super().__init__(rows=7, ragged=True)
+        self.passes: list[int] = []
+
+    def parts(self, batch: Arrays, pass_cost: int) -> list[Arrays]:
+        assert pass_cost == 32  # of a CPU
+        return [{name: array[rows] for name, array in batch.items()} for rows in (slice(2), slice(2, None))]
+
+    def loss_sum(self, module: Any, batch: Any) -> Any:
+        self.passes.append(len(next(iter(batch.values()))))
+        return super().loss_sum(module, batch)
+
+
+def test_the_parts_of_a_task_go_through_the_network_one_after_another(tmp_path: Path) -> None:
+    ours, theirs = InParts(), ArithmeticTask(rows=7, ragged=True)
+    train(ours, tmp_path, settings(keep="last", optimizer=SOBER), micro_batch=4 * LENGTH, checkpoint_seconds=1e9)
+    slow_training(theirs, 12)
+    assert_same_weights(ours.module, theirs.module, 1e-5)
+    assert ours.passes[:3] == [2, 4, 1]
 
 
 class Wavering(ArithmeticTask):

@@ -194,7 +194,8 @@ def _metrics(params: Params, entry: Model, name: str, root: Path) -> dict[str, A
     """Return the metrics of the test sets and the training, and of the baselines that are comparable with them.
 
     {"test": metrics, "tests": {further test set: metrics}, "train": metrics, "baselines": {...}}, with `measured_on`,
-    the fingerprints of the test sets and the tokenizer, and `not_compared`, baselines measured on another test set.
+    the fingerprints of the test sets and the tokenizer, `per_class` of a classifier, and `not_compared`, baselines
+    measured on another test set.
     """
     evaluated = _read(root / layout.metrics("evaluate", name), "the test metrics")
     trained = _read(root / layout.metrics("train", name), "the metrics of the training")
@@ -206,7 +207,7 @@ def _metrics(params: Params, entry: Model, name: str, root: Path) -> dict[str, A
     beside = measured.beside(params, entry, evaluated, files)
     left_out = sorted(label for label, one in beside.items() if not one.same_test)
     return {
-        **{key: evaluated[key] for key in ("tests", MEASURED_ON) if evaluated.get(key)},
+        **{key: evaluated[key] for key in ("tests", "per_class", MEASURED_ON) if evaluated.get(key)},
         **({"not_compared": left_out} if left_out else {}),
         "test": evaluated.get("test", {}),
         "train": trained,

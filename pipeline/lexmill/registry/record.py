@@ -26,7 +26,7 @@ from lexmill.registry.reproduce import KEPT, SCRIPT, Recipe
 from lexmill.report.measured import stale_splits
 from lexmill.tracking import points
 from lexmill.tracking.finding import make, model_tags
-from lexmill.tracking.names import entity_name, leaves, metric_name
+from lexmill.tracking.names import entity_name, leaves, metric_name, with_few_classes
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -120,7 +120,8 @@ def _shorten(value: Any) -> str:
 
 def _metrics(metrics: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, str]]:
     """Return numbers as metrics (`test/bleu`, `test.mscoco/bleu`, `train/...`, `baseline.copy/bleu`), texts as tags."""
-    parts = {"test": metrics["test"], "train": metrics["train"]}
+    metrics = with_few_classes(metrics)
+    parts = {key: metrics[key] for key in ("test", "train", "per_class") if key in metrics}
     parts |= {f"test.{name}": entries for name, entries in metrics.get("tests", {}).items()}
     parts |= {f"baseline.{name}": entries for name, entries in metrics["baselines"].items()}
     numbers, words = {}, {}

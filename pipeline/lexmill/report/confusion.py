@@ -1,4 +1,4 @@
-"""A confusion matrix from the counts of an evaluation: `"<right> as <predicted>"` -> items.
+"""A confusion matrix from the counts of an evaluation, `"<right> as <predicted>"` -> items, and each class's metrics.
 
 Within a label, the evaluation doubles a backslash and writes the word `as` as `\\as`.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
+
+from lexmill.report import read
 
 _BETWEEN = " as "
 _ESCAPED = re.compile(r"\\(\\|as)")
@@ -59,6 +61,27 @@ def confusion(counts: Any) -> Confusion | None:
         [_share(pairs.get((label, label), 0), predicted[label]) for label in labels],
         sorted(wrong, key=lambda entry: (-entry[2], entry[0], entry[1]))[:MOST_LABELS],
     )
+
+
+@dataclass(frozen=True)
+class ClassMetrics:
+    """The metrics of one label; None: undefined."""
+
+    label: str
+    items: float | None
+    precision: float | None
+    recall: float | None
+    f1: float | None
+    roc_auc: float | None  # against all other labels
+
+
+def per_class(measured: Any) -> list[ClassMetrics]:
+    """Return the metrics of each label, sorted by label."""
+    names = [field.name for field in fields(ClassMetrics)][1:]
+    return [
+        ClassMetrics(label, **{name: read.number(read.mapping(metrics).get(name)) for name in names})
+        for label, metrics in sorted(read.mapping(measured).items())
+    ]
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -17,7 +17,7 @@ from lexmill.params.models import Model
 from lexmill.params.recipe import Recipe
 from lexmill.report import read, verdicts
 from lexmill.report.charts import LARGE, SMALL, Contender, Size, beside_baselines, learning_curve
-from lexmill.report.confusion import Confusion, confusion
+from lexmill.report.confusion import ClassMetrics, Confusion, confusion, per_class
 from lexmill.report.measured import by_name
 from lexmill.report.results import Row, baseline_file, rounded
 from lexmill.report.verdicts import Verdict, plain
@@ -60,6 +60,7 @@ class ModelPart:
     metrics: list[Metric]
     interval_unit: str
     confusion: Confusion | None
+    per_class: list[ClassMetrics]
     samples: list[dict[str, Any]]
     baseline_samples: list[dict[str, Any]]
     worst: list[dict[str, Any]]
@@ -108,6 +109,7 @@ def _part(name: str, model: Model, choices: Params, rows: Sequence[Row], root: P
         metrics=_metrics(test),
         interval_unit=str(test.get("interval_unit", "")),
         confusion=confusion(measured.get("confusion")),
+        per_class=per_class(measured.get("per_class")),
         samples=_objects(samples.get("samples")),
         baseline_samples=_baseline_samples(model, choices, root),
         worst=_objects(samples.get("worst")),

@@ -14,6 +14,7 @@ from typing import Any
 
 from lexmill.base.storage import sha256_bytes
 
+MOST_CLASSES = 50  # metrics of more classes would bury all others on a run's page
 LONGEST = 240  # of MLflow's 250: a run's own prefix may come before it
 _HASH = 16
 _EMPTY = "_x_"
@@ -50,10 +51,17 @@ def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
 
 
 def numbers_in(metrics: Any) -> Iterator[tuple[str, float]]:
-    """Yield the numbers of a metrics file by the names of metrics."""
-    for path, value in leaves(metrics):
+    """Yield the numbers of a metrics file by the names of metrics; of `per_class` those of few classes."""
+    for path, value in leaves(with_few_classes(metrics)):
         if path and isinstance(value, int | float):
             yield metric_name(path), float(value)
+
+
+def with_few_classes(metrics: Any) -> Any:
+    """Return metrics without `per_class` if it has more than `MOST_CLASSES` classes."""
+    if isinstance(metrics, Mapping) and len(metrics.get("per_class", ())) > MOST_CLASSES:
+        return {key: value for key, value in metrics.items() if key != "per_class"}
+    return metrics
 
 
 def _coded(text: str) -> str:

@@ -30,7 +30,7 @@ from lexmill.training.ranks import Ranks, fetched
 from lexmill.training.seeding import derive, seed_step
 from lexmill.training.settings import TrainingSettings
 from lexmill.training.stopping import Stopping
-from lexmill.training.task import Arrays, Task, micro_batches, tensors
+from lexmill.training.task import Arrays, Task, micro_batches, pass_cost, tensors
 from lexmill.training.validation import StoppedInValidation, blank, validate
 from lexmill.training.watching import Watch
 
@@ -172,7 +172,9 @@ class Loop:
     def _parts(self) -> Iterator[tuple[Arrays | None, bool]]:
         """Yield this rank's micro-batches and whether each counts: some only take part in an exchange."""
         ranks = self.ranks
-        parts = micro_batches(self.task.batch(self.step, ranks.data_rank, ranks.data_world), self._micro_batch)
+        batch = self.task.batch(self.step, ranks.data_rank, ranks.data_world)
+        alike = self.task.parts(batch, pass_cost(ranks.device.type))
+        parts = [part for arrays in alike for part in micro_batches(arrays, self._micro_batch)]
         yield from ((part, True) for part in parts)
         if self._exchanging:  # as many as the rank with the most
             empty = blank(self.task, ranks)

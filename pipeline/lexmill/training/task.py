@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+# What a pass through the network costs beside its tokens, in tokens: measured on MiniLM with one thread of a CPU
+# (docs/experiments.md); elsewhere an estimate, as a GPU is idle for most of a small pass.
+_PASS_COST = {"cpu": 32}
+_PASS_COST_ELSEWHERE = 4096
+
 Arrays = Mapping[str, np.ndarray]
 """A batch: arrays whose first axis is the row (sequence); the second, if any, is time."""
 
@@ -42,6 +47,17 @@ class Task(ABC):
         A pure function of its arguments and the data seed. The shares of all ranks make up the batch, each row once;
         a share may be empty (arrays with 0 rows).
         """
+
+    def parts(self, batch: Arrays, pass_cost: int) -> list[Arrays]:
+        """Return a training batch as the parts that go through the network one after another, each row once.
+
+        Rows of unequal lengths need less padding in parts of like length. Without rows there may be no parts.
+
+        Args:
+            batch: what `batch(...)` returned.
+            pass_cost: what a pass costs beside its tokens, in tokens.
+        """
+        return [batch]
 
     @abstractmethod
     def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | int]:
@@ -86,6 +102,11 @@ def count_rows(arrays: Arrays) -> int:
 def row_width(arrays: Arrays) -> int:
     """Return the positions in a row: those of the widest array."""
     return max(array.shape[1] if array.ndim > 1 else 1 for array in arrays.values())
+
+
+def pass_cost(device_type: str) -> int:
+    """Return what a pass through a network costs on such a device beside its tokens, in tokens."""
+    return _PASS_COST.get(device_type, _PASS_COST_ELSEWHERE)
 
 
 def micro_batches(arrays: Arrays, tokens: int) -> list[Arrays]:

@@ -1,6 +1,6 @@
 """Batches of labelled texts: every text once an epoch, padded to the longest, no hidden state."""
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from lexmill.base.errors import UserError
-from lexmill.kinds.classifier.batches import ClassificationBatches, encode
+from lexmill.kinds.classifier.batches import ClassificationBatches, cut, encode
+from lexmill.kinds.classifier.task import ClassificationTask
 from lexmill.tokenizers import load
 from lexmill.tokenizers.imported import import_tokenizer
+from lexmill.training.task import pass_cost
 from tests.support.tiny_bert import make_tiny_bert
 
 
@@ -55,9 +57,74 @@ def test_a_batch_is_a_pure_function_of_seed_and_step():
     assert again.batch(0).index.tolist() != again.batch(again.steps_per_epoch).index.tolist()
 
 
+SPAM = 0.13
+
+
+def messages(count=4000, batch_size=32):
+    """Short ham and long spam."""
+    random = np.random.default_rng(3)
+    labels = (random.random(count) < SPAM).astype(int)
+    lengths = np.where(labels, random.normal(40, 8, count), random.lognormal(2.7, 0.6, count)).clip(5, 64).astype(int)
+    return ClassificationBatches([[1] * n for n in lengths], labels.tolist(), batch_size, 0, pad_id=0)
+
+
+def one_label(batches):
+    """The share of batches that hold a single label."""
+    return np.mean([len(set(labels.tolist())) == 1 for labels in batches])
+
+
+def padding(passes):
+    passes = list(passes)
+    return 1 - sum(mask.sum() for mask in passes) / sum(mask.size for mask in passes)
+
+
+def test_a_batch_has_the_labels_of_the_split_where_length_follows_the_label():
+    """Batches of like length had ham or spam only, and the loss jumped from step to step."""
+    texts = messages()
+    batches = [texts.batch(step) for step in range(texts.steps_per_epoch)]
+    pool = 32 * texts.batch_size
+    random = np.random.default_rng(0).permutation(len(texts.ids))
+    by_length = [part[np.argsort(texts.lengths[part])] for part in np.split(random, range(pool, len(random), pool))]
+    like = [texts.labels[rows] for part in by_length for rows in np.split(part, range(32, len(part), 32))]
+    assert one_label(like) > 0.5
+    assert one_label(batch.labels for batch in batches) < 0.04  # 0.87^32 = 0.012 is expected
+    spam = [batch.labels.mean() for batch in batches]
+    assert np.std(spam) == pytest.approx(np.sqrt(SPAM * (1 - SPAM) / 32), rel=0.2)
+
+
+def test_parts_need_little_padding_and_are_the_batch():
+    texts = messages()
+    task = ClassificationTask(None, texts, texts)
+    parts = []
+    for step in range(texts.steps_per_epoch):
+        batch = task.batch(step, 0, 1)
+        mine = task.parts(batch, pass_cost("cpu"))
+        assert np.concatenate([part["labels"] for part in mine]).tolist() == batch["labels"].tolist()
+        found = [row[mask].tolist() for part in mine for row, mask in zip(part["tokens"], part["mask"], strict=True)]
+        wanted = [row[mask].tolist() for row, mask in zip(batch["tokens"], batch["mask"], strict=True)]
+        assert found == wanted
+        parts += mine
+    assert padding(part["mask"] for part in parts) < 0.14
+    assert padding(texts.batch(step).mask for step in range(texts.steps_per_epoch)) > 0.5
+    assert len(parts) < 6 * texts.steps_per_epoch
+    assert task.parts(task.batch(0, 40, 41), 32) == []  # more ranks than texts
+
+
+@given(lengths=st.lists(st.integers(1, 30), min_size=1, max_size=7), pass_cost=st.integers(0, 40))
+def test_a_batch_is_cut_where_it_costs_least(lengths, pass_cost):
+    lengths = np.array(sorted(lengths, reverse=True))
+
+    def cost(bounds):
+        return sum(lengths[start] * (end - start) + pass_cost for start, end in pairwise(bounds))
+
+    places = range(1, len(lengths))
+    every = ([0, *chosen, len(lengths)] for n in range(len(lengths)) for chosen in combinations(places, n))
+    assert cost(cut(lengths, pass_cost)) == min(map(cost, every))
+
+
 def test_batches_of_an_epoch_are_visited_in_no_order_of_length():
     """Short texts first would be a curriculum that nobody asked for."""
-    batches = made(250)  # one pool, in rising order
+    batches = made(250)
     for epoch in range(2):
         steps = range(epoch * batches.steps_per_epoch, (epoch + 1) * batches.steps_per_epoch)
         widths = [batches.batch(step).tokens.shape[1] for step in steps]

@@ -7,12 +7,28 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, log_loss
+from sklearn.metrics import (
+    accuracy_score,
+    confusion_matrix,
+    f1_score,
+    log_loss,
+    precision_recall_fscore_support,
+    roc_auc_score,
+)
 
 from lexmill.base.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.kinds.classifier.baselines import STRENGTHS, majority, tfidf_logistic_regression
-from lexmill.kinds.classifier.metrics import classifier_row, confusion, confusion_counts, row_loss, summarise, worst
+from lexmill.kinds.classifier.metrics import (
+    classifier_row,
+    confusion,
+    confusion_counts,
+    per_class,
+    roc_auc,
+    row_loss,
+    summarise,
+    worst,
+)
 
 HOW = Resampling(samples=200, confidence=0.95, seed=1)
 LABELS = ["bad", "good", "so-so"]
@@ -38,6 +54,44 @@ def test_figures_equal_those_of_scikit_learn(right: list[int], seed: int) -> Non
     assert found["loss"] == pytest.approx(log_loss(truth, probabilities, labels=LABELS))
     assert confusion(rows, LABELS).tolist() == confusion_matrix(truth, guess, labels=LABELS).tolist()
     assert found["items"] == len(rows)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=40), st.integers(0, 9))
+def test_the_metrics_of_each_class_equal_those_of_scikit_learn(right: list[int], seed: int) -> None:
+    rows = make(right, seed)
+    truth, guess = [row["label"] for row in rows], [row["predicted"] for row in rows]
+    wanted = precision_recall_fscore_support(truth, guess, labels=LABELS, zero_division=np.nan)
+    found = per_class(rows)
+    assert list(found) == LABELS
+    for i, (label, metrics) in enumerate(found.items()):
+        defined = {
+            name: value
+            for name, value in zip(("precision", "recall", "f1", "items"), (each[i] for each in wanted), strict=True)
+            if not math.isnan(value)
+        }
+        if 0 < metrics["items"] < len(rows):
+            chances = [row["probabilities"][label] for row in rows]
+            defined["roc_auc"] = roc_auc_score(np.array(truth) == label, chances)
+        assert metrics == pytest.approx(defined)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 4)), min_size=1, max_size=30))
+def test_equal_scores_count_half(items: list[tuple[bool, int]]) -> None:
+    positive, scores = np.array([one for one, _ in items]), np.array([score / 4 for _, score in items])
+    wanted = roc_auc_score(positive, scores) if 0 < positive.sum() < len(items) else None
+    assert roc_auc(positive, scores) == (None if wanted is None else pytest.approx(wanted))
+
+
+def test_undefined_metrics_of_a_class_are_left_out() -> None:
+    rows = [classifier_row({"id": "1", "group": "1", "label": "new"}, LABELS, np.array([1.0, 0.0, 0.0]))] * 2
+    assert per_class(rows) == {
+        "bad": {"items": 0, "precision": 0.0, "f1": 0.0},
+        "good": {"items": 0},
+        "new": {"items": 2, "recall": 0.0, "f1": 0.0},
+        "so-so": {"items": 0},
+    }
 
 
 def test_intervals_hold_the_figure() -> None:

@@ -20,6 +20,7 @@ from lexmill.base.storage import canonical_json, sha256_folder
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.evaluation.rows import read_rows
 from lexmill.kinds.classifier.batches import ClassificationBatches, encode
+from lexmill.kinds.classifier.metrics import per_class
 from lexmill.kinds.classifier.predict import classify_texts
 from lexmill.kinds.classifier.task import ClassificationTask
 from lexmill.models import folder as model_folder
@@ -27,6 +28,7 @@ from lexmill.models.common.heads import PooledClassifier
 from lexmill.models.pretrained import read
 from lexmill.stages import evaluate, import_tokenizer, train
 from lexmill.training import engine
+from lexmill.training.task import tensors
 from tests.support.prepared import write_prepared
 from tests.support.small_project import whole
 from tests.support.tiny_bert import make_tiny_bert
@@ -147,6 +149,8 @@ def test_the_planted_word_is_learned_and_measured(
     losses = [-math.log(row["probabilities"][row["label"]]) for row in rows]
     assert found["test"]["loss"] == pytest.approx(np.mean(losses))
     assert sum(found["confusion"].values()) == 33
+    assert found["per_class"] == per_class(rows)
+    assert {label: one["items"] for label, one in found["per_class"].items()} == dict.fromkeys(config["labels"], 11)
     further = read_rows(layout.predictions("sentiment") / "rows-test_hard.jsonl")
     hits = [row["label"] == row["predicted"] for row in further]
     assert found["tests"]["test_hard"]["accuracy"] == np.mean(hits)
@@ -325,6 +329,25 @@ class Bag(torch.nn.Module):
 
     def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return (self.embedding(tokens) * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+
+
+def test_the_parts_of_a_batch_give_its_loss_and_gradient() -> None:
+    module = Bag()
+    batches = ClassificationBatches([[1, 2, 2, 5, 6], [3], [4, 5, 6, 7], [7], [8, 9]], [0, 1, 0, 1, 1], 5, 1, pad_id=0)
+    task = ClassificationTask(module, batches, batches)
+    batch = task.batch(0, 0, 1)
+    found = []
+    for parts in ([batch], task.parts(batch, 1)):
+        module.zero_grad()
+        sums = [task.loss_sum(module, tensors(part, torch.device("cpu"))) for part in parts]
+        total, texts = sum(loss for loss, _ in sums), sum(count for _, count in sums)
+        assert isinstance(total, torch.Tensor)
+        total.backward()
+        assert module.embedding.weight.grad is not None
+        found.append((len(parts), texts, total.detach(), module.embedding.weight.grad.clone()))
+    (_, *whole), (parts_made, *cut) = found
+    assert parts_made > 1
+    torch.testing.assert_close(cut, whole)
 
 
 def test_valid_is_summed_over_all_texts_for_any_batch_and_number_of_ranks() -> None:

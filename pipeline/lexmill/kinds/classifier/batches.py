@@ -1,8 +1,9 @@
-"""Batches of labelled texts, padded only to the longest text of the batch.
+"""Batches of labelled texts, drawn at random, and how to cut one so that little is padded.
 
-An epoch shuffles the texts by a key, sorts them by length within pools of a few dozen batches (alternately up and
-down), cuts the row into equal batches (the last may be smaller) and visits them in a keyed order: all a function of
-(seed, epoch).
+An epoch shuffles the texts by a key and cuts the row into equal batches (the last may be smaller): a function of (seed,
+epoch). Batches of texts of like length would need less padding, but where length follows the label, as short ham and
+long spam, each would have one label. So a batch is random, its rows are sorted by length, and it goes through the
+network in parts, each padded to its own longest text.
 
 Letters: B texts, T time.
 """
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 Ids = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-POOL_BATCHES = 32  # batches sorted together: enough for little padding, few enough to keep neighbours random
-
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int) -> list[list[int]]:
     """Return the ids of texts between the tokenizer's begin and end tokens, cut to at most `max_tokens` each.
@@ -36,6 +35,28 @@ def encode(tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int) -> list[
     """
     first, last = tokenizer.bos_id, tokenizer.eos_id
     return [[first, *ids[: max_tokens - 2], last] for ids in tokenizer.encode_batch(texts)]
+
+
+def cut(lengths: Ids, pass_cost: int) -> list[int]:
+    """Return where the parts of a batch start, and its end: the cut with the least padding and passes.
+
+    A part costs rows x longest + `pass_cost` tokens; the sum over the parts is the least there is (dynamic programming,
+    B² operations).
+
+    Args:
+        lengths: of the rows, falling, (B,).
+        pass_cost: what a pass through the network costs beside its tokens, in tokens.
+    """
+    starts = np.arange(len(lengths))
+    least, last_start = [0], [0]  # of the first 0, 1, ... rows: the cost, and where their last part starts
+    for end in range(1, len(lengths) + 1):
+        costs = np.array(least) + lengths[:end] * (end - starts[:end]) + pass_cost
+        last_start.append(int(np.argmin(costs)))
+        least.append(int(costs[last_start[-1]]))
+    bounds = [len(lengths)]
+    while bounds[-1]:
+        bounds.append(last_start[bounds[-1]])
+    return bounds[::-1]
 
 
 @dataclass(frozen=True)
@@ -74,7 +95,6 @@ class ClassificationBatches:
         self.lengths: Ids = np.array([len(text) for text in ids], dtype=np.int64)
         if not self.lengths.all():
             raise UserError(f"text {int(np.argmin(self.lengths))} has no tokens, not even special ones")
-        self._row: tuple[int, Ids] | None = None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -89,32 +109,21 @@ class ClassificationBatches:
         return self.rows(step, 0, 1)
 
     def rows(self, step: int, rank: int, world: int) -> Batch:
-        """Return rows rank, rank + world, ... of the global batch of a step.
+        """Return rows rank, rank + world, ... of the global batch of a step, the longest text first.
 
         The last batch of an epoch may have fewer rows than there are ranks; some ranks then get 0 rows.
         """
         epoch, place = divmod(step, self.steps_per_epoch)
-        number = permute(place, self.steps_per_epoch, fold(self.seed, "batches", epoch))
-        start = number * self.batch_size
-        return self.collate(self._order(epoch)[start : start + self.batch_size][rank::world])
+        n, start = len(self.ids), place * self.batch_size
+        places = np.arange(start, min(start + self.batch_size, n), dtype=np.int64)
+        texts = permute(places, n, fold(self.seed, "texts", epoch))
+        return self.collate(texts[np.argsort(-self.lengths[texts], kind="stable")][rank::world])
 
     def evaluation_batches(self) -> Iterator[Batch]:
         """Yield every text once, sorted by length; `Batch.index` says which."""
         row = np.argsort(self.lengths, kind="stable").astype(np.int64)
         for start in range(0, len(row), self.batch_size):
             yield self.collate(row[start : start + self.batch_size])
-
-    def _order(self, epoch: int) -> Ids:
-        if self._row is None or self._row[0] != epoch:
-            n, pool_size = len(self.ids), POOL_BATCHES * self.batch_size
-            order = permute(np.arange(n, dtype=np.int64), n, fold(self.seed, "texts", epoch))
-            pools = []
-            for i, start in enumerate(range(0, n, pool_size)):
-                pool = order[start : start + pool_size]
-                pool = pool[np.argsort(self.lengths[pool], kind="stable")]
-                pools.append(pool if i % 2 == 0 else pool[::-1])
-            self._row = (epoch, np.concatenate(pools))
-        return self._row[1]
 
     def collate(self, index: Ids) -> Batch:
         """Pad these texts into a batch."""

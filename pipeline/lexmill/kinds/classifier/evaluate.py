@@ -15,6 +15,7 @@ from lexmill.kinds.classifier.metrics import (
     classifier_row,
     confusion,
     confusion_counts,
+    per_class,
     row_loss,
     summarise,
     worst,
@@ -40,7 +41,7 @@ def evaluate(subject: Subject) -> Evaluated:
             "samples": [sample(records[i], found[i]) for i in spread(len(found), SAMPLES)],
             "worst": [sample(records[i], found[i]) for i in worst(found, WORST)],
         },
-        more={"confusion": confusion_counts(found)},
+        more={"confusion": confusion_counts(found), "per_class": per_class(found)},
         draw=draw,
     )
 

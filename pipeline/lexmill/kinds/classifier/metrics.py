@@ -1,4 +1,4 @@
-"""Accuracy, macro-F1, loss and confusion of a classifier, from its rows."""
+"""Accuracy, macro-F1, loss, confusion and the metrics of each class of a classifier, from its rows."""
 
 from __future__ import annotations
 
@@ -106,6 +106,52 @@ def confusion_counts(rows: Sequence[Row]) -> dict[str, int]:
         for j, predicted in enumerate(names)
         if counts[i, j]
     }
+
+
+def per_class(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """Return the metrics of each label: items, precision, recall, f1, and roc_auc against all other labels.
+
+    An undefined metric is left out: precision if the label is never predicted, recall if no item has it, f1 if both,
+    roc_auc if no item or every item has it, or if the model does not know it.
+    """
+    labels = all_labels(rows)
+    counts = confusion(rows, labels)
+    hits, items, predicted = np.diag(counts), counts.sum(axis=1), counts.sum(axis=0)
+    right = np.array([row["label"] for row in rows], dtype=object)
+    found: dict[str, dict[str, float]] = {}
+    for i, label in enumerate(labels):
+        chances = [row["probabilities"].get(label) for row in rows]
+        metrics = {
+            "precision": _share(hits[i], predicted[i]),
+            "recall": _share(hits[i], items[i]),
+            "f1": _share(2 * hits[i], items[i] + predicted[i]),
+            "roc_auc": None if None in chances else roc_auc(right == label, np.array(chances, dtype=float)),
+        }
+        defined = {name: value for name, value in metrics.items() if value is not None}
+        found[label] = {"items": int(items[i]), **defined}
+    return found
+
+
+def roc_auc(positive: NDArray[np.bool_], scores: NDArray[np.floating[Any]]) -> float | None:
+    """Return the probability that a positive item scores higher than a negative one, ties counting half.
+
+    The area under the ROC curve, from the sum of ranks (Mann and Whitney 1947). None if there is only one class.
+
+    Args:
+        positive: whether each item is of the class, (items,).
+        scores: the class's probability for each item, (items,).
+    """
+    positives = int(positive.sum())
+    negatives = len(positive) - positives
+    if not positives or not negatives:
+        return None
+    _, place, tied = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(tied) - (tied - 1) / 2)[place]  # from 1; equal scores share their mean rank
+    return float((ranks[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+def _share(part: np.int64, whole: np.int64) -> float | None:
+    return float(part / whole) if whole else None
 
 
 def worst(rows: Sequence[Row], count: int) -> list[int]:

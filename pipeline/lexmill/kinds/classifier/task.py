@@ -6,7 +6,7 @@ Shape letters: B texts, T tokens, L labels.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from lexmill.base.errors import UserError
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.permutation import fold, permute
 from lexmill.kinds.classifier import Classifier, FineTuning, LinearProbe, linear_probe
-from lexmill.kinds.classifier.batches import Batch, ClassificationBatches, encode
+from lexmill.kinds.classifier.batches import Batch, ClassificationBatches, cut, encode
 from lexmill.params import Params
 from lexmill.tokenizers import Tokenizer
 from lexmill.training.engine import FitResult
@@ -141,6 +141,16 @@ class ClassificationTask(Task):
 
     def batch(self, step: int, rank: int, world: int) -> Arrays:
         return _arrays(self.train.rows(step, rank, world))
+
+    def parts(self, batch: Arrays, pass_cost: int) -> list[Arrays]:
+        lengths = batch["mask"].sum(axis=1)
+        return [
+            {
+                name: array[start:end, : lengths[start]] if array.ndim > 1 else array[start:end]
+                for name, array in batch.items()
+            }
+            for start, end in pairwise(cut(lengths, pass_cost))
+        ]
 
     def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, int]:
         logits = module(batch["tokens"], batch["mask"]).float()  # (B, L)
