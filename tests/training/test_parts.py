@@ -91,8 +91,8 @@ def test_a_trainings_code_is_what_code_json_has_for_it() -> None:
         with pytest.raises(ValueError, match=r"there is no (kind|family) nothing"):
             identity.code(*wrong)
     assert torch.__version__.startswith(identity.libraries("gpt")["torch"].split("+")[0])
-    assert "transformers" not in identity.libraries("gpt")
-    assert identity.libraries("bert")["transformers"] == version("transformers"), "its encoder computes with it"
+    assert "tokenizers" not in identity.libraries("gpt")
+    assert identity.libraries("bert")["tokenizers"] == version("tokenizers"), "a checkpoint's ids come from it"
 
 
 def test_glibc_keeps_freed_memory() -> None:

@@ -194,7 +194,7 @@ def _metrics(params: Params, entry: Model, name: str, root: Path) -> dict[str, A
     """Return the metrics of the test sets and the training, and of the baselines that are comparable with them.
 
     {"test": metrics, "tests": {further test set: metrics}, "train": metrics, "baselines": {...}}, with `measured_on`,
-    the fingerprints of the test sets and the tokenizer, `per_class` of a classifier, and `not_compared`, baselines
+    the fingerprints of the test sets and the tokenizer, `per_class`, those of each label, and `not_compared`, baselines
     measured on another test set.
     """
     evaluated = _read(root / layout.metrics("evaluate", name), "the test metrics")
