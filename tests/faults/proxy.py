@@ -164,7 +164,8 @@ class Proxy:
             client.recv(1)  # until the client leaves or we are told otherwise
         elif fault in _STATUS:
             said = f"HTTP/1.1 {fault} {_STATUS[fault]}\r\n{_HEADER.get(fault, '')}Connection: close\r\n"
-            client.sendall(f"{said}Content-Type: text/plain\r\nContent-Length: 2\r\n\r\nno".encode())
+            text = "" if head.startswith(b"HEAD ") else "no"  # an answer to HEAD has no body
+            client.sendall(f"{said}Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n{text}".encode())
         else:
             # One request a connection, so that the next one is counted too.
             head = re.sub(rb"\r\n(?:connection|expect):[^\r]*", b"", head, flags=re.IGNORECASE)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from lexmill.base.storage import sha256_folder
 from tests.e2e.conftest import Project
@@ -80,9 +81,10 @@ def pinned(project: Project) -> object:
 
 
 def committed(project: Project) -> object:
-    """The nights on the branch, and the files of the last."""
+    """The nights on the branch, and the files of the last; the order of stages in dvc.lock means nothing."""
     commits = project.git("log", "--format=%s", "HEAD..nightly").splitlines()
-    return commits, project.git("rev-parse", "nightly^{tree}"), outcome(project)
+    files = [line for line in project.git("ls-tree", "-r", "nightly").splitlines() if not line.endswith("\tdvc.lock")]
+    return commits, files, yaml.safe_load(project.git("show", "nightly:dvc.lock")), outcome(project)
 
 
 def exported(project: Project) -> object:
