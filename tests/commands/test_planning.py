@@ -258,9 +258,22 @@ def test_the_command_prints_a_table_and_json(project: Path, capsys: pytest.Captu
     run(["gpt"], devices=2, as_json=True)
     (found,) = json.loads(capsys.readouterr().out)
     assert found["sizes"]["parameters"] == 2_197_632
-    assert found["seconds"] is None
     row = found["memory"][0]
     assert row["total"] == sum(row[k] for k in ("weights", "gradients", "optimizer", "exchange", "activations"))
+
+
+def test_the_time_on_a_cpu_is_by_what_check_has_measured(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lexmill.commands.plan.kept_rates", lambda _: (100e9, 400e9))
+    (project / "execution.yaml").write_text("accelerator: cpu\nthreads: 3\n", encoding="utf-8")
+    monkeypatch.setenv("LEXMILL_EXECUTION", str(project / "execution.yaml"))
+    run(["gpt"], as_json=True)
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["seconds"] == pytest.approx(found["flops"] / (3 * 100e9 * 0.4))
+    (project / "execution.yaml").write_text("accelerator: cuda\n", encoding="utf-8")
+    run(["gpt"], as_json=True)
+    assert json.loads(capsys.readouterr().out)[0]["seconds"] is None
 
 
 def test_errors_of_the_command_are_sentences(project: Path) -> None:

@@ -15,7 +15,8 @@ from lexmill.base.shown import print_line, print_table
 from lexmill.base.strict import pick
 from lexmill.commands.plan import planning
 from lexmill.commands.plan.planning import Machine, Plan
-from lexmill.compute.execution import load_execution
+from lexmill.commands.precision import kept_rates
+from lexmill.compute.execution import Execution, load_execution
 from lexmill.models import families
 from lexmill.params import Params
 
@@ -61,7 +62,9 @@ def plan(
         machine = Machine(
             devices=devices or execution.world,
             micro_batch=micro_batch if micro_batch is not None else execution.micro_batch.tokens,
-            peak=_peak(choices, name, device_name, tflops),
+            peak=_cpu_peak(choices, name, execution, devices or execution.world)
+            if device_name is None and tflops is None and execution.accelerator == "cpu"
+            else _peak(choices, name, device_name, tflops),
             utilisation=utilisation,
             on_cpu=execution.accelerator == "cpu" and device_name is None,
         )
@@ -71,6 +74,15 @@ def plan(
         return
     for one in plans:
         _show(one, utilisation)
+
+
+def _cpu_peak(choices: Params, name: str, execution: Execution, processes: int) -> float:
+    """Return the FLOP/s of one process on this machine's CPU, by the rate that `lexmill check` measures once."""
+    from lexmill.training.engine import cores
+
+    of_one_core = dict(zip(("32-true", "bf16-mixed"), kept_rates("cpu"), strict=True))
+    threads = execution.threads or max(1, cores() // processes)
+    return of_one_core[choices.models[name].recipe.precision] * threads
 
 
 def _peak(choices: Params, name: str, device_name: str | None, tflops: float | None) -> float | None:
