@@ -135,3 +135,11 @@ main()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, env=environment, cwd=ROOT)
     assert done.returncode == 0, done.stderr.decode()
     assert "bits per byte ↓" in done.stdout.decode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.8561, "0.856"), (20.264, "20.26"), (132.96, "133.0"), (4825.8, "4,826"), (-344259.7, "-344,260")],
+)
+def test_metrics_have_about_four_digits(value: float, text: str) -> None:
+    assert results.rounded(value) == text

@@ -142,8 +142,9 @@ def to_json(rows: list[Row], experiment: str) -> str:
 
 
 def rounded(value: float) -> str:
-    """Return a metric as text: three decimals below 10, two below 100, one above."""
-    return f"{value:.3f}" if abs(value) < 10 else f"{value:.2f}" if abs(value) < 100 else f"{value:,.1f}"
+    """Return a metric as text: three decimals below 10, two below 100, one below 1,000."""
+    decimals = next((count for count, bound in ((3, 10), (2, 100), (1, 1000)) if abs(value) < bound), 0)
+    return f"{value:,.{decimals}f}"
 
 
 def cells(row: Row) -> tuple[str, str, str, str, str]:
