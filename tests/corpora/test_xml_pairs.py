@@ -220,7 +220,7 @@ def test_pairs_of_a_large_file_are_read_one_after_another(tmp_path):
     ("keys", "said"),
     [
         ({"kind": "text"}, "reader.format: 'tmx' gives pairs, but kind is 'text'"),
-        ({"languages": ["en", "EN"]}, "languages: tmx units are chosen by language; give two different ones"),
+        ({"languages": ["en", "en"]}, "languages: tmx units are chosen by language; give two different ones"),
     ],
 )
 def test_they_give_pairs_of_two_languages(keys, said):

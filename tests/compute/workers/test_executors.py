@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,22 +79,6 @@ def worker_processes(folder: Path, count: int) -> list[psutil.Process]:
     return [psutil.Process(int(path.name.removeprefix("pid-"))) for path in found]
 
 
-def test_workers_end_at_once_when_the_stage_gives_up(tmp_path: Path) -> None:
-    items = [{"x": 1, "seconds": 600}] * 3
-    workers: list[psutil.Process] = []
-
-    def interrupt() -> None:
-        workers.extend(worker_processes(tmp_path, 2))
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt), Processes(2) as pool:
-        list(pool.map(made_work.slow, {"scratch": str(tmp_path)}, items, lambda _: None))
-    thread.join()
-    assert not psutil.wait_procs(workers, timeout=30)[1]
-
-
 ORPHANS = """
 import sys
 from lexmill.compute.workers.processes import Processes
@@ -108,7 +91,8 @@ if __name__ == "__main__":
 """
 
 
-def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_workers_end_when_the_stage_gives_up_or_is_killed(tmp_path: Path, how: signal.Signals) -> None:
     script, scratch = tmp_path / "orphans.py", tmp_path / "scratch"
     script.write_text(ORPHANS)
     scratch.mkdir()
@@ -117,8 +101,9 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     try:
         workers = worker_processes(scratch, 2)
     finally:
-        parent.kill()
-        parent.wait()
+        parent.send_signal(how)
+        ended = parent.wait(60)
+    assert ended != 0
     assert not psutil.wait_procs(workers, timeout=30)[1]
 
 
