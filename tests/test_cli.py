@@ -19,6 +19,7 @@ from lexmill import cli, params
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.commands import check, describe, use
 from lexmill.commands.init import initialize
+from lexmill.commands.init.entry import corpus_entry
 from lexmill.commands.init.reading import Reading
 from lexmill.compute.execution import Execution
 from lexmill.kinds.verbs import one_line
@@ -262,7 +263,7 @@ def test_sizes_follow_the_data_and_always_compose(kind: Any, size: int, project:
     paths, columns = entries[kind]
     for path in paths:
         (project / path).touch()
-    entry = initialize.corpus_entry(kind, paths, Reading(columns), None, project)
+    entry = corpus_entry(kind, paths, Reading(columns), None, project)
     (project / "conf" / "corpus" / "mine.yaml").write_text(yaml.safe_dump(entry))
     (project / "conf" / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     from lexmill.config.compose import compose

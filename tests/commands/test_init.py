@@ -14,28 +14,18 @@ from hypothesis import strategies as st
 from lexmill import params
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.commands.check import _file_checks, gather
-from lexmill.commands.init import initialize as module
+from lexmill.commands.init.entry import located
 from lexmill.commands.init.initialize import initialize
 from lexmill.commands.init.reading import Reading
 from lexmill.commands.init.shares import working
 from lexmill.config.compose import compose, write_params
-from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.corpora.prepared import SPLITS, PreparedCorpus
 from lexmill.corpora.preparing.prepare import prepare
 from lexmill.corpora.preparing.small import check_small, linked
-from lexmill.corpora.preparing.splits import SPLITS, split_of
+from lexmill.corpora.preparing.splits import split_of
 from lexmill.params.corpora import Splits
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A folder with the project's own conf/."""
-    root = tmp_path / "project"
-    shutil.copytree(ROOT / "conf", root / "conf")
-    config = root / "conf" / "config.yaml"
-    config.write_text(config.read_text().replace(module.MARK, "#"))  # the checkout may hold an init's own
-    return root
 
 
 def table(path: Path, rows: list[tuple[str, ...]], head: tuple[str, ...] = ("text", "label")) -> Path:
@@ -52,7 +42,7 @@ def classify(project: Path, path: Path, text: str = "text", label: str = "label"
 
 def prepared(made: params.Params, project: Path) -> PreparedCorpus:
     corpus = made.corpora["mine"]
-    with linked(module.located(corpus, project)) as source:
+    with linked(located(corpus, project)) as source:
         prepare("mine", corpus, source, project / "corpus")
     return PreparedCorpus(project / "corpus")
 

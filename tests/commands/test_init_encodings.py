@@ -59,3 +59,11 @@ def test_what_is_no_text_is_named(tmp_path):
     (tmp_path / "a.txt").write_bytes(bytes(random.Random(1).choices(range(127, 256), k=5000)))
     with pytest.raises(UserError, match=r"a\.txt: neither UTF-8 nor an encoding .* --encoding"):
         encoding_of(tmp_path / "a.txt")
+
+
+def test_the_expected_encoding_is_preferred_where_it_can_be(tmp_path):
+    (tmp_path / "a.txt").write_bytes((TEXTS["western"] + "\n").encode("cp1252"))
+    found = encodings({"a": tmp_path / "a.txt"}, "cp1250")
+    assert found["a"][0] == "cp1250"
+    (tmp_path / "a.txt").write_bytes((TEXTS["western"] + "\n").encode())
+    assert encodings({"a": tmp_path / "a.txt"}, "cp1250") == {}

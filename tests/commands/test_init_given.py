@@ -1,7 +1,6 @@
 """`lexmill init` on data as its owners published it: their splits, no header, labels in lines or folders."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from lexmill import params
 from lexmill.base.errors import UserError
 from lexmill.commands.init import initialize as module
 from lexmill.commands.init import reading_of
+from lexmill.commands.init.entry import located
 from lexmill.commands.init.initialize import initialize
 from lexmill.commands.init.reading import Reading
 from lexmill.corpora.prepared import PreparedCorpus
@@ -21,16 +21,6 @@ ROOT = Path(__file__).resolve().parents[2]
 CLASSIFY, TRANSLATE, LM = {"text": None, "label": None}, {"source": None, "target": None}, {"text": None}
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A folder with the project's own conf/."""
-    root = tmp_path / "project"
-    shutil.copytree(ROOT / "conf", root / "conf")
-    config = root / "conf" / "config.yaml"
-    config.write_text(config.read_text().replace(module.MARK, "#"))  # the checkout may hold an init's own
-    return root
-
-
 def prepared(project: Path, kind: str, files: list[str], columns: dict, **options) -> tuple[Corpus, PreparedCorpus]:
     """What prepare makes of the corpus that init writes."""
     choices = {"group": None, "file_format": None, **options}
@@ -39,7 +29,7 @@ def prepared(project: Path, kind: str, files: list[str], columns: dict, **option
     reading = reading_of(columns, **sets, **choices)
     initialize(kind, [project / file for file in files], reading, name="mine", root=project, languages=languages)
     corpus = params.load(project / "params.yaml").corpora["mine"]
-    with linked(module.located(corpus, project)) as source:
+    with linked(located(corpus, project)) as source:
         prepare("mine", corpus, source, project / "corpus")
     return corpus, PreparedCorpus(project / "corpus")
 
@@ -121,7 +111,8 @@ def test_a_folder_for_each_label(project: Path) -> None:
             for i in range(count):
                 write(project / "reviews" / split / label / f"{i}_7.txt", f"{split} {label}\n\nreview {i}\n")
         write(project / "reviews" / split / "urls_pos.txt", "no review\n")
-    _, made = prepared(project, "labelled", ["reviews/train"], CLASSIFY, test=["reviews/test"])
+    corpus, made = prepared(project, "labelled", ["reviews/train"], CLASSIFY, test=["reviews/test"])
+    assert corpus.splits.files == {"test": ("test/*/*",)}  # not a line for each of 25,000 files
     assert made.labels == ("neg", "pos")
     assert made.count("test") == 12
     assert made.count("train") + made.count("valid") == 80
@@ -183,6 +174,28 @@ def test_a_column_that_names_the_split(project: Path) -> None:
 )
 def test_a_corpus_is_not_called_train(path: str, name: str) -> None:
     assert module._usual_name(Path(path)) == name
+
+
+def test_files_of_several_encodings(project: Path) -> None:
+    for i in range(30):
+        write(project / "notes" / f"{i}.txt", f"caf\u00e9 number {i} in town\n", "latin-1" if i % 10 == 0 else "utf-8")
+    corpus, made = prepared(project, "text", ["notes/*.txt"], LM)
+    assert set(corpus.reader.encodings) == {"0.txt", "10.txt", "20.txt"}
+    assert all("caf\u00e9" in one["text"] for split in counts(made) for one in made.records(split))
+
+
+def test_files_in_ascii_take_the_encoding_of_the_others(project: Path) -> None:
+    for i in range(30):
+        write(project / "notes" / f"{i}.txt", f"caf\u00e9 {i}\n" if i % 2 else f"plain {i}\n", "latin-1")
+    corpus, _ = prepared(project, "text", ["notes/*.txt"], LM)
+    assert (corpus.reader.encoding, corpus.reader.encodings) == ("cp1252", {})
+
+
+def test_too_many_files_of_several_encodings_are_asked_for(project: Path) -> None:
+    for i in range(90):
+        write(project / "notes" / f"{i}.txt", f"caf\u00e9 number {i}\n", "latin-1" if i % 2 else "utf-8")
+    with pytest.raises(UserError, match="45 of 90 files are not UTF-8 but seem to be cp1252; say --encoding"):
+        prepared(project, "text", ["notes/*.txt"], LM)
 
 
 def test_running_text_with_its_own_splits(project: Path) -> None:

@@ -10,7 +10,6 @@ import yaml
 
 from lexmill import params
 from lexmill.base.errors import UserError
-from lexmill.commands.init import initialize as module
 from lexmill.commands.init.initialize import initialize
 from lexmill.commands.init.languages import in_name
 from lexmill.commands.init.reading import Kind, Reading
@@ -22,16 +21,6 @@ COLUMNS: dict[str, dict[str, str | None]] = {
     "labelled": {"text": "text", "label": "label"},
     "parallel": {"source": None, "target": None},
 }
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A folder with the project's own conf/."""
-    root = tmp_path / "project"
-    shutil.copytree(ROOT / "conf", root / "conf")
-    config = root / "conf" / "config.yaml"
-    config.write_text(config.read_text().replace(module.MARK, "#"))  # the checkout may hold an init's own
-    return root
 
 
 def made(project: Path, kind: Kind, *names: str, languages: str | None = None, **columns: str) -> Corpus:

@@ -8,13 +8,13 @@ import pytest
 
 from lexmill.base import storage
 from lexmill.base.errors import UserError, UserErrors
-from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.corpora.prepared import SPLITS, PreparedCorpus
 from lexmill.corpora.preparing import prepare as prepare_module
 from lexmill.corpora.preparing import writing
 from lexmill.corpora.preparing.disk_index import DiskSet, open_index
 from lexmill.corpora.preparing.prepare import prepare
 from lexmill.corpora.preparing.removals import Removals
-from lexmill.corpora.preparing.splits import SPLITS, split_of
+from lexmill.corpora.preparing.splits import split_of
 from lexmill.corpora.preparing.writing import Row, SplitWriter, json_line
 from tests.corpora.made_sources import corpus_of, make_source
 

@@ -91,6 +91,14 @@ def test_people_get_a_table(here: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "a.csv" in shown
 
 
+def test_a_file_in_another_encoding_than_the_corpus(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "queue,body\nbilling,the caf\u00e9's bill is wrong\nother,so long\n"
+    Path("a.csv").write_bytes(text.encode("utf-16"))
+    found = measured(capsys, "tickets", ["a.csv"], Reading({}))
+    Path("a.csv").write_bytes(text.encode())
+    assert measured(capsys, "tickets", ["a.csv"], Reading({})) == found
+
+
 @pytest.mark.parametrize(
     ("name", "files", "reading", "sentence"),
     [

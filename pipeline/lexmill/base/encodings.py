@@ -7,7 +7,7 @@ import codecs
 from lexmill.base.shown import value_text
 
 WIDE = ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be")
-"""Codecs of which a character takes two bytes or four."""
+"""Codecs with two or four bytes a character."""
 
 
 def codec_name(name: str) -> str:

@@ -16,7 +16,7 @@ from lexmill.base.progress import say
 from lexmill.base.quiet import quieten
 from lexmill.base.shown import print_table
 from lexmill.commands.check import unusable
-from lexmill.commands.init.initialize import corpus_entry, from_workspace, located, note_encodings, typed
+from lexmill.commands.init.entry import corpus_entry, from_workspace, located, note_encodings, typed
 from lexmill.commands.init.reading import Kind, Reading
 from lexmill.compute.execution import load_execution
 from lexmill.evaluation.rows import write_rows
@@ -105,8 +105,10 @@ def _corpus(
         said = {role: column for role, column in reading.columns.items() if column}
         said |= {"group": reading.group} if reading.group else {}
         said |= {key: reader[key] for key in ("source", "target") if reader["format"] == "parallel_text"}
-        entry["reader"] = {**own["reader"], **said, **reading.choices}
+        # The files' own encodings are found; those of the corpus name its files.
+        alike = {key: value for key, value in own["reader"].items() if key not in ("encoding", "encodings")}
+        entry["reader"] = {**alike, **said, **reading.choices}
     entry["unit"], entry["normalization"] = own["unit"], own["normalization"]
-    for sentence in note_encodings(entry, root):
+    for sentence in note_encodings(entry, root, own["reader"].get("encoding", "utf-8")):
         say(sentence)
     return typed(entry)

@@ -1,6 +1,6 @@
 """The identity of a prepared corpus's splits, and of what metrics were measured on.
 
-Stages write the latter into each file of metrics of a test set, under `MEASURED_ON`, so that figures of other texts or
+Stages write the latter into each file of metrics of a test set, under `MEASURED_ON`, so that metrics of other texts or
 other tokens are recognised by their fingerprints; names stay the same when data changes.
 """
 

@@ -7,12 +7,21 @@ parallel one. Reading streams: memory is one record.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from lexmill.base.errors import UserError
 from lexmill.base.outside import parsing, read_json_object
+
+SPLITS = ("train", "valid", "test")
+"""The splits that every corpus has."""
+
+
+def in_order(splits: Iterable[str]) -> list[str]:
+    """Return names of splits: those that every corpus has first, then further test sets by name."""
+    names = set(splits)
+    return [*(split for split in SPLITS if split in names), *sorted(names.difference(SPLITS))]
 
 
 class PreparedCorpus:
@@ -47,7 +56,7 @@ class PreparedCorpus:
     @property
     def further_tests(self) -> tuple[str, ...]:
         """The names of the test sets besides `test`."""
-        return tuple(split for split in self._counts if split not in ("train", "valid", "test"))
+        return tuple(split for split in in_order(self._counts) if split not in SPLITS)
 
     def count(self, split: str) -> int:
         """The number of records of a split."""

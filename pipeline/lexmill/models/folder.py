@@ -100,12 +100,12 @@ def load(folder: str | Path) -> tuple[dict[str, Any], nn.Module]:
     import torch
 
     from lexmill.models.common.state import check_weights, load_weights
-    from lexmill.models.common.undrawn import undrawn
+    from lexmill.models.common.undrawn import Undrawn
 
     config, path = read_config(folder), Path(folder) / WEIGHTS
     check_sizes(config, Path(folder))
     state = read_tensors(path)
-    with undrawn():
+    with Undrawn():
         with torch.device("meta"):  # without memory: sizes that do not fit the file are refused before it is taken
             check_weights(build(config), state, f"the weights of {path}")
         module = build(config)

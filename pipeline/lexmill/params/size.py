@@ -50,10 +50,10 @@ def _count(model: Model, layers: dict[str, int], vocab_size: int) -> int:
     import torch
 
     from lexmill.models import build
-    from lexmill.models.common.undrawn import undrawn
+    from lexmill.models.common.undrawn import Undrawn
 
     shape = dataclasses.asdict(dataclasses.replace(model.shape, **layers))
-    with torch.device("meta"), undrawn():
+    with torch.device("meta"), Undrawn():
         module = build({"family": model.family, "shape": shape, "vocab_size": max(1, vocab_size)})
     return sum(parameter.numel() for parameter in module.parameters())
 

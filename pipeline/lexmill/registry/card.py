@@ -8,9 +8,8 @@ from typing import Any
 
 from lexmill import kinds
 from lexmill.base.strict import flatten
+from lexmill.corpora.prepared import SPLITS, in_order
 from lexmill.kinds import Kind
-
-_SPLITS = ("train", "valid", "test")
 
 
 def card(description: Mapping[str, Any]) -> str:
@@ -56,7 +55,7 @@ def _data(corpus: Mapping[str, Any], chosen: Mapping[str, Any]) -> Iterator[str]
     at = f" {source['version']}" if source.get("version") else ""
     yield f"- Corpus `{corpus['name']}` ({' to '.join(chosen['corpus']['languages'])}), from {where}{at}"
     yield f"- Its licence: {chosen['corpus']['licence'] or 'not stated'}"
-    for split in [*_SPLITS, *(split for split in corpus["counts"] if split not in _SPLITS)]:
+    for split in in_order({*SPLITS, *corpus["counts"]}):
         counts = corpus["counts"].get(split, {})
         unit = chosen["corpus"]["unit"]
         yield f"- {split}: {counts.get('records', 0):,} records, groups (each a {unit}): {counts.get('groups', 0):,}"

@@ -9,12 +9,12 @@ from typing import Any
 
 from lexmill.base import layout
 from lexmill.corpora.fetching import pins
+from lexmill.corpora.prepared import in_order
 from lexmill.params import Params
 from lexmill.params.corpora import Corpus, FileSource, HubSource, PackageSource, Source
 from lexmill.report import read
 from lexmill.report.verdicts import plain
 
-_SPLITS = ("train", "valid", "test")
 _COLUMNS = ("records", "groups", "words", "bytes")
 _KINDS = {"text": "running text", "labelled": "labelled texts", "parallel": "sentence pairs"}
 _PAIR = " ||| "  # between the sides of an example pair
@@ -85,16 +85,12 @@ def _corpus(name: str, corpus: Corpus, entry: pins.Entry | None, root: Path) -> 
         adds_up=raw is None or used is None or raw == used + sum(removal.removed for removal in removals),
         splits=[
             (split, [_count(read.mapping(metrics.get(column)).get(split)) for column in _COLUMNS])
-            for split in sorted(read.mapping(metrics.get("records")), key=_in_order)
+            for split in in_order(read.mapping(metrics.get("records")))
         ],
         overlap=sum(overlaps.values()) if overlaps else None,
         gave_way=list(gave_way.items()),
         shared=[(plain(name), count) for name, count in overlaps.items() if count and gave_way],
     )
-
-
-def _in_order(split: str) -> tuple[int, str]:
-    return (_SPLITS.index(split) if split in _SPLITS else len(_SPLITS), split)
 
 
 def _removals(removed: Mapping[str, Any], filters: Any, corpus: Corpus, raw: int) -> list[Removal]:

@@ -11,6 +11,7 @@ import sacrebleu
 
 from lexmill import params
 from lexmill.commands.init import initialize as module
+from lexmill.commands.init.entry import located
 from lexmill.commands.init.reading import Reading
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.corpora.preparing.prepare import prepare
@@ -48,7 +49,7 @@ def corpus(request: pytest.FixtureRequest, tmp_path: Path) -> PreparedCorpus:
     columns = {"source": "a", "target": "b"}
     module.initialize("parallel", [table], Reading(columns), languages=f"en-{request.param}", root=root, force=True)
     chosen = params.load(root / "params.yaml").corpora["pairs"]
-    with linked(module.located(chosen, root)) as source:
+    with linked(located(chosen, root)) as source:
         prepare("pairs", chosen, source, root / "corpus")
     return PreparedCorpus(root / "corpus")
 

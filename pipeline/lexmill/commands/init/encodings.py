@@ -12,15 +12,10 @@ from pathlib import Path
 
 from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.text_files import open_bytes
+from lexmill.corpora.preparing.transcoding import wide_encoding
 
 _BLOCK = 1 << 20
 _LINES, _LONGEST = 2000, 4096  # of a guess: the first lines with bytes that are not ASCII
-_MARKS = (
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
 _WESTERN = "cp1252"
 _GUESSES = [
     _WESTERN,
@@ -37,11 +32,12 @@ _GUESSES = [
 ]
 
 
-def encodings(located: Mapping[str, Path]) -> dict[str, tuple[str, str]]:
-    """Return the encoding of each file that is not UTF-8, with a piece of text read by it that shows a difference.
+def encodings(located: Mapping[str, Path], expected: str = "utf-8") -> dict[str, tuple[str, str]]:
+    """Return the encoding of each file that is not UTF-8, with some text read by it that shows a difference.
 
     Args:
         located: the files by name.
+        expected: the encoding to prefer where a file is not UTF-8.
 
     Raises:
         UserError: a file is neither UTF-8 nor anything that can be guessed; it cannot be read.
@@ -49,16 +45,16 @@ def encodings(located: Mapping[str, Path]) -> dict[str, tuple[str, str]]:
     found = {}
     for name, path in located.items():
         with open_bytes(path) as stream:
-            start = stream.peek(4)[:4]  # type: ignore[attr-defined]  # a buffered reader
-        marked = next((encoding for mark, encoding in _MARKS if start.startswith(mark)), None)
-        encoding = marked or _wide(path) or (None if _is_utf8(path) else _guess(path))
+            start = stream.read(_LONGEST)
+        encoding = wide_encoding(start) or (None if is_in(path, "utf-8") else _guess(path, expected))
         if encoding is not None:
             found[name] = encoding, _example(path, encoding)
     return found
 
 
-def _is_utf8(path: Path) -> bool:
-    decoder = codecs.getincrementaldecoder("utf-8")()
+def is_in(path: Path, encoding: str) -> bool:
+    """Return whether all of a file can be decoded."""
+    decoder = codecs.getincrementaldecoder(encoding)()
     with open_bytes(path) as stream:
         try:
             while block := stream.read(_BLOCK):
@@ -69,19 +65,11 @@ def _is_utf8(path: Path) -> bool:
     return True
 
 
-def _wide(path: Path) -> str | None:
-    """Return UTF-16 without a byte order mark: in text of letters every second byte is 0."""
-    with open_bytes(path) as stream:
-        start = stream.read(1 << 12)
-    for encoding, high in (("utf-16-le", start[1::2]), ("utf-16-be", start[::2])):
-        if high and high.count(0) > len(high) // 2:
-            return encoding
-    return None
-
-
-def _guess(path: Path) -> str:
+def _guess(path: Path, expected: str) -> str:
     from charset_normalizer import from_bytes
 
+    if expected != "utf-8" and is_in(path, expected):
+        return expected
     data = b"".join(islice(_lines_beyond_ascii(path), _LINES))
     best = from_bytes(data, cp_isolation=_GUESSES).best()
     if best is None:

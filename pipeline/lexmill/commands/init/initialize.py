@@ -18,17 +18,15 @@ from lexmill.base import storage
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.progress import bar, say
 from lexmill.base.shown import value_text, visible
-from lexmill.base.strict import build
 from lexmill.commands.init import languages as of_files
 from lexmill.commands.init import shares
-from lexmill.commands.init.encodings import encodings
+from lexmill.commands.init.entry import corpus_entry, from_workspace, located, note_encodings, typed
 from lexmill.commands.init.leftovers import set_aside
-from lexmill.commands.init.reading import Kind, Reading, corpus_name, format_of, reader_of, split_files
+from lexmill.commands.init.reading import Kind, Reading, corpus_name
 from lexmill.commands.init.starting_sizes import Counts, configuration
 from lexmill.config import compose
 from lexmill.config.unresolved import literal
-from lexmill.corpora.fetching.files import locate
-from lexmill.params.corpora import Corpus, FileSource
+from lexmill.params.corpora import Corpus
 
 if TYPE_CHECKING:
     from lexmill.corpora.preparing.filters import Filter
@@ -38,7 +36,6 @@ COMMANDS = {"text": "lm", "labelled": "classify", "parallel": "translate"}
 MARK = "# Written by `lexmill init"
 LEAST_RECORDS = 20
 _SAY_NOTHING = ("data", "train", "training")  # names of files
-_MOST_SHOWN = 5  # files whose encoding is said
 
 
 def initialize(
@@ -115,39 +112,6 @@ def _usual_name(file: Path) -> str:
     return folder if bare.lower() in _SAY_NOTHING and folder else bare
 
 
-def note_encodings(entry: dict[str, Any], root: Path) -> list[str]:
-    """Write the encodings of files that are not UTF-8 into the reader, unless it names one; return sentences."""
-    reader = entry["reader"]
-    if "encoding" in reader or reader["format"] in ("parquet", "tmx", "xliff"):
-        return []
-    files = located(typed(entry), root)
-    found = encodings(files)
-    kinds = {encoding for encoding, _ in found.values()}
-    if len(kinds) == 1 and len(found) == len(files):
-        reader["encoding"] = kinds.pop()
-    elif found:
-        reader["encodings"] = {name: encoding for name, (encoding, _) in found.items()}
-    some = list(found.items())[:_MOST_SHOWN]
-    more = [f"and {len(found) - len(some):,} more such files"] if len(found) > len(some) else []
-    said = [
-        f"encoding: {name} is not UTF-8 and is read as {encoding} ('{example}'); --encoding sets another"
-        for name, (encoding, example) in some
-    ]
-    return said + more
-
-
-def from_workspace(file: Path, root: Path) -> str:
-    """Return the path for params.yaml: relative if it is inside the workspace, else absolute."""
-    path = Path(os.path.abspath(os.path.expanduser(file)))
-    home = Path(os.path.abspath(root))
-    try:
-        str(file).encode()
-    except UnicodeEncodeError:
-        shown = os.fsencode(file).decode("utf-8", "backslashreplace")
-        raise UserError(f"the name {shown} is not UTF-8; rename the file") from None
-    return path.relative_to(home).as_posix() if path.is_relative_to(home) else path.as_posix()
-
-
 def _refuse_replacing(name: str, root: Path, force: bool) -> None:
     if force:
         return
@@ -157,71 +121,6 @@ def _refuse_replacing(name: str, root: Path, force: bool) -> None:
     corpus = root / "conf" / "corpus" / f"{name}.yaml"
     if corpus.exists():
         raise UserError("this corpus exists; choose another --name, or --force to replace it", corpus)
-
-
-def corpus_entry(
-    kind: Kind, paths: Sequence[str], reading: Reading, languages: str | None, root: Path
-) -> dict[str, Any]:
-    """Return the entry of conf/corpus/: source, reader, splits, filters that fit the kind.
-
-    Args:
-        paths: the files of train, or of all splits.
-        reading: how they are read, with paths of valid and test.
-        languages: as for `initialize`.
-        root: the workspace.
-
-    Raises:
-        UserError: files of several formats, a format unfit for this kind, or options that do not fit.
-    """
-    everything = [*paths, *reading.valid, *reading.test]
-    chosen = format_of(kind, everything, reading, root)
-    reader = reader_of(chosen, reading)
-    if folders := chosen == "folders":
-        sets = ([_texts_in(path, root) for path in some] for some in (paths, reading.valid, reading.test))
-        paths, valid, test = sets
-        reading = dataclasses.replace(reading, valid=valid, test=test)
-        everything = [*paths, *valid, *test]
-    source = FileSource("file", tuple(everything), keep_folder=folders)
-    files, sides = split_files(chosen == "parallel_text", paths, reading, locate(source, root), root)
-    reader |= sides
-    splits: dict[str, Any] = {"valid": 0.05, "test": 0.1 if kind == "labelled" else 0.05, "salt": "lexmill"}
-    splits |= {"files": files} if files else {}
-    splits |= {"column": reading.split} if reading.split else {}
-    entry: dict[str, Any] = {
-        "kind": kind,
-        "unit": "group" if reading.group else "record",
-        "languages": of_files.choose(kind, reader, languages),
-        "licence": "",
-        "source": {"kind": "file", "paths": everything, "sha256": []} | ({"keep_folder": True} if folders else {}),
-        "reader": reader,
-        "normalization": "NFC",
-        "splits": splits,
-    }
-    if kind == "parallel":
-        entry["filters"] = {"min_words": 1, "max_words": 150, "min_length_ratio": 0.2, "max_length_ratio": 5.0}
-    return entry
-
-
-def _texts_in(path: str, root: Path) -> str:
-    """Return a glob of the texts of a folder: of a label, or of a folder with one for each label."""
-    folder = root / path
-    if not folder.is_dir():
-        return path  # a file or a glob
-    labels = any(one.is_dir() and any(one.iterdir()) for one in folder.iterdir())
-    return f"{path.rstrip('/')}/*/*" if labels else f"{path.rstrip('/')}/*"
-
-
-def typed(entry: dict[str, Any]) -> Corpus:
-    errors: list[str] = []
-    corpus = build(Corpus, entry, errors)
-    if corpus is None or errors:
-        raise UserErrors(errors)
-    return corpus
-
-
-def located(corpus: Corpus, root: Path) -> dict[str, Path]:
-    assert isinstance(corpus.source, FileSource)
-    return locate(corpus.source, root)
 
 
 def count(corpus: Corpus, root: Path) -> Counts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import glob
+import os
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from lexmill.base.errors import UserError
 from lexmill.base.shown import value_text
 from lexmill.corpora.fetching.files import locate
+from lexmill.corpora.preparing.splits import names_file
 from lexmill.params import corpora, readers
 
 Kind = Literal["text", "labelled", "parallel"]
@@ -24,7 +26,6 @@ _PLAIN = (".txt", ".text", "")
 _MOST_NAME = 60  # the models' names are made from it
 _ESCAPES = {"\\t": "\t", "tab": "\t", "space": " "}
 _READERS = {name: reader for reader in get_args(readers.Reader) for name in get_args(get_type_hints(reader)["format"])}
-FORMATS = tuple(sorted(_READERS.keys() - {"parallel_text", "translation_tree"}))
 _FORMATS_OF = {
     "text": ("text", *_TABLES.values()),
     "labelled": ("labelled_lines", "text", *_TABLES.values()),
@@ -168,6 +169,9 @@ def split_files(
     def named(paths: Sequence[str]) -> list[str]:
         return [names[path] for path in locate(corpora.FileSource("file", tuple(paths)), root).values()]
 
+    def globs(paths: Sequence[str]) -> list[str]:
+        return [one for path in paths for one in _as_globs(path, named([path]), located, root)]
+
     step = 2 if pairs else 1
     for option, paths in (("FILE", train), ("--valid", reading.valid), ("--test", reading.test)):
         if pairs and (len(paths) % 2 or (option == "FILE" and len(paths) != step)):
@@ -182,12 +186,29 @@ def split_files(
         if twice := sorted(once & set(of_set)):
             raise UserError(f"{located[twice[0]]} is given twice; a file is in one split")
         once |= set(of_set)
-    found = {name: [f"./{one}" if "/" not in one else one for one in of_set] for name, of_set in found.items()}
+    written = {name: globs(paths) for name, paths in sets.items()}
     if not pairs:
-        return found, {}
+        return written, {}
     everything = [*train, *reading.valid, *reading.test]
     sides = {"source": everything[::2], "target": everything[1::2]}
-    return found, {side: [named([path])[0] for path in paths] for side, paths in sides.items()}
+    return written, {side: [named([path])[0] for path in paths] for side, paths in sides.items()}
+
+
+def _as_globs(path: str, matched: Sequence[str], located: Mapping[str, Path], root: Path) -> list[str]:
+    """Return what names these files among all: the path itself if it is a glob that does, else their names.
+
+    Args:
+        path, matched: of the workspace, perhaps a glob, and the names of its files.
+        located: all files by name.
+    """
+    whole = os.path.abspath(root / path)
+    before = str(located[matched[0]])[: -len(matched[0])]
+    if glob.has_magic(path) and whole.startswith(before):
+        pattern = whole[len(before) :]
+        pattern = pattern if "/" in pattern else f"./{pattern}"
+        if {name for name in located if names_file(pattern, name)} == set(matched):
+            return [pattern]
+    return [name if "/" in name else f"./{name}" for name in matched]
 
 
 def _set_name(path: str, taken: Mapping[str, object]) -> str:

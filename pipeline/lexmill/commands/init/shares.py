@@ -10,7 +10,8 @@ import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
 from lexmill.base.errors import UserError
-from lexmill.corpora.preparing.splits import SPLITS, split_of
+from lexmill.corpora.prepared import SPLITS
+from lexmill.corpora.preparing.splits import split_of
 from lexmill.params.corpora import Splits
 
 MOST_GROUPS = 2000  # more fill any share: 5 % of them are empty with a chance of 10^-45

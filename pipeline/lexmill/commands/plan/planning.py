@@ -207,9 +207,9 @@ def on_meta(model: Model, vocab_size: int) -> nn.Module:
     import torch
 
     from lexmill.models import build
-    from lexmill.models.common.undrawn import undrawn
+    from lexmill.models.common.undrawn import Undrawn
 
-    with torch.device("meta"), undrawn():
+    with torch.device("meta"), Undrawn():
         return build({"family": model.family, "shape": asdict(model.shape), "vocab_size": vocab_size})
 
 

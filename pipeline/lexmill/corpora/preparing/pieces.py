@@ -22,13 +22,14 @@ from typing import Any
 from lexmill.base.strict import build
 from lexmill.compute.workers.executor import Advance, Plain
 from lexmill.compute.workers.files import await_file, cut_off, own_name
+from lexmill.corpora.prepared import SPLITS
 from lexmill.corpora.preparing import filters, readers
 from lexmill.corpora.preparing.deduplicate import Signatures
 from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.record import group_of, normalize, normalize_record
 from lexmill.corpora.preparing.removals import Removals
 from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit
-from lexmill.corpora.preparing.splits import SPLITS, split_of
+from lexmill.corpora.preparing.splits import split_of
 from lexmill.corpora.preparing.text_files import Place
 from lexmill.corpora.preparing.writing import ROW, Row, json_line, to_json
 from lexmill.params.corpora import Corpus, Splits

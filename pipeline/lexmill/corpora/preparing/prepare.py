@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 from lexmill.base import progress, storage
 from lexmill.base.errors import UserError
 from lexmill.compute.workers.executor import Executor, Here, Plain
-from lexmill.corpora.prepared import PreparedCorpus, texts_of
+from lexmill.corpora.prepared import SPLITS, PreparedCorpus, texts_of
 from lexmill.corpora.preparing import filters, personal_data, pieces, readers, spans
 from lexmill.corpora.preparing.deduplicate import ExactDuplicates, NearDuplicates
 from lexmill.corpora.preparing.disk_index import DiskSet, open_index
@@ -33,7 +33,7 @@ from lexmill.corpora.preparing.pieces import Lines, PreparedPiece
 from lexmill.corpora.preparing.record import shown, text_key
 from lexmill.corpora.preparing.removals import Removals
 from lexmill.corpora.preparing.source_files import SourceFiles, Span, Unit
-from lexmill.corpora.preparing.splits import SPLITS, check_filled, check_pinned
+from lexmill.corpora.preparing.splits import check_filled, check_pinned
 from lexmill.corpora.preparing.writing import ROW, Row, SplitWriter
 from lexmill.params.corpora import Corpus
 

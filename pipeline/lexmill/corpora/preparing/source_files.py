@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -14,6 +14,8 @@ from lexmill.base.outside import parsing, read_json_object
 from lexmill.corpora.fetching.globs import fits
 from lexmill.corpora.preparing.text_files import COMPRESSED_SUFFIXES, NO_STOP, START, Place
 from lexmill.params.readers import EncodedReader
+
+_MOST_LISTED = 10  # paths in an error
 
 
 def natural_key(text: str) -> tuple[tuple[int, str] | tuple[int, int, str], ...]:
@@ -65,6 +67,11 @@ class LineNames:
         self._count = self._count + 1 if line == self._line else 1
         self._line = line
         return f"{line}.{self._count}" if self._count > 1 else str(line)
+
+
+def listed(paths: Sequence[str]) -> str:
+    """Return the first few paths for an error."""
+    return ", ".join(paths[:_MOST_LISTED]) + (" ..." if len(paths) > _MOST_LISTED else "")
 
 
 Unit = tuple[str, tuple[str, ...]]

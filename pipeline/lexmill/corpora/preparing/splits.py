@@ -6,20 +6,21 @@ corpus moves no group, and a larger share of valid or test takes groups from tra
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import re
 from collections.abc import Collection, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.shown import value_text
 from lexmill.base.strict import nearest
 from lexmill.corpora.fetching.globs import fits
+from lexmill.corpora.prepared import SPLITS
 from lexmill.corpora.preparing.errors import Errors
-from lexmill.corpora.preparing.source_files import Unit, matches, uncompressed
+from lexmill.corpora.preparing.source_files import Unit, listed, matches, uncompressed
 from lexmill.params.corpora import Splits
 
-SPLITS = ("train", "valid", "test")
 _LONGEST = 60  # characters of a set's name
 _ALSO = {"training": "train", "validation": "valid", "val": "valid", "dev": "valid", "testing": "test"}
 
@@ -41,47 +42,61 @@ def split_of(group: str, splits: Splits) -> str:
     return "valid" if place >= 1 - splits.valid else "train"
 
 
-def given_by_files(paths: Sequence[str], splits: Splits) -> str | None:
-    """Return the set that `splits.files` puts the files of a unit in; None: train."""
-    found = _sets_of(paths, splits)
-    return found[0] if found and found[0] != "train" else None
+class GivenFiles:
+    """The sets that `splits.files` puts files in. Cost of a file: one look-up, and a match with each true glob."""
+
+    def __init__(self, splits: Splits) -> None:
+        self._all = [(name, pattern) for name, patterns in splits.files.items() for pattern in patterns]
+        self._plain: dict[str, list[tuple[str, str]]] = {}
+        for entry in self._all:
+            self._plain.setdefault(entry[1].removeprefix("./") if "/" in entry[1] else f"*/{entry[1]}", []).append(
+                entry
+            )
+        self._order = {entry: i for i, entry in enumerate(self._all)}
+        self._globs = [entry for entry in self._all if glob.has_magic(entry[1])]
+        self._train_too = "train" in splits.files
+
+    def set_of(self, paths: Sequence[str]) -> str | None:
+        """Return the set of the files of a unit; None: train."""
+        found = next((name for path in paths for name, _ in self._entries(path)), None)
+        return None if found == "train" else found
+
+    def check(self, units: Sequence[Unit], folder: Path, errors: Errors) -> None:
+        """Report globs that match nothing, and files in no set or in several.
+
+        Files that match no set are train, unless train has globs of its own.
+        """
+        met: set[tuple[str, str]] = set()
+        for _, paths in units if self._all else ():
+            entries = [entry for path in paths for entry in self._entries(path)]
+            met.update(entries)
+            names = list(dict.fromkeys(name for name, _ in entries))
+            if len(names) > 1:
+                both = " and ".join(f"splits.files.{name}" for name in names)
+                errors.add(UserError(f"matches {both}; a file is in one split", folder / paths[0]))
+            elif not names and self._train_too:
+                message = "is in no split; name it in splits.files, or leave it out of the source"
+                errors.add(UserError(message, folder / paths[0]))
+        known = listed([path for _, paths in units for path in paths])
+        for name, pattern in self._all:
+            if (name, pattern) not in met:
+                message = f"splits.files.{name}: no file matches {value_text(pattern)}; there are: {known}"
+                errors.add(UserError(message, folder))
+
+    def _entries(self, path: str) -> list[tuple[str, str]]:
+        """Return (set, glob) for each glob that names the file, in their order."""
+        wholes = dict.fromkeys((path, uncompressed(path)))
+        keys = [key for whole in wholes for key in (whole, f"*/{PurePosixPath(whole).name}")]
+        found = [entry for key in keys for entry in self._plain.get(key, ())]
+        found += (entry for entry in self._globs if names_file(entry[1], path))
+        return sorted(set(found), key=self._order.__getitem__)
 
 
-def _sets_of(paths: Sequence[str], splits: Splits) -> list[str]:
-    return [
-        name
-        for name, patterns in splits.files.items()
-        if any(_fits(path, pattern) for path in paths for pattern in patterns)
-    ]
-
-
-def _fits(path: str, pattern: str) -> bool:
-    """Return whether a file is named by a glob; one with "/" is of its whole path: ./a.txt is not b/a.txt."""
+def names_file(pattern: str, path: str) -> bool:
+    """Return whether a glob of `splits.files` names a file; with "/" it is of the whole path: ./a is not b/a."""
     if "/" not in pattern:
         return matches(path, pattern)
     return any(fits(name, pattern.removeprefix("./")) for name in (path, uncompressed(path)))
-
-
-def check_files(units: Sequence[Unit], splits: Splits, folder: Path, errors: Errors) -> None:
-    """Report globs of `splits.files` that match nothing, and files in no split or in several.
-
-    Files that match no set are train, unless train has globs of its own.
-    """
-    paths = [path for _, of_unit in units for path in of_unit]
-    some = ", ".join(paths[:10]) + (" ..." if len(paths) > 10 else "")
-    for name, patterns in splits.files.items():
-        for pattern in patterns:
-            if not any(_fits(path, pattern) for path in paths):
-                message = f"splits.files.{name}: no file matches {value_text(pattern)}; there are: {some}"
-                errors.add(UserError(message, folder))
-    for _, of_unit in units:
-        found = _sets_of(of_unit, splits)
-        if len(found) > 1:
-            both = " and ".join(f"splits.files.{name}" for name in found)
-            errors.add(UserError(f"matches {both}; a file is in one split", folder / of_unit[0]))
-        elif not found and "train" in splits.files:
-            message = "is in no split; name it in splits.files, or leave it out of the source"
-            errors.add(UserError(message, folder / of_unit[0]))
 
 
 def given_by_column(value: str) -> str | None:

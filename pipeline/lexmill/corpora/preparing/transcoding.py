@@ -1,4 +1,4 @@
-"""Files in UTF-16 and UTF-32: read as UTF-8, and told from other files.
+"""Files in UTF-16 and UTF-32: recognised, and read as UTF-8.
 
 Memory is one block of the file.
 """
@@ -81,20 +81,30 @@ def _is_utf8(start: bytes) -> bool:
     return bool(start)
 
 
-def refuse_wide(line: bytes, path: Path) -> None:
-    """Raise `UserError` where the first line of a file, as bytes, is UTF-16 or UTF-32."""
+def wide_encoding(start: bytes) -> str | None:
+    """Return UTF-16 or UTF-32, in which a file seems to be by its first bytes; None: in neither.
+
+    `utf-16` and `utf-32` by a byte order mark; with the byte order where text of letters shows it.
+    """
     for mark, codec in _MARKS:
-        if codec != "utf-8" and line.startswith(mark):
-            family = codec[:6]
-            raise UserError(_instead(f"the file is {family.upper()}", family), path, 1)
-    if b"\0" not in line:
-        return
-    start = line[: min(_TRIED, len(line) // 4 * 4)]
+        if codec != "utf-8" and start.startswith(mark):
+            return codec[:6]
+    if b"\0" not in start:
+        return None
+    start = start[: min(_TRIED, len(start) // 4 * 4)]
     for _, codec in _MARKS:
         text = start.decode(codec, "replace")
         plain = sum(" " <= character <= "~" for character in text)
         if codec != "utf-8" and text and plain * 2 >= len(text):
-            raise UserError(_instead(f"the file seems to be {codec.upper()}", codec), path, 1)
+            return codec
+    return None
+
+
+def refuse_wide(line: bytes, path: Path) -> None:
+    """Raise `UserError` where the first line of a file, as bytes, is UTF-16 or UTF-32."""
+    if (encoding := wide_encoding(line)) is not None:
+        seems = "is" if encoding in ("utf-16", "utf-32") else "seems to be"
+        raise UserError(_instead(f"the file {seems} {encoding.upper()}", encoding), path, 1)
 
 
 def _instead(wrong: str, encoding: str) -> str:

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 _DRAWS = (init.normal_, init.uniform_, init.kaiming_uniform_, Tensor.normal_, Tensor.uniform_)
 
 
-class undrawn(TorchFunctionMode):  # used like a function
+class Undrawn(TorchFunctionMode):
     """In its `with` block, leave a tensor as it is where it would be filled with random numbers."""
 
     def __torch_function__(

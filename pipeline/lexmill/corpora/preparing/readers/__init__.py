@@ -23,8 +23,8 @@ from lexmill.corpora.preparing.readers import (
     xml_pairs,
 )
 from lexmill.corpora.preparing.record import Record
-from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit, encoding_of, names
-from lexmill.corpora.preparing.splits import check_files, given_by_files
+from lexmill.corpora.preparing.source_files import WHOLE, SourceFiles, Span, Unit, encoding_of, listed, names
+from lexmill.corpora.preparing.splits import GivenFiles
 from lexmill.corpora.preparing.text_files import Advance, TextFile, no_advance
 from lexmill.params.corpora import Corpus
 from lexmill.params.readers import (
@@ -56,7 +56,7 @@ def units(corpus: Corpus, files: SourceFiles, errors: Errors) -> list[Unit]:
     except UserError as error:
         errors.add(error)
         return []
-    check_files(found, corpus.splits, files.folder, errors)
+    GivenFiles(corpus.splits).check(found, files.folder, errors)
     return found
 
 
@@ -79,7 +79,7 @@ def _check_encodings(reader: EncodedReader, files: SourceFiles) -> None:
         encoding_of(reader, path)
     for pattern in reader.encodings:
         if not files.matching([pattern]):
-            known = ", ".join(files.paths[:10]) + (" ..." if len(files.paths) > 10 else "")
+            known = listed(files.paths)
             raise UserError(f"reader.encodings: no file matches '{pattern}'; there are: {known}", files.folder)
 
 
@@ -128,8 +128,9 @@ def read_units(
         advance: called with the number of bytes read.
         span: the lines to read, of a single unit.
     """
+    sets = GivenFiles(corpus.splits)
     for name, paths in wanted:
-        given = given_by_files(paths, corpus.splits)
+        given = sets.set_of(paths)
         for record in _read_unit(corpus, folder, (name, paths), errors=errors, advance=advance, span=span):
             record.split = given or record.split
             yield record

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.record import Record
-from lexmill.corpora.preparing.source_files import SourceFiles, Span, Unit, names
+from lexmill.corpora.preparing.source_files import SourceFiles, Span, Unit, listed, names
 from lexmill.corpora.preparing.text_files import Advance, TextFile, lines
 from lexmill.params.readers import ParallelTextReader
 
@@ -51,7 +51,7 @@ def _file_pairs(reader: ParallelTextReader, files: SourceFiles) -> list[tuple[st
     sides = {"source": files.matching(reader.source), "target": files.matching(reader.target)}
     for side, found in sides.items():
         if not found:
-            known = ", ".join(files.paths[:10]) + (" ..." if len(files.paths) > 10 else "")
+            known = listed(files.paths)
             patterns = ", ".join(getattr(reader, side))
             raise UserError(f"reader.{side}: no file matches {patterns}; there are: {known}", files.folder)
     both = sorted(set(sides["source"]) & set(sides["target"]))

@@ -14,7 +14,7 @@ from typing import Any
 from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.record import Record
-from lexmill.corpora.preparing.source_files import SourceFiles, Unit, uncompressed
+from lexmill.corpora.preparing.source_files import SourceFiles, Unit, listed, uncompressed
 from lexmill.corpora.preparing.text_files import Advance, half_character, whole_text
 from lexmill.params.readers import TranslationTreeReader
 
@@ -62,7 +62,7 @@ def _by_component(side: str, pattern: str, files: SourceFiles) -> dict[str, str]
             raise UserError(f"reader.{side}: two files for '{component}': {found[component]} and {path}", files.folder)
         found[component] = path
     if not found:
-        known = ", ".join(files.paths[:5]) + (" ..." if len(files.paths) > 5 else "")
+        known = listed(files.paths)
         raise UserError(f"reader.{side}: no file matches '{pattern}'; there are: {known}", files.folder)
     return found
 

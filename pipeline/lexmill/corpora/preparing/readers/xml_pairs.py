@@ -8,6 +8,7 @@ file.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -68,7 +69,7 @@ def matching(wanted: str, known: Iterable[str]) -> str | None:
     return next(exact, None) or next(varieties, None)
 
 
-class _Document:
+class _Document(ABC):
     """A file on its way through expat: follows the elements and gathers the text of those that a format wants."""
 
     root: ClassVar[str]
@@ -121,13 +122,13 @@ class _Document:
             raise UserError(f"no unit is in {both} (the corpus's languages); the file has: {listed}", self._file)
         return self.pairs
 
+    @abstractmethod
     def opened(self, name: str, attributes: Mapping[str, str]) -> bool:
         """Follow the start of an element; return whether its text is wanted."""
-        raise NotImplementedError
 
+    @abstractmethod
     def closed(self, name: str, text: str | None) -> None:
         """Follow the end of an element; `text`: its text, if it was wanted."""
-        raise NotImplementedError
 
     def begin_unit(self) -> None:
         """Begin to count the text of a unit."""
