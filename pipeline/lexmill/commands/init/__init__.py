@@ -33,7 +33,10 @@ Split = Annotated[
 ]
 Language = Annotated[str | None, typer.Option("--language", help="The text's language, as de; default en.")]
 Format = Annotated[str | None, typer.Option("--format", help="The files' format, whatever their names end in.")]
-Encoding = Annotated[str | None, typer.Option("--encoding", help="The files' encoding, as latin-1; default utf-8.")]
+Encoding = Annotated[
+    str | None,
+    typer.Option("--encoding", help="The files' encoding, as latin-1; default utf-8, else what they seem to be."),
+]
 Quoting = Annotated[bool | None, typer.Option("--quoting/--no-quoting", help="Whether a .csv or .tsv uses quotes.")]
 Header = Annotated[
     bool | None,
