@@ -21,7 +21,7 @@ from tests.faults.victim import Victim
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 GROUPS = tuple(yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"])
-WAYS = ("stage", "everything", "SIGTERM", "Ctrl-C")
+WAYS = ("stage", "dvc", "supervisor", "everything", "SIGTERM", "Ctrl-C")
 HALVES = 2
 RUN = ("-m", "lexmill.cli", "run")
 SHORTEST = 0.5  # seconds of a stage that nobody timed

@@ -168,12 +168,12 @@ class Syncing:
         spool_of(root, experiment, self._monkeypatch)
         return root
 
-    def undisturbed(self) -> int:
+    def undisturbed(self, experiment: str = "undisturbed sync") -> int:
         """How many requests a sync makes."""
-        root = self.begin("undisturbed sync")
+        root = self.begin(experiment)
         self.proxy.heal()
         send(root, self.proxy.url)
-        assert_all_there_once(root, self._server.root, "undisturbed sync")
+        assert_all_there_once(root, self._server.root, experiment)
         return self.proxy.seen
 
     def fail_once(self, fault: str, at: int) -> None:
@@ -209,5 +209,5 @@ def test_a_sync_that_fails_at_one_request_is_completed_by_the_next(syncing: Sync
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_whichever_request_of_a_sync_fails_the_next_sends_the_rest(syncing: Syncing, fault: str) -> None:
-    for at in range(2, syncing.undisturbed() + 1):
+    for at in range(2, syncing.undisturbed(f"undisturbed sync before {fault}") + 1):  # the server is shared
         syncing.fail_once(fault, at)

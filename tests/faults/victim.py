@@ -93,9 +93,10 @@ class Victim:
 
 
 def _module(process: psutil.Process) -> str:
-    """`lexmill.stages.train gpt` of `python -m lexmill.stages.train gpt`; else empty."""
+    """`lexmill.stages.train gpt` of `python -P -m lexmill.stages.train gpt`; else empty."""
     try:
         words = process.cmdline()
     except psutil.Error:
         return ""
-    return " ".join(words[2:]) if words[1:2] == ["-m"] else ""
+    own = words[2:] if words[1:2] == ["-P"] else words[1:]
+    return " ".join(own[1:]) if own[:1] == ["-m"] else ""

@@ -17,8 +17,9 @@ from lexmill.base.errors import UserError
 from lexmill.compute.execution import Execution
 from lexmill.registry import download, package, serving
 from lexmill.registry.loader import load_package
-from lexmill.registry.lookup import FINGERPRINT, KIND, champion
+from lexmill.registry.lookup import KIND, champion
 from lexmill.tracking import store
+from lexmill.tracking.finding import FINGERPRINT
 
 from .plain import plain_params
 

@@ -69,6 +69,25 @@ def test_kill_9_of_the_run_ends_the_tree_and_frees_the_workspace(project: Any, s
     assert project.run().code == 0  # no lock was left
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent is gone")
+def test_kill_9_of_the_supervisor_ends_the_stage_before_the_run_goes_on(project: Any, spawn: Any) -> None:
+    project.stage("slow", OWN_STAGE)
+    project.stages["slow"]["cmd"] += " key"
+    project.save()
+    run = spawn([sys.executable, "-c", RUN], cwd=project.root, stderr=subprocess.DEVNULL)
+    stage, child = read_pids(project.root)
+    (supervisor,) = psutil.Process(run.pid).children()
+    supervisor.kill()
+    try:
+        wait_for(lambda: not running(stage))
+        status = workspace.read_status("slow", project.root)
+        assert status is not None
+        assert status[0] == 143
+    finally:
+        os.kill(child, signal.SIGKILL)  # the supervisor would have ended the stage's own children
+    assert run.wait(timeout=30) == 143
+
+
 def test_kill_9_of_dvc_ends_the_stage_it_started(project: Any, spawn: Any) -> None:
     project.stage("slow", OWN_STAGE)
     project.stages["slow"]["cmd"] += " key"

@@ -21,7 +21,7 @@ from lexmill.runner.graph import Plan, Stage
 from lexmill.runner.record import RunRecord
 from lexmill.runner.supervised import Outcome
 from lexmill.tracking import database, points, runs, spool, store, view
-from lexmill.tracking.finding import find
+from lexmill.tracking.finding import FINGERPRINT, find
 from lexmill.tracking.spool import Sending
 
 from .conftest import Server
@@ -238,6 +238,20 @@ def test_a_training_that_failed_says_so_in_its_own_run(root: Path, monkeypatch: 
     assert there["gpt"].info.status == "FAILED"
     assert there["gpt"].data.metrics["stages/train/exit_code"] == 1
     assert len(there) == 2
+
+
+def test_a_model_that_was_packaged_stays_finished_when_a_second_training_fails(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained(root, FIRST, monkeypatch)
+    write_lock(root)
+    send(root)
+    client_of(root).set_tag(all_runs(root)["gpt"].info.run_id, FINGERPRINT, "f" * 64)
+    run_pipeline(root, FIRST, {"train@gpt": "failed"}, code=1)
+    send(root)
+    there = all_runs(root)
+    assert there["gpt"].info.status == "FINISHED"
+    assert there["gpt"].data.metrics["stages/train/exit_code"] == 1
 
 
 def test_whichever_call_is_lost_all_is_there_once(

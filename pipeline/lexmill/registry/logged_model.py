@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from lexmill import kinds
 from lexmill.base import storage
 from lexmill.registry import package
-from lexmill.registry.lookup import FINGERPRINT, KIND, TRAIN_DATA, Found
-from lexmill.tracking.finding import patient
+from lexmill.registry.lookup import KIND, TRAIN_DATA, Found
+from lexmill.tracking.finding import FINGERPRINT, patient
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

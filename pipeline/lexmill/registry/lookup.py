@@ -15,13 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lexmill.tracking.finding import FINGERPRINT
 from lexmill.tracking.store import opened, sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 CHAMPION = "champion"
-FINGERPRINT = "lexmill.fingerprint"
 KIND = "lexmill.kind"
 DECISION = "lexmill.decision"
 TRAIN_DATA = "lexmill.train_data"

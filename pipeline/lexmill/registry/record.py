@@ -21,11 +21,11 @@ from lexmill.base import checkout, layout, storage
 from lexmill.corpora.identity import MEASURED_ON
 from lexmill.registry import package
 from lexmill.registry.card import table
-from lexmill.registry.lookup import FINGERPRINT, KIND
+from lexmill.registry.lookup import KIND
 from lexmill.registry.reproduce import KEPT, SCRIPT, Recipe
 from lexmill.report.measured import stale_splits
 from lexmill.tracking import points
-from lexmill.tracking.finding import make, model_tags
+from lexmill.tracking.finding import FINGERPRINT, make, model_tags
 from lexmill.tracking.names import entity_name, leaves, metric_name, with_few_classes
 
 if TYPE_CHECKING:

@@ -3,8 +3,9 @@
     python -m lexmill.runner.supervisor COMMAND...        (with a pipe as standard input)
 
 The parent holds the other end of that pipe. When it closes, the parent is gone (even by kill -9), and the tree is ended
-within about two seconds. The bytes `i` and `t` ask for an orderly end, by SIGINT or SIGTERM to the stage; what remains
-after `GRACE_SECONDS` is killed. Exits with the command's code (128 + N after signal N).
+within about two seconds. If the supervisor itself is killed, the system ends the command. The bytes `i` and `t` ask for
+an orderly end, by SIGINT or SIGTERM to the stage; what remains after `GRACE_SECONDS` is killed. Exits with the
+command's code (128 + N after signal N).
 
 A signal would kill dvc and leave the stage running. So the stage, the first process below dvc that is no shell, gets
 the signal, and dvc then returns by itself with its locks released.
@@ -28,6 +29,7 @@ ORPHAN_SECONDS = 1.0
 TRAIL_SECONDS = 1.0  # for clean-up after the command has ended
 _SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "busybox"}
 _POLL_SECONDS = 0.05
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -36,7 +38,8 @@ class Supervisor:
 
     def __init__(self, command: list[str]) -> None:
         self._adopt_orphans()
-        self.child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        # There are no threads yet, so code may run between fork and exec.
+        self.child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=self._end_with_this)  # noqa: PLW1509
         self._stopping = threading.Event()
         self._signalled: set[tuple[int, float]] = set()
 
@@ -45,6 +48,12 @@ class Supervisor:
         # On Linux, orphans below become children of this process.
         if sys.platform == "linux":
             ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    @staticmethod
+    def _end_with_this() -> None:
+        # On Linux, the command gets SIGTERM when this process is killed; a stage ends when its dvc is gone.
+        if sys.platform == "linux":
+            ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
     def watch(self) -> None:
         """Obey the parent's bytes until its end of the pipe closes."""

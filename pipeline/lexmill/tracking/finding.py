@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PARENT = "mlflow.parentRunId"
 MODEL = "lexmill.model"
+FINGERPRINT = "lexmill.fingerprint"  # of a model's package
 SOURCE = "mlflow.source.name"
 _REPEATS, _TIMEOUT = "MLFLOW_HTTP_REQUEST_MAX_RETRIES", "MLFLOW_HTTP_REQUEST_TIMEOUT"
 _BYTES_PER_SECOND = 10_000_000  # the slowest transfer, on the server's side too

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from lexmill.base import storage
 from lexmill.tracking.database import locked
-from lexmill.tracking.finding import PARENT, find, make
+from lexmill.tracking.finding import FINGERPRINT, PARENT, find, make
 from lexmill.tracking.links import run_url
 from lexmill.tracking.names import entity_name, numbers_in
 from lexmill.tracking.points import MOST_POINTS
@@ -264,7 +264,9 @@ class RunDelivery:
         self._batches(run_id, metrics, tags)
         if own or trained:
             self._log_inputs(run, stage)
-        if own or (trained and stage["state"] != "ran"):
+        # The weights of a packaged model are whole, whatever became of a later try.
+        failed = trained and stage["state"] != "ran" and FINGERPRINT not in run.data.tags
+        if own or failed:
             self._client.set_terminated(run_id, status_of(stage["code"]), max(ended, run.info.start_time))
 
     def _batches(self, run_id: str, metrics: Sequence[Any], tags: Mapping[str, str]) -> None:
