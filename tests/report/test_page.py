@@ -303,6 +303,7 @@ def test_a_share_never_looks_like_none_or_all_when_it_is_not() -> None:
 def test_a_long_text_is_cut() -> None:
     assert cut("a" * 10, 4) == "aaaa …"
     assert cut("abcd", 4) == "abcd"
+    assert cut("ok 👩‍🚀👩‍🚀", 7) == "ok 👩‍🚀 …"
 
 
 def test_a_source_that_moves_is_named_as_it_was_pinned(project: Project) -> None:

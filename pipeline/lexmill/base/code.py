@@ -36,6 +36,7 @@ EXEMPT: Mapping[str, str] = {
     "lexmill/base/checkout.py": "the commit, which enters no output",
     "lexmill/base/code.py": "computes these digests",
     "lexmill/base/code_history.py": "explains to people what changed",
+    "lexmill/base/cutting.py": "shortens what is shown to people",
     "lexmill/base/encodings.py": "names encodings, or refuses them",
     "lexmill/base/errors.py": "a failed stage has no result",
     "lexmill/base/languages.py": "checks languages and names them to people; the values are tracked key by key",
