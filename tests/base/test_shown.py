@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.table import Table
 
 from lexmill.base import progress
@@ -111,3 +112,18 @@ def test_tables_show_texts_as_they_are(capsys: pytest.CaptureFixture[str]) -> No
     assert "head \\x1b[2J" in printed
     assert "[red]a[/b] :smile: \\x1b]0;x\\x07 http://host" in printed
     assert "\x1b" not in printed
+
+
+def test_columns_are_aligned_by_the_cells_that_texts_take(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("text", "n")
+    for text in ("日本語", "latin", "한국어", "e\u0301te\u0301"):
+        table.add_row(text, "1")
+    print_table(table)
+    rows = [line for line in capsys.readouterr().out.splitlines() if " 1 " in line]
+    assert {cell_len(row[: row.rindex("1")]) for row in rows} == {11}
+
+
+def test_a_long_value_is_cut_between_characters() -> None:
+    assert value_text("Zażółć 👩\u200d🚀"[:-1] + "क्षि" * 30, 40).endswith("षि...")
+    middle = str(UserError("e\u0301" * 4000))
+    assert all(part.replace("e\u0301", "") == "" for part in middle.split(" ... "))

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from lexmill import cli
 from lexmill.base.errors import UserError
 from lexmill.commands import use as commands
+from lexmill.compute import cores, load
 from lexmill.decoding.predictor import Predictor
 from lexmill.kinds.language_model import command as language_model
 from lexmill.registry import use
@@ -48,6 +49,22 @@ def output(*arguments: str, stdin: str | None = None) -> str:
     done = CliRunner().invoke(cli.app, arguments, input=stdin)
     assert done.exit_code == 0, done.output
     return done.stdout
+
+
+@pytest.mark.parametrize(("verb", "name"), COMMANDS)
+def test_a_command_reports_that_other_programs_hold_the_cores(
+    here: Path, monkeypatch: pytest.MonkeyPatch, verb: str, name: str
+) -> None:
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(cores, "set_torch_threads", lambda settings: 2)
+    monkeypatch.setattr(load, "measured", lambda: load.Others(1.4, 2, (("cc1", 1.4),)))
+    done = CliRunner().invoke(cli.app, [verb, "a word", "--model", name])
+    assert done.exit_code == 0, done.output
+    said = [line for line in done.stderr.splitlines() if "cores busy" in line]
+    assert said == [
+        "other programs keep 1.4 of 2 cores busy (cc1 1.4), which can make this many times slower; `threads: 1` in"
+        " conf/execution/local.yaml leaves them their cores"
+    ]
 
 
 GENERATE = ("generate", "--max-tokens", "40", "--temperature", "1.5", "--seed", "3")

@@ -160,3 +160,11 @@ def test_the_metrics_of_each_class_are_those_of_the_evaluation(params: Params, t
     measured = {"C#": {"items": 3, "recall": 0.5}}
     storage.write_json(path, {**storage.read_json(path), "per_class": measured})
     assert package.read(package.write(params, "tickets", tmp_path))["metrics"]["per_class"] == measured
+
+
+def test_word_perplexity_goes_along_with_those_of_the_baselines() -> None:
+    metrics = {"test": {"word_perplexity": 900.0}, "baselines": {"byte_trigram": {"word_perplexity": 2000.0}}}
+    assert record._metrics(metrics)[0] == {
+        "test/word_perplexity": 900.0,
+        "baseline.byte_trigram/word_perplexity": 2000.0,
+    }

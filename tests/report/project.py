@@ -86,7 +86,7 @@ class Project:
             self.json(layout.metrics("encode", f"{corpus}-{name}"), {"train": {"tokens": 1744059}, "vocab_size": 2048})
 
     def language_model(self, bits: float = 2.31) -> None:
-        self._metrics(
+        self.metrics(
             "gpt",
             {"bits_per_byte": bits, "perplexity": 66.2, "nats_per_token": 4.19},
             {
@@ -108,7 +108,7 @@ class Project:
         )
 
     def classifier(self) -> None:
-        self._metrics(
+        self.metrics(
             "sentiment",
             {"accuracy": 0.842, "macro_f1": 0.841, "loss": 0.37},
             {
@@ -134,7 +134,7 @@ class Project:
         self.json(layout.samples("sentiment"), {"samples": samples * 6, "worst": samples})
 
     def translator(self) -> None:
-        self._metrics(
+        self.metrics(
             "en_de",
             {"bleu": 24.6, "chrf": 51.3, "ter": 61.0},
             {"copy_source": {"bleu": 14.1, "chrf": 33.9}},
@@ -145,7 +145,7 @@ class Project:
         samples = [{**pair, "hypothesis": f"Verbindung mit dem Gerät {i} fehlgeschlagen."} for i in range(20)]
         self.json(layout.samples("en_de"), {"samples": samples})
 
-    def _metrics(
+    def metrics(
         self,
         name: str,
         metrics: dict[str, float],

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lexmill.report.charts import LARGE, Contender, beside_baselines, learning_curve
-from lexmill.report.svg import coordinate, cut, element, shortened, tick_text, ticks
+from lexmill.report.svg import coordinate, element, tick_text, ticks
 
 
 def places(picture: str, name: str) -> list[float]:
@@ -70,12 +70,6 @@ def test_ticks_and_numbers_as_text() -> None:
     assert ticks(3, 3, 5) == [3]
     assert [tick_text(x) for x in (0.25, 500, 20000, 1500000, 2e9)] == ["0.25", "500", "20k", "1.5M", "2G"]
     assert [coordinate(x) for x in (1.0, -0.01, 2.25, 7)] == ["1", "0", "2.2", "7"]
-
-
-def test_names_are_cut() -> None:
-    assert shortened("home_assistant_bpe", 11) == "home_…t_bpe"
-    assert shortened("short", 5) == "short"
-    assert cut("logistic regression", 9) == "logistic…"
 
 
 def test_markup_is_escaped_once() -> None:

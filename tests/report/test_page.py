@@ -300,9 +300,23 @@ def test_a_share_never_looks_like_none_or_all_when_it_is_not() -> None:
     assert [percent(x) for x in (0, 0.0004, 0.5, 0.9996, 1)] == ["0.0%", "<0.1%", "50.0%", ">99.9%", "100.0%"]
 
 
+def test_word_perplexity_is_a_row_beside_the_baselines_of_all_tokenizers(project: Project) -> None:
+    project.metrics(
+        "gpt",
+        {"bits_per_byte": 2.3, "word_perplexity": 900.0, "perplexity": 66.2},
+        {"byte_trigram": {"bits_per_byte": 2.9, "word_perplexity": 2000.0, "perplexity": 7.5}},
+        "language_model-shakespeare-shakespeare_bpe",
+    )
+    rows = re.findall(r"<tr><th scope=\"row\">gpt</th>.*?</tr>", project.page, re.DOTALL)
+    (row,) = (one for one in rows if "word perplexity" in one)
+    assert "<b>900.0</b>" in row
+    assert "2,000" in row
+
+
 def test_a_long_text_is_cut() -> None:
     assert cut("a" * 10, 4) == "aaaa …"
     assert cut("abcd", 4) == "abcd"
+    assert cut("ok 👩‍🚀👩‍🚀", 7) == "ok 👩‍🚀 …"
 
 
 def test_a_source_that_moves_is_named_as_it_was_pinned(project: Project) -> None:

@@ -11,6 +11,7 @@ import errno
 from collections.abc import Sequence
 from pathlib import Path
 
+from lexmill.base.cutting import cut_middle
 from lexmill.base.shown import without_secrets
 
 _MOST_CHARACTERS = 4000  # of one error, whatever it quotes
@@ -63,8 +64,7 @@ class UserErrors(UserError):
 
 def _cut(message: str) -> str:
     """Return a message without its middle where it is too long."""
-    half = _MOST_CHARACTERS // 2
-    return message if len(message) <= _MOST_CHARACTERS else f"{message[:half]} ... {message[-half:]}"
+    return cut_middle(message, _MOST_CHARACTERS, " ... ")
 
 
 class RetryableError(LexmillError):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lexmill.base.budgets import MAX_JSON_BYTES, MAX_JSON_DEPTH, MAX_VOCABULARY, MIB
+from lexmill.base.cutting import cut
 from lexmill.base.errors import LexmillError, UserError
 from lexmill.base.shown import value_text
 
@@ -41,7 +42,7 @@ def parsing(message: str, file: str | Path | None = None) -> Iterator[None]:
         if not (panic or isinstance(error, Exception)) or (isinstance(error, OSError) and error.errno not in _FILES):
             raise
         said = " ".join(str(error).split()) or type(error).__name__
-        said = said if len(said) <= _MOST_SHOWN else f"{said[:_MOST_SHOWN]}..."
+        said = cut(said, _MOST_SHOWN)
         raise UserError(f"{message} ({said})", file) from None
 
 

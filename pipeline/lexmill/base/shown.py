@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
+from lexmill.base.cutting import cut
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -91,7 +93,7 @@ def value_text(value: Any, most: int = MOST) -> str:
     for piece in _pieces(value, most):
         text += piece
         if len(text) > most:
-            return text[: most - 3] + "..."
+            return cut(text, most)
     return text
 
 

@@ -12,6 +12,7 @@ from lexmill.base.quiet import quieten
 from lexmill.base.shown import print_line, value_text
 from lexmill.base.strict import nearest
 from lexmill.commands.check import unusable
+from lexmill.compute.cores import set_torch_threads
 from lexmill.compute.execution import load_execution
 from lexmill.models import folder as model_folder
 from lexmill.registry import lookup
@@ -42,10 +43,7 @@ def serve(name: str, version: str | None, host: str, port: int, allowed_hosts: t
 
     with serving.listening(host, port) as bound:
         model, version = serving.load(name, version, settings)
-        import torch
-
-        if settings.threads:
-            torch.set_num_threads(settings.threads)
+        set_torch_threads(settings)
         if host not in LOOPBACK:
             print_line(f"{host} may be reached from other machines, and no password is asked for")
         address = f"[{host}]" if ":" in host else host

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from lexmill.base.errors import UserError
+from lexmill.base.progress import say
 from lexmill.base.quiet import quieten
 from lexmill.base.shown import visible
 from lexmill.decoding.predictor import Predictor
@@ -59,10 +60,16 @@ def open(kind: str, name: str | None, precision: Precision = "float32") -> Predi
     """Load the champion of a model, or of the only one of its kind."""
     quieten(offline=True)
     from lexmill import params
-    from lexmill.compute.execution import load_execution
+    from lexmill.compute.cores import set_torch_threads
+    from lexmill.compute.execution import load_execution, settings_file
+    from lexmill.compute.load import hint
     from lexmill.registry.use import open_model
 
-    return open_model(name, kind, params.load(), load_execution(), precision=precision)
+    choices, settings = params.load(), load_execution()
+    model = open_model(name, kind, choices, settings, precision=precision)
+    if advice := hint(set_torch_threads(settings), settings_file()):
+        say(advice)
+    return model
 
 
 def read_lines(stream: Iterable[bytes]) -> Iterator[str]:

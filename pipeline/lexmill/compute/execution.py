@@ -65,7 +65,7 @@ class Execution:
         "how devices share a training: not, its data, its data and state", "single"
     )
     tensor_parallel: int = spec("devices that share each matrix product; 1: none", 1, low=1, high=1024)
-    threads: int = spec("torch threads of a training; 0: all cores", 0, low=0, high=1024)
+    threads: int = spec("torch threads; 0: all cores, or what a container's CPU limit pays for", 0, low=0, high=1024)
     micro_batch: MicroBatch = spec("tokens in one forward pass of a device, or 'auto', or 'whole'", MicroBatch())
     activation_checkpointing: bool = spec(
         "compute each block again on the way back instead of keeping its inside", False

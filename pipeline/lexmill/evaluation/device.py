@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lexmill.compute.cores import set_torch_threads
 from lexmill.compute.execution import Execution
 from lexmill.models.common.first_call import settle_vector_math
 
@@ -12,10 +13,9 @@ if TYPE_CHECKING:
 
 
 def evaluation_device(execution: Execution) -> torch.device:
-    """Set this process's torch threads (0 in the settings: torch's own choice, all cores) and return the device."""
+    """Set this process's torch threads and return the device."""
     import torch
 
-    if execution.threads:
-        torch.set_num_threads(execution.threads)
+    set_torch_threads(execution)
     settle_vector_math()
     return torch.device(execution.accelerator)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lexmill.base.cutting import cut
 from lexmill.base.errors import UserError
 from lexmill.base.storage import write_bytes
 
@@ -90,7 +91,7 @@ def plot_confusion(counts: NDArray[np.int64], labels: Sequence[str], path: Path,
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     image = axes.imshow(shares, vmin=0, vmax=1, cmap="Blues")
     figure.colorbar(image, ax=axes, label="share of the right label", shrink=0.8)
-    shown = [label if len(label) <= 24 else label[:23] + "…" for label in labels]
+    shown = [cut(label, 24, "…") for label in labels]
     ticks = range(len(labels))
     axes.set_xticks(ticks, shown, rotation=45 if len(labels) > 2 else 0, ha="right" if len(labels) > 2 else "center")
     axes.set_yticks(ticks, shown)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lexmill.base.cutting import cut
 from lexmill.base.errors import UserError
 from lexmill.base.strict import nearest
 from lexmill.registry import lookup
@@ -152,7 +153,7 @@ def _write(client: MlflowClient, name: str, versions: list[str]) -> None:
 
 def _tag(client: MlflowClient, name: str, version: str, why: str) -> None:
     client.set_model_version_tag(name, version, SINCE, now())
-    client.set_model_version_tag(name, version, WHY, why[:_LONGEST])
+    client.set_model_version_tag(name, version, WHY, cut(why, _LONGEST))
 
 
 def _listed(versions: list[str]) -> str:

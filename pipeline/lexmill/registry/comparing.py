@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from lexmill import kinds
 from lexmill.base import layout, storage
 from lexmill.base.code import Code
+from lexmill.base.cutting import beginning
 from lexmill.base.errors import UserError
 from lexmill.compute.execution import Execution
 from lexmill.corpora.identity import split_sha256
@@ -223,5 +224,5 @@ def _texts(challenger: Challenger) -> list[str]:
         chosen = [record for i, record in enumerate(corpus.records("test")) if i in places]
     except (UserError, OSError):
         chosen = []
-    texts = [(record.get("source") or record.get("text") or "")[:_CHARACTERS] for record in chosen]
+    texts = [beginning(record.get("source") or record.get("text") or "", _CHARACTERS) for record in chosen]
     return texts or challenger.description["example"]["input"] or ["a"]

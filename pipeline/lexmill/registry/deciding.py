@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lexmill.base.cutting import cut
 from lexmill.compute.execution import Execution
 from lexmill.params import Params
 from lexmill.registry import champion as alias
@@ -153,7 +154,7 @@ class Judge:
         if decision.promote:
             alias.move(client, found.name, found.version, decision.reason)
         client.set_terminated(found.run_id, "FINISHED")
-        text = f"{decision.word}: {decision.reason}"[:_LONGEST]
+        text = cut(f"{decision.word}: {decision.reason}", _LONGEST)
         client.set_model_version_tag(found.name, found.version, DECISION, text)
         return Outcome(
             name=found.name,

@@ -19,6 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lexmill.base import storage
 from lexmill.base.allowed_hosts import App, Message, Receive, Scope, Send
+from lexmill.base.cutting import cut
 
 MOST_BYTES = 16_000_000  # of a request
 _TOO_LARGE = f"the request is too large; send at most {MOST_BYTES // 1_000_000} MB at once"
@@ -58,7 +59,7 @@ class Gate:
         except _Refused as error:
             await _answer(send, error.status, str(error))
         except Exception as error:
-            text = " ".join(str(error).split())[:300]
+            text = cut(" ".join(str(error).split()), 300)
             _logger.warning("a request failed: %s: %s", type(error).__name__, text)
             if not started:
                 await _answer(send, 500, "the server failed at this request; its log says more")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexmill.base import checkout, layout, storage
+from lexmill.base.cutting import beginning, cut
 from lexmill.corpora.identity import MEASURED_ON
 from lexmill.registry import package
 from lexmill.registry.card import table
@@ -114,8 +115,7 @@ def _batches(items: Sequence[Any], most: int) -> Iterator[Sequence[Any]]:
 
 
 def _shorten(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= _LONGEST_PARAM else text[: _LONGEST_PARAM - 3] + "..."
+    return cut(str(value), _LONGEST_PARAM)
 
 
 def _metrics(metrics: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, str]]:
@@ -185,7 +185,7 @@ def git_state(root: Path) -> dict[str, str]:
 
 
 def _note(folder: Path) -> str:
-    return (folder / "card.md").read_text(encoding="utf-8")[:_LONGEST_NOTE]
+    return beginning((folder / "card.md").read_text(encoding="utf-8"), _LONGEST_NOTE)
 
 
 def _log_data(client: MlflowClient, run: Run, description: Mapping[str, Any]) -> None:

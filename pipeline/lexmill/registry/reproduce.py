@@ -20,6 +20,7 @@ from typing import Any
 from lexmill.base import layout, storage
 from lexmill.base.addresses import redact
 from lexmill.base.checkout import git
+from lexmill.base.cutting import cut
 from lexmill.corpora.fetching import pins
 from lexmill.registry.card import table
 from lexmill.registry.package import DESCRIPTION
@@ -60,7 +61,7 @@ class Recipe:
     def description(self, card: str) -> str:
         """Return the text of the version's page: how to make it again, then its card, cut to the allowed length."""
         text = f"{self.section}\n{card}"
-        return text if len(text) <= _LONGEST_DESCRIPTION else text[: _LONGEST_DESCRIPTION - 4].rstrip() + " ..."
+        return cut(text, _LONGEST_DESCRIPTION, " ...")
 
 
 def recipe(description: Mapping[str, Any], run_id: str, threads: int, root: Path) -> Recipe:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from lexmill.base.cutting import cut, cut_middle
 from lexmill.report.results import rounded
-from lexmill.report.svg import cut, drawing, element, line, polyline, shortened, text, tick_text, ticks
+from lexmill.report.svg import drawing, element, line, polyline, text, tick_text, ticks
 from lexmill.report.verdicts import plain
 
 Points = Sequence[tuple[float, float]]
@@ -88,7 +89,7 @@ def beside_baselines(
 
 def _contender(one: Contender, y: float, scale: _Scale, is_model: bool, characters: int) -> Markup:
     low, high = one.ends
-    name = shortened(one.name, characters - characters // 6) if is_model else cut(plain(one.name), characters)
+    name = cut_middle(one.name, characters - characters // 6) if is_model else cut(plain(one.name), characters, "…")
     return element(
         "g",
         element("title", f"{one.name}: {rounded(one.value)}, interval {rounded(low)} to {rounded(high)}"),

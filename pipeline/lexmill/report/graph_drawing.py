@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from lexmill.base.cutting import cut_middle
 from lexmill.report.graph import Stage
 from lexmill.report.graph_layout import BOX_HEIGHT, BOX_WIDTH, Layout, Node, Waypoint, lay_out
-from lexmill.report.svg import coordinate, drawing, element, shortened, text
+from lexmill.report.svg import coordinate, drawing, element, text
 
 _MARGIN = 2.0
 # A stage's role, the colour of its box, by the start of its name.
@@ -48,9 +49,9 @@ def _box(layout: Layout, stage: Stage) -> Markup:
     kind = stage.kind.replace("_", " ")
     first, second = (stage.item, kind) if stage.item else (kind, "")
     needs = f" Needs {', '.join(stage.needs)}." if stage.needs else ""
-    lines = [text(x + 10, y + (17 if second else 24), shortened(first, 19), "box-name")]
+    lines = [text(x + 10, y + (17 if second else 24), cut_middle(first, 19), "box-name")]
     if second:
-        lines.append(text(x + 10, y + 31, shortened(second, 24), "box-kind"))
+        lines.append(text(x + 10, y + 31, cut_middle(second, 24), "box-kind"))
     return element(
         "g",
         element("title", f"{stage.address}. {stage.description}{needs}"),

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from lexmill import params
 from lexmill.base import languages
+from lexmill.base.cutting import beginning
 from lexmill.base.errors import UserError
 from lexmill.base.yaml_file import read_yaml
 from lexmill.report import data_parts, model_parts, results, verdicts
@@ -115,9 +116,9 @@ def percent(share: float) -> str:
 
 
 def cut(text: Any, most: int = 1200) -> str:
-    """Cut a text to at most `most` characters."""
+    """Cut a text to at most `most` code points."""
     words = str(text)
-    return words if len(words) <= most else f"{words[:most].rstrip()} …"
+    return words if len(words) <= most else f"{beginning(words, most).rstrip()} …"
 
 
 _CODE_STAGE = "code"  # not drawn: all others depend on it

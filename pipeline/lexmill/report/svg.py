@@ -63,19 +63,6 @@ def polyline(points: Iterable[tuple[float, float]], kind: str) -> Markup:
     return element("polyline", points=places, class_=kind)
 
 
-def shortened(words: str, most: int) -> str:
-    """Cut words in the middle to at most `most` characters, for both ends distinguish a name."""
-    if len(words) <= most:
-        return words
-    tail = (most - 1) // 2
-    return f"{words[: most - 1 - tail]}…{words[len(words) - tail :]}"
-
-
-def cut(words: str, most: int) -> str:
-    """Cut words at their end to at most `most` characters."""
-    return words if len(words) <= most else f"{words[: most - 1].rstrip()}…"
-
-
 def ticks(low: float, high: float, about: int) -> list[float]:
     """Return about `about` round numbers (1, 2 or 5 times a power of ten apart) from `low` to `high`."""
     span = high - low

@@ -46,10 +46,13 @@ from lexmill.base.quiet import quieten
 from lexmill.base.ranks import is_first_process
 from lexmill.base.shown import visible, without_secrets
 from lexmill.compute import execution, leases
+from lexmill.compute.cores import cores
 from lexmill.compute.deadline import deadline
 from lexmill.compute.drive import JobEnded, run_elsewhere
 from lexmill.compute.job import JobFolder, watch_submitter
+from lexmill.compute.load import hint
 from lexmill.compute.place import Place, check_others_started, place_of
+from lexmill.compute.settings import TRAINING, group_of
 
 T = TypeVar("T")
 
@@ -142,7 +145,16 @@ def _placed(main: Callable[[], None], command: list[str], stage: str, first: boo
         if job is None and place.launcher != "local":
             run_elsewhere(place, command, settings)
         else:
+            _advise(place, settings)
             main()
+
+
+def _advise(place: Place, settings: execution.Execution) -> None:
+    """Report before a training on a CPU that other programs hold its cores."""
+    if group_of(place.stage) == TRAINING and settings.accelerator == "cpu":
+        threads = settings.threads or cores()  # shared out among its processes
+        if advice := hint(threads, execution.settings_file()):
+            progress.say(advice)
 
 
 def _set_threads(place: Place, settings: execution.Execution) -> None:

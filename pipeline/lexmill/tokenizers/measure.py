@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
+from lexmill.base.cutting import beginning
 from lexmill.tokenizers.bulk import CACHED, chunks
 from lexmill.tokenizers.tokenizer import SPECIAL_TOKENS, UNK, Tokenizer
 
@@ -89,7 +90,9 @@ def _check(tokenizer: Tokenizer, texts: list[str]) -> Iterator[tuple[int, int, s
             spans = [span for i, span in zip(ids, encoding.offsets, strict=True) if i == UNK]
             unknown, expected = len(spans), _with_unknowns(text, spans)
         decoded = tokenizer.decode(ids)
-        failure = "" if decoded == expected else f"{expected[:_SHOWN]!r} came back as {decoded[:_SHOWN]!r}"
+        failure = ""
+        if decoded != expected:
+            failure = f"{beginning(expected, _SHOWN)!r} came back as {beginning(decoded, _SHOWN)!r}"
         yield len(ids), unknown, failure
 
 

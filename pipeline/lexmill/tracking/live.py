@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lexmill.base import progress
+from lexmill.base.cutting import cut
 from lexmill.base.workspace import TOKEN_VARIABLE
 from lexmill.compute.execution import Execution
 from lexmill.tracking import runs
@@ -200,7 +201,7 @@ def _note(points: Path, error: Exception) -> None:
     training = training_of(points)
     if training is not None:
         cursor = Cursor.read(points, training)
-        cursor.failure = " ".join(str(error).split())[:300] or type(error).__name__
+        cursor.failure = cut(" ".join(str(error).split()), 300) or type(error).__name__
         cursor.write(points)
 
 

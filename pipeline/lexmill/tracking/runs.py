@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexmill.base import storage
+from lexmill.base.cutting import cut
 from lexmill.tracking.database import locked
 from lexmill.tracking.finding import FINGERPRINT, PARENT, find, make
 from lexmill.tracking.links import run_url
@@ -240,7 +241,7 @@ class RunDelivery:
         run_id, group = run.info.run_id, stage["name"].rpartition(":")[2].partition("@")[0]
         prefix = "" if own else f"stages/{group}/"
         ended = 1000 * _seconds(stage) + round(1000 * stage["seconds"])
-        about = {"state": stage["state"], "why": stage["why"], "message": stage["message"][:_LONGEST_NOTE]}
+        about = {"state": stage["state"], "why": stage["why"], "message": cut(stage["message"], _LONGEST_NOTE)}
         tags = {f"lexmill.{prefix}{key}": value for key, value in about.items() if value}
         if stage["fingerprint"]:
             tags[_fingerprint_tag(stage["name"])] = stage["fingerprint"]
@@ -353,7 +354,7 @@ class RunDelivery:
             shown = stage["name"]
             if run_id:  # without the server's address, which may change
                 shown = f"[{shown}]({run_url('', self._experiment_id, run_id).lstrip('/').partition('?')[0]})"
-            about = " ".join((stage["message"] or stage["why"]).split())[:80].replace("|", "\\|")
+            about = cut(" ".join((stage["message"] or stage["why"]).split()), 80).replace("|", "\\|")
             lines.append(f"| {shown} | {stage['state']} | {stage['seconds']:.1f} | {about} |")
         if self._record["unchanged"]:
             lines += ["", f"{len(self._record['unchanged'])} stages unchanged; stages.json has all"]

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 from lexmill.base import storage
 from lexmill.base.addresses import invalid, redact
+from lexmill.base.cutting import cut
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.base.quiet import quieten
 from lexmill.tracking import database
@@ -180,7 +181,7 @@ def _words(error: Exception) -> str:
         return f"no answer within {os.environ['MLFLOW_HTTP_REQUEST_TIMEOUT']} s (MLFLOW_HTTP_REQUEST_TIMEOUT)"
     if many := _TOO_MANY.search(said):
         return f"HTTP {many[1]}"
-    return (said.rpartition("Caused by ")[2] or said)[:300]
+    return cut(said.rpartition("Caused by ")[2] or said, 300)
 
 
 # An outage, and a refusal, in the messages of MLflow's exceptions.

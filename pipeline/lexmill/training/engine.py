@@ -14,7 +14,6 @@ from __future__ import annotations
 import ctypes
 import logging
 import math
-import os
 import sys
 import time
 import warnings
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from lexmill.base import progress
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.base.ranks import is_first_process
+from lexmill.compute.cores import cores
 from lexmill.compute.execution import Execution
 from lexmill.models.common.first_call import settle_vector_math
 from lexmill.training import continuing
@@ -70,11 +70,6 @@ class FitResult:
     seconds: float
     steps_now: int
     first_rank: bool
-
-
-def cores() -> int:
-    """Return the number of cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def set_threads(execution: Execution) -> int:

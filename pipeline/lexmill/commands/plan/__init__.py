@@ -16,6 +16,7 @@ from lexmill.base.strict import pick
 from lexmill.commands.plan import planning
 from lexmill.commands.plan.planning import Machine, Plan
 from lexmill.commands.precision import kept_rates
+from lexmill.compute.cores import cores
 from lexmill.compute.execution import Execution, load_execution
 from lexmill.models import families
 from lexmill.params import Params
@@ -78,8 +79,6 @@ def plan(
 
 def _cpu_peak(choices: Params, name: str, execution: Execution, processes: int) -> float:
     """Return the FLOP/s of one process on this machine's CPU, by the rate that `lexmill check` measures once."""
-    from lexmill.training.engine import cores
-
     of_one_core = dict(zip(("32-true", "bf16-mixed"), kept_rates("cpu"), strict=True))
     threads = execution.threads or max(1, cores() // processes)
     return of_one_core[choices.models[name].recipe.precision] * threads

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from lexmill.compute.cores import cores
 from lexmill.compute.execution import load_execution
 from lexmill.compute.workers.cluster import Cluster
 from lexmill.compute.workers.executor import Executor, Here
@@ -22,9 +22,8 @@ def executor_for(stage: str, size: int) -> Iterator[Executor]:
     """
     execution = load_execution()
     data = execution.data
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     # 0: a cluster elsewhere reports its own size.
-    count = data.count or (0 if data.address else execution.threads or cores)
+    count = data.count or (0 if data.address else execution.threads or cores())
     if data.workers == "local" or size < data.from_bytes or (data.workers == "processes" and count == 1):
         yield Here()
     elif data.workers == "processes":

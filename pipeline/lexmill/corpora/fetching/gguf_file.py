@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lexmill.base.cutting import beginning
 from lexmill.base.errors import UserError
 from lexmill.base.outside import finite_number, parsing, whole_number
 from lexmill.base.shown import value_text
@@ -132,7 +133,7 @@ def _tensors(found: Any, config: dict[str, Any]) -> Iterator[tuple[str, Array]]:
 
     for tensor in found:
         name = _name(tensor.name)
-        with parsing(f"tensor {tensor.name[:60]!r} cannot be read"):
+        with parsing(f"tensor {beginning(tensor.name, 60)!r} cannot be read"):
             values: Array = np.ascontiguousarray(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
         if name.endswith(("q_proj.weight", "k_proj.weight")):
             heads = config["num_attention_heads" if "q_proj" in name else "num_key_value_heads"]
@@ -147,7 +148,7 @@ def _name(name: str) -> str:
         return _GLOBAL[name]
     parts = name.split(".")
     if len(parts) != 4 or parts[0] != "blk" or parts[2] not in _BLOCK or parts[3] != "weight":
-        raise UserError(f"holds a tensor {name[:60]!r}, which no Llama has here")
+        raise UserError(f"holds a tensor {beginning(name, 60)!r}, which no Llama has here")
     return f"model.layers.{parts[1]}.{_BLOCK[parts[2]]}.weight"
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from lexmill.base import progress
+from lexmill.base.cutting import cut
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.corpora.fetching.connection import heard, passing
 from lexmill.corpora.fetching.downloads import user_cache, writable
@@ -167,4 +168,4 @@ def explained(error: Exception, what: str) -> Exception:
 
 def _line(error: BaseException) -> str:
     text = " ".join(str(error).split())
-    return text if len(text) <= 300 else text[:297] + "..."
+    return cut(text, 300)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lexmill.base.budgets import MAX_EXPANSION, MAX_NAME_BYTES, MAX_PATH_BYTES, ROOM
+from lexmill.base.cutting import beginning
 from lexmill.base.errors import UserError
 
 MANIFEST = "manifest.json"
@@ -77,7 +78,7 @@ def safe_name(name: str) -> str:
         shown = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         raise UserError(f"holds the name {shown!r}, which is not UTF-8; it was not used") from None
     if max(sizes) > MAX_NAME_BYTES or sum(sizes) + len(sizes) > MAX_PATH_BYTES:
-        raise UserError(f"holds the name {name[:40]!r}..., which is too long for a file; it was not used")
+        raise UserError(f"holds the name {beginning(name, 40)!r}..., which is too long for a file; it was not used")
     parts = [part for part in name.split("/") if part not in ("", ".")]
     windows = "\\" in name or (len(name) > 1 and name[1] == ":" and name[0].isalpha())
     if not parts or ".." in parts or name.startswith("/") or windows or any(ord(c) < 32 for c in name):

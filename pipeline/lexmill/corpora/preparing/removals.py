@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Iterable
 from typing import Any
 
+from lexmill.base.cutting import beginning
 from lexmill.corpora.preparing.record import text_key
 
 EXAMPLES = 5
@@ -22,7 +23,7 @@ class Removals:
     def add(self, name: str, shown: str) -> None:
         """Count a record that the filter `name` removed."""
         self.counts[name] += 1
-        example = shown if len(shown) <= _EXAMPLE_CHARACTERS else shown[:_EXAMPLE_CHARACTERS] + " ..."
+        example = shown if len(shown) <= _EXAMPLE_CHARACTERS else beginning(shown, _EXAMPLE_CHARACTERS) + " ..."
         self._keep(name, -int.from_bytes(text_key(shown), "big"), example)
 
     def _keep(self, name: str, rank: int, example: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lexmill.base.cutting import cut
 from lexmill.base.errors import UserError
 from lexmill.base.strict import nearest
 
@@ -53,5 +54,4 @@ def shown(value: Any) -> str:
     """Return a value as an error shows it."""
     if value is None:
         return "nothing"
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+    return cut(repr(value), 40)
