@@ -15,12 +15,12 @@ from tests.e2e.conftest import Project
 
 MARK = "LEXMILL_FAULTS"
 ASKED = {"Ctrl-C": signal.SIGINT, "SIGTERM": signal.SIGTERM}  # sent to the command itself
-KILLED = {  # by kill -9; by the module that its command line names
-    "everything": "",
-    "runner": "lexmill.cli",
-    "supervisor": "lexmill.runner.supervisor",
-    "dvc": "dvc",
-    "stage": "lexmill.stages.",
+KILLED = {  # by kill -9; by the modules that its command line may name
+    "everything": ("",),
+    "runner": ("lexmill.cli", "flows"),
+    "supervisor": ("lexmill.runner.supervisor",),
+    "dvc": ("dvc",),
+    "stage": ("lexmill.stages.",),
 }
 
 
