@@ -11,7 +11,7 @@ from lexmill.kinds.classifier import metrics as classifier
 from lexmill.kinds.language_model import metrics as language_model
 from lexmill.kinds.translator import metrics as translator
 from lexmill.params import Guards
-from lexmill.registry.guards import check_latency, check_size, check_slices
+from lexmill.registry.guards import _holm, check_latency, check_size, check_slices
 from lexmill.registry.promotion import Decision
 from lexmill.registry.trial import MOST_ROUNDS, ROUNDS, interleaved
 
@@ -137,7 +137,28 @@ def test_a_label_that_got_worse_is_found_behind_a_better_mean() -> None:
     assert decision.reason.startswith("a guarded metric got worse: accuracy on label d")
     assert decision.reason.endswith("the test itself said better: accuracy ...")
     assert len(decision.plain()["guards"]) == 4
-    assert Decision(True, "better").guarded([found["slice label a"]]).promote
+    kept = Decision(True, "better").guarded([found["slice label a"]])
+    assert (kept.promote, kept.reason, kept.guards) == (True, "better", (found["slice label a"],))
+
+
+def test_holms_method_by_hand() -> None:
+    """The smallest p against level / 4, the next against level / 3, and so on, up to the first that is too large."""
+    found = _holm({"a": 0.02, "b": 0.005, "c": 0.04, "d": 0.01}, 0.05)
+    assert found == pytest.approx({"b": 0.0125, "d": 0.05 / 3, "a": 0.025, "c": 0.05})
+    assert _holm({"a": 0.03, "b": 0.01, "c": 0.04}, 0.05) == pytest.approx({"b": 0.05 / 3})
+    assert _holm({"a": 0.02, "b": 0.03}, 0.05) == pytest.approx({"a": 0.025, "b": 0.05})
+    assert _holm({"a": 0.03, "b": 0.03}, 0.05) == {}
+
+
+def test_one_part_is_the_whole_and_no_guard() -> None:
+    assert check_slices(classifier.TEST, _tickets({"a": 0.1}), _tickets({"a": 0.9}), 0.05, HOW) == []
+
+
+def test_a_part_of_many_can_be_found_with_few_swaps() -> None:
+    """200 swaps give no p below 1 / 201, and the first of 20 parts needs one below 0.05 / 20."""
+    right = dict.fromkeys("abcdefghijklmnopqrst", 1.0)
+    found = check_slices(classifier.TEST, _tickets({**right, "t": 0.0}), _tickets(right), 0.05, HOW)
+    assert [guard.name for guard in found if guard.worse] == ["slice label t"]
 
 
 def test_equal_models_are_rarely_held_back_by_one_of_many_parts() -> None:

@@ -84,6 +84,7 @@ def test_too_few_shared_items_decide_nothing() -> None:
     assert not decision.promote
     assert "the test data changed: only 29 of 60 items" in decision.reason
     assert not _decide("gpt", challenger, []).promote
+    assert _decide("gpt", changed[:30] + challenger[30:], champion).promote  # a half is enough
 
 
 def test_losses_of_other_tokens_with_unknown_ones_are_not_compared() -> None:
@@ -194,6 +195,10 @@ def test_a_year_of_tests_asks_more_of_each_and_says_what_it_can_find() -> None:
     assert once.power is not None
     assert nightly.power is not None
     assert 0 < nightly.power < once.power <= 1
+    assert once.comparison is not None
+    gain = 0.02 * once.comparison.champion  # a share of the metric, not of its unit
+    assert once.power == once.comparison.power(gain, 0.05)
+    assert f"if the new one truly gained {rounded(gain)}, " in once.reason
     assert nightly.least_gain is not None
     assert once.least_gain is not None
     assert nightly.least_gain > once.least_gain
@@ -212,3 +217,18 @@ def test_an_equal_model_of_fresher_data_replaces_the_champion_where_that_is_allo
     assert decision.promote
     assert "its data are fresher and it is worse by less than 1.0%" in decision.reason
     assert not _decide("gpt", worse, champion, margin=0.01, fresher=True).promote
+    # Worse than 1.78 by 0.0115 bits a byte: less than 1 % of it, more than 0.01; beyond chance once, not every night.
+    noise = generator.normal(0, 0.5, 50)
+    near = _lm(base + 0.4 + noise - noise.mean())
+    once, nightly = (_decide("gpt", near, _lm(base), margin=0.01, fresher=True, tests_per_year=n) for n in (1, 365))
+    assert once.comparison is not None
+    assert once.comparison.loss == pytest.approx(0.01154, abs=1e-4)
+    assert (once.promote, nightly.promote) == (True, False)
+
+
+def test_the_hint_at_a_larger_test_split_is_for_tests_that_are_too_small() -> None:
+    base = np.random.default_rng(7).normal(60, 8, 50)
+    decision = _decide("gpt", _lm(base - 0.1), _lm(base))
+    assert decision.power is not None
+    assert decision.power > 0.8
+    assert "larger test split" not in decision.reason

@@ -107,7 +107,7 @@ def decide(
     who = f"version {champion_version}"
     shared, theirs = shared_rows(test, challenger, champion)
     most = max(len(challenger), len(champion))
-    if not shared or len(shared) < _LEAST_SHARED * most:
+    if len(shared) < _LEAST_SHARED * most:
         return Decision(
             False,
             f"the test data changed: only {len(shared):,} of {most:,} items are those that {who} was tested on,"

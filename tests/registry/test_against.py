@@ -1,0 +1,217 @@
+"""What a comparison with the champion is made of: which rows, which guards, at which level; without a registry."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+from unittest.mock import MagicMock
+
+import pytest
+
+from lexmill.base import layout, storage
+from lexmill.base.errors import UserError
+from lexmill.compute.execution import Execution
+from lexmill.corpora.identity import split_sha256
+from lexmill.evaluation.rows import read_rows, write_rows
+from lexmill.params import Guards, Params, Promotion
+from lexmill.registry import comparing, package, trial
+from lexmill.registry.comparing import Challenger
+from lexmill.registry.lookup import Found
+from lexmill.registry.promotion import Decision
+
+Row = dict[str, Any]
+CHAMPION = Found("tickets", "1", "", "f" * 64, "classifier", "")
+SLICES = Guards(latency=0, size=0, slices=True)
+
+
+@pytest.fixture
+def challenger(params: Params, tmp_path: Path) -> Challenger:
+    """Version 2, whose package holds no rows yet."""
+    test = {"name": "mail", "sha256": "0" * 64}
+    described = {"kind": "classifier", "test_corpus": test, "example": {"input": ["my bill"]}}
+    found = dataclasses.replace(CHAMPION, version="2", fingerprint="e" * 64)
+    return Challenger(found, tmp_path / "new", described, params, Execution(threads=1), tmp_path)
+
+
+def _tickets(right: dict[str, int]) -> list[Row]:
+    """A hundred tickets of each queue; so many of each, from the first, have their label."""
+    return [
+        {"id": f"{label}{i}", "group": f"{label}{i}", "label": label, "predicted": label if i < right[label] else "x"}
+        for label in right
+        for i in range(100)
+    ]
+
+
+def _against(
+    challenger: Challenger,
+    ours: list[Row],
+    theirs: list[Row],
+    promotion: Promotion,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Decision:
+    write_rows(challenger.folder / package.ROWS, ours)
+    monkeypatch.setattr(comparing, "_rows_of", lambda *_: (theirs, ""))
+    monkeypatch.setattr(comparing, "is_fresher", lambda *_: False)
+    judged = dataclasses.replace(challenger, params=dataclasses.replace(challenger.params, promotion=promotion))
+    return comparing._against(MagicMock(), CHAMPION, judged, lambda _: None)
+
+
+OLD, NEW = {"a": 50, "b": 50, "c": 90}, {"a": 90, "b": 90, "c": 80}  # p of c: 2 / 2 ** 10
+
+
+def test_a_slice_is_guarded_at_the_years_level_though_a_promotion_is_not(
+    challenger: Challenger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A false alarm costs a day, so the level of the slices is not divided over the nights."""
+    nightly = Promotion(0.05, 365, guards=SLICES)
+    held = _against(challenger, _tickets(NEW), _tickets(OLD), nightly, monkeypatch)
+    assert not held.promote
+    assert held.reason.startswith("a guarded metric got worse: accuracy on label c 0.800 against 0.900")
+    assert [guard.worse for guard in held.guards] == [False, False, True]
+    unguarded = dataclasses.replace(nightly, guards=dataclasses.replace(SLICES, slices=False))
+    free = _against(challenger, _tickets(NEW), _tickets(OLD), unguarded, monkeypatch)
+    assert (free.promote, free.guards) == (True, ())
+
+
+def test_slices_are_compared_on_the_items_that_both_saw(
+    challenger: Challenger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = [{**row, "id": f"new {row['id']}"} for row in _tickets({"c": 0})]
+    ours = [*new, *_tickets({**NEW, "c": 95})]
+    found = _against(challenger, ours, _tickets(OLD)[::-1], Promotion(0.05, 365, guards=SLICES), monkeypatch)
+    assert found.promote
+    assert [(guard.name, guard.challenger, guard.champion) for guard in found.guards] == [
+        ("slice label a", 0.9, 0.5),
+        ("slice label b", 0.9, 0.5),
+        ("slice label c", 0.95, 0.9),
+    ]
+
+
+def test_a_version_that_lost_is_not_guarded(challenger: Challenger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its champion is not even downloaded."""
+
+    def never(*_: object) -> Path:
+        raise AssertionError("the champion's package was asked for")
+
+    monkeypatch.setattr(comparing, "registered_package", never)
+    found = _against(challenger, _tickets(OLD), _tickets(NEW), Promotion(0.05, 1), monkeypatch)
+    assert found.reason.startswith("worse: accuracy")
+    assert (found.promote, found.guards) == (False, ())
+
+
+def _folders(challenger: Challenger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The champion's model has 100 bytes, the challenger's 120."""
+    champion = challenger.root / "old"
+    for folder, size in ((champion, 100), (challenger.folder, 120)):
+        storage.write_bytes(folder / package.MODEL / "model.safetensors", b"x" * size)
+    monkeypatch.setattr(comparing, "registered_package", lambda *_: champion)
+
+
+def test_the_guards_of_time_and_size_compare_the_new_with_the_old(
+    challenger: Challenger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _folders(challenger, monkeypatch)
+    times = {"old": 1.0, "new": 1.2}
+    monkeypatch.setattr(
+        trial,
+        "times",
+        lambda first, second, *_: {"champion": [times[first.name]], "challenger": [times[second.name]]},
+    )
+    found = comparing._by_package(CHAMPION, challenger)
+    assert [(guard.name, guard.champion, guard.challenger) for guard in found] == [
+        ("median latency", 1.0, 1.2),
+        ("95th percentile latency", 1.0, 1.2),
+        ("size", 100.0, 120.0),
+    ]
+
+
+def test_what_cannot_be_measured_holds_nothing_back(challenger: Challenger, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> Any:
+        raise UserError("the files are gone")
+
+    def failed(*_: object) -> Any:
+        raise trial.TrialFailed("no memory")
+
+    _folders(challenger, monkeypatch)
+    monkeypatch.setattr(trial, "times", failed)
+    latency, size = comparing._by_package(CHAMPION, challenger)
+    assert (latency.worse, size.name) == (False, "size")
+    assert "no memory" in latency.words
+    monkeypatch.setattr(comparing, "registered_package", gone)
+    (guard,) = comparing._by_package(CHAMPION, challenger)
+    assert not guard.worse
+    assert "version 1 cannot be downloaded (the files are gone)" in guard.words
+
+
+@pytest.fixture
+def rescore(challenger: Challenger, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Ask for the champion's rows on a test split; how often it was scored so far."""
+    made: list[Path] = []
+
+    def score(_model: Path, _corpus: Path, _evaluation: object, _execution: object, target: Path) -> None:
+        made.append(target)
+        write_rows(target, [{"id": len(made)}])
+
+    monkeypatch.setattr(trial, "score", score)
+    monkeypatch.setattr(comparing, "registered_package", lambda *_: challenger.root)
+
+    def ask(shard: str = "a", champion: Found = CHAMPION, described: str = "", **evaluation: Any) -> int:
+        test_split = {"records": 1, "shards": [{"path": "test-00000.jsonl", "records": 1, "sha256": shard * 64}]}
+        manifest = {"kind": "labelled", "unit": "record", "languages": ["en"], "splits": {"test": test_split}}
+        storage.write_json(challenger.root / layout.corpus("mail") / "manifest.json", manifest)
+        test = {"name": "mail", "sha256": described or split_sha256(manifest, "test")}
+        settings = dataclasses.replace(challenger.params.evaluation, **evaluation)
+        asked = dataclasses.replace(
+            challenger,
+            description={**challenger.description, "test_corpus": test},
+            params=dataclasses.replace(challenger.params, evaluation=settings),
+        )
+        (row,) = comparing._rescored(champion, asked, lambda: None)
+        assert row == {"id": len(made)}
+        assert read_rows(made[-1]) == [row]
+        (kept,) = (challenger.root / comparing.RESCORED / "tickets").iterdir()
+        assert kept == made[-1], "the rows of before are gone"
+        return len(made)
+
+    return ask
+
+
+def test_a_champion_is_scored_again_where_anything_that_shapes_its_rows_differs(
+    rescore: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [rescore(), rescore()] == [1, 1]
+    assert rescore(shard="b") == 2
+    assert rescore(shard="b", batch_tokens=512) == 3
+    other = dataclasses.replace(CHAMPION, fingerprint="d" * 64)
+    assert [rescore("b", other, batch_tokens=512), rescore("b", other, batch_tokens=512)] == [4, 4]
+    monkeypatch.setattr(comparing.Code, "digest", lambda *_, **__: "other code")
+    assert rescore("b", other, batch_tokens=512) == 5
+
+
+def test_a_champion_is_not_scored_on_another_test_split_than_the_challenger(rescore: Callable[..., int]) -> None:
+    with pytest.raises(UserError, match="the prepared corpus 'mail' is no longer the one of the test"):
+        rescore(described="0" * 64)
+
+
+def _version(number: int, data: str) -> Any:
+    return MagicMock(version=str(number), tags={"lexmill.train_data": data} if data else {})
+
+
+@pytest.mark.parametrize(
+    ("data", "new", "fresher"),
+    [
+        (["a", "b"], 2, True),
+        (["a", "a"], 2, False),
+        (["a", "b", "a"], 3, False),  # back to the old data
+        (["a", "b", "b"], 3, True),
+        (["", "b"], 2, False),
+        (["a", ""], 2, False),
+    ],
+)
+def test_fresher_are_data_that_the_registry_saw_first_after_the_champions(
+    data: list[str], new: int, fresher: bool
+) -> None:
+    client = MagicMock()
+    client.search_model_versions.return_value = [_version(i, one) for i, one in enumerate(data, start=1)][::-1]
+    version = dataclasses.replace(CHAMPION, version=str(new))
+    assert comparing.is_fresher(cast(Any, client), version, CHAMPION) == fresher
