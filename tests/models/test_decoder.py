@@ -122,10 +122,11 @@ def test_sinusoids_by_hand() -> None:
 
 def test_hashed_ngrams_are_looked_up_one_by_one() -> None:
     hashed = HashedNgrams(3, 7, 4)
-    assert not hashed(TOKENS, None, None).any()  # an untrained table changes nothing
+    assert not hashed(TOKENS, None, None)[0].any()  # an untrained table changes nothing
     drawn(hashed)
     documents = torch.tensor([[0] * 12, [0] * 5 + [1] * 7])
-    found = hashed(TOKENS, None, documents)
+    found, previous = hashed(TOKENS, None, documents)
+    assert torch.equal(previous, TOKENS[:, -2:])
     for row, place in itertools.product(range(2), range(12)):
         start = 5 if row and place >= 5 else 0
         one, two = (int(TOKENS[row, place - back]) if place - back >= start else 0 for back in (1, 2))

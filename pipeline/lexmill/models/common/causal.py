@@ -17,6 +17,7 @@ from lexmill.base.errors import UserError
 from lexmill.models.common.cross_entropy import fused_cross_entropy
 from lexmill.models.common.documents import document_positions
 from lexmill.models.common.dropout import Dropout
+from lexmill.models.common.hashed_ngrams import HashedNgrams
 from lexmill.models.common.init import Recipe, initialize
 from lexmill.models.common.mixer import Mixer, State
 
@@ -25,10 +26,15 @@ if TYPE_CHECKING:
 
 
 class Cache:
-    """The states of all layers, for decoding token by token."""
+    """The states of all layers, for decoding token by token.
+
+    Attributes:
+        previous: the last tokens of each row that n-grams reach back to, (B, N - 1); None: none yet.
+    """
 
     def __init__(self, layers: list[State]) -> None:
         self.layers = layers
+        self.previous: Tensor | None = None
 
     @property
     def length(self) -> int:
@@ -39,6 +45,8 @@ class Cache:
         """Keep the batch rows `rows` (int64, (new B,)), in that order, repeats allowed."""
         for layer in self.layers:
             layer.reorder(rows)
+        if self.previous is not None:
+            self.previous = self.previous.index_select(0, rows)
 
 
 class CausalModel(nn.Module):
@@ -51,6 +59,7 @@ class CausalModel(nn.Module):
         recipe: draws the initial weights.
         positions: whether positions are learned, which limits the input to the context.
         tied: whether the output matrix is the embedding.
+        ngrams: tables added to the embedding.
     """
 
     def __init__(
@@ -63,11 +72,13 @@ class CausalModel(nn.Module):
         recipe: Recipe,
         positions: bool = False,
         tied: bool = True,
+        ngrams: HashedNgrams | None = None,
     ) -> None:
         super().__init__()
         self.shape, self.vocab_size = shape, vocab_size
         self.embedding = nn.Embedding(vocab_size, shape.d_model)
         self.positions = nn.Embedding(shape.context, shape.d_model) if positions else None
+        self.ngrams = ngrams
         self.dropout = Dropout(shape.dropout)
         self.blocks = nn.ModuleList(block() for _ in range(shape.n_layer))
         self.norm = norm
@@ -146,6 +157,11 @@ class CausalModel(nn.Module):
     def embedded(self, tokens: Tensor, cache: Cache | None, documents: Tensor | None) -> Tensor:
         """Return the input of the first block before dropout, (B, T, D); see `forward`."""
         hidden: Tensor = self.embedding(tokens)
+        if self.ngrams is not None:
+            added, previous = self.ngrams(tokens, None if cache is None else cache.previous, documents)
+            hidden = hidden + added
+            if cache is not None:
+                cache.previous = previous
         if self.positions is not None:
             start = 0 if cache is None else cache.length
             end = start + tokens.shape[1]

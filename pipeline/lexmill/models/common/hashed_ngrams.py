@@ -15,23 +15,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from lexmill.models.common.causal import Cache
 from lexmill.models.common.documents import document_positions
 
 _FACTORS = (36_313, 27_191, 15_485_863, 32_452_843)
 _MODULUS = 2_147_483_647  # prime, and its square fits an int64
-
-
-class HistoryCache(Cache):
-    """The states of all layers, and the last N - 1 tokens of each row."""
-
-    previous: Tensor | None = None  # (B, N - 1)
-
-    def reorder(self, rows: Tensor) -> None:
-        """Keep the batch rows `rows` (int64, (new B,)), in that order, repeats allowed."""
-        super().reorder(rows)
-        if self.previous is not None:
-            self.previous = self.previous.index_select(0, rows)
 
 
 class _Table(nn.Embedding):
@@ -56,15 +43,17 @@ class HashedNgrams(nn.Module):
         self.order, self.rows = order, rows
         self.tables = nn.ModuleList(_Table(rows, d_model) for _ in range(2, order + 1))
 
-    def forward(self, tokens: Tensor, cache: HistoryCache | None, documents: Tensor | None) -> Tensor:
-        """Return what is added to the tokens' embeddings: (B, T) int64 -> (B, T, D); updates the cache's tokens."""
+    def forward(self, tokens: Tensor, previous: Tensor | None, documents: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return what is added to the tokens' embeddings, (B, T, D), and the last N - 1 tokens, (B, N - 1).
+
+        Args:
+            tokens: (B, T) int64.
+            previous: the N - 1 tokens before these, (B, N - 1); None: the text starts here.
+            documents: (B, T) int64, the document of each position; None: each row is one document.
+        """
         batch, time = tokens.shape
-        before = None if cache is None else cache.previous
-        if before is None:
-            before = tokens.new_zeros(batch, self.order - 1)
+        before = tokens.new_zeros(batch, self.order - 1) if previous is None else previous
         known = torch.cat([before, tokens], dim=1)  # (B, N - 1 + T)
-        if cache is not None:
-            cache.previous = known[:, time:]
         places = None if documents is None else document_positions(documents)
         hashed = tokens * _FACTORS[0]
         out = torch.zeros((), device=tokens.device)
@@ -74,4 +63,9 @@ class HashedNgrams(nn.Module):
                 earlier = earlier * (places >= back)
             hashed = (hashed + earlier * _FACTORS[back]) % _MODULUS
             out = out + table(hashed % self.rows)
-        return out
+        return out, known[:, time:]
+
+
+def hashed_ngrams(order: int, rows: int, d_model: int) -> HashedNgrams | None:
+    """Return the tables, or None for tables without rows."""
+    return HashedNgrams(order, rows, d_model) if rows else None

@@ -30,7 +30,7 @@ from lexmill.models.common.causal import Cache, CausalModel
 from lexmill.models.common.decoder_attention import DecoderAttention
 from lexmill.models.common.documents import document_positions
 from lexmill.models.common.feed_forward import FeedForward, GatedFeedForward
-from lexmill.models.common.hashed_ngrams import HashedNgrams, HistoryCache
+from lexmill.models.common.hashed_ngrams import hashed_ngrams
 from lexmill.models.common.init import GPT2
 from lexmill.models.common.norms import RMSNorm
 from lexmill.models.common.position_bias import RelativeBias, sinusoids
@@ -71,20 +71,12 @@ class Decoder(CausalModel):
             recipe=GPT2(),
             positions=shape.positions == "learned",
             tied=shape.tie_embeddings,
+            ngrams=hashed_ngrams(shape.ngram_order, shape.ngram_rows, shape.d_model),
         )
-        hashed = HashedNgrams(shape.ngram_order, shape.ngram_rows, shape.d_model) if shape.ngram_rows else None
-        self.ngrams = hashed
-
-    def new_cache(self, batch: int) -> Cache:
-        """Return an empty cache for `batch` sequences."""
-        return HistoryCache(self.new_states(batch))
 
     def embedded(self, tokens: Tensor, cache: Cache | None, documents: Tensor | None) -> Tensor:
         """Return the input of the first block before dropout, (B, T, D)."""
         hidden = super().embedded(tokens, cache, documents)
-        if self.ngrams is not None:
-            assert cache is None or isinstance(cache, HistoryCache)
-            hidden = hidden + self.ngrams(tokens, cache, documents)
         if self.shape.positions != "sinusoidal":
             return hidden
         start = 0 if cache is None else cache.length
