@@ -216,7 +216,11 @@ def test_the_page_tells_the_parameters() -> None:
     rows = dict(re.findall(r"^\| (`[^|]+`) \| ([^|]+) \|", page, re.MULTILINE))
     assert rows["`tinyshakespeare_fast`"] == f"{count('tinyshakespeare_fast', 65 + len(SPECIAL_TOKENS)):,}"
     assert rows["`smollm2`"] == f"{count('smollm2', vocab_size=49_152):,}"
-    for names in ("`gpt_tiny`, `llama_tiny`, `decoder_tiny`, `lstm_tiny`", "`gpt_small`, `llama_small`"):
+    for names in (
+        "`gpt_tiny`, `llama_tiny`, `decoder_tiny`, `lstm_tiny`",
+        "`decoder_ngrams`, `lstm_ngrams`",
+        "`gpt_small`, `llama_small`",
+    ):
         assert rows[names] == ", ".join(f"{count(name) / 1e6:.1f}" for name in re.findall(r"\w+", names)) + " M"
     message = set(re.findall(r"`(\w+)`", " ".join(rows))) | {"gpt3_125m"}
     ours = [name for name in PRESETS if composed(name).models["gpt"].kind == "language_model"]
