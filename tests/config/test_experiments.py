@@ -132,7 +132,7 @@ def test_a_choice_runs_what_it_changes_and_says_what_it_undoes(small: Small) -> 
     write_params(["models.gpt.recipe.length=77 steps"], small.root)
     edited = (small.root / "params.yaml").read_text()
     said = small.dvc("exp", "run", "-n", "faster", "-S", "models.lstm.recipe.optimizer.lr=0.02")
-    message = said.index("models.gpt.recipe.length: 77 steps -> 700 steps")
+    message = said.index("models.gpt.recipe.length: 77 steps -> 780 steps")
     assert message < said.index("Running stage")
     assert """-S 'models.gpt.recipe.length="77 steps"'""" in said
     kept = re.search(r"kept as (\S+);", said)

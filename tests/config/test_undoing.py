@@ -43,7 +43,7 @@ def test_what_was_edited_or_composed_is_undone_unless_asked_for(project: Path) -
     write_params(["models.gpt.recipe.length=77 steps", "models.gpt.recipe.optimizer.lr=0.5"], project)
     both = ["models.gpt.recipe.length", "models.gpt.recipe.optimizer.lr"]
     assert keys(undone((), project)) == both
-    assert undone((), project)[0] == "models.gpt.recipe.length: 77 steps -> 700 steps"
+    assert undone((), project)[0] == "models.gpt.recipe.length: 77 steps -> 780 steps"
     assert keys(undone(["models.gpt.recipe.optimizer.lr=0.4"], project)) == both[:1]
     assert undone(["model@models.gpt=gpt_small"], project) == []
     assert keys(undone(["experiment=full"], project)) == both
@@ -81,7 +81,7 @@ def test_before_an_experiment_it_is_said_and_a_copy_kept(project: Path) -> None:
     before = (project / "params.yaml").read_text()
     said: list[str] = []
     before_experiment([["data_seed=3"]], project, said.append)
-    assert "  models.gpt.recipe.length: 77 steps -> 700 steps" in said
+    assert "  models.gpt.recipe.length: 77 steps -> 780 steps" in said
     assert said[-1].endswith("""to keep it, give -S 'models.gpt.recipe.length="77 steps"'""")
     (kept,) = (project / ".lexmill" / "params").iterdir()
     assert kept.read_text() == before == (project / "params.yaml").read_text()

@@ -15,7 +15,7 @@ from lexmill.config.compose import compose, register
 from lexmill.config.unresolved import literal
 
 ROOT = Path(__file__).parents[2]
-MODEL = "conf/model/gpt_tiny.yaml"
+MODEL = "conf/model/decoder_ngrams.yaml"
 HOW = "`${...}` refers to another key; as text it is written `\\${...}`"
 
 

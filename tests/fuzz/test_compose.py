@@ -15,7 +15,13 @@ from tests.fuzz.budget import fuzzed
 from tests.fuzz.nasty import VALUES, mutated, within_budget
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = ("config.yaml", "model/gpt_tiny.yaml", "corpus/shakespeare.yaml", "optimizer/muon.yaml", "experiment/demo.yaml")
+FILES = (
+    "config.yaml",
+    "model/decoder_ngrams.yaml",
+    "corpus/shakespeare.yaml",
+    "optimizer/muon.yaml",
+    "experiment/demo.yaml",
+)
 KEYS = (
     *("experiment", "data_seed", "models.gpt.shape.n_layer", "models.gpt.recipe.length", "corpora.shakespeare.source"),
     *("model@models.gpt", "+model@models.second", "~models.lstm", "tokenizer@tokenizers.x", "optimizer", "models", ""),

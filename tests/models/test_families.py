@@ -23,14 +23,20 @@ from lexmill.models.common.state import snapshot
 from lexmill.models.declaration import mismatch, unlike
 
 ALL = models.families()
-CAUSAL = models.families("causal")
+CAUSAL = [
+    name + (f"+{i}" if i else "")
+    for name in models.families("causal")
+    for i in range(len(models.family(name).variants) + 1)
+]  # gpt, and decoder+2 for the second variant of decoder
 V, B = 23, 3
 
 
 def made(name: str, **changes: Any) -> Any:
     """A tiny network of the family, in eval mode; biases and norms are drawn too."""
     torch.manual_seed(0)
-    shape = dataclasses.asdict(models.family(name).shape(**{**models.family(name).tiny, **changes}))
+    name, _, number = name.partition("+")
+    variant = models.family(name).variants[int(number) - 1] if number else {}
+    shape = dataclasses.asdict(models.family(name).shape(**{**models.family(name).tiny, **variant, **changes}))
     module = models.build({"family": name, "shape": shape, "vocab_size": V})
     with torch.no_grad():
         for parameter in module.parameters():
@@ -50,7 +56,7 @@ def documents(module: Any) -> Tensor:
 
 def test_every_role_has_a_family() -> None:
     assert {models.family(name).role for name in ALL} == {"causal", "encoder", "encoder_decoder"}
-    assert set(CAUSAL) < set(ALL)
+    assert {name.partition("+")[0] for name in CAUSAL} < set(ALL)
     with pytest.raises(UserError, match="there is no model family 'gtp', did you mean 'gpt'"):
         models.family("gtp")
 
@@ -216,7 +222,7 @@ def test_parameters_and_flops_are_counted(name: str) -> None:
 
 @pytest.mark.parametrize("name", CAUSAL)
 def test_what_reads_any_length_says_so_and_does(name: str) -> None:
-    module, unlimited = made(name), models.family(name).unlimited
+    module, unlimited = made(name), models.family(name.partition("+")[0]).unlimited
     assert module.unlimited == unlimited
     if unlimited:
         tokens = torch.randint(V, (B, 3 * module.context))

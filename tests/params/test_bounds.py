@@ -82,10 +82,14 @@ def test_each_is_an_error_of_its_key(path: str, value: Any, error: str) -> None:
 @pytest.mark.parametrize(
     ("name", "sizes", "count"),
     [
-        # 12 squares of the width a layer; biases and norms; tied tables of 2,048 tokens and 128 positions
-        ("gpt", {"n_layer": 1000, "d_model": 10**6}, 1000 * (12 * 10**12 + 13 * 10**6) + (2048 + 128 + 2) * 10**6),
+        # 12 squares of the width a layer, and two norms; a tied table of 2,048 tokens, and a norm
+        (
+            "gpt",
+            {"n_layer": 1000, "d_model": 10**6, "d_ffn": 0, "ngram_rows": 0},
+            1000 * (12 * 10**12 + 2 * 10**6) + 2049 * 10**6,
+        ),
         # 4 gates, each with the input's and the state's square, and two biases
-        ("lstm", {"n_layer": 1000, "d_model": 10**6}, 1000 * (8 * 10**12 + 8 * 10**6) + 2048 * 10**6),
+        ("lstm", {"n_layer": 1000, "d_model": 10**6, "ngram_rows": 0}, 1000 * (8 * 10**12 + 8 * 10**6) + 2048 * 10**6),
     ],
 )
 def test_sizes_that_are_absurd_only_together_are_counted(name: str, sizes: dict[str, int], count: int) -> None:

@@ -191,6 +191,7 @@ def test_smollm2_has_the_parameters_of_the_model_it_starts_from() -> None:
     [
         ("gpt_tiny", 2048, 2048 * 192 + 128 * 192 + 4 * (12 * 192**2 + 13 * 192) + 2 * 192, 2_197_632),
         ("llama_tiny", 2048, 2048 * 192 + 4 * (3 * 192**2 + 3 * 192 * 576 + 2 * 192) + 192, 2_164_416),
+        ("decoder_tiny", 2048, 2048 * 192 + 4 * (3 * 192**2 + 3 * 192 * 576 + 2 * 192) + 192, 2_164_416),
         ("lstm_tiny", 2048, 2048 * 384 + 8 * 384**2 + 8 * 384, 1_969_152),
         ("gpt_small", 2048, 2048 * 256 + 256 * 256 + 6 * (12 * 256**2 + 13 * 256) + 2 * 256, 5_328_896),
         ("llama_small", 2048, 2048 * 256 + 6 * (3 * 256**2 + 3 * 256 * 768 + 2 * 256) + 256, 5_246_208),
@@ -215,7 +216,11 @@ def test_the_page_tells_the_parameters() -> None:
     rows = dict(re.findall(r"^\| (`[^|]+`) \| ([^|]+) \|", page, re.MULTILINE))
     assert rows["`tinyshakespeare_fast`"] == f"{count('tinyshakespeare_fast', 65 + len(SPECIAL_TOKENS)):,}"
     assert rows["`smollm2`"] == f"{count('smollm2', vocab_size=49_152):,}"
-    for names in ("`gpt_tiny`, `llama_tiny`, `lstm_tiny`", "`gpt_small`, `llama_small`"):
+    for names in (
+        "`gpt_tiny`, `llama_tiny`, `decoder_tiny`, `lstm_tiny`",
+        "`decoder_ngrams`, `lstm_ngrams`",
+        "`gpt_small`, `llama_small`",
+    ):
         assert rows[names] == ", ".join(f"{count(name) / 1e6:.1f}" for name in re.findall(r"\w+", names)) + " M"
     message = set(re.findall(r"`(\w+)`", " ".join(rows))) | {"gpt3_125m"}
     ours = [name for name in PRESETS if composed(name).models["gpt"].kind == "language_model"]
@@ -223,7 +228,7 @@ def test_the_page_tells_the_parameters() -> None:
 
 
 def test_the_tiny_presets_are_alike_in_size() -> None:
-    sizes = {name: count(name) for name in ("gpt_tiny", "llama_tiny", "lstm_tiny")}
+    sizes = {name: count(name) for name in ("gpt_tiny", "llama_tiny", "decoder_tiny", "lstm_tiny")}
     flops = {name: network(name)[1].flops_per_token() for name in sizes}  # type: ignore[operator]
     for found in (sizes, flops):
         assert max(found.values()) < 1.3 * min(found.values()), found

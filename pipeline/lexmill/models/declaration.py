@@ -45,6 +45,7 @@ class Family:
         network: the class in its `model.py`, called with (shape, vocab_size).
         shape: the dataclass of its sizes.
         tiny: fields of a shape small enough for tests and examples.
+        variants: changes of `tiny`, each tested as a family is.
         unlimited: reads text of any length at the same cost a token, by a recurrent state.
         model_types: the `model_type`s in transformers that its module `hugging_face` reads; it writes the first.
         free: sizes that may differ from those of the model whose weights a training starts from.
@@ -56,6 +57,7 @@ class Family:
     network: str
     shape: type[Sizes]
     tiny: Mapping[str, Any]
+    variants: tuple[Mapping[str, Any], ...] = ()
     unlimited: bool = False
     model_types: tuple[str, ...] = ()
     free: tuple[str, ...] = ("dropout",)

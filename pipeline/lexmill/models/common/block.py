@@ -70,3 +70,24 @@ class Block(nn.Module):
     def _width(self) -> int:
         weight: Any = self.attention_norm.weight
         return int(weight.numel())
+
+
+class SandwichBlock(Block):
+    """Each sub-layer f gives `x + drop(norm(f(norm(x))))` (Ding et al. 2021): a norm before it and one after it."""
+
+    def __init__(
+        self, mixer: nn.Module, feed_forward: nn.Module, norm: Callable[[], nn.Module], dropout: float
+    ) -> None:
+        super().__init__(mixer, feed_forward, norm, dropout)
+        self.attention_end = norm()
+        self.feed_forward_end = norm()
+
+    def forward(self, hidden: Tensor, shared: Any, state: Any) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        hidden = self._add(hidden, self.attention_end(self.attention(self.attention_norm(hidden), shared, state)))
+        return self._add(hidden, self.feed_forward_end(self.feed_forward(self.feed_forward_norm(hidden))))
+
+    def activation_bytes(self, low: int, mask: int, share: float) -> float:
+        """Return the same as `Block`, and what two more norms keep."""
+        statistics = 2 * (8 if isinstance(self.attention_norm, nn.LayerNorm) else 4)
+        return super().activation_bytes(low, mask, share) + (8 + 2 * low) * self._width + statistics

@@ -17,6 +17,7 @@ from lexmill.base.errors import UserError
 from lexmill.models.common.cross_entropy import fused_cross_entropy
 from lexmill.models.common.documents import document_positions
 from lexmill.models.common.dropout import Dropout
+from lexmill.models.common.hashed_ngrams import HashedNgrams
 from lexmill.models.common.init import Recipe, initialize
 from lexmill.models.common.mixer import Mixer, State
 
@@ -25,10 +26,15 @@ if TYPE_CHECKING:
 
 
 class Cache:
-    """The states of all layers, for decoding token by token."""
+    """The states of all layers, for decoding token by token.
+
+    Attributes:
+        previous: the last tokens of each row that n-grams reach back to, (B, N - 1); None: none yet.
+    """
 
     def __init__(self, layers: list[State]) -> None:
         self.layers = layers
+        self.previous: Tensor | None = None
 
     @property
     def length(self) -> int:
@@ -39,6 +45,8 @@ class Cache:
         """Keep the batch rows `rows` (int64, (new B,)), in that order, repeats allowed."""
         for layer in self.layers:
             layer.reorder(rows)
+        if self.previous is not None:
+            self.previous = self.previous.index_select(0, rows)
 
 
 class CausalModel(nn.Module):
@@ -51,6 +59,7 @@ class CausalModel(nn.Module):
         recipe: draws the initial weights.
         positions: whether positions are learned, which limits the input to the context.
         tied: whether the output matrix is the embedding.
+        ngrams: tables added to the embedding.
     """
 
     def __init__(
@@ -63,11 +72,13 @@ class CausalModel(nn.Module):
         recipe: Recipe,
         positions: bool = False,
         tied: bool = True,
+        ngrams: HashedNgrams | None = None,
     ) -> None:
         super().__init__()
         self.shape, self.vocab_size = shape, vocab_size
         self.embedding = nn.Embedding(vocab_size, shape.d_model)
         self.positions = nn.Embedding(shape.context, shape.d_model) if positions else None
+        self.ngrams = ngrams
         self.dropout = Dropout(shape.dropout)
         self.blocks = nn.ModuleList(block() for _ in range(shape.n_layer))
         self.norm = norm
@@ -110,7 +121,7 @@ class CausalModel(nn.Module):
         Raises:
             ValueError: positions beyond learned ones, or documents together with a cache.
         """
-        return nn.functional.linear(self.hidden(tokens, cache, documents), self.output_matrix)  # (B, T, V)
+        return self.logits(self.hidden(tokens, cache, documents))
 
     def loss(self, tokens: Tensor, targets: Tensor, documents: Tensor | None = None) -> Tensor:
         """Return the sum of nats over the targets (B, T) that are not -100, a float32 scalar; see `forward`."""
@@ -118,7 +129,11 @@ class CausalModel(nn.Module):
 
     def next_logits(self, tokens: Tensor, cache: Cache) -> Tensor:
         """Return `forward`'s logits after the last token only: (B, T) int64 -> (B, V)."""
-        return nn.functional.linear(self.hidden(tokens, cache)[:, -1], self.output_matrix)
+        return self.logits(self.hidden(tokens, cache)[:, -1])
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(..., D) -> (..., V)."""
+        return nn.functional.linear(hidden, self.output_matrix)
 
     @property
     def output_matrix(self) -> Tensor:
@@ -130,14 +145,7 @@ class CausalModel(nn.Module):
         if documents is not None and cache is not None:
             raise ValueError("packed documents cannot be read with a cache")
         start = 0 if cache is None else cache.length
-        hidden = self.embedding(tokens)  # (B, T, D)
-        if self.positions is not None:
-            end = start + tokens.shape[1]
-            if end > self.context:
-                raise ValueError(f"{end} positions, but the model's context is {self.context}")
-            table = self.positions
-            hidden = hidden + (table.weight[start:end] if documents is None else table(document_positions(documents)))
-        hidden = self.dropout(hidden)
+        hidden = self.dropout(self.embedded(tokens, cache, documents))
         blocks: list[Any] = list(self.blocks)
         shared = blocks[0].mixer.shared(tokens, start, documents)
         states = [None] * len(blocks) if cache is None else cache.layers
@@ -145,6 +153,23 @@ class CausalModel(nn.Module):
             hidden = block(hidden, shared, state)
         out: Tensor = self.norm(hidden)
         return out
+
+    def embedded(self, tokens: Tensor, cache: Cache | None, documents: Tensor | None) -> Tensor:
+        """Return the input of the first block before dropout, (B, T, D); see `forward`."""
+        hidden: Tensor = self.embedding(tokens)
+        if self.ngrams is not None:
+            added, previous = self.ngrams(tokens, None if cache is None else cache.previous, documents)
+            hidden = hidden + added
+            if cache is not None:
+                cache.previous = previous
+        if self.positions is not None:
+            start = 0 if cache is None else cache.length
+            end = start + tokens.shape[1]
+            if end > self.context:
+                raise ValueError(f"{end} positions, but the model's context is {self.context}")
+            table = self.positions
+            hidden = hidden + (table.weight[start:end] if documents is None else table(document_positions(documents)))
+        return hidden
 
     def count_parameters(self) -> int:
         """Return the number of trained parameters, a tied matrix counted once."""
@@ -155,11 +180,8 @@ class CausalModel(nn.Module):
 
         An embedding that is not tied to the output does not count: a look-up is not a product.
         """
-        matrices = sum(p.numel() for p in self.parameters() if p.ndim >= 2)
-        if self.positions is not None:
-            matrices -= self.positions.weight.numel()
-        if self.head is not None:
-            matrices -= self.embedding.weight.numel()
+        tables = {child.weight for child in self.modules() if isinstance(child, nn.Embedding)} - {self.output_matrix}
+        matrices = sum(p.numel() for p in self.parameters() if p.ndim >= 2 and p not in tables)
         return 6 * matrices + sum(mixer.flops(self.context) for mixer in self.mixers)
 
     def tensor_parallel_plan(self) -> dict[str, ParallelStyle]:

@@ -13,10 +13,18 @@ from lexmill.models.common.dropout import Dropout
 from lexmill.models.common.gelu import bias_gelu
 from lexmill.models.common.mixer import Split
 
+
+def relu_squared(inner: Tensor) -> Tensor:
+    """max(0, x)^2 (So et al. 2021)."""
+    return nn.functional.relu(inner).square()
+
+
+Activation = Literal["relu", "gelu", "gelu_tanh", "relu_squared"]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": partial(nn.functional.relu, inplace=True),
     "gelu": nn.functional.gelu,
     "gelu_tanh": partial(nn.functional.gelu, approximate="tanh"),
+    "relu_squared": relu_squared,
 }
 
 
@@ -30,15 +38,16 @@ class FeedForward(nn.Module):
         self,
         d_model: int,
         d_ffn: int,
-        activation: Literal["relu", "gelu", "gelu_tanh"] = "gelu_tanh",
+        activation: Activation = "gelu_tanh",
         dropout: float = 0.0,
+        bias: bool = True,
     ) -> None:
         """Args: dropout: on the activations (neither Vaswani et al. nor GPT-2 use it)."""
         super().__init__()
-        self.expand = nn.Linear(d_model, d_ffn)
+        self.expand = nn.Linear(d_model, d_ffn, bias=bias)
         self.activation = activation
         self.dropout = Dropout(dropout)
-        self.output = nn.Linear(d_ffn, d_model)
+        self.output = nn.Linear(d_ffn, d_model, bias=bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
@@ -52,7 +61,7 @@ class FeedForward(nn.Module):
         weight, bias = self.expand.weight, self.expand.bias
         learning_on_cpu = hidden.device.type == "cpu" and torch.is_grad_enabled() and not torch.compiler.is_compiling()
         # Under tensor parallelism the layer must be called, for its hooks.
-        if learning_on_cpu and type(weight) is nn.Parameter and bias.dtype == torch.float32:
+        if learning_on_cpu and type(weight) is nn.Parameter and bias is not None and bias.dtype == torch.float32:
             return bias_gelu(nn.functional.linear(hidden, weight), bias)
         return ACTIVATIONS["gelu_tanh"](self.expand(hidden))
 
@@ -62,7 +71,8 @@ class FeedForward(nn.Module):
 
     def activations_read(self) -> dict[str, Callable[[Tensor], Tensor]]:
         """Return the activation that the output layer reads."""
-        return {"output": nn.functional.relu if self.activation == "relu" else nn.functional.gelu}
+        exact: dict[str, Callable[[Tensor], Tensor]] = {"relu": nn.functional.relu, "relu_squared": relu_squared}
+        return {"output": exact.get(self.activation, nn.functional.gelu)}
 
     def activation_bytes(self, low: int) -> int:
         """Return the bytes per token that autograd keeps: the activation's input and output, `low` bytes a number."""

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from lexmill.models.common.causal import CausalModel
+from lexmill.models.common.hashed_ngrams import hashed_ngrams
 from lexmill.models.common.init import Xavier
 from lexmill.models.common.mixer import Layout
 from lexmill.models.common.recurrent import Memory, RecurrentLayer
@@ -94,4 +95,5 @@ class LSTM(CausalModel):
             norm=nn.Identity(),
             recipe=Xavier(embedding_std=shape.d_model**-0.5),
             tied=shape.tie_embeddings,
+            ngrams=hashed_ngrams(shape.ngram_order, shape.ngram_rows, shape.d_model),
         )
