@@ -13,6 +13,7 @@ from lexmill.base.errors import UserError
 from lexmill.compute.execution import Execution
 from lexmill.corpora.identity import split_sha256
 from lexmill.evaluation.rows import read_rows, write_rows
+from lexmill.kinds.classifier.metrics import TEST
 from lexmill.params import Guards, Params, Promotion
 from lexmill.registry import comparing, package, trial
 from lexmill.registry.comparing import Challenger
@@ -215,3 +216,25 @@ def test_fresher_are_data_that_the_registry_saw_first_after_the_champions(
     client.search_model_versions.return_value = [_version(i, one) for i, one in enumerate(data, start=1)][::-1]
     version = dataclasses.replace(CHAMPION, version=str(new))
     assert comparing.is_fresher(cast(Any, client), version, CHAMPION) == fresher
+
+
+@pytest.mark.parametrize(
+    ("stored", "rescored"),
+    [
+        ({"a": 50}, False),
+        ({"a": 50, "b": 50}, True),  # the split has lost items
+        ({"b": 50}, True),
+        (None, True),
+    ],
+)
+def test_stored_rows_are_used_for_the_very_same_items(
+    stored: dict[str, int] | None, rescored: bool, challenger: Challenger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = None if stored is None else _tickets(stored)[::-1]
+    monkeypatch.setattr(comparing, "_stored_rows", lambda _: rows)
+    monkeypatch.setattr(comparing, "_rescored", lambda *_: [])
+    ours = _tickets({"a": 50})
+    found, note = comparing._rows_of(CHAMPION, challenger, TEST, ours, lambda _: None)
+    assert (found, "was scored anew" in note) == (([], True) if rescored else (rows, False))
+    relabelled = [{**row, "label": "b"} for row in ours]
+    assert comparing._rows_of(CHAMPION, challenger, TEST, relabelled, lambda _: None)[0] == []

@@ -165,6 +165,16 @@ def test_a_look_is_left_within_a_batch_and_made_again(tmp_path: Path, look: int,
     assert_same_bits(task.module, straight.module)
 
 
+def test_a_resumed_step_that_is_stopped_again_keeps_its_checkpoint(tmp_path: Path) -> None:
+    """A second write of the same would for a moment leave only the one before."""
+    written = []
+    for look in (2, 1):  # of each process
+        with pytest.raises(Terminated, match="stopped after step 8"):
+            train(StoppedInALook(look, 7), tmp_path, settings(), checkpoint_seconds=1e9)
+        written.append((last_checkpoint(tmp_path) / "COMPLETE").stat().st_mtime_ns)
+    assert written[0] == written[1]
+
+
 def test_the_handlers_of_the_caller_come_back(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     train(ArithmeticTask(), tmp_path, settings(steps=4))
@@ -250,6 +260,15 @@ def test_nothing_there_is_nothing_to_resume(folder: CheckpointFolder) -> None:
     folder.path.mkdir()
     (folder.path / ".step-00000007.123.tmp").mkdir()
     assert folder.latest() is None
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_training(folder: CheckpointFolder) -> None:
+    save(folder, 7)
+    left = folder.path / ".step-00000009.123.tmp"
+    left.mkdir()
+    with folder.locked():
+        assert not left.exists()
+    assert folder.latest() == 7
 
 
 def test_a_checkpoint_of_another_training_is_refused_by_name(folder: CheckpointFolder) -> None:
