@@ -199,23 +199,32 @@ def _version(number: int, data: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("data", "new", "fresher"),
+    ("data", "champion", "fresher"),
     [
-        (["a", "b"], 2, True),
-        (["a", "a"], 2, False),
-        (["a", "b", "a"], 3, False),  # back to the old data
-        (["a", "b", "b"], 3, True),
-        (["", "b"], 2, False),
-        (["a", ""], 2, False),
+        (["a", "b"], 1, True),
+        (["a", "a"], 1, False),
+        (["a", "b", "a"], 2, False),  # back to the old data
+        (["a", "b", "b"], 1, True),
+        (["", "b"], 1, False),
+        (["a", ""], 1, False),
     ],
 )
 def test_fresher_are_data_that_the_registry_saw_first_after_the_champions(
-    data: list[str], new: int, fresher: bool
+    data: list[str], champion: int, fresher: bool
 ) -> None:
     client = MagicMock()
     client.search_model_versions.return_value = [_version(i, one) for i, one in enumerate(data, start=1)][::-1]
-    version = dataclasses.replace(CHAMPION, version=str(new))
-    assert comparing.is_fresher(cast(Any, client), version, CHAMPION) == fresher
+    newest, present = (dataclasses.replace(CHAMPION, version=str(one)) for one in (len(data), champion))
+    assert comparing.is_fresher(cast(Any, client), newest, present) == fresher
+
+
+def test_a_version_that_is_champion_already_is_not_compared_with_itself(
+    challenger: Challenger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparing.lookup, "client_champion", lambda *_: challenger.found)
+    decision, before = comparing.compared(MagicMock(), challenger, lambda _: None)
+    assert (decision.promote, before) == (True, None)
+    assert "made champion before" in decision.reason
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_averages_survive(tmp_path: Path, at: int) -> None:
 class Scripted(DyingTask):
     """Its metric at each look is given: the second is the best, the fifth is the third without a gain.
 
-    In each step it draws from the generators that no step seeds.
+    Before each step it draws from all generators, which only a step seeds.
     """
 
     metric = "score"
@@ -100,7 +100,7 @@ class Scripted(DyingTask):
         self.drawn: list[float] = []
 
     def batch(self, step: int, rank: int, world: int) -> Arrays:
-        self.drawn += [random.random(), float(np.random.random())]
+        self.drawn += [random.random(), float(np.random.random()), float(torch.rand(()))]
         return super().batch(step, rank, world)
 
     def validation_metrics(self, sums: Any) -> dict[str, float]:
@@ -117,7 +117,7 @@ def test_early_stopping_and_random_generators_go_on(tmp_path: Path) -> None:
     wanted = train(straight, tmp_path / "b", chosen, checkpoint_seconds=1e9)
     assert (result.step, result.best_step, result.stopped_early, result.metrics["score"]) == (5, 2, True, 0.1)
     assert (result.step, result.best_step, result.rows) == (wanted.step, wanted.best_step, wanted.rows)
-    assert task.drawn == straight.drawn[2 * 4 :]
+    assert task.drawn == straight.drawn[3 * 4 :]
     assert_same_bits(task.module, straight.module)
 
 
