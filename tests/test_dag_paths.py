@@ -6,13 +6,14 @@ DVC cannot see that a stage reads a file it does not name: it would keep a stale
 import ast
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 from lexmill import kinds
 from lexmill.base import layout
-from tests.test_dag import BODIES, OTHERS, ROOT, SOURCE, named, readers
+from lexmill.params import Params
+from tests.test_dag import BODIES, FOR_ITEMS, OTHERS, ROOT, SOURCE, named, over, readers
 
 PACKAGE = SOURCE / "lexmill"
 BELOW = {  # where a stage reads and writes, besides its module and those of its kinds
@@ -62,9 +63,11 @@ def declared(stage: str, *sections: str) -> set[str]:
 
 def filled(path: str) -> Iterator[str]:
     """A path of dvc.yaml for each form of what follows from a model."""
-    if "${item.data}" in path:
+    if path == "${item.data}":
         entry = {"data": {"corpus": "*", "tokenizer": "*", "train": "*"}}
-        yield from {path.replace("${item.data}", kind.inputs(entry).data) for kind in kinds.every()}
+        yield from {kind.inputs(entry).data for kind in kinds.every()}
+    elif path.startswith("${item.data}/"):
+        yield path.replace("${item.data}", layout.tokens("*", "*").as_posix())  # a corpus is named as such too
     elif path == "${item.reads}":
         yield layout.tokenizer("*").as_posix()  # else the corpus once more
     elif path != "${item.start}":
@@ -84,6 +87,19 @@ def test_a_stage_declares_the_paths_that_its_code_uses_and_no_others(stage: str)
     assert {path for path in code if not within(path, all_of_it)} == set()
     assert {path for path in all_of_it if not within(path, code)} == set()
     assert outputs
+
+
+@pytest.mark.parametrize("stage", ["register", "report"])
+def test_what_packages_and_the_page_repeat_of_the_params_is_named(stage: str) -> None:
+    """They shape nothing, so the fields of their entries are not counted; the mappings that they read are."""
+    nodes = [node for tree in trees(stage) for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    read = {node.attr for node in nodes if ast.unparse(node.value) in ("params", "choices")}
+    read |= {"baselines"} if "baselines_of" in read else set()
+    drawn = {over(one) for one in FOR_ITEMS} if stage == "report" else set()  # each entry is a box of its graph
+    tops = {key.partition(".")[0] for key in named(stage)}
+    read -= {"promotion"}  # of reports/decisions.html, which is no output of a stage
+    assert "models" in read
+    assert (read | drawn) & get_type_hints(Params).keys() - tops == set()
 
 
 @pytest.mark.parametrize("stage", OTHERS)

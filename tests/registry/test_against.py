@@ -13,6 +13,7 @@ from lexmill.base.errors import UserError
 from lexmill.compute.execution import Execution
 from lexmill.corpora.identity import split_sha256
 from lexmill.evaluation.rows import read_rows, write_rows
+from lexmill.kinds.classifier.metrics import TEST
 from lexmill.params import Guards, Params, Promotion
 from lexmill.registry import comparing, package, trial
 from lexmill.registry.comparing import Challenger
@@ -198,20 +199,51 @@ def _version(number: int, data: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("data", "new", "fresher"),
+    ("data", "champion", "fresher"),
     [
-        (["a", "b"], 2, True),
-        (["a", "a"], 2, False),
-        (["a", "b", "a"], 3, False),  # back to the old data
-        (["a", "b", "b"], 3, True),
-        (["", "b"], 2, False),
-        (["a", ""], 2, False),
+        (["a", "b"], 1, True),
+        (["a", "a"], 1, False),
+        (["a", "b", "a"], 2, False),  # back to the old data
+        (["a", "b", "b"], 1, True),
+        (["", "b"], 1, False),
+        (["a", ""], 1, False),
     ],
 )
 def test_fresher_are_data_that_the_registry_saw_first_after_the_champions(
-    data: list[str], new: int, fresher: bool
+    data: list[str], champion: int, fresher: bool
 ) -> None:
     client = MagicMock()
     client.search_model_versions.return_value = [_version(i, one) for i, one in enumerate(data, start=1)][::-1]
-    version = dataclasses.replace(CHAMPION, version=str(new))
-    assert comparing.is_fresher(cast(Any, client), version, CHAMPION) == fresher
+    newest, present = (dataclasses.replace(CHAMPION, version=str(one)) for one in (len(data), champion))
+    assert comparing.is_fresher(cast(Any, client), newest, present) == fresher
+
+
+def test_a_version_that_is_champion_already_is_not_compared_with_itself(
+    challenger: Challenger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparing.lookup, "client_champion", lambda *_: challenger.found)
+    decision, before = comparing.compared(MagicMock(), challenger, lambda _: None)
+    assert (decision.promote, before) == (True, None)
+    assert "made champion before" in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("stored", "rescored"),
+    [
+        ({"a": 50}, False),
+        ({"a": 50, "b": 50}, True),  # the split has lost items
+        ({"b": 50}, True),
+        (None, True),
+    ],
+)
+def test_stored_rows_are_used_for_the_very_same_items(
+    stored: dict[str, int] | None, rescored: bool, challenger: Challenger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = None if stored is None else _tickets(stored)[::-1]
+    monkeypatch.setattr(comparing, "_stored_rows", lambda _: rows)
+    monkeypatch.setattr(comparing, "_rescored", lambda *_: [])
+    ours = _tickets({"a": 50})
+    found, note = comparing._rows_of(CHAMPION, challenger, TEST, ours, lambda _: None)
+    assert (found, "was scored anew" in note) == (([], True) if rescored else (rows, False))
+    relabelled = [{**row, "label": "b"} for row in ours]
+    assert comparing._rows_of(CHAMPION, challenger, TEST, relabelled, lambda _: None)[0] == []

@@ -89,7 +89,7 @@ def test_averages_survive(tmp_path: Path, at: int) -> None:
 class Scripted(DyingTask):
     """Its metric at each look is given: the second is the best, the fifth is the third without a gain.
 
-    In each step it draws from the generators that no step seeds.
+    Before each step it draws from all generators, which only a step seeds.
     """
 
     metric = "score"
@@ -100,7 +100,7 @@ class Scripted(DyingTask):
         self.drawn: list[float] = []
 
     def batch(self, step: int, rank: int, world: int) -> Arrays:
-        self.drawn += [random.random(), float(np.random.random())]
+        self.drawn += [random.random(), float(np.random.random()), float(torch.rand(()))]
         return super().batch(step, rank, world)
 
     def validation_metrics(self, sums: Any) -> dict[str, float]:
@@ -117,7 +117,7 @@ def test_early_stopping_and_random_generators_go_on(tmp_path: Path) -> None:
     wanted = train(straight, tmp_path / "b", chosen, checkpoint_seconds=1e9)
     assert (result.step, result.best_step, result.stopped_early, result.metrics["score"]) == (5, 2, True, 0.1)
     assert (result.step, result.best_step, result.rows) == (wanted.step, wanted.best_step, wanted.rows)
-    assert task.drawn == straight.drawn[2 * 4 :]
+    assert task.drawn == straight.drawn[3 * 4 :]
     assert_same_bits(task.module, straight.module)
 
 
@@ -163,6 +163,16 @@ def test_a_look_is_left_within_a_batch_and_made_again(tmp_path: Path, look: int,
     wanted = train(straight, tmp_path / "b", chosen, checkpoint_seconds=1e9)
     assert (result.rows, result.metrics, result.steps_now) == (wanted.rows, wanted.metrics, 12 - step)
     assert_same_bits(task.module, straight.module)
+
+
+def test_a_resumed_step_that_is_stopped_again_keeps_its_checkpoint(tmp_path: Path) -> None:
+    """A second write of the same would for a moment leave only the one before."""
+    written = []
+    for look in (2, 1):  # of each process
+        with pytest.raises(Terminated, match="stopped after step 8"):
+            train(StoppedInALook(look, 7), tmp_path, settings(), checkpoint_seconds=1e9)
+        written.append((last_checkpoint(tmp_path) / "COMPLETE").stat().st_mtime_ns)
+    assert written[0] == written[1]
 
 
 def test_the_handlers_of_the_caller_come_back(tmp_path: Path) -> None:
@@ -250,6 +260,15 @@ def test_nothing_there_is_nothing_to_resume(folder: CheckpointFolder) -> None:
     folder.path.mkdir()
     (folder.path / ".step-00000007.123.tmp").mkdir()
     assert folder.latest() is None
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_training(folder: CheckpointFolder) -> None:
+    save(folder, 7)
+    left = folder.path / ".step-00000009.123.tmp"
+    left.mkdir()
+    with folder.locked():
+        assert not left.exists()
+    assert folder.latest() == 7
 
 
 def test_a_checkpoint_of_another_training_is_refused_by_name(folder: CheckpointFolder) -> None:
