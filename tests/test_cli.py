@@ -388,7 +388,7 @@ def test_init_reads_files_in_the_encoding_and_quoting_given(project: Path) -> No
 
 def test_init_leaves_conf_as_it_was_when_it_does_not_compose(project: Path) -> None:
     (project / "a.txt").write_text("".join(f"text {i}\n\n" for i in range(30)))
-    (project / "conf" / "model" / "decoder_ngrams.yaml").write_text("family: gpd\n")
+    (project / "conf" / "model" / "gpt_tiny.yaml").write_text("family: gpd\n")
     before = (project / "conf" / "config.yaml").read_bytes()
     with pytest.raises(UserError):
         initialize.initialize("text", [project / "a.txt"], Reading({"text": None}), root=project)

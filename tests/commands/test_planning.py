@@ -252,12 +252,12 @@ def run(models: list[str], **options: Any) -> None:
 def test_the_command_prints_a_table_and_json(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(["gpt"], devices=2, tflops=0.25)
     message = capsys.readouterr().out
-    assert "gpt (gpt): 2,197,632 parameters over a vocabulary of 2,048" in message
+    assert "gpt (decoder): 8,013,120 parameters over a vocabulary of 2,048" in message
     assert "tensor parallel x2, checkpointing" in message
     assert "40% of the peak" in message
     run(["gpt"], devices=2, as_json=True)
     (found,) = json.loads(capsys.readouterr().out)
-    assert found["sizes"]["parameters"] == 2_197_632
+    assert found["sizes"]["parameters"] == 8_013_120
     row = found["memory"][0]
     assert row["total"] == sum(row[k] for k in ("weights", "gradients", "optimizer", "exchange", "activations"))
 

@@ -69,7 +69,6 @@ def test_kill_9_of_the_run_ends_the_tree_and_frees_the_workspace(project: Any, s
     assert project.run().code == 0  # no lock was left
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent is gone")
 def test_kill_9_of_the_supervisor_ends_the_stage_before_the_run_goes_on(project: Any, spawn: Any) -> None:
     project.stage("slow", OWN_STAGE)
     project.stages["slow"]["cmd"] += " key"
