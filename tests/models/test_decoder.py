@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -98,6 +98,19 @@ def test_attention_is_its_definition(positions: Any, window: int, qk_norm: bool)
     torch.testing.assert_close(found[0], slow(attention, hidden[0]), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("positions", ["none", "rotary", "alibi", "relative"])
+def test_it_learns_in_bf16_with_a_window_and_documents(positions: Any) -> None:
+    torch.manual_seed(0)
+    model = Decoder(Shape(n_layer=1, n_head=2, d_model=16, context=12, positions=positions, window=5, qk_norm=True), V)
+    documents = torch.tensor([[0] * 12, [0] * 5 + [1] * 7])
+    with torch.autocast("cpu", torch.bfloat16):
+        for given in (None, documents):
+            model.loss(TOKENS, TOKENS, given).backward()
+            assert all(
+                parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters()
+            )
+
+
 def test_buckets_are_those_of_t5s_decoder() -> None:
     from transformers.models.t5.modeling_t5 import T5Attention
 
@@ -122,6 +135,7 @@ def test_sinusoids_by_hand() -> None:
 
 def test_hashed_ngrams_are_looked_up_one_by_one() -> None:
     hashed = HashedNgrams(3, 7, 4)
+    bigrams, trigrams = (cast(nn.Embedding, table) for table in hashed.tables)
     assert not hashed(TOKENS, None, None)[0].any()  # an untrained table changes nothing
     drawn(hashed)
     documents = torch.tensor([[0] * 12, [0] * 5 + [1] * 7])
@@ -132,7 +146,7 @@ def test_hashed_ngrams_are_looked_up_one_by_one() -> None:
         one, two = (int(TOKENS[row, place - back]) if place - back >= start else 0 for back in (1, 2))
         bigram = (int(TOKENS[row, place]) * 36_313 + one * 27_191) % (2**31 - 1)
         trigram = (bigram + two * 15_485_863) % (2**31 - 1)
-        wanted = hashed.tables[0].weight[bigram % 7] + hashed.tables[1].weight[trigram % 7]  # type: ignore[index]
+        wanted = bigrams.weight[bigram % 7] + trigrams.weight[trigram % 7]
         torch.testing.assert_close(found[row, place], wanted)
 
 
@@ -147,11 +161,12 @@ def test_norms_stand_where_the_option_says() -> None:
     """With sub-layers that give nothing, a sandwich or pre-norm block is the identity, a post-norm one is its norms."""
     hidden = torch.randn(1, 5, 16)
     for norm in ("pre", "post", "sandwich"):
-        block = Decoder(Shape(n_layer=1, n_head=2, d_model=16, context=12, norm=norm), V).eval().blocks[0]  # type: ignore[arg-type]
+        shape: dict[str, Any] = {"n_layer": 1, "n_head": 2, "d_model": 16, "context": 12, "norm": norm}
+        block: Any = Decoder(Shape(**shape), V).eval().blocks[0]
         with torch.no_grad():
-            block.attention.output.weight.zero_()  # type: ignore[union-attr, operator]
-            block.feed_forward.output.weight.zero_()  # type: ignore[union-attr, operator]
-        out = block(hidden, block.mixer.shared(TOKENS[:1, :5], 0, None), None)  # type: ignore[union-attr, operator]
+            block.attention.output.weight.zero_()
+            block.feed_forward.output.weight.zero_()
+        out = block(hidden, block.mixer.shared(TOKENS[:1, :5], 0, None), None)
         normed = nn.functional.rms_norm(nn.functional.rms_norm(hidden, (16,), eps=1e-5), (16,), eps=1e-5)
         torch.testing.assert_close(out, normed if norm == "post" else hidden, rtol=1e-5, atol=1e-5)
 

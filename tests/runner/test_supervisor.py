@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +56,16 @@ def read_pids(root: Path) -> list[int]:
     return [int(word) for word in path.read_text().split()]
 
 
-@pytest.mark.parametrize("body", [WAITING, OWN_STAGE], ids=["any command", "a stage of ours"])
-def test_kill_9_of_the_run_ends_the_tree_and_frees_the_workspace(project: Any, spawn: Any, body: str) -> None:
+def slow(project: Any, body: str) -> None:
+    """A DAG of one stage, which waits."""
     project.stage("slow", body)
     project.stages["slow"]["cmd"] += " key"
     project.save()
+
+
+@pytest.mark.parametrize("body", [WAITING, OWN_STAGE], ids=["any command", "a stage of ours"])
+def test_kill_9_of_the_run_ends_the_tree_and_frees_the_workspace(project: Any, spawn: Any, body: str) -> None:
+    slow(project, body)
     run = spawn([sys.executable, "-c", RUN], cwd=project.root)
     pids = read_pids(project.root)
     run.kill()
@@ -69,38 +76,33 @@ def test_kill_9_of_the_run_ends_the_tree_and_frees_the_workspace(project: Any, s
     assert project.run().code == 0  # no lock was left
 
 
-def test_kill_9_of_the_supervisor_ends_the_stage_before_the_run_goes_on(project: Any, spawn: Any) -> None:
-    project.stage("slow", OWN_STAGE)
-    project.stages["slow"]["cmd"] += " key"
-    project.save()
-    run = spawn([sys.executable, "-c", RUN], cwd=project.root, stderr=subprocess.DEVNULL)
-    stage, child = read_pids(project.root)
-    (supervisor,) = psutil.Process(run.pid).children()
-    supervisor.kill()
+@contextmanager
+def terminated(project: Any, stage: int, child: int) -> Iterator[None]:
+    """What the block kills ends the stage in order; the child, which nobody supervises then, is killed at the end."""
     try:
+        yield
         wait_for(lambda: not running(stage))
         status = workspace.read_status("slow", project.root)
         assert status is not None
         assert status[0] == 143
     finally:
-        os.kill(child, signal.SIGKILL)  # the supervisor would have ended the stage's own children
+        os.kill(child, signal.SIGKILL)
+
+
+def test_kill_9_of_the_supervisor_ends_the_stage_before_the_run_goes_on(project: Any, spawn: Any) -> None:
+    slow(project, OWN_STAGE)
+    run = spawn([sys.executable, "-c", RUN], cwd=project.root, stderr=subprocess.DEVNULL)
+    with terminated(project, *read_pids(project.root)):
+        (supervisor,) = psutil.Process(run.pid).children()
+        supervisor.kill()
     assert run.wait(timeout=30) == 143
 
 
 def test_kill_9_of_dvc_ends_the_stage_it_started(project: Any, spawn: Any) -> None:
-    project.stage("slow", OWN_STAGE)
-    project.stages["slow"]["cmd"] += " key"
-    project.save()
+    slow(project, OWN_STAGE)
     dvc = spawn([sys.executable, "-m", "dvc", "repro"], cwd=project.root, stderr=subprocess.DEVNULL)
-    stage, child = read_pids(project.root)
-    dvc.kill()
-    try:
-        wait_for(lambda: not running(stage))
-        status = workspace.read_status("slow", project.root)
-        assert status is not None
-        assert status[0] == 143
-    finally:
-        os.kill(child, signal.SIGKILL)  # plain dvc has no supervisor for the stage's own children
+    with terminated(project, *read_pids(project.root)):
+        dvc.kill()
 
 
 def test_a_stage_knows_its_dvc_by_more_than_its_process_id(spawn: Any) -> None:

@@ -46,6 +46,7 @@ EXEMPT: Mapping[str, str] = {
     "lexmill/base/progress.py": "shows people how far a stage is",
     "lexmill/base/quiet.py": "keeps libraries from printing",
     "lexmill/base/ranks.py": "which process this is; results do not depend on it",
+    "lexmill/base/shells.py": "names programs",
     "lexmill/base/shown.py": "shows values to people",
     "lexmill/base/storage.py": "writes what it is given",
     "lexmill/base/strict.py": "reads values",

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lexmill.base.shells import SHELLS
 from lexmill.base.shown import visible
 from lexmill.compute.cores import visible_cores
 
@@ -24,7 +25,6 @@ _LEAST_SHARE = 0.25
 _NAMED = 3
 # The programs that start a stage or a command; the shells between them were given the command with -c.
 _OURS = ("python", "lexmill", "dvc", "prefect", "torchrun")
-_SHELLS = ("sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "busybox")
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def our_processes(processes: Mapping[int, Process], me: int, runs_a_command: Cal
     top = me
     while top in processes and (above := processes[top].parent) in processes:
         name = processes[above].name
-        if not name.startswith(_OURS) and not (name in _SHELLS and runs_a_command(above)):
+        if not name.startswith(_OURS) and not (name in SHELLS and runs_a_command(above)):
             break
         top = above
     own = more = {top}

@@ -24,10 +24,11 @@ from types import FrameType
 
 import psutil
 
+from lexmill.base.shells import SHELLS
+
 GRACE_SECONDS = 30.0
 ORPHAN_SECONDS = 1.0
 TRAIL_SECONDS = 1.0  # for clean-up after the command has ended
-_SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "busybox"}
 _POLL_SECONDS = 0.05
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -139,7 +140,7 @@ def _stages(process: psutil.Process) -> list[psutil.Process]:
     found: list[psutil.Process] = []
     for child in process.children():
         try:
-            found.extend(_stages(child) if child.name().lower() in _SHELLS else [child])
+            found.extend(_stages(child) if child.name().lower() in SHELLS else [child])
         except psutil.NoSuchProcess:
             continue
     return found

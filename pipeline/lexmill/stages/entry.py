@@ -44,6 +44,7 @@ from lexmill.base.errors import (
 )
 from lexmill.base.quiet import quieten
 from lexmill.base.ranks import is_first_process
+from lexmill.base.shells import SHELLS
 from lexmill.base.shown import visible, without_secrets
 from lexmill.compute import execution, leases
 from lexmill.compute.cores import cores
@@ -57,7 +58,6 @@ from lexmill.compute.settings import TRAINING, group_of
 T = TypeVar("T")
 
 _FETCHING = ("fetch", "checkpoint")
-_SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "busybox"}
 # With these set, Lightning assumes that Slurm starts its other processes.
 _SLURM_TASKS = ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE")
 _WATCH_SECONDS = 0.5
@@ -271,7 +271,7 @@ def _dvc_process(psutil: Any) -> Any:
     """Return the nearest ancestor that is no shell, dvc itself; None if it is already gone."""
     try:
         process = psutil.Process().parent()
-        while process is not None and process.name().lower() in _SHELLS:
+        while process is not None and process.name().lower() in SHELLS:
             process = process.parent()
         if process is not None and process.pid == 1 and not any("dvc" in word for word in process.cmdline()):
             return None  # adopted by init

@@ -99,7 +99,8 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None, 
     """Return softmax(q k^T / sqrt(K)) v, (B, T, H * K), for (B, H, T, K) queries.
 
     Args:
-        mask: broadcastable to (B, H, T, S), true where a query may attend; None: everywhere.
+        mask: broadcastable to (B, H, T, S): true where a query may attend, or numbers added to the scores; None:
+            everywhere.
         causal: query t of T sees the first S - T + t + 1 keys (the queries are the last T positions).
     """
     t, s = query.shape[2], keys.shape[2]

@@ -25,27 +25,34 @@ class GroupedAttention(CausalAttention):
 
     Args:
         theta: base of the rotary wavelengths.
+        bias: of the four projections.
     """
 
-    def __init__(self, d_model: int, n_head: int, n_kv_head: int, d_head: int, theta: float = 10000.0) -> None:
+    def __init__(
+        self, d_model: int, n_head: int, n_kv_head: int, d_head: int, *, theta: float = 10000.0, bias: bool = False
+    ) -> None:
         super().__init__()
         if n_head % n_kv_head:
             raise ValueError(f"n_kv_head {n_kv_head} does not divide n_head {n_head}")
         self.n_head, self.d_head, self.theta = n_head, d_head, theta
-        self.query = nn.Linear(d_model, n_head * d_head, bias=False)
-        self.key = nn.Linear(d_model, n_kv_head * d_head, bias=False)
-        self.value = nn.Linear(d_model, n_kv_head * d_head, bias=False)
-        self.output = nn.Linear(n_head * d_head, d_model, bias=False)
+        self.query = nn.Linear(d_model, n_head * d_head, bias=bias)
+        self.key = nn.Linear(d_model, n_kv_head * d_head, bias=bias)
+        self.value = nn.Linear(d_model, n_kv_head * d_head, bias=bias)
+        self.output = nn.Linear(n_head * d_head, d_model, bias=bias)
 
-    def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> tuple[Rotation, Tensor | None]:
+    def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> tuple[Rotation | None, Tensor | None]:
         """Return the positions' rotation, and which queries may see which keys (None: causal attention)."""
+        return self._rotation(tokens, start, documents), None if documents is None else document_mask(documents)
+
+    def _rotation(self, tokens: Tensor, start: int, documents: Tensor | None) -> Rotation:
         if documents is None:
             places = torch.arange(start, start + tokens.shape[1], device=tokens.device)
-            return rotation(places, self.d_head, self.theta), None
-        return rotation(document_positions(documents), self.d_head, self.theta), document_mask(documents)
+        else:
+            places = document_positions(documents)
+        return rotation(places, self.d_head, self.theta)
 
     def forward(
-        self, hidden: Tensor, shared: tuple[Rotation, Tensor | None], state: KeyValueCache | None = None
+        self, hidden: Tensor, shared: tuple[Rotation | None, Tensor | None], state: KeyValueCache | None = None
     ) -> Tensor:
         """(B, T, D) -> (B, T, D); with a state the queries are the last T of its length + T positions."""
         by, mask = shared
@@ -53,14 +60,18 @@ class GroupedAttention(CausalAttention):
             linear(hidden).unflatten(-1, (-1, self.d_head))  # (B, T, H or G, K)
             for linear in (self.query, self.key, self.value)
         )
-        query, keys = rotate(query, by), rotate(keys, by)
+        query, keys = self._placed(query, by), self._placed(keys, by)
         query, keys, values = (part.transpose(1, 2) for part in (query, keys, values))  # (B, H or G, T, K)
         if state is not None:
             keys, values = state.append(keys, values)
         out: Tensor = self.output(_grouped(query, keys, values, mask))
         return out
 
-    def split(self) -> Split:
+    def _placed(self, heads: Tensor, by: Rotation | None) -> Tensor:
+        """Give queries or keys their positions: (B, T, H or G, K) -> (B, T, H or G, K)."""
+        return heads if by is None else rotate(heads, by)
+
+    def split(self) -> Split | None:
         """Split by heads."""
         return {"query": "columns", "key": "columns", "value": "columns", "output": "rows"}
 

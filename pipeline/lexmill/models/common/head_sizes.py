@@ -28,3 +28,32 @@ class HeadSizes(Sizes):
     @classmethod
     def resolved(cls, sizes: Mapping[str, Any]) -> dict[str, Any]:
         return {**sizes, "d_head": sizes.get("d_head") or sizes["d_model"] // sizes["n_head"]}
+
+
+class GroupedHeadSizes(HeadSizes):
+    """Sizes with `n_kv_head` too, key and value heads that serve n_head / n_kv_head query heads each; 0: n_head."""
+
+    n_kv_head: int
+
+    @property
+    def kv_heads(self) -> int:
+        """G, given or by default."""
+        return self.n_kv_head or self.n_head
+
+    @property
+    def rotary(self) -> bool:
+        """Whether positions are rotary, which takes an even head width."""
+        return True
+
+    def errors(self) -> list[str]:
+        found = super().errors()
+        if self.n_head % self.kv_heads:
+            found.append(f"n_kv_head: {self.n_kv_head} does not divide n_head ({self.n_head})")
+        if not found and self.rotary and self.head_width % 2:
+            found.append("d_head: rotary positions need an even head width")
+        return found
+
+    @classmethod
+    def resolved(cls, sizes: Mapping[str, Any]) -> dict[str, Any]:
+        whole = super().resolved(sizes)
+        return {**whole, "n_kv_head": whole.get("n_kv_head") or whole["n_head"]}

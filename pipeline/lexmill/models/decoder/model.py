@@ -57,6 +57,7 @@ class Decoder(CausalModel):
                 window=shape.window,
                 qk_norm=shape.qk_norm,
                 bias=shape.bias,
+                theta=shape.rope_theta,
                 relative=relative.pop() if relative else None,
             )
             if shape.norm == "sandwich":

@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 from lexmill.base.budgets import MAX_CONTEXT, MAX_HEADS, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH
 from lexmill.base.strict import spec
-from lexmill.models.common.head_sizes import HeadSizes
+from lexmill.models.common.head_sizes import GroupedHeadSizes
 from lexmill.models.declaration import Family
 
 
 @dataclass(frozen=True)
-class Shape(HeadSizes):
+class Shape(GroupedHeadSizes):
     """A decoder-only Transformer of any make; `gpt` and `llama` are two of them, with checkpoints to exchange."""
 
     n_layer: int = spec("blocks", low=1, high=MAX_LAYERS)
@@ -32,6 +32,7 @@ class Shape(HeadSizes):
     positions: Literal["none", "sinusoidal", "learned", "rotary", "alibi", "relative"] = spec(
         "added to the embedding (sinusoidal, learned), or seen by attention (the others)", "rotary"
     )
+    rope_theta: float = spec("base of the rotary wavelengths", 10000.0, above=1, high=1e12)
     window: int = spec("positions a token sees, itself included; 0: all", 0, unit="tokens", low=0, high=MAX_CONTEXT)
     qk_norm: bool = spec("norm queries and keys", False)
     bias: bool = spec("biases in linear layers", False)
@@ -43,9 +44,9 @@ class Shape(HeadSizes):
     tie_embeddings: bool = spec("the output matrix is the embedding", True)
 
     @property
-    def kv_heads(self) -> int:
-        """G, given or by default."""
-        return self.n_kv_head or self.n_head
+    def rotary(self) -> bool:
+        """Whether attention rotates queries and keys."""
+        return self.positions == "rotary"
 
     @property
     def ffn_width(self) -> int:
@@ -54,10 +55,6 @@ class Shape(HeadSizes):
 
     def errors(self) -> list[str]:
         found = super().errors()
-        if self.n_head % self.kv_heads:
-            found.append(f"n_kv_head: {self.n_kv_head} does not divide n_head ({self.n_head})")
-        if not found and self.positions == "rotary" and self.head_width % 2:
-            found.append("d_head: rotary positions need an even head width")
         if self.activation == "swiglu" and self.bias:
             found.append("bias: swiglu has no biases; choose another activation")
         return found
@@ -65,9 +62,7 @@ class Shape(HeadSizes):
     @classmethod
     def resolved(cls, sizes: Mapping[str, Any]) -> dict[str, Any]:
         whole = super().resolved(sizes)
-        whole["n_kv_head"] = whole.get("n_kv_head") or whole["n_head"]
-        whole["d_ffn"] = whole.get("d_ffn") or 4 * whole["d_model"]
-        return whole
+        return {**whole, "d_ffn": whole.get("d_ffn") or 4 * whole["d_model"]}
 
 
 FAMILY = Family(

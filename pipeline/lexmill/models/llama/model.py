@@ -35,7 +35,7 @@ class Llama(CausalModel):
 
         def block() -> Block:
             heads = shape.n_head, shape.n_kv_head, shape.head_width
-            attention = GroupedAttention(shape.d_model, *heads, shape.rope_theta)
+            attention = GroupedAttention(shape.d_model, *heads, theta=shape.rope_theta)
             return Block(attention, GatedFeedForward(shape.d_model, shape.d_ffn), norm, shape.dropout)
 
         super().__init__(shape, vocab_size, block=block, norm=norm(), recipe=GPT2(), tied=shape.tie_embeddings)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from lexmill.base.budgets import MAX_CONTEXT, MAX_HEADS, MAX_LAYERS, MAX_WIDTH
 from lexmill.base.strict import spec
-from lexmill.models.common.head_sizes import HeadSizes
+from lexmill.models.common.head_sizes import GroupedHeadSizes
 from lexmill.models.declaration import Family
 
 
 @dataclass(frozen=True)
-class Shape(HeadSizes):
+class Shape(GroupedHeadSizes):
     """A decoder-only Transformer with RMSNorm, rotary positions, SwiGLU and grouped queries (Touvron et al. 2023)."""
 
     n_layer: int = spec("blocks", low=1, high=MAX_LAYERS)
@@ -25,14 +25,6 @@ class Shape(HeadSizes):
     rope_theta: float = spec("base of the rotary wavelengths", 10000.0, above=1, high=1e12)
     norm_eps: float = spec("added to the mean square", 1e-5, above=0, high=1)
     tie_embeddings: bool = spec("the output matrix is the embedding", True)
-
-    def errors(self) -> list[str]:
-        found = super().errors()
-        if self.n_head % self.n_kv_head:
-            found.append(f"n_kv_head: {self.n_kv_head} does not divide n_head ({self.n_head})")
-        if not found and self.head_width % 2:
-            found.append("d_head: rotary positions need an even head width")
-        return found
 
 
 FAMILY = Family(
