@@ -396,5 +396,7 @@ def test_no_module_outside_its_folder_names_a_kind() -> None:
     word = re.compile(rf"(?<![\w.])({names})s?(?!\w)")
     files = [path for room in (SOURCE, ROOT / "flows") for path in room.rglob("*") if path.suffix in (".py", ".j2")]
     outside = [path for path in files if (SOURCE / "lexmill" / "kinds") not in path.parents]
+    # A family's names in transformers are not ours: a head's weight is called `classifier.weight` there.
+    outside = [path for path in outside if not path.match("models/*/hugging_face.py")]
     assert [f"{path}: {found[0]}" for path in outside if (found := word.search(path.read_text(encoding="utf-8")))] == []
     assert word.search("a translator of texts"), "the pattern finds what it looks for"

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from lexmill.base import layout, storage
 from lexmill.base.errors import UserError
 from lexmill.commands.deploy import export_model
 from lexmill.corpora.fetching.checkpoint_folder import fetch_checkpoint
-from lexmill.models import build, folder, pretrained
+from lexmill.kinds.classifier.batches import encode
+from lexmill.models import build, family, folder, pretrained
 from lexmill.models.common.state import weights
+from lexmill.models.declaration import unlike
 from lexmill.params import parse
 from lexmill.params.corpora import FileSource
 from lexmill.registry.hugging_face import export
@@ -61,19 +64,32 @@ except ModuleNotFoundError:
 else:
     sys.exit("lexmill is there")
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+import transformers
 
 texts = json.loads(sys.argv[1])
 for line in sys.stdin:
-    folder = json.loads(line)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model, loading = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    folder, auto = json.loads(line)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    loader = getattr(transformers, auto)
+    model, loading = loader.from_pretrained(folder, output_loading_info=True)
     assert not any(loading.values()), loading
-    ids = tokenizer(texts)["input_ids"]
+    ids = tokenizer(texts, truncation=True)["input_ids"]
+    found = {"name": type(model).__name__, "ids": ids, "eos": [tokenizer.eos_token_id, model.config.eos_token_id]}
+    batch = None if auto == "AutoModelForCausalLM" else tokenizer(
+        texts, padding=True, truncation=True, return_tensors="pt"
+    )
     with torch.no_grad():
-        logits = [model(torch.tensor([row])).logits[0].tolist() for row in ids]
-    name, eos = type(model).__name__, [tokenizer.eos_token_id, model.config.eos_token_id]
-    print("FOUND " + json.dumps({"name": name, "ids": ids, "logits": logits, "eos": eos}), flush=True)
+        if auto == "AutoModelForSeq2SeqLM":
+            written = model.generate(**batch, do_sample=False, num_beams=1, max_new_tokens=20)
+            found["written"] = tokenizer.batch_decode(written, skip_special_tokens=True)
+            found["logits"] = model(**batch, decoder_input_ids=batch["input_ids"]).logits.tolist()
+        elif auto == "AutoModelForTokenClassification":
+            real = batch["attention_mask"].unsqueeze(-1)
+            found["logits"] = ((model(**batch).logits * real).sum(1) / real.sum(1)).tolist()
+            found["labels"] = [model.config.id2label[i] for i in range(model.config.num_labels)]
+        else:
+            found["logits"] = [model(torch.tensor([row])).logits[0].tolist() for row in ids]
+    print("FOUND " + json.dumps(found), flush=True)
 """
 
 
@@ -84,8 +100,8 @@ class Apart:
         self._folder, self._log = folder, folder / "log"
         self._process: subprocess.Popen[str] | None = None
 
-    def read(self, exported: Path) -> dict[str, Any]:
-        """The name of the class that reads a folder, and its ids and logits of TEXTS."""
+    def read(self, exported: Path, auto: str = "AutoModelForCausalLM") -> dict[str, Any]:
+        """The name of the class that reads a folder, its ids and logits of TEXTS, and what else the class gives."""
         if self._process is None:
             with open(self._log, "w") as log:
                 self._process = subprocess.Popen(
@@ -98,7 +114,7 @@ class Apart:
                 )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(str(exported)) + "\n")
+        self._process.stdin.write(json.dumps([str(exported), auto]) + "\n")
         self._process.stdin.flush()
         for line in self._process.stdout:
             if line.startswith("FOUND "):
@@ -121,12 +137,12 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apart]:
     process.end()
 
 
-def make(target: Path, family: str, shape: dict[str, Any]) -> Path:
+def make(target: Path, family: str, shape: dict[str, Any], kind: str = "language_model", **more: Any) -> Path:
     """A model folder with a byte tokenizer, every weight away from its fresh value."""
     (target / "tokenizer").mkdir(parents=True)
     save(assemble("byte", byte_model(), lowercase=False), target / "tokenizer")
     fingerprint = storage.sha256_file(target / "tokenizer" / "tokenizer.json")
-    config = {"kind": "language_model", "family": family, "shape": shape, "vocab_size": 261, "corpus": "plays"}
+    config = {"kind": kind, "family": family, "shape": shape, "vocab_size": 261, "corpus": "plays", **more}
     torch.manual_seed(5)
     module = build(config)
     with torch.no_grad():
@@ -161,6 +177,60 @@ def test_a_process_without_lexmill_gives_the_same(
             torch.testing.assert_close(module(torch.tensor([ids]))[0], torch.tensor(logits), atol=1e-4, rtol=0)
 
 
+LABELS = ["/Arts & Entertainment", "NaN", "Sport"]
+
+
+def test_a_classifier_apart_has_the_same_logits_and_labels(tmp_path: Path, apart: Apart) -> None:
+    shape = family("bert").tiny | {"max_position_embeddings": 40, "hidden_act": "gelu_new", "layer_norm_eps": 1e-5}
+    model = make(tmp_path / "model", "bert", dict(shape), "classifier", labels=LABELS, dropout=0.1, max_tokens=9)
+    export(model, tmp_path / "export", "topics")
+    found = apart.read(tmp_path / "export", "AutoModelForTokenClassification")
+    assert found["name"] == "BertForTokenClassification"
+    assert found["labels"] == LABELS
+    tokenizer = tokenizers.load(model / "tokenizer")
+    _, module = folder.load(model)
+    for ids, row, logits in zip(found["ids"], encode(tokenizer, TEXTS, 9), found["logits"], strict=True):
+        assert ids == row
+        with torch.no_grad():
+            mine = module(torch.tensor([row]), torch.ones(1, len(row), dtype=torch.bool))[0]
+        torch.testing.assert_close(mine, torch.tensor(logits), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(("norm", "theirs"), [("pre", "PegasusForConditionalGeneration"), ("post", "MarianMTModel")])
+def test_a_translator_apart_has_the_same_logits_and_greedy_translations(
+    tmp_path: Path, apart: Apart, norm: str, theirs: str
+) -> None:
+    shape = family("transformer").tiny | {"encoder_layers": 2, "d_model": 18, "norm": norm, "max_positions": 48}
+    model = make(tmp_path / "model", "transformer", {**shape, "dropout": 0.1}, "translator")
+    export(model, tmp_path / "export", "en_de")
+    found = apart.read(tmp_path / "export", "AutoModelForSeq2SeqLM")
+    assert found["name"] == theirs
+    tokenizer = tokenizers.load(model / "tokenizer")
+    _, module = folder.load(model)
+    rows = [[*tokenizer.encode(text), tokenizer.eos_id] for text in TEXTS]
+    assert found["ids"] == rows
+    width = max(map(len, rows))
+    tokens = torch.tensor([row + [tokenizer.pad_id] * (width - len(row)) for row in rows])
+    with torch.no_grad():
+        mine = module(tokens, tokens != tokenizer.pad_id, tokens)  # type: ignore[operator]
+    for row, here, there in zip(rows, mine, torch.tensor(found["logits"]), strict=True):
+        torch.testing.assert_close(here[: len(row)], there[: len(row)], atol=2e-4, rtol=0)
+    for row, written in zip(rows, found["written"], strict=True):
+        assert written == tokenizer.decode(greedy(module, row, tokenizer, 20))
+
+
+def greedy(module: Any, source: list[int], tokenizer: tokenizers.Tokenizer, most: int) -> list[int]:
+    """The likeliest next token, again and again, without a cache."""
+    target = [tokenizer.bos_id]
+    while len(target) <= most and target[-1] != tokenizer.eos_id:
+        with torch.no_grad():
+            logits = module(
+                torch.tensor([source]), torch.ones(1, len(source), dtype=torch.bool), torch.tensor([target])
+            )
+        target.append(int(logits[0, -1].argmax()))
+    return target
+
+
 @pytest.mark.parametrize("save_theirs", [save_gpt2, save_llama])
 def test_a_model_with_an_imported_tokenizer(tmp_path: Path, apart: Apart, save_theirs: Any) -> None:
     theirs = save_theirs(tmp_path / "theirs")
@@ -182,14 +252,32 @@ def test_a_model_with_an_imported_tokenizer(tmp_path: Path, apart: Apart, save_t
     assert origin(tmp_path / "export") == origin_of(model / "tokenizer") == origin(tmp_path / "theirs")
 
 
-def test_what_was_exported_comes_in_again(tmp_path: Path) -> None:
-    model = make(tmp_path / "model", "gpt", GPT)
+@pytest.mark.parametrize(
+    ("name", "shape", "kind", "more"),
+    [
+        ("gpt", GPT, "language_model", {}),
+        ("bert", family("bert").tiny, "classifier", {"labels": LABELS, "dropout": 0.0, "max_tokens": 9}),
+        ("transformer", family("transformer").tiny, "translator", {}),
+        ("transformer", {**family("transformer").tiny, "norm": "post"}, "translator", {}),
+    ],
+)
+def test_what_was_exported_comes_in_again(
+    tmp_path: Path, name: str, shape: dict[str, Any], kind: str, more: dict[str, Any]
+) -> None:
+    model = make(tmp_path / "model", name, resolved(name, shape), kind, **more)
     export(model, tmp_path / "export", "plays")
     fetch_checkpoint(FileSource("file", ("export/*",)), tmp_path, tmp_path / "checkpoint")
     again, first = pretrained.read(tmp_path / "checkpoint"), pretrained.read(model)
     assert (again.family, again.vocab_size) == (first.family, first.vocab_size)
+    assert unlike(name, first.shape, again.family, again.shape) == {}
+    assert again.state.keys() == first.state.keys()
     assert all(again.state[name].equal(tensor) for name, tensor in first.state.items())
     assert origin(tmp_path / "checkpoint") == origin(model)
+
+
+def resolved(name: str, shape: Any) -> dict[str, Any]:
+    """All sizes, defaults included, as a model folder has them."""
+    return asdict(family(name).shape(**shape))
 
 
 def test_a_model_folder_comes_in_as_it_is(tmp_path: Path) -> None:
@@ -263,7 +351,6 @@ def test_this_projects_own_model_comes_first(workspace: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("tickets", "'tickets' is a classifier; its head of labels cannot be exported yet"),
         ("gtp", "the model 'gtp' is unknown, did you mean 'gpt'"),
     ],
 )

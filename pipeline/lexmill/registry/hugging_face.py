@@ -1,28 +1,98 @@
-"""Export a language model as a folder for `transformers`, which gives the same logits and ids.
+"""Export a model as a folder for `transformers`, which gives the same ids and logits.
 
     <folder>/
-        config.json, generation_config.json, model.safetensors
+        config.json, model.safetensors
+        generation_config.json    of a model that writes text
         tokenizer.json, tokenizer_config.json, special_tokens_map.json
-        README.md                 the model card
+        README.md                 the model card, with the lines that load it
 
 `lexmill` reads such a folder as a checkpoint with a `file` source.
+
+A model with labels is exported with its head on each token: the head is linear, so the mean of the logits over the
+tokens is the head of the mean of the hidden states. The models of `transformers` for whole texts pool in another way.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lexmill import tokenizers
 from lexmill.base import storage
 from lexmill.base.errors import UserError
 from lexmill.models import folder as model_folder
 from lexmill.registry.package import DESCRIPTION
+from lexmill.tokenizers.saving import save_adding
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from lexmill.models.declaration import Role
 
 CARD = "README.md"
+
+
+@dataclass(frozen=True)
+class _Target:
+    """What a role becomes there.
+
+    Attributes:
+        auto: the class of transformers that loads it.
+        pipeline: the hub's name of the task.
+        begins, ends: whether its tokenizer puts the begin token before a text, and the end token after it.
+        use: lines of Python after the loading ones; {eos} is the end token's id.
+        notes: sentences below these lines.
+    """
+
+    auto: str
+    pipeline: str
+    begins: bool
+    ends: bool
+    use: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+_TARGETS: dict[Role, _Target] = {
+    "causal": _Target(
+        "AutoModelForCausalLM",
+        "text-generation",
+        False,
+        False,
+        (),
+        (
+            "The tokenizer adds no token of its own. In training the end token is before and after each text, so put",
+            "`tokenizer.eos_token_id` ({eos}) before the model's input.",
+        ),
+    ),
+    "encoder": _Target(
+        "AutoModelForTokenClassification",
+        "text-classification",
+        True,
+        True,
+        (
+            'batch = tokenizer(["a text"], padding=True, truncation=True, return_tensors="pt")',
+            'real = batch["attention_mask"].unsqueeze(-1)',
+            "logits = (model(**batch).logits * real).sum(1) / real.sum(1)  # the mean over tokens is the text's",
+            "print([model.config.id2label[int(i)] for i in logits.argmax(-1)])",
+        ),
+        ("A text's logits are the mean of its tokens' logits, because the model pools by the mean.",),
+    ),
+    "encoder_decoder": _Target(
+        "AutoModelForSeq2SeqLM",
+        "translation",
+        False,
+        True,
+        (
+            'batch = tokenizer(["a text"], padding=True, return_tensors="pt")',
+            "print(tokenizer.batch_decode(model.generate(**batch, num_beams=4), skip_special_tokens=True))",
+        ),
+        ("Greedy translations are lexmill's; beam search there ranks by another length penalty.",),
+    ),
+}
 
 
 def export(model: Path, target: Path, name: str, card: str = "", languages: Sequence[str] = ()) -> None:
@@ -36,7 +106,7 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
         languages: BCP 47 tags of its text, for the card's metadata.
 
     Raises:
-        UserError: `transformers` has no such network, it has a classification head, or the target is not empty.
+        UserError: `transformers` has no such network, or the target is not empty.
     """
     from safetensors.torch import save_file
 
@@ -44,51 +114,76 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
 
     config = model_folder.read_config(model)
     what = config["kind"].replace("_", " ")
-    if not family(config["family"]).model_types:
+    declared = family(config["family"])
+    if not declared.model_types:
         of = f"of family '{config['family']}', which has no counterpart in transformers"
         raise UserError(f"'{name}' is a {what} {of}")
-    if "labels" in config:
-        raise UserError(f"'{name}' is a {what}; its head of labels cannot be exported yet")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError("this exists and is not empty; name a new folder", target)
     shape, tokenizer = config["shape"], tokenizers.load(model / model_folder.TOKENIZER)
-    mapping = pretrained.mapping(config["family"])
-    described = {**mapping.write_config(shape, config["vocab_size"]), **_ids(tokenizer), "dtype": "float32"}
-    found = pretrained.read(model)
+    there, mapping = _TARGETS[declared.role], pretrained.mapping(config["family"])
+    ids = _ids(tokenizer, declared.role)
+    described = {**mapping.write_config(shape, config["vocab_size"]), **ids, "dtype": "float32"}
+    tensors: dict[str, Tensor] = mapping.write_tensors(shape, pretrained.read(model).state)
+    if "labels" in config:
+        described |= _labels(config["labels"])
+        head = pretrained.tensors(model)
+        tensors |= mapping.write_head(head["head.weight"], head["head.bias"])
     with storage.new_folder(target) as folder:
-        save_file(mapping.write_tensors(shape, found.state), folder / pretrained.WEIGHTS, metadata={"format": "pt"})
+        save_file(tensors, folder / pretrained.WEIGHTS, metadata={"format": "pt"})
         storage.write_json(folder / pretrained.CONFIG, described)
-        storage.write_json(folder / "generation_config.json", _ids(tokenizer))
-        for path in sorted((model / model_folder.TOKENIZER).iterdir()):
-            shutil.copyfile(path, folder / path.name)
-        storage.write_text(folder / CARD, _card(name, tokenizer, card, languages))
+        if declared.role != "encoder":
+            storage.write_json(folder / "generation_config.json", ids)
+        _write_tokenizer(model / model_folder.TOKENIZER, folder, there, config.get("max_tokens"))
+        storage.write_text(
+            folder / CARD,
+            _head(there, tokenizer.eos_id, languages) + (card or f"# {name}\n\nA {what} made with lexmill.\n"),
+        )
 
 
-def _ids(tokenizer: tokenizers.Tokenizer) -> dict[str, int]:
-    return {"bos_token_id": tokenizer.bos_id, "eos_token_id": tokenizer.eos_id, "pad_token_id": tokenizer.pad_id}
+def _ids(tokenizer: tokenizers.Tokenizer, role: Role) -> dict[str, int]:
+    ids = {"bos_token_id": tokenizer.bos_id, "eos_token_id": tokenizer.eos_id, "pad_token_id": tokenizer.pad_id}
+    return ids | ({"decoder_start_token_id": tokenizer.bos_id} if role == "encoder_decoder" else {})
 
 
-def _card(name: str, tokenizer: tokenizers.Tokenizer, card: str, languages: Sequence[str]) -> str:
+def _labels(labels: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    numbered = {label: i for i, label in enumerate(labels)}
+    return {"id2label": {str(i): label for label, i in numbered.items()}, "label2id": numbered}
+
+
+def _write_tokenizer(source: Path, folder: Path, there: _Target, max_tokens: int | None) -> None:
+    """Copy a tokenizer; one that adds tokens to a text gets a template, and a bound where texts are cut."""
+    for path in sorted(source.iterdir()):
+        shutil.copyfile(path, folder / path.name)
+    if there.ends:
+        save_adding(tokenizers.load(source), folder / "tokenizer.json", begin=there.begins)
+    if max_tokens is not None:
+        path = folder / "tokenizer_config.json"
+        storage.write_json(path, {**storage.read_json(path), "model_max_length": max_tokens})
+
+
+def _head(there: _Target, end: int, languages: Sequence[str]) -> str:
+    """Return the first part of the card: metadata, and how to load the model."""
     lines = [
         "---",
         "library_name: transformers",
-        "pipeline_tag: text-generation",
+        f"pipeline_tag: {there.pipeline}",
         *([f"language: {json.dumps(list(languages))}"] if languages else []),
         "---",
         "",
         "```python",
-        "from transformers import AutoModelForCausalLM, AutoTokenizer",
+        f"from transformers import {there.auto}, AutoTokenizer",
         "",
         'folder = "."  # this one',
         "tokenizer = AutoTokenizer.from_pretrained(folder)",
-        "model = AutoModelForCausalLM.from_pretrained(folder)",
+        f"model = {there.auto}.from_pretrained(folder)",
+        *there.use,
         "```",
         "",
-        "The tokenizer adds no token of its own. In training the end token is before and after each text, so put",
-        f"`tokenizer.eos_token_id` ({tokenizer.eos_id}) before the model's input.",
+        *(line.format(eos=end) for line in there.notes),
         "",
     ]
-    return "\n".join(lines) + "\n" + (card or f"# {name}\n\nA language model made with lexmill.\n")
+    return "\n".join(lines) + "\n"
 
 
 def described(package: Path, model: Path) -> tuple[str, list[str]]:

@@ -21,7 +21,7 @@ from lexmill.base import storage
 from lexmill.base.errors import UserError
 from lexmill.base.outside import parsing, read_json_object
 from lexmill.tokenizers.kinds import byte_alphabet
-from lexmill.tokenizers.saving import write_config
+from lexmill.tokenizers.saving import serialized, write_config
 from lexmill.tokenizers.tokenizer import SPECIAL, Tokenizer, is_space_mark, load, read_backend
 
 if TYPE_CHECKING:
@@ -58,9 +58,18 @@ def origin(checkpoint: Path) -> str:
 
 
 def origin_of(folder: Path) -> str:
-    """The hash of the files that a tokenizer folder was imported from; for one trained here, its own."""
-    path = folder / SPECIAL
-    return str(_read(path).get("origin", "")) if path.is_file() else storage.sha256_file(folder / "tokenizer.json")
+    """The hash of the files that a tokenizer folder was imported from; for one trained here, its own.
+
+    A template that an export adds to a tokenizer makes no other tokenizer of it.
+    """
+    if (folder / SPECIAL).is_file():
+        return str(_read(folder / SPECIAL).get("origin", ""))
+    path = folder / "tokenizer.json"
+    data, backend = read_backend(path)
+    if backend.post_processor is None:
+        return storage.sha256_bytes(data)
+    backend.post_processor = None
+    return storage.sha256_bytes(serialized(backend).encode())
 
 
 def _read(path: Path) -> dict[str, Any]:

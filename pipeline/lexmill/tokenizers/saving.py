@@ -7,14 +7,31 @@ from pathlib import Path
 import tokenizers
 
 from lexmill.base import storage
-from lexmill.tokenizers.tokenizer import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, UNK
+from lexmill.tokenizers.tokenizer import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, UNK, Tokenizer
+
+
+def serialized(backend: tokenizers.Tokenizer) -> str:
+    """Return the text of a tokenizer.json."""
+    return str(backend.to_str(pretty=True)) + "\n"
 
 
 def save(backend: tokenizers.Tokenizer, folder: Path) -> None:
     """Write tokenizer.json, tokenizer_config.json and special_tokens_map.json into an existing folder."""
     ids = {"pad": PAD, "unk": UNK, "bos": BOS, "eos": EOS, "mask": MASK}
-    storage.write_text(folder / "tokenizer.json", backend.to_str(pretty=True) + "\n")
+    storage.write_text(folder / "tokenizer.json", serialized(backend))
     write_config({f"{role}_token": SPECIAL_TOKENS[i] for role, i in ids.items()}, folder)
+
+
+def save_adding(tokenizer: Tokenizer, path: Path, *, begin: bool) -> None:
+    """Write a tokenizer.json for other programs that adds the end token to each text, and the begin token or not."""
+    backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
+    first = [(backend.id_to_token(tokenizer.bos_id), tokenizer.bos_id)] if begin else []
+    last = (backend.id_to_token(tokenizer.eos_id), tokenizer.eos_id)
+    single = [*(name for name, _ in first), "$A", last[0]]
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
+        single=single, pair=[*single, "$B:1", f"{last[0]}:1"], special_tokens=[*first, last]
+    )
+    storage.write_text(path, serialized(backend))
 
 
 def write_config(special: dict[str, str], folder: Path) -> None:

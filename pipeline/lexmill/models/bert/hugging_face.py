@@ -10,6 +10,8 @@ from torch import Tensor
 
 from lexmill.models.bert.shape import Shape
 
+MODEL_TYPE = "bert"
+
 _OURS = ("embeddings.", "encoder.")
 _INDEX = "embeddings.position_ids"  # a table 0, 1, 2, ... that older files hold
 
@@ -31,3 +33,24 @@ def read_state(shape: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[
         if name.startswith(_OURS) and name != _INDEX:
             state[name] = tensor
     return state
+
+
+def write_config(shape: Mapping[str, Any], vocab_size: int) -> dict[str, Any]:
+    """Return the config.json of a BertForTokenClassification with the same encoder."""
+    return {
+        **shape,
+        "architectures": ["BertForTokenClassification"],
+        "model_type": MODEL_TYPE,
+        "vocab_size": vocab_size,
+        "position_embedding_type": "absolute",
+    }
+
+
+def write_tensors(shape: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the encoder's weights under the names there."""
+    return {f"bert.{name}": tensor for name, tensor in state.items()}
+
+
+def write_head(weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
+    """Return the weights of a linear head over hidden states, (L, D) and (L,), under the names there."""
+    return {"classifier.weight": weight, "classifier.bias": bias}

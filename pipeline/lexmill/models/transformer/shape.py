@@ -34,5 +34,6 @@ FAMILY = Family(
     network="Transformer",
     shape=Shape,
     tiny={"encoder_layers": 1, "decoder_layers": 1, "n_head": 2, "d_model": 16, "d_ffn": 24, "max_positions": 12},
+    model_types=("pegasus", "marian"),
     shrinking=(),
 )
