@@ -133,7 +133,8 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
         save_file(tensors, folder / pretrained.WEIGHTS, metadata={"format": "pt"})
         storage.write_json(folder / pretrained.CONFIG, described)
         if declared.role != "encoder":
-            storage.write_json(folder / "generation_config.json", ids)
+            most = {"max_length": shape["max_positions"]} if declared.role == "encoder_decoder" else {}
+            storage.write_json(folder / "generation_config.json", ids | most)
         _write_tokenizer(model / model_folder.TOKENIZER, folder, there, config.get("max_tokens"))
         storage.write_text(
             folder / CARD,
