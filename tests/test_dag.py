@@ -1,8 +1,7 @@
-"""dvc.yaml against the code: each stage names its code and every param that shapes its result; rooms import one way."""
+"""dvc.yaml against the code: each stage names its code and every param that shapes its result."""
 
 import ast
 import dataclasses
-import graphlib
 import itertools
 import re
 from collections.abc import Iterator
@@ -23,33 +22,6 @@ from lexmill.params.models import Model
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "pipeline"
 STAGES: dict[str, Any] = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
-
-
-def module_file(name: str) -> Path | None:
-    """The file of a module of the package, or None for another package's or a name that is no module."""
-    base = SOURCE / Path(*name.split("."))
-    for path in (base.with_suffix(".py"), base / "__init__.py"):
-        if path.is_file():
-            return path
-    return None
-
-
-def imports(path: Path) -> Iterator[Path]:
-    """The package's own files that a file imports, at the top or late; a module brings its parents."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        for name in names:
-            parts = name.split(".")
-            if parts[0] != "lexmill":
-                continue
-            for end in range(1, len(parts) + 1):
-                found = module_file(".".join(parts[:end]))
-                if found is not None:
-                    yield found
 
 
 def bodies() -> dict[str, Any]:
@@ -321,82 +293,3 @@ def test_a_field_that_is_left_out_is_noticed() -> None:
     assert uncovered(Entry, "e", {"e.inner.first", "e.inner.second", "e.plain"}) == set()
     assert uncovered(Entry, "e", {"e.inner.first", "e.plain"}) == {"e.inner.second"}
     assert uncovered(Entry, "e", {"e.inner"}) == {"e.plain"}
-
-
-# ---------------------------------------------------------------- rooms
-
-
-def test_nothing_outside_its_room_imports_a_heavy_part() -> None:
-    """Only runner imports DVC, only tracking and registry MLflow, only flows Prefect, only training Lightning."""
-    rooms = {
-        "dvc": ("runner",),
-        "mlflow": ("tracking", "registry"),
-        "prefect": (),
-        "lightning": (),
-        "lightning_fabric": ("training",),
-    }
-    for path in sorted((SOURCE / "lexmill").rglob("*.py")):
-        room = path.relative_to(SOURCE / "lexmill").parts[0]
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and node.module:
-                names = [node.module]
-            for name in names:
-                allowed = rooms.get(name.split(".")[0])
-                assert allowed is None or room in allowed, f"{path}: {name}"
-
-
-ORDER = ["stages", "kinds", "training", "evaluation", "decoding", "data", "models"]
-GROUND = ["corpora", "tokenizers"]
-
-
-def test_rooms_import_one_way() -> None:
-    """stages -> kinds -> training -> evaluation -> decoding -> data -> models; the ground imports no room above it."""
-    for path in sorted((SOURCE / "lexmill").rglob("*.py")):
-        room = path.relative_to(SOURCE / "lexmill").parts[0]
-        for found in imports(path):
-            parts = found.relative_to(SOURCE / "lexmill").parts
-            other = parts[0] if len(parts) > 1 else ""
-            if room in ORDER and other in ORDER:
-                assert ORDER.index(other) >= ORDER.index(room), f"{path} -> {found}"
-            if room in GROUND:
-                assert other not in ORDER, f"{path} -> {found}"
-            if room in ("tracking", "registry"):
-                assert other not in ("training", "stages", "runner"), f"{path} -> {found}"
-
-
-def rooms() -> dict[str, set[str]]:
-    """Each folder or file of the package, with the folders that it imports."""
-    needs: dict[str, set[str]] = {}
-    for path in sorted((SOURCE / "lexmill").rglob("*.py")):
-        room = path.relative_to(SOURCE / "lexmill").parts[0]
-        found = {imported.relative_to(SOURCE / "lexmill").parts for imported in imports(path)}
-        needs.setdefault(room, set()).update(parts[0] for parts in found if len(parts) > 1 and parts[0] != room)
-    return needs
-
-
-def test_rooms_make_no_circle() -> None:
-    """No room needs another that needs it; what `lexmill` does is the last: nothing in the package needs it."""
-    needs = rooms()
-    graphlib.TopologicalSorter(needs).prepare()  # raises, with the circle
-    assert {room for room, others in needs.items() if "commands" in others} == {"cli.py"}
-
-
-def test_the_page_of_the_design_shows_the_rooms_as_they_are() -> None:
-    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| .+ \| ([\w, ]*?) ?\|$", page, re.MULTILINE)
-    shown = {room: set(filter(None, needed.split(", "))) for room, needed in rows}
-    found = rooms()
-    assert shown == {room: found.get(room, set()) for room in shown}
-    assert shown.keys() == {path.parent.name for path in (SOURCE / "lexmill").glob("*/__init__.py")}
-
-
-def test_no_module_outside_its_folder_names_a_kind() -> None:
-    names = "|".join(kinds.names())
-    word = re.compile(rf"(?<![\w.])({names})s?(?!\w)")
-    files = [path for room in (SOURCE, ROOT / "flows") for path in room.rglob("*") if path.suffix in (".py", ".j2")]
-    outside = [path for path in files if (SOURCE / "lexmill" / "kinds") not in path.parents]
-    # A family's names in transformers are not ours: a head's weight is called `classifier.weight` there.
-    outside = [path for path in outside if not path.match("models/*/hugging_face.py")]
-    assert [f"{path}: {found[0]}" for path in outside if (found := word.search(path.read_text(encoding="utf-8")))] == []
-    assert word.search("a translator of texts"), "the pattern finds what it looks for"

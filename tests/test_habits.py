@@ -142,6 +142,13 @@ def test_what_breaks_quietly_is_not_used(name: str, why: str) -> None:
     assert used == set(), why
 
 
+def test_files_are_small() -> None:
+    """What grows beyond 400 lines does more than one thing."""
+    lines = {path: path.read_text(encoding="utf-8").count("\n") for path in MODULES}
+    assert {path.relative_to(ROOT).as_posix(): count for path, count in lines.items() if count > 400} == {}
+    assert max(lines.values()) > 300, "lines are not counted"
+
+
 def module_name(path: str) -> str:
     """`lexmill.config.compose` of `pipeline/lexmill/config/compose.py`."""
     return path.removeprefix("pipeline/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")

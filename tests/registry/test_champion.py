@@ -1,8 +1,11 @@
 """The champion's alias by hand: forward, back, and back again, said in sentences."""
 
+import itertools
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlflow import MlflowClient
@@ -96,22 +99,60 @@ def test_an_alias_that_was_set_elsewhere_is_part_of_the_line(client: MlflowClien
     assert champion.line(client, "en_de") == ["3"]
 
 
-def test_a_killed_move_leaves_a_line_that_is_right(client: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+@contextmanager
+def killed_at(count: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Kill in place of the write number `count` to the registry."""
+    written = itertools.count()
+
+    def replaced(write: Callable[..., None]) -> Callable[..., None]:
+        def one(*arguments: Any) -> None:
+            if next(written) == count:
+                raise KeyboardInterrupt
+            write(*arguments)
+
+        return one
 
     with monkeypatch.context() as patch:
-        patch.setattr(MlflowClient, "set_registered_model_tag", killed)
-        with pytest.raises(KeyboardInterrupt):
-            champion.promote(client, "en_de", "4", "")
-    assert present(client) == "4"
-    assert champion.line(client, "en_de") == ["1", "3", "4"]
-    with monkeypatch.context() as patch:
-        patch.setattr(MlflowClient, "set_registered_model_alias", killed)
-        with pytest.raises(KeyboardInterrupt):
-            champion.rollback(client, "en_de", "")
-    assert present(client) == "4"
-    assert champion.rollback(client, "en_de", "").version == "3"
+        for name in ("set_registered_model_alias", "set_registered_model_tag", "set_model_version_tag"):
+            patch.setattr(MlflowClient, name, replaced(getattr(MlflowClient, name)))
+        yield
+
+
+def why(client: MlflowClient) -> str | None:
+    found = client.get_model_version_by_alias("en_de", "champion").tags.get(champion.WHY)
+    return None if found is None else str(found)
+
+
+def test_a_kill_between_any_two_writes_of_a_rollback_leaves_the_champion_and_its_line(
+    client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So whoever repeats the command goes back by one, not by two."""
+    reason = why(client)
+    for count in range(4):
+        with killed_at(count, monkeypatch), pytest.raises(KeyboardInterrupt):
+            champion.rollback(client, "en_de", "too slow")
+        assert (present(client), champion.line(client, "en_de"), why(client)) == ("3", ["1", "3"], reason), count
+    with killed_at(4, monkeypatch):
+        assert champion.rollback(client, "en_de", "too slow") == champion.Move("en_de", "1", "3")
+    assert (present(client), champion.line(client, "en_de"), why(client)) == ("1", ["1"], "too slow")
+
+
+def test_a_kill_between_any_two_writes_of_a_promotion_leaves_a_line_that_is_right(
+    client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reason = why(client)
+    for count in range(3):
+        with killed_at(count, monkeypatch), pytest.raises(KeyboardInterrupt):
+            champion.promote(client, "en_de", "4", "wished")
+        assert (present(client), champion.line(client, "en_de"), why(client)) == ("3", ["1", "3"], reason), count
+    with killed_at(3, monkeypatch), pytest.raises(KeyboardInterrupt):
+        champion.promote(client, "en_de", "4", "wished")
+    assert (present(client), champion.line(client, "en_de"), why(client)) == ("4", ["1", "3", "4"], "wished")
+    with pytest.raises(UserError, match="version 4 of 'en_de' is the champion already"):
+        champion.promote(client, "en_de", "4", "wished")
+    with killed_at(4, monkeypatch):
+        champion.promote(client, "en_de", "2", "")
+    assert champion.line(client, "en_de") == ["1", "3", "4", "2"]
 
 
 @pytest.mark.parametrize(

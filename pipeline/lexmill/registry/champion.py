@@ -4,8 +4,9 @@ The line is a tag of the registered model, `1,4,7`: the oldest first, the presen
 alias set elsewhere (MLflow's page); a model without the tag gets its line from its versions' decisions. A rollback
 removes the last version, so two rollbacks go back two.
 
-Each move is two writes, in an order in which a kill between them leaves a correct line: after a killed rollback, the
-version that held the alias is still the champion.
+Each move is several writes, in an order in which a kill between any two leaves a correct line. Time and reason come
+first: they are those of this move when the alias moves. A rollback writes the alias last: after a killed one, the version
+that held it is still the champion, and the same command goes back by one.
 """
 
 from __future__ import annotations
@@ -99,11 +100,11 @@ def move(client: MlflowClient, name: str, version: str, why: str) -> Move:
     """Give a version the alias and append it to the line."""
     before = line(client, name)
     holder = model_of(client, name).aliases.get(CHAMPION)
+    _tag(client, name, version, why)
     client.set_registered_model_alias(name, CHAMPION, version)
     if before[-1:] != [version]:
         before.append(version)
     _write(client, name, before)
-    _tag(client, name, version, why)
     return Move(name, version, None if holder is None else str(holder))
 
 
@@ -141,9 +142,9 @@ def rollback(client: MlflowClient, name: str, why: str) -> Move:
             f"version {present} of '{name}' is the first champion, so there is none to go back to;"
             f" `lexmill promote {name} VERSION` chooses another version"
         )
+    _tag(client, name, earlier[-1], why)
     _write(client, name, earlier)
     client.set_registered_model_alias(name, CHAMPION, earlier[-1])
-    _tag(client, name, earlier[-1], why)
     return Move(name, earlier[-1], str(present))
 
 
