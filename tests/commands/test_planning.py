@@ -20,7 +20,9 @@ from lexmill.commands.plan.planning import Machine, Memory, Plan
 from lexmill.config.compose import compose
 from lexmill.kinds.language_model import Data, Evaluate, LanguageModel
 from lexmill.models import build
+from lexmill.models.elman.shape import Shape as ElmanShape
 from lexmill.models.gpt.shape import Shape as GPTShape
+from lexmill.models.gru.shape import Shape as GRUShape
 from lexmill.models.llama.shape import Shape as LlamaShape
 from lexmill.models.lstm.shape import Shape as LSTMShape
 from lexmill.params import Params, parse
@@ -35,6 +37,8 @@ SHAPES: dict[str, Any] = {
     "gpt": GPTShape(n_layer=3, n_head=4, d_model=64, context=T),
     "llama": LlamaShape(n_layer=3, n_head=4, n_kv_head=2, d_model=64, d_ffn=160, context=T),
     "lstm": LSTMShape(n_layer=3, d_model=64, context=T),
+    "gru": GRUShape(n_layer=3, d_model=64, context=T),
+    "elman": ElmanShape(n_layer=3, d_model=64, context=T),
 }
 OPTIMIZERS = [
     SGD("sgd", lr=0.1),
@@ -111,7 +115,8 @@ def test_activations_are_what_autograd_keeps(family: str, precision: Any, dropou
     assert loss.requires_grad
     assert wanted is not None
     passing = rows * T * module.blocks[0].gradient_bytes(planning.low_bytes(model))  # type: ignore[operator,index,union-attr]
-    assert sum(found.values()) == pytest.approx(wanted - passing, rel=0.03)
+    rounded = 2.1 * rows * T * 64  # the loss's gradient where the last layer's output is bf16
+    assert sum(found.values()) == pytest.approx(wanted - passing, rel=0.03, abs=rounded)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda one: one.name)

@@ -22,7 +22,8 @@ bf16-mixed, 2; m bytes in a dropout mask, 4 on a CPU, elsewhere 1):
     a block         `activation_bytes` a token (models/common): for a residual block of softmax attention
                     8 D + r (2 D + 4 A + 2 F) + 4 H and 8 (RMSNorm) or 16 (layer norm), r 4 F with a gated
                     feed-forward layer, and 2 m D with dropout; A all heads together, H heads, F feed-forward width
-    once a token    8 D + 16: the input of the last norm, the loss's gradient, token and target; m D with dropout
+    once a token    8 D + 16: the input of the last norm (4 D; recurrent networks have none), the loss's gradient, token
+                    and target; m D with dropout
     once            4 V D: the gradient of the output matrix; in bf16-mixed 2 a number of the blocks' matrices, for the
                     rounded copies, which autocast keeps whole under fsdp too
     backward        the gradients inside a block, a token, as measured (`gradient_bytes`)
@@ -289,7 +290,7 @@ def activations(
     mask = (4 if on_cpu else 1) if model.shape.dropout else 0
     kept = [block.activation_bytes(low, mask, share) for block in blocks]
     at_rest = 4 * width * len(kept) + max(kept) if checkpointing else sum(kept)
-    once = 8 * width + 16 + mask * width
+    once = (8 if list(module.norm.parameters()) else 4) * width + 16 + mask * width  # type: ignore[union-attr]
     copies = 0 if low == 4 else 2 * sizes.matrices * share
     passing = blocks[0].gradient_bytes(low)
     return round(tokens * (at_rest + once + passing) + 4 * vocab_size * width + copies)
