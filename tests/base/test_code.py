@@ -233,7 +233,17 @@ def test_kinds_are_folders_and_come_before_families(package: Path) -> None:
     train = before["train"]
     assert isinstance(train, dict)
     assert sorted(train) == ["language_model", "tagger"]
-    assert sorted(train["tagger"]) == ["bert", "decoder", "elman", "gpt", "gru", "llama", "lstm", "transformer"]
+    assert sorted(train["tagger"]) == [
+        "bert",
+        "decoder",
+        "elman",
+        "gpt",
+        "gru",
+        "llama",
+        "lstm",
+        "reservoir",
+        "transformer",
+    ]
     (package / "kinds" / "tagger" / "task.py").write_text("loss = 2\n")
     assert changed(before, code_json(package)) == {f"train.tagger.{family}" for family in train["tagger"]}
 
