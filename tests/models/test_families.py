@@ -174,8 +174,9 @@ def test_reading_on_from_a_cache_is_reading_at_once(name: str) -> None:
             if place == 5:
                 rows = torch.tensor([2, 0, 2, 1])  # a beam's choice
                 cache.reorder(rows)
-    with pytest.raises(ValueError, match="cannot be read with a cache"):
-        module(tokens, module.new_cache(B), torch.zeros_like(tokens))
+    if not module.carries:
+        with pytest.raises(ValueError, match="cannot be read with a cache"):
+            module(tokens, module.new_cache(B), torch.zeros_like(tokens))
     with pytest.raises(ValueError, match="at least one sequence"):
         module.new_cache(0)
 
@@ -190,6 +191,20 @@ def test_a_document_has_the_logits_that_it_has_alone(name: str) -> None:
             places = packed[row] == number
             alone = module(tokens[row : row + 1, places])[0]
             torch.testing.assert_close(logits[row, places], alone, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_a_state_carries_into_the_first_document_of_a_window_if_the_family_says_so(name: str) -> None:
+    module, family = made(name), models.family(name.partition("+")[0])
+    assert module.carries == family.carries
+    if family.carries:
+        tokens = torch.randint(V, (B, 2 * module.context))
+        packed = torch.cat([torch.zeros_like(documents(module)), documents(module)], dim=1)
+        whole = module(tokens, documents=packed)
+        cache = module.new_cache(B)
+        halves = zip(tokens.chunk(2, dim=1), packed.chunk(2, dim=1), strict=True)
+        found = [module(one, cache, numbers) for one, numbers in halves]
+        torch.testing.assert_close(torch.cat(found, dim=1), whole, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -28,4 +28,5 @@ FAMILY = Family(
         {"tie_embeddings": False},
     ),
     unlimited=True,
+    carries=True,
 )

@@ -31,4 +31,5 @@ FAMILY = Family(
     tiny={"n_layer": 2, "d_model": 16, "context": 12, "sparsity": 0.5},
     variants=({"train_embedding": True}, {"leak": 1.0, "sparsity": 0.0}),
     unlimited=True,
+    carries=True,
 )
