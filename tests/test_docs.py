@@ -28,7 +28,7 @@ EXAMPLES = {
     "checkpoints": Checkpoint,
 }
 ADDED = {  # what docs/extending.md builds, and where the project has it for tests/extending
-    "pipeline/lexmill/models/elman": "tests/models/elman",
+    "pipeline/lexmill/models/indrnn": "tests/models/indrnn",
     "pipeline/lexmill/kinds/length_bucket": "tests/extending/length_bucket",
     "conf/model": "tests/extending/conf/model",
 }

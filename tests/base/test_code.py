@@ -233,7 +233,17 @@ def test_kinds_are_folders_and_come_before_families(package: Path) -> None:
     train = before["train"]
     assert isinstance(train, dict)
     assert sorted(train) == ["language_model", "tagger"]
-    assert sorted(train["tagger"]) == ["bert", "decoder", "gpt", "llama", "lstm", "transformer"]
+    assert sorted(train["tagger"]) == [
+        "bert",
+        "decoder",
+        "elman",
+        "gpt",
+        "gru",
+        "llama",
+        "lstm",
+        "reservoir",
+        "transformer",
+    ]
     (package / "kinds" / "tagger" / "task.py").write_text("loss = 2\n")
     assert changed(before, code_json(package)) == {f"train.tagger.{family}" for family in train["tagger"]}
 
@@ -265,7 +275,7 @@ def test_words_and_new_files_leave_code_json_as_it_is(package: Path, tmp_path: P
 
 def test_a_familys_equations_are_its_own(package: Path) -> None:
     before = code_json(package)
-    edit(package / "models" / "lstm" / "model.py", "return out\n", "return out[0], out[1]\n")
+    edit(package / "models" / "lstm" / "model.py", "return 28 * ", "return 29 * ")
     found = changed(before, code_json(package))
     assert {"train.language_model.lstm", "evaluate.language_model.lstm"} <= found
     assert all(key.endswith(".lstm") for key in found)
@@ -274,10 +284,10 @@ def test_a_familys_equations_are_its_own(package: Path) -> None:
 
 def test_a_new_family_changes_no_other(package: Path) -> None:
     before = code_json(package)
-    shutil.copytree(package / "models" / "lstm", package / "models" / "gru")
+    shutil.copytree(package / "models" / "lstm", package / "models" / "newcomer")
     found = changed(before, code_json(package))
-    assert "train.language_model.gru" in found
-    assert all(key.endswith(".gru") for key in found)
+    assert "train.language_model.newcomer" in found
+    assert all(key.endswith(".newcomer") for key in found)
 
 
 def test_a_new_kind_changes_no_other(package: Path) -> None:
@@ -334,10 +344,10 @@ def test_the_definition_that_changed_is_named(package: Path, tmp_path: Path) -> 
     old = Code(package).closures()
     code_history.remember(old, tmp_path)
     model = package / "models" / "lstm" / "model.py"
-    edit(model, "return out\n", "return out[0], out[1]\n")
+    edit(model, "return 28 * ", "return 29 * ")
     key = ("train", "language_model", "lstm")
     now = Code(package).closures()[key]
-    line = "lexmill/models/lstm/model.py: Layer.read"
+    line = "lexmill/models/lstm/model.py: Layer.gradient_bytes"
     assert code_history.difference(old[key].digest, now, tmp_path) == line
     edit(package / "training" / "seeding.py", "\n\ndef ", "\n\nLIMIT = 3\n\n\ndef ")
     now = Code(package).closures()[key]

@@ -20,9 +20,13 @@ from lexmill.commands.plan.planning import Machine, Memory, Plan
 from lexmill.config.compose import compose
 from lexmill.kinds.language_model import Data, Evaluate, LanguageModel
 from lexmill.models import build
+from lexmill.models.common.state import weights
+from lexmill.models.elman.shape import Shape as ElmanShape
 from lexmill.models.gpt.shape import Shape as GPTShape
+from lexmill.models.gru.shape import Shape as GRUShape
 from lexmill.models.llama.shape import Shape as LlamaShape
 from lexmill.models.lstm.shape import Shape as LSTMShape
+from lexmill.models.reservoir.shape import Shape as ReservoirShape
 from lexmill.params import Params, parse
 from lexmill.params.length import Length
 from lexmill.params.optimizers import SGD, AdaDelta, AdaGrad, Adam, AdamW, CosineSchedule, Muon, Optimizer, RMSprop
@@ -35,6 +39,9 @@ SHAPES: dict[str, Any] = {
     "gpt": GPTShape(n_layer=3, n_head=4, d_model=64, context=T),
     "llama": LlamaShape(n_layer=3, n_head=4, n_kv_head=2, d_model=64, d_ffn=160, context=T),
     "lstm": LSTMShape(n_layer=3, d_model=64, context=T),
+    "gru": GRUShape(n_layer=3, d_model=64, context=T),
+    "elman": ElmanShape(n_layer=3, d_model=64, context=T),
+    "reservoir": ReservoirShape(n_layer=3, d_model=64, context=T, train_embedding=True),
 }
 OPTIMIZERS = [
     SGD("sgd", lr=0.1),
@@ -83,8 +90,8 @@ def loss_of(module: nn.Module, model: LanguageModel, rows: int) -> torch.Tensor:
 
 @contextlib.contextmanager
 def kept_for_the_way_back(module: nn.Module) -> Iterator[dict[int, int]]:
-    """The bytes of each storage that autograd keeps, the parameters left out."""
-    own = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+    """The bytes of each storage that autograd keeps, parameters and buffers left out."""
+    own = {one.untyped_storage().data_ptr() for one in (*module.parameters(), *module.buffers())}
     alive, found = [], {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -111,7 +118,8 @@ def test_activations_are_what_autograd_keeps(family: str, precision: Any, dropou
     assert loss.requires_grad
     assert wanted is not None
     passing = rows * T * module.blocks[0].gradient_bytes(planning.low_bytes(model))  # type: ignore[operator,index,union-attr]
-    assert sum(found.values()) == pytest.approx(wanted - passing, rel=0.03)
+    rounded = 2.1 * rows * T * 64  # the loss's gradient where the last layer's output is bf16
+    assert sum(found.values()) == pytest.approx(wanted - passing, rel=0.03, abs=rounded)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda one: one.name)
@@ -119,12 +127,16 @@ def test_activations_are_what_autograd_keeps(family: str, precision: Any, dropou
 def test_weights_gradients_and_optimizer_are_exact(family: str, optimizer: Optimizer) -> None:
     model = entry(family, optimizer=optimizer, keep="ema")
     module = network(model)
+    if family == "reservoir" and optimizer.name == "muon":
+        with pytest.raises(UserError, match="no matrix in a stack of blocks"):
+            optimizers.build(module, optimizer)
+        return
     built = optimizers.build(module, optimizer)
     loss_of(module, model, 1).backward()  # type: ignore[no-untyped-call]
     built.step()
     row = only(model).memory[0]
     parameters = list(module.parameters())
-    assert row.weights == row.running_mean == sum(p.nbytes for p in parameters)
+    assert row.weights == row.running_mean == sum(value.nbytes for value in weights(module).values())
     assert row.gradients == sum(p.grad.nbytes for p in parameters if p.grad is not None)
     assert row.optimizer == sum(value.nbytes for value in built.named_state().values())
 
@@ -160,7 +172,7 @@ def test_a_small_training_takes_what_was_planned(family: str, precision: Any) ->
     module = network(model)
     built = optimizers.build(module, model.recipe.optimizer)
     beside = peak_of_a_step(module, built, model, rows)
-    tensors = [*module.parameters(), *built.named_state().values()]
+    tensors = [*weights(module).values(), *built.named_state().values()]
     gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
     row = only(model).memory[0]
     assert row.total is not None

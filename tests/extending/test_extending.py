@@ -1,6 +1,6 @@
 """A family and a kind are a folder and a file of conf/ each: added to a copy of the project, everything takes them.
 
-The Elman network of tests/models/elman and the kind of this folder are what docs/extending.md builds step by step. No
+The IndRNN of tests/models/indrnn and the kind of this folder are what docs/extending.md builds step by step. No
 file of the project is changed; the choices come from `lexmill init` on a file of the user's and from `lexmill compose`.
 """
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.e2e
 
 HERE = Path(__file__).parent
 WORDS = ["the", "mill", "turns", "slowly", "in", "the", "wind", "and", "grinds", "corn", "to", "flour", "for", "bread"]
-ADDED = ("+model@models.elman=elman_tiny", "+model@models.lengths=length_bucket_tiny")
+ADDED = ("+model@models.indrnn=indrnn_tiny", "+model@models.lengths=length_bucket_tiny")
 SETTINGS = "accelerator: cpu\nthreads: 1\n"
 
 
@@ -43,7 +43,7 @@ def _make(folder: Path) -> Project:
     root.mkdir()
     copy_project(root)
     before = _files(root)
-    shutil.copytree(HERE.parent / "models" / "elman", root / "pipeline" / "lexmill" / "models" / "elman")
+    shutil.copytree(HERE.parent / "models" / "indrnn", root / "pipeline" / "lexmill" / "models" / "indrnn")
     shutil.copytree(HERE / "length_bucket", root / "pipeline" / "lexmill" / "kinds" / "length_bucket")
     shutil.copytree(HERE / "conf", root / "conf", dirs_exist_ok=True)
     assert before.items() <= _files(root).items(), "no file that exists is changed"
@@ -80,7 +80,7 @@ def _results(project: Project) -> dict[tuple[str, str], dict[str, object]]:
 
 def test_both_are_trained_evaluated_and_stand_beside_their_baselines(extended: Project) -> None:
     rows = _results(extended)
-    assert {"token_trigram", "byte_trigram"} <= rows["elman", "bits_per_byte"]["baselines"].keys()
+    assert {"token_trigram", "byte_trigram"} <= rows["indrnn", "bits_per_byte"]["baselines"].keys()
     assert set(rows["lengths", "accuracy"]["baselines"]) == {"majority"}
     assert rows["lengths", "accuracy"]["beats"], "it learns which texts are long"
     page = (extended.root / "reports" / "index.html").read_text(encoding="utf-8")
@@ -100,11 +100,11 @@ def test_the_verbs_use_their_champions(extended: Project) -> None:
 
 
 def test_it_is_planned(extended: Project) -> None:
-    (plan,) = json.loads(extended.lexmill("plan", "elman", "--json"))
-    weights = extended.root / "artifacts" / "models" / "elman"
+    (plan,) = json.loads(extended.lexmill("plan", "indrnn", "--json"))
+    weights = extended.root / "artifacts" / "models" / "indrnn"
     assert (
         plan["sizes"]["parameters"]
-        == json.loads((extended.root / "metrics/train/elman.json").read_text())["parameters"]
+        == json.loads((extended.root / "metrics/train/indrnn.json").read_text())["parameters"]
     )
     assert weights.is_dir()
 
@@ -115,12 +115,12 @@ def test_dvc_has_nothing_to_do_and_the_flow_makes_the_same_bytes(extended: Proje
     shutil.copytree(extended.root, root, symlinks=True)
     copy = Project(root, {})
     (tmp_path / "one-thread.yaml").write_text(SETTINGS)
-    made = [root / "artifacts" / "models" / name / "model.safetensors" for name in ("elman", "lengths")]
+    made = [root / "artifacts" / "models" / name / "model.safetensors" for name in ("indrnn", "lengths")]
     before = [path.read_bytes() for path in made]
     for path in made:
         shutil.rmtree(path.parent)
     shutil.rmtree(root / ".dvc" / "cache")
-    copy.run("-m", "flows", "run", "train@elman", "train@lengths")
+    copy.run("-m", "flows", "run", "train@indrnn", "train@lengths")
     assert [path.read_bytes() for path in made] == before
 
 
@@ -169,9 +169,9 @@ def test_only_what_uses_changed_code_is_dirty(extended: Project, tmp_path: Path)
     loop.write_text(loop.read_text().replace('"""', '"""Another word.\n\n', 1) + "\n# a comment\n")
     copy.run("-m", "dvc", "repro", "code")
     assert (root / "code.json").read_bytes() == before
-    model = package / "models" / "elman" / "model.py"
+    model = package / "models" / "indrnn" / "model.py"
     model.write_text(model.read_text().replace("tanh", "sigmoid"))
     copy.run("-m", "dvc", "repro", "code")
     said = copy.run("-m", "dvc", "status").stdout
-    assert "train@elman" in said
+    assert "train@indrnn" in said
     assert "train@lengths" not in said

@@ -25,13 +25,13 @@ from lexmill.params.recipe import Recipe
 from lexmill.kinds.language_model import Data, Evaluate, LanguageModel
 from lexmill.training import optimizers
 
-assert "elman" in models.families("causal")
-shape = models.family("elman").shape(2, 16, 12)
-module = models.build({"family": "elman", "shape": vars(shape), "vocab_size": 23})
+assert "indrnn" in models.families("causal")
+shape = models.family("indrnn").shape(2, 16, 12)
+module = models.build({"family": "indrnn", "shape": vars(shape), "vocab_size": 23})
 tokens = torch.randint(23, (4, 13))
 for settings in (AdamW("adamw", lr=0.02), Muon("muon", lr=0.02)):
     built, losses = optimizers.build(module, settings), []
-    for _ in range(20):
+    for _ in range(40):
         loss = module.loss(tokens[:, :-1], tokens[:, 1:]) / tokens[:, 1:].numel()
         loss.backward()
         built.step()
@@ -40,7 +40,7 @@ for settings in (AdamW("adamw", lr=0.02), Muon("muon", lr=0.02)):
     assert losses[-1] < 0.8 * losses[0], losses
 
 recipe = Recipe("gradient", AdamW("adamw", lr=0.1), CosineSchedule("cosine"), Length(10, "steps"), batch=96)
-model = LanguageModel("language_model", "elman", shape, Data("c", "c", "t"), "r", recipe, Evaluate())
+model = LanguageModel("language_model", "indrnn", shape, Data("c", "c", "t"), "r", recipe, Evaluate())
 params = Params.__new__(Params)
 object.__setattr__(params, "models", {"m": model})
 plan = planning.plan(params, "m", planning.Machine(2, 0, 1e12, 0.4, True), 23)
@@ -56,7 +56,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A PYTHONPATH where the package has one folder more."""
     root = tmp_path_factory.mktemp("package")
     shutil.copytree(PACKAGE, root / "lexmill", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(HERE / "elman", root / "lexmill" / "models" / "elman")
+    shutil.copytree(HERE / "indrnn", root / "lexmill" / "models" / "indrnn")
     return str(root)
 
 
@@ -67,7 +67,7 @@ def test_it_is_built_trained_and_planned(path: str) -> None:
 
 def test_the_tests_of_all_families_hold_for_it(path: str) -> None:
     """Initialisation by each recipe, causality, cache, documents, loss, counts: `test_families`."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "elman"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "indrnn"]
     done = subprocess.run(
         [*command, "tests/models/test_families.py"],
         env={**os.environ, "PYTHONPATH": path},

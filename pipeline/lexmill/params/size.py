@@ -55,7 +55,7 @@ def _count(model: Model, layers: dict[str, int], vocab_size: int) -> int:
     shape = dataclasses.asdict(dataclasses.replace(model.shape, **layers))
     with torch.device("meta"), Undrawn():
         module = build({"family": model.family, "shape": shape, "vocab_size": max(1, vocab_size)})
-    return sum(parameter.numel() for parameter in module.parameters())
+    return sum(tensor.numel() for tensor in (*module.parameters(), *module.buffers()))  # a reservoir is buffers
 
 
 def _extent(shape: Any) -> tuple[int, int, int]:

@@ -133,15 +133,20 @@ class Loop:
         self.guard.restore(state["guard"])
         self._settled, self._row = state["settled"], state["row"]
         random_states.restore(saved.read("random"), state["random"])
+        if "carried" in saved.files:
+            self.task.carry(saved.read("carried"))
         self.started_at = self.step = self._saved_step = saved.step
 
     def _found_micro_batch(self) -> int:
         """Return the size that `micro_batch: auto` finds by forward and backward without exchange."""
 
+        carried = self.task.carried()
+
         def trial(part: Arrays) -> None:
             with self._autocast():
                 loss, _ = self.task.loss_sum(self.module, tensors(part, self.ranks.device))
             loss.backward()
+            self.task.carry(carried)
 
         return micro_batch.choose(
             self.task.batch(0, self.ranks.data_rank, self.ranks.data_world),
@@ -340,6 +345,7 @@ class Loop:
                     "weights": weights(self.module),
                     "optimizer": self._optimizers.named_state(),
                     "random": random_states.tensors(),
+                    **({"carried": carried} if (carried := self.task.carried()) else {}),
                     **self.keeper.tensors(),
                 },
                 stays,

@@ -100,7 +100,7 @@ def network_states(saved: Saved, module: nn.Module) -> dict[str, Named]:
     return {
         name: {key: reader.like(key, own[key]) for key in reader.names()}
         for name, reader in saved.files.items()
-        if name not in ("optimizer", "random")
+        if name not in ("optimizer", "random", "carried")
     }
 
 

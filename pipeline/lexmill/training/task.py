@@ -79,6 +79,14 @@ class Task(ABC):
     def validation_metrics(self, sums: Sequence[float]) -> dict[str, float]:
         """Return the metrics of the whole split from the sums; has `valid_loss` and `self.metric`."""
 
+    def carried(self) -> Mapping[str, Tensor]:
+        """Return what the next step takes over from this one besides weights; a part of each checkpoint."""
+        return {}
+
+    def carry(self, carried: Mapping[str, Tensor]) -> None:
+        """Restore what `carried` returned."""
+        assert not carried, "this task takes nothing over"
+
     def epochs(self, step: int) -> float:
         """Return the passes over train after `step` optimizer steps, for the curve."""
         raise NotImplementedError

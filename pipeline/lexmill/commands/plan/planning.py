@@ -3,12 +3,13 @@
 The network is built on torch's meta device, which has shapes and no memory, so that 175 billion parameters cost no more
 than a million. All bytes are of one device of N; P is the number of parameters, n the tokens of a micro-batch.
 
-    weights        4 P      float32 in both precisions: bf16-mixed rounds copies, not the weights
+    weights        4 P      float32 in both precisions: bf16-mixed rounds copies, not the weights; and 4 bytes for each
+                   number that is stored with them but not trained (a reservoir), on every device
     gradients      4 P
     optimizer      sgd 0, or 4 P with momentum; adagrad 4 P; rmsprop 4 P, or 8 P with momentum; adadelta, adam and adamw
                    8 P; muon 4 a number of the blocks' matrices and 8 a number elsewhere. All but sgd and muon also
                    count their steps: 4 bytes a tensor
-    running mean   4 P with keep: ema
+    running mean   as the weights, with keep: ema
 
     single         all of it
     ddp            all of it, and 4 P for the buckets of the gradients
@@ -22,7 +23,8 @@ bf16-mixed, 2; m bytes in a dropout mask, 4 on a CPU, elsewhere 1):
     a block         `activation_bytes` a token (models/common): for a residual block of softmax attention
                     8 D + r (2 D + 4 A + 2 F) + 4 H and 8 (RMSNorm) or 16 (layer norm), r 4 F with a gated
                     feed-forward layer, and 2 m D with dropout; A all heads together, H heads, F feed-forward width
-    once a token    8 D + 16: the input of the last norm, the loss's gradient, token and target; m D with dropout
+    once a token    8 D + 16: the input of the last norm (4 D; recurrent networks have none), the loss's gradient, token
+                    and target; m D with dropout
     once            4 V D: the gradient of the output matrix; in bf16-mixed 2 a number of the blocks' matrices, for the
                     rounded copies, which autocast keeps whole under fsdp too
     backward        the gradients inside a block, a token, as measured (`gradient_bytes`)
@@ -58,6 +60,7 @@ class Sizes:
 
     Attributes:
         parameters: P, a tied matrix once.
+        fixed: numbers that are stored but not trained.
         tensors: the number of tensors.
         outside: R, outside the blocks.
         block: B, the largest block.
@@ -66,6 +69,7 @@ class Sizes:
     """
 
     parameters: int
+    fixed: int
     tensors: int
     outside: int
     block: int
@@ -215,6 +219,8 @@ def on_meta(model: Model, vocab_size: int) -> nn.Module:
 
 def measure(module: nn.Module) -> Sizes:
     """Count a network's parameters."""
+    from lexmill.models.common.state import weights
+
     everything = list(module.parameters())
     count = sum(parameter.numel() for parameter in everything)
     blocks = [list(block.parameters()) for block in module.blocks]  # type: ignore[union-attr]
@@ -222,6 +228,7 @@ def measure(module: nn.Module) -> Sizes:
     matrices = [parameter.numel() for block in blocks for parameter in block if parameter.ndim == 2]
     return Sizes(
         parameters=count,
+        fixed=sum(value.numel() for value in weights(module).values()) - count,
         tensors=len(everything),
         outside=count - sum(sizes),
         block=max(sizes),
@@ -286,10 +293,11 @@ def activations(
     if not all(hasattr(block, "activation_bytes") for block in blocks):
         return None
     width, low, share = model.shape.d_model, low_bytes(model), 1 / max(1, shared_by)
-    mask = (4 if on_cpu else 1) if model.shape.dropout else 0
+    learning = module.embedding.weight.requires_grad  # type: ignore[union-attr]  # else no way back to a dropout
+    mask = (4 if on_cpu else 1) if model.shape.dropout and learning else 0
     kept = [block.activation_bytes(low, mask, share) for block in blocks]
     at_rest = 4 * width * len(kept) + max(kept) if checkpointing else sum(kept)
-    once = 8 * width + 16 + mask * width
+    once = (8 if list(module.norm.parameters()) else 4) * width + 16 + mask * width  # type: ignore[union-attr]
     copies = 0 if low == 4 else 2 * sizes.matrices * share
     passing = blocks[0].gradient_bytes(low)
     return round(tokens * (at_rest + once + passing) + 4 * vocab_size * width + copies)
@@ -317,14 +325,15 @@ def _memory(
         share = (sizes.parameters - shared + shared / devices) / sizes.parameters
     exchange = {"ddp": 4 * sizes.parameters, "fsdp": 8 * sizes.outside + 12 * sizes.block}.get(strategy, 0)
     weights = math.ceil(4 * sizes.parameters * share)
+    stored = weights + 4 * sizes.fixed
     return Memory(
         strategy=strategy,
         devices=devices,
         checkpointing=checkpointing,
-        weights=weights,
+        weights=stored,
         gradients=weights,
         optimizer=math.ceil(optimizer_bytes(model.recipe.optimizer, sizes) * share),
-        running_mean=weights if model.recipe.keep == "ema" else 0,
+        running_mean=stored if model.recipe.keep == "ema" else 0,
         exchange=exchange,
         activations=at_once,
     )

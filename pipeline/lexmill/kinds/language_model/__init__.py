@@ -9,7 +9,7 @@ from typing import Any
 from lexmill.base import layout
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
-from lexmill.models.declaration import family
+from lexmill.models.declaration import families, family
 from lexmill.params.models import Model
 
 
@@ -21,6 +21,7 @@ class Data:
     train: str = spec("what it learns from: a corpus, or a mixture that has `corpus` in it")
     tokenizer: str = spec("its tokenizer, or the checkpoint whose tokenizer it takes")
     mask_documents: bool = spec("no token sees another document of its window", False)
+    carry_state: bool = spec("a window goes on from the state of the one before; for recurrent families", False)
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,11 @@ class LanguageModel(Model):
 
     def cross_errors(self) -> list[str]:
         batch, context = self.recipe.batch, self.shape.context
-        return [f"recipe.batch: {batch} is not a multiple of shape.context ({context})"] if batch % context else []
+        found = [f"recipe.batch: {batch} is not a multiple of shape.context ({context})"] if batch % context else []
+        if self.data.carry_state and not family(self.family).carries:
+            known = ", ".join(name for name in families("causal") if family(name).carries)
+            found.append(f"data.carry_state: '{self.family}' has no state to carry from window to window; {known} have")
+        return found
 
 
 def _inputs(entry: Mapping[str, Any]) -> Inputs:

@@ -35,6 +35,8 @@ def train(name: str, choices: Params) -> None:
     Raises:
         UserError: the shards were made with another tokenizer, or the tokenizer loses white space.
     """
+    from lexmill.kinds.language_model.carrying import CarryingTask
+
     model = choices.models[name]
     assert isinstance(model, LanguageModel)
     shards = layout.tokens(model.data.train, model.data.tokenizer)
@@ -48,7 +50,7 @@ def train(name: str, choices: Params) -> None:
     verify_once(train_shards, valid)
     config = config_of(model, tokenizer, train_shards.vocab_size)
     module: Any = new_network(model, config, choices.training_seed)
-    task = LanguageModelTask(
+    task = (CarryingTask if model.data.carry_state else LanguageModelTask)(
         module,
         train_shards,
         valid,

@@ -100,6 +100,11 @@ class CausalModel(nn.Module):
         """Whether it reads text of any length at the same cost per token."""
         return all(mixer.unlimited for mixer in self.mixers)
 
+    @property
+    def carries(self) -> bool:
+        """Whether a window can go on from a cache also where documents start in it."""
+        return all(getattr(mixer, "carries", False) for mixer in self.mixers)
+
     def new_cache(self, batch: int) -> Cache:
         """Return an empty cache for `batch` sequences; the first forward that uses it fixes the batch."""
         return Cache(self.new_states(batch))
@@ -119,13 +124,16 @@ class CausalModel(nn.Module):
                 logits it would get alone.
 
         Raises:
-            ValueError: positions beyond learned ones, or documents together with a cache.
+            ValueError: positions beyond learned ones, or documents together with a cache. A model that `carries` its
+                state takes both: the first document of each row goes on from the cache.
         """
         return self.logits(self.hidden(tokens, cache, documents))
 
-    def loss(self, tokens: Tensor, targets: Tensor, documents: Tensor | None = None) -> Tensor:
+    def loss(
+        self, tokens: Tensor, targets: Tensor, documents: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
         """Return the sum of nats over the targets (B, T) that are not -100, a float32 scalar; see `forward`."""
-        return fused_cross_entropy(self.hidden(tokens, None, documents), self.output_matrix, targets)
+        return fused_cross_entropy(self.hidden(tokens, cache, documents), self.output_matrix, targets)
 
     def next_logits(self, tokens: Tensor, cache: Cache) -> Tensor:
         """Return `forward`'s logits after the last token only: (B, T) int64 -> (B, V)."""
@@ -142,7 +150,7 @@ class CausalModel(nn.Module):
 
     def hidden(self, tokens: Tensor, cache: Cache | None = None, documents: Tensor | None = None) -> Tensor:
         """Return the input of the output matrix, (B, T, D); see `forward`."""
-        if documents is not None and cache is not None:
+        if documents is not None and cache is not None and not self.carries:
             raise ValueError("packed documents cannot be read with a cache")
         start = 0 if cache is None else cache.length
         hidden = self.dropout(self.embedded(tokens, cache, documents))

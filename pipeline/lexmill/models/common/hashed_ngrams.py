@@ -15,8 +15,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from lexmill.models.common.documents import document_positions
-
 _FACTORS = (36_313, 27_191, 15_485_863, 32_452_843)
 _MODULUS = 2_147_483_647  # prime, and its square fits an int64
 
@@ -49,21 +47,25 @@ class HashedNgrams(nn.Module):
         Args:
             tokens: (B, T) int64.
             previous: the N - 1 tokens before these, (B, N - 1); None: the text starts here.
-            documents: (B, T) int64, the document of each position; None: each row is one document.
+            documents: (B, T) int64, the document of each position; None: each row is one document. The first one goes
+                on from `previous`; of the tokens returned, those of another document than the last are 0.
         """
         batch, time = tokens.shape
         before = tokens.new_zeros(batch, self.order - 1) if previous is None else previous
         known = torch.cat([before, tokens], dim=1)  # (B, N - 1 + T)
-        places = None if documents is None else document_positions(documents)
+        numbers = None  # of the documents that `known` is from
+        if documents is not None:
+            numbers = torch.cat([documents[:, :1].expand(-1, self.order - 1), documents], dim=1)
         hashed = tokens * _FACTORS[0]
         out = torch.zeros((), device=tokens.device)
         for back, table in enumerate(self.tables, start=1):
             earlier = known[:, self.order - 1 - back :][:, :time]
-            if places is not None:
-                earlier = earlier * (places >= back)
+            if numbers is not None:
+                earlier = earlier * (numbers[:, self.order - 1 - back :][:, :time] == documents)
             hashed = (hashed + earlier * _FACTORS[back]) % _MODULUS
             out = out + table(hashed % self.rows)
-        return out, known[:, time:]
+        last = known[:, time:]
+        return out, last if numbers is None else last * (numbers[:, time:] == numbers[:, -1:])
 
 
 def hashed_ngrams(order: int, rows: int, d_model: int) -> HashedNgrams | None:

@@ -90,11 +90,13 @@ class Decoder(CausalModel):
         logits, cap = super().logits(hidden), self.shape.logit_cap
         return cap * torch.tanh(logits / cap) if cap else logits
 
-    def loss(self, tokens: Tensor, targets: Tensor, documents: Tensor | None = None) -> Tensor:
+    def loss(
+        self, tokens: Tensor, targets: Tensor, documents: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
         """Return the sum of nats over the targets (B, T) that are not -100; with a cap all logits are kept at once."""
         if not self.shape.logit_cap:
-            return super().loss(tokens, targets, documents)
-        logits = self.logits(self.hidden(tokens, None, documents)).flatten(0, 1).float()
+            return super().loss(tokens, targets, documents, cache)
+        logits = self.logits(self.hidden(tokens, cache, documents)).flatten(0, 1).float()
         return nn.functional.cross_entropy(logits, targets.flatten(), reduction="sum")
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from lexmill.models.common.causal import CausalModel
 from lexmill.models.common.init import Xavier
 from lexmill.models.common.recurrent import Memory, RecurrentLayer
-from lexmill.models.elman.shape import Shape
+from lexmill.models.indrnn.shape import Shape
 
 
 class Layer(RecurrentLayer):
@@ -17,7 +17,7 @@ class Layer(RecurrentLayer):
     def __init__(self, d_model: int, dropout: float) -> None:
         super().__init__(dropout)
         self.from_input = nn.Linear(d_model, d_model)
-        self.from_state = nn.Linear(d_model, d_model, bias=False)
+        self.from_state = nn.Parameter(torch.ones(d_model))  # u; no recipe draws it
 
     def read(self, hidden: Tensor, memory: Memory | None) -> tuple[Tensor, Memory]:
         """Map (B, T, D) and h before (None: zero) to (B, T, D) and h after."""
@@ -25,20 +25,20 @@ class Layer(RecurrentLayer):
         state = torch.zeros_like(steps[0]) if memory is None else memory[0][0]
         found = []
         for step in steps:
-            state = torch.tanh(step + self.from_state(state))
+            state = torch.tanh(step + self.from_state * state)
             found.append(state)
         return torch.stack(found, dim=1), (state[None],)
 
     def activation_bytes(self, low: int, mask: int, share: float) -> float:
-        """Bytes per token that autograd keeps: input and state, both rounded (`low` bytes a number); the mask."""
-        return (8 + 2 * low + (mask if self.dropout.probability else 0)) * self.from_input.in_features
+        """Bytes per token that autograd keeps: the state, the input rounded (`low` bytes a number), the mask."""
+        return (4 + low + (mask if self.dropout.probability else 0)) * self.from_input.in_features
 
     def gradient_bytes(self, low: int) -> int:
         """Bytes per token of the gradients of state and input."""
         return 8 * self.from_input.in_features
 
 
-class Elman(CausalModel):
+class IndRNN(CausalModel):
     """A causal language model over `vocab_size` tokens."""
 
     def __init__(self, shape: Shape, vocab_size: int) -> None:

@@ -1,4 +1,4 @@
-"""The sizes and declaration of an Elman network."""
+"""The sizes and declaration of an independently recurrent network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lexmill.models.declaration import Family, Sizes
 
 @dataclass(frozen=True)
 class Shape(Sizes):
-    """A stack of h_t = tanh(W x_t + U h_{t-1} + b)."""
+    """A stack of h_t = tanh(W x_t + u * h_{t-1} + b): each number of the state has its own weight u."""
 
     n_layer: int = spec("layers", low=1)
     d_model: int = spec("width", low=8)
@@ -19,4 +19,4 @@ class Shape(Sizes):
 
 
 TINY = {"n_layer": 2, "d_model": 16, "context": 12}
-FAMILY = Family(role="causal", network="Elman", shape=Shape, tiny=TINY, unlimited=True)
+FAMILY = Family(role="causal", network="IndRNN", shape=Shape, tiny=TINY, unlimited=True)

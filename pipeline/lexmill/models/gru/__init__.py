@@ -1,0 +1,1 @@
+"""The language model of gated recurrent units."""

@@ -1,0 +1,1 @@
+"""The echo state network: fixed recurrent weights, a trained read-out."""

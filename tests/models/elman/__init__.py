@@ -1,1 +1,0 @@
-"""The recurrent network of Elman (1990)."""

@@ -1,0 +1,1 @@
+"""The independently recurrent network of Li et al. (2018)."""
