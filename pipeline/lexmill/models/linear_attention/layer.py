@@ -1,0 +1,169 @@
+"""What all mixers of the family have: states, what layers share, projections, output norm and gate.
+
+Shape letters: B batch, T time, D width, H heads, K head width, X any width of a head.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import silu
+
+from lexmill.models.common.counted import Counts, counted
+from lexmill.models.common.documents import document_positions
+from lexmill.models.common.matrix_state import Terms, chunked, step
+from lexmill.models.common.mixer import Layout
+from lexmill.models.common.norms import RMSNorm
+from lexmill.models.common.rotary import Rotation, rotation
+from lexmill.models.common.short_convolution import ShortConvolution
+from lexmill.models.common.windowed_attention import WindowedAttention, window_mask
+from lexmill.models.linear_attention.shape import ROTARY, Shape
+
+
+class Shared(NamedTuple):
+    """What layers use in one pass: starts of documents, places within them, rotary angles, attention's mask."""
+
+    starts: Tensor | None  # (B, T) bool
+    places: Tensor | None  # (B, T) int64
+    rotation: Rotation | None
+    mask: Tensor | None
+
+
+class LayerState:
+    """What a layer keeps after the text so far, tensors by name, each with B rows; its size does not grow."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self.parts: dict[str, Tensor] = {}
+
+    def reorder(self, rows: Tensor) -> None:
+        """Keep the batch rows `rows` (int64, (new B,)), in that order; repeats allowed (beam search)."""
+        self.parts = {name: part.index_select(0, rows) for name, part in self.parts.items()}
+
+
+class FamilyMixer(nn.Module):
+    """What makes a layer a mixer of the causal skeleton, whatever it computes."""
+
+    unlimited: ClassVar[bool] = True
+    shape: Shape
+
+    def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> Shared:
+        """Return what any layer of this shape needs."""
+        shape, (_, time) = self.shape, tokens.shape
+        places = None if documents is None else document_positions(documents)
+        rotary, mask = None, None
+        if set(shape.mixers) & set(ROTARY):
+            absolute = torch.arange(start, start + time, device=tokens.device)
+            rotary = rotation(absolute if places is None else places, shape.head_width, 10000.0)
+        if "attention" in shape.mixers:
+            mask = window_mask(time, start, shape.context, documents, tokens.device)
+        return Shared(None if places is None else places == 0, places, rotary, mask)
+
+    def split(self) -> None:
+        """Return None: heads share norms and gates that are not cut."""
+
+    def counts(self) -> Counts:
+        """Return the FLOPs and bytes of a pass over a training window."""
+        return counted(type(self), self.shape)
+
+    def flops(self, context: int) -> int:
+        """Return the FLOPs of a training token, not counting 6 for each weight of a matrix, as torch counts them."""
+        return self.counts().flops - 6 * sum(one.numel() for one in self.parameters() if one.ndim >= 2)
+
+    def activation_bytes(self, low: int) -> int:
+        """Return the bytes per token that autograd keeps, in float32; a bound for others."""
+        return self.counts().kept
+
+
+class Attention(FamilyMixer, WindowedAttention):
+    """Softmax attention over the last `context` tokens, rotary."""
+
+    def __init__(self, shape: Shape) -> None:
+        WindowedAttention.__init__(self, shape.d_model, shape.n_head, shape.head_width, shape.context)
+        self.shape = shape
+
+    def forward(self, hidden: Tensor, shared: Any, state: Any = None) -> Tensor:
+        """(B, T, D) -> (B, T, D); `shared` is a `Shared`."""
+        return WindowedAttention.forward(self, hidden, (shared.rotation, shared.mask), state)
+
+
+class LinearMixer(FamilyMixer):
+    """Projections, a state, a norm for each head, an optional gate, the output matrix; a row says what lies between."""
+
+    gated: ClassVar[bool] = False  # silu(W x) times the normed output
+    normed: ClassVar[bool] = True
+    convolved: ClassVar[bool] = False
+    parts: ClassVar[int] = 3  # projections of width H * K: query, key, value
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        inner = shape.n_head * shape.head_width
+        self.projections = nn.Linear(shape.d_model, self.parts * inner, bias=False)
+        used = self.convolved and shape.kernel
+        self.convolution = ShortConvolution(self.parts * inner, shape.kernel) if used else None
+        self.gate = nn.Linear(shape.d_model, inner, bias=False) if self.gated else None
+        self.norm = RMSNorm(shape.head_width) if self.normed else None
+        self.output = nn.Linear(inner, shape.d_model, bias=False)
+
+    def forward(self, hidden: Tensor, shared: Shared, state: LayerState | None = None) -> Tensor:
+        """(B, T, D) -> (B, T, D); updates the state."""
+        projected = self.projections(hidden)
+        if self.convolution is not None:
+            before = None if state is None else state.parts.get("convolution")
+            projected, last = self.convolution(projected, before, shared.places)
+            projected = silu(projected)
+            if state is not None:
+                state.parts["convolution"] = last
+        heads = [precise(part) for part in self.heads(projected).chunk(self.parts, 1)]
+        out = self.mix(hidden, heads, shared, state)  # (B, H, T, K)
+        if state is not None:
+            state.length += hidden.shape[1]
+        out = out if self.norm is None else self.norm(out)
+        out = out.transpose(1, 2).flatten(2).to(projected.dtype)
+        if self.gate is not None:
+            out = out * silu(self.gate(hidden))
+        mixed: Tensor = self.output(out)
+        return mixed
+
+    def heads(self, rows: Tensor) -> Tensor:
+        """(B, T, H * X) -> (B, H, T, X)."""
+        return rows.unflatten(-1, (-1, self.shape.head_width)).transpose(1, 2)
+
+    def mix(self, hidden: Tensor, heads: list[Tensor], shared: Shared, state: LayerState | None) -> Tensor:
+        """Return what is read from the state: (B, T, D) and projections (B, H, T, K) -> (B, H, T, K)."""
+        raise NotImplementedError
+
+    def run(self, terms: Terms, shared: Shared, state: LayerState | None, name: str = "matrix") -> Tensor:
+        """Return the outputs, (B, H, T, V); `name` is that of the state's part."""
+        with exact(terms.value.device):
+            before = terms.new_state() if state is None or name not in state.parts else state.parts[name]
+            if terms.value.shape[2] == 1 and shared.starts is None:
+                out, after = step(terms, before)
+            else:
+                out, after = chunked(terms, before, self.shape.chunk, shared.starts)
+        if state is not None:
+            state.parts[name] = after
+        return out
+
+    def new_state(self, capacity: int) -> LayerState:
+        """Return a zero state."""
+        return LayerState()
+
+    def fused_parts(self) -> dict[str, Layout]:
+        """Return the projections: all queries, all keys, all values."""
+        return {"projections.weight": (1, self.parts)} if self.parts > 1 else {}
+
+
+def precise(part: Tensor) -> Tensor:
+    """Return a tensor in at least float32: sums over a whole text need it."""
+    return part.float() if part.dtype in (torch.bfloat16, torch.float16) else part
+
+
+def exact(device: torch.device) -> AbstractContextManager[Any]:
+    """Return a context without autocast."""
+    available = torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if available else nullcontext()
