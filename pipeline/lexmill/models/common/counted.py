@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ class Counts(NamedTuple):
 
 
 @cache
-def counted(made: Callable[[Any], Any], shape: Any) -> Counts:
+def counted(made: Any, shape: Any) -> Counts:
     """Return the counts of `made(shape)`, a mixer, over one window of `shape.context` tokens in float32.
 
     The FLOPs are three times those of a forward pass, as torch counts them: products of matrices and convolutions.

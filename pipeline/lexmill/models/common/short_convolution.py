@@ -14,7 +14,7 @@ from torch import Tensor, nn
 class ShortConvolution(nn.Module):
     """x_t + sum over i < W of w_i * x_{t-i}, with nothing before the start of a document.
 
-    The weights are stored flat, because they are no matrix of a product; they start at zero, so that it changes nothing.
+    The weights are stored flat, because they are no matrix of a product; at zero, as they start, nothing is mixed.
     """
 
     def __init__(self, channels: int, kernel: int) -> None:

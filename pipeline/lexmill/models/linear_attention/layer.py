@@ -65,18 +65,6 @@ class FamilyMixer(nn.Module):
     def split(self) -> None:
         """Return None: heads share norms and gates that are not cut."""
 
-    def counts(self) -> Counts:
-        """Return the FLOPs and bytes of a pass over a training window."""
-        return counted(type(self), self.shape)
-
-    def flops(self, context: int) -> int:
-        """Return the FLOPs of a training token, not counting 6 for each weight of a matrix, as torch counts them."""
-        return self.counts().flops - 6 * sum(one.numel() for one in self.parameters() if one.ndim >= 2)
-
-    def activation_bytes(self, low: int) -> int:
-        """Return the bytes per token that autograd keeps, in float32; a bound for others."""
-        return self.counts().kept
-
 
 class Attention(FamilyMixer, WindowedAttention):
     """Softmax attention over the last `context` tokens, rotary."""
@@ -152,6 +140,18 @@ class LinearMixer(FamilyMixer):
     def new_state(self, capacity: int) -> LayerState:
         """Return a zero state."""
         return LayerState()
+
+    def counts(self) -> Counts:
+        """Return the FLOPs and bytes of a pass over a training window."""
+        return counted(type(self), self.shape)
+
+    def flops(self, context: int) -> int:
+        """Return the FLOPs of a training token, not counting 6 for each weight of a matrix, as torch counts them."""
+        return self.counts().flops - 6 * sum(one.numel() for one in self.parameters() if one.ndim >= 2)
+
+    def activation_bytes(self, low: int) -> int:
+        """Return the bytes per token that autograd keeps, in float32; a bound for others."""
+        return self.counts().kept
 
     def fused_parts(self) -> dict[str, Layout]:
         """Return the projections: all queries, all keys, all values."""

@@ -36,7 +36,7 @@ ROTARY = ("retnet", "attention")  # need an even head width
 
 @dataclass(frozen=True)
 class Shape(HeadSizes):
-    """Blocks of a mixer with a matrix state and a SwiGLU feed-forward layer; the mixers may differ from layer to layer."""
+    """Blocks of a mixer with a matrix state and a SwiGLU feed-forward layer; mixers may differ from layer to layer."""
 
     n_layer: int = spec("blocks", low=1, high=MAX_LAYERS)
     n_head: int = spec("heads, each with a state of its own", low=1, high=MAX_HEADS)
@@ -62,6 +62,9 @@ class Shape(HeadSizes):
     chunk: int = spec("tokens computed at once; a power of two, which changes no result", 64, low=1, high=4096)
     dropout: float = spec("dropout on embeddings and residuals", 0.0, low=0, below=1)
     tie_embeddings: bool = spec("the output matrix is the embedding", True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mixers", tuple(self.mixers))  # a model's config.json gives a list
 
     @property
     def ffn_width(self) -> int:
@@ -104,7 +107,20 @@ FAMILY = Family(
         "d_state": 3,
         "n_slot": 5,
     },
-    variants=(),
+    variants=tuple(
+        {"mixers": pair}
+        for pair in (
+            ("linear", "linear_kernel"),
+            ("linear_normalized", "deltanet"),
+            ("gated_rfa", "s4"),
+            ("abc", "dfw"),
+            ("mamba", "gla"),
+            ("rwkv6", "hgrn2"),
+            ("mlstm", "mamba2"),
+            ("gsa", "gated_deltanet"),
+            ("attention", "retnet"),
+        )
+    ),
     unlimited=True,
     free=("dropout", "chunk"),
 )
