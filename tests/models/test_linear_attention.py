@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from lexmill.models.common.matrix_state import Terms, chunked, recurrent
-from lexmill.models.linear_attention.model import LinearAttention
 from lexmill.models.linear_attention.rows import ROWS
 from lexmill.models.linear_attention.shape import FAMILY, Shape
 

@@ -1,7 +1,7 @@
 """The scan h_t = d_t * h_{t-1} + x_t, element by element: states whose decays are no product of a vector a side.
 
-One fused operation for each token forward and one backward, the rest at once. Kept for the backward pass: the decays and
-the states. Cost: 2 operations forward and 4 backward for each element; bound by memory, not by arithmetic.
+One fused operation for each token forward and one backward, the rest at once. Autograd keeps the decays and the states.
+Cost: 2 operations forward and 4 backward for each element; bound by memory, not by arithmetic.
 
 Shape letters: T time; ... any other dimensions.
 """
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 class _Scan(torch.autograd.Function):
-    """With g_t the gradient of h_t, later states included: g_t = G_t + d_{t+1} g_{t+1}, dx_t = g_t, dd_t = g_t h_{t-1}."""
+    """With G_t the gradient of h_t itself: g_t = G_t + d_{t+1} g_{t+1} is that of x_t, and g_t h_{t-1} that of d_t."""
 
     @staticmethod
     def forward(ctx: Any, decay: Tensor, write: Tensor, state: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """The running maximum of exponential gates, m_t = max(log f_t + m_{t-1}, log i_t) (Beck et al. 2024).
 
-Relative to exp(m_t) a state decays by exp(log f_t + m_{t-1} - m_t) and is written by exp(log i_t - m_t), both at most 1.
+Relative to exp(m_t) a state decays by exp(log f_t + m_{t-1} - m_t) and written by exp(log i_t - m_t), at most 1 each.
 The maximum carries no gradient: what is read does not depend on it. Cost: log2(T) passes over (B, H, T).
 
 Shape letters: B batch, H heads, T time.

@@ -1,4 +1,4 @@
-"""What all mixers of the family have: states, what layers share, projections, output norm and gate.
+"""What all mixers of the family have: states, projections, output norm and gate.
 
 Shape letters: B batch, T time, D width, H heads, K head width, X any width of a head.
 """
@@ -6,30 +6,20 @@ Shape letters: B batch, T time, D width, H heads, K head width, X any width of a
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
+from lexmill.models.common.chunked_state import chunked
 from lexmill.models.common.counted import Counts, counted
-from lexmill.models.common.documents import document_positions
-from lexmill.models.common.matrix_state import Terms, chunked, step
+from lexmill.models.common.matrix_state import Terms, step
 from lexmill.models.common.mixer import Layout
 from lexmill.models.common.norms import RMSNorm
-from lexmill.models.common.rotary import Rotation, rotation
 from lexmill.models.common.short_convolution import ShortConvolution
-from lexmill.models.common.windowed_attention import WindowedAttention, window_mask
-from lexmill.models.linear_attention.shape import ROTARY, Shape
-
-
-class Shared(NamedTuple):
-    """What layers use in one pass: starts of documents, places within them, rotary angles, attention's mask."""
-
-    starts: Tensor | None  # (B, T) bool
-    places: Tensor | None  # (B, T) int64
-    rotation: Rotation | None
-    mask: Tensor | None
+from lexmill.models.linear_attention.shape import Shape
+from lexmill.models.linear_attention.shared import Shared, shared_parts
 
 
 class LayerState:
@@ -44,44 +34,11 @@ class LayerState:
         self.parts = {name: part.index_select(0, rows) for name, part in self.parts.items()}
 
 
-class FamilyMixer(nn.Module):
-    """What makes a layer a mixer of the causal skeleton, whatever it computes."""
-
-    unlimited: ClassVar[bool] = True
-    shape: Shape
-
-    def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> Shared:
-        """Return what any layer of this shape needs."""
-        shape, (_, time) = self.shape, tokens.shape
-        places = None if documents is None else document_positions(documents)
-        rotary, mask = None, None
-        if set(shape.mixers) & set(ROTARY):
-            absolute = torch.arange(start, start + time, device=tokens.device)
-            rotary = rotation(absolute if places is None else places, shape.head_width, 10000.0)
-        if "attention" in shape.mixers:
-            mask = window_mask(time, start, shape.context, documents, tokens.device)
-        return Shared(None if places is None else places == 0, places, rotary, mask)
-
-    def split(self) -> None:
-        """Return None: heads share norms and gates that are not cut."""
-
-
-class Attention(FamilyMixer, WindowedAttention):
-    """Softmax attention over the last `context` tokens, rotary."""
-
-    def __init__(self, shape: Shape) -> None:
-        WindowedAttention.__init__(self, shape.d_model, shape.n_head, shape.head_width, shape.context)
-        self.shape = shape
-
-    def forward(self, hidden: Tensor, shared: Any, state: Any = None) -> Tensor:
-        """(B, T, D) -> (B, T, D); `shared` is a `Shared`."""
-        return WindowedAttention.forward(self, hidden, (shared.rotation, shared.mask), state)
-
-
-class LinearMixer(FamilyMixer):
+class LinearMixer(nn.Module):
     """Projections, a state, a norm for each head, an optional gate, the output matrix; a row says what lies between."""
 
-    gated: ClassVar[bool] = False  # silu(W x) times the normed output
+    unlimited: ClassVar[bool] = True
+    gated: ClassVar[Literal["", "silu", "sigmoid"]] = ""  # f: the normed output is multiplied by f(W x)
     normed: ClassVar[bool] = True
     convolved: ClassVar[bool] = False
     parts: ClassVar[int] = 3  # projections of width H * K: query, key, value
@@ -113,7 +70,8 @@ class LinearMixer(FamilyMixer):
         out = out if self.norm is None else self.norm(out)
         out = out.transpose(1, 2).flatten(2).to(projected.dtype)
         if self.gate is not None:
-            out = out * silu(self.gate(hidden))
+            gate = self.gate(hidden)
+            out = out * (silu(gate) if self.gated == "silu" else gate.sigmoid())
         mixed: Tensor = self.output(out)
         return mixed
 
@@ -137,13 +95,20 @@ class LinearMixer(FamilyMixer):
             state.parts[name] = after
         return out
 
+    def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> Shared:
+        """Return what any layer needs."""
+        return shared_parts(self.shape, tokens, start, documents)
+
+    def split(self) -> None:
+        """Return None: heads share norms and gates that are not cut."""
+
     def new_state(self, capacity: int) -> LayerState:
         """Return a zero state."""
         return LayerState()
 
     def counts(self) -> Counts:
         """Return the FLOPs and bytes of a pass over a training window."""
-        return counted(type(self), self.shape)
+        return counted(cast(Any, type(self)), self.shape)
 
     def flops(self, context: int) -> int:
         """Return the FLOPs of a training token, not counting 6 for each weight of a matrix, as torch counts them."""
