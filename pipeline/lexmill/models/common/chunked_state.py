@@ -45,10 +45,9 @@ class _Chunks:
         self.beta, self.bonus = None if terms.beta is None else _cut(terms.beta, size), terms.bonus
         self.by_key = self.reading = None  # sums of logs up to a token, and up to the state that it reads
         if terms.key_decay is not None:
-            logs = _cut(terms.key_decay, size)
-            self.by_key = self.reading = logs.cumsum(-2)
+            self.by_key = self.reading = _cut(terms.key_decay, size).cumsum(-2)
             if terms.bonus is not None:
-                self.reading = self.by_key - logs
+                self.reading = pad(self.by_key[..., :-1, :], (0, 0, 1, 0))
         self.by_value = None if terms.value_decay is None else _cut(terms.value_decay, size).cumsum(-2)
         self.same = self.from_before = self.to_end = None
         if starts is not None:

@@ -129,6 +129,6 @@ def precise(part: Tensor) -> Tensor:
 
 
 def exact(device: torch.device) -> AbstractContextManager[Any]:
-    """Return a context without autocast."""
+    """Return a context without autocast: products of matrices in the precision of their factors."""
     available = torch.amp.is_autocast_available(device.type)
     return torch.autocast(device.type, enabled=False) if available else nullcontext()

@@ -11,7 +11,7 @@ from torch.nn.functional import softplus
 
 from lexmill.models.common.diagonal_scan import scan
 from lexmill.models.linear_attention.gates import inverse_softplus, spread
-from lexmill.models.linear_attention.layer import LayerState, LinearMixer, precise
+from lexmill.models.linear_attention.layer import LayerState, LinearMixer, exact, precise
 from lexmill.models.linear_attention.shape import Shape
 from lexmill.models.linear_attention.shared import Shared
 
@@ -68,7 +68,9 @@ class Mamba(LinearMixer):
         rates = self.log_rate.view(value.shape[-1], -1).exp()
         decay = torch.exp(-step[..., None] * rates)
         states = scanned(decay, (step * value)[..., None] * precise(key)[..., None, :], shared, state)
-        return by_head((states @ precise(query)[..., None]).squeeze(-1) + self.skip * value, heads[0])
+        with exact(hidden.device):
+            out = (states @ precise(query)[..., None]).squeeze(-1)
+        return by_head(out + self.skip * value, heads[0])
 
 
 def by_time(heads: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from lexmill.models.common.matrix_state import Terms
 from lexmill.models.common.rotary import rotate
 from lexmill.models.common.running_max import running_max
 from lexmill.models.linear_attention.gates import Step, spread, with_ones
-from lexmill.models.linear_attention.layer import LayerState, LinearMixer, precise
+from lexmill.models.linear_attention.layer import LayerState, LinearMixer, exact, precise
 from lexmill.models.linear_attention.shape import Shape
 from lexmill.models.linear_attention.shared import Shared
 
@@ -22,7 +22,7 @@ class GatedRFA(LinearMixer):
     """S_t = g_t S_{t-1} + (1 - g_t) v_t k_t^T, z_t the same of k_t, o_t = S_t q_t / (z_t^T q_t) (Peng et al. 2021).
 
     Queries and keys are random features of vectors of length 1: relu(R x), the paper's arc-cosine kernel. R is drawn
-    from a fixed seed and not stored.
+    from a fixed seed and not stored. A query that shares no feature with any key reads zeros.
     """
 
     normed = False
@@ -37,7 +37,8 @@ class GatedRFA(LinearMixer):
         self.register_buffer("features", drawn, persistent=False)
 
     def mix(self, hidden: Tensor, heads: list[Tensor], shared: Shared, state: LayerState | None) -> Tensor:
-        query, key = ((normalize(part, dim=-1) @ self.features.to(part.dtype)).relu() for part in heads[:2])
+        with exact(hidden.device):
+            query, key = ((normalize(part, dim=-1) @ self.features.to(part.dtype)).relu() for part in heads[:2])
         forget = (precise(self.forget(hidden)) + self.bias).mT[..., None]  # (B, H, T, 1)
         terms = Terms(query, key * (-forget).sigmoid(), with_ones(heads[2]), logsigmoid(forget))
         out = self.run(terms, shared, state)
