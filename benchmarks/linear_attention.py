@@ -1,7 +1,7 @@
 """A training step of one mixer, forward and backward: each of the linear-attention family beside softmax attention.
 
-Softmax attention is the decoder's, rotary, over torch's fused kernel. All have the same width and heads, the same random
-input, gradients for input and weights, float32, one thread; freed memory is kept, as the engine keeps it. Each
+Softmax attention is the decoder's, rotary, over torch's fused kernel. All have the same width and heads, the same
+random input, gradients for input and weights, float32, one thread; freed memory is kept, as the engine keeps it. Each
 repetition measures all of them in turn, after a first round that is not timed.
 
 Shape letters: B rows, T tokens, D width.

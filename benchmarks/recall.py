@@ -55,7 +55,7 @@ def batch(task: str, rows: int, length: int, random: torch.Generator) -> tuple[T
     return whole[:, :-1], targets
 
 
-def learn(mixers: tuple[str, ...], task: str, length: int, steps: int, lr: float = 3e-3, rows: int = 32) -> float:
+def learn(mixers: tuple[str, ...], task: str, length: int, steps: int, *, lr: float = 3e-3, rows: int = 32) -> float:
     """Train a model and return its accuracy on 256 fresh sequences."""
     torch.manual_seed(0)
     random = torch.Generator().manual_seed(0)

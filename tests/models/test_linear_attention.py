@@ -16,7 +16,7 @@ from lexmill.models.linear_attention.rows import ROWS
 from lexmill.models.linear_attention.shape import FAMILY, Shape
 
 V = 23
-LINEAR = [name for name in ROWS if name != "attention"]
+LINEAR = [name for name in ROWS if name not in ("attention", "local", "lsh")]
 TINY: dict[str, Any] = {**FAMILY.tiny, "n_layer": 1, "kernel": 3}
 
 
@@ -122,7 +122,7 @@ def test_attention_sees_a_window_however_it_is_cut(pieces: list[int]) -> None:
     for piece in hidden.split(pieces, dim=1):
         found.append(made(piece, shared(made, piece.shape[1], start), state))
         start += piece.shape[1]
-        assert state.held[0].shape[2] <= 6
+        assert state._keys.shape[2] <= 6
     for t in range(40):
         near = hidden[:, max(0, t - 6) : t + 1]
         wanted = made(near, shared(made, near.shape[1]), None)[:, -1]
@@ -161,14 +161,17 @@ def test_layers_take_the_mixers_in_turn() -> None:
     model = LinearAttention(Shape(**{**TINY, "n_layer": 5, "mixers": ["gla", "attention"]}), V)
     assert [type(one).__name__ for one in model.mixers] == ["GLA", "Attention", "GLA", "Attention", "GLA"]
     assert model.unlimited
+    assert not LinearAttention(Shape(**{**TINY, "n_layer": 2, "mixers": ["gla", "lsh"]}), V).unlimited
 
 
 def test_wrong_shapes_are_refused_and_equal_ones_are_equal() -> None:
     assert Shape(**{**TINY, "mixers": ()}).errors() == ["mixers: at least one name is expected"]
     assert Shape(**{**TINY, "chunk": 12}).errors() == ["chunk: 12 is not a power of two"]
     odd = {**TINY, "d_head": 5}
-    assert Shape(**odd).errors() == ["d_head: the rotary positions of retnet and attention need an even head width"]
+    assert Shape(**odd).errors() == ["d_head: the rotary positions of retnet need an even head width"]
     assert Shape(**{**odd, "mixers": ("gla",)}).errors() == []
+    assert "it fits encoders, not causal models" in Shape(**{**TINY, "mixers": ("linformer",)}).errors()[0]
+    assert Shape(**{**TINY, "n_bucket": 3}).errors() == ["n_bucket: 3 is not even"]
     errors: list[str] = []
     strict.build(Shape, {**TINY, "mixers": ["gla", "glaa"]}, errors)
     assert len(errors) == 1

@@ -72,6 +72,20 @@ def linear_kernel(m: Any, x: Tensor, heads: list[Tensor], h: int) -> Tensor:
 
 
 @twin
+def performer(m: Any, x: Tensor, heads: list[Tensor], h: int) -> Tensor:
+    features = FAMILY.tiny["n_feature"]
+    s, z, largest, found = zero(K, features), zero(1, features)[0], -torch.inf, []
+    for q, k, v in zip(*heads, strict=True):
+        logs = [m.features.double() @ (one / K**0.25) - one.square().sum() / (2 * K**0.5) for one in (q, k)]
+        before, largest = largest, max(largest, float(logs[1].detach().max()))
+        of_q, of_k = (logs[0] - logs[0].max()).exp() + 1e-6, (logs[1] - largest).exp() + 1e-6
+        fade = 0.0 if before == -torch.inf else torch.tensor(before - largest).double().exp()
+        s, z = s * fade + torch.outer(v, of_k), z * fade + of_k
+        found.append(s @ of_q / (z @ of_q))
+    return torch.stack(found)
+
+
+@twin
 def linear_normalized(m: Any, x: Tensor, heads: list[Tensor], h: int) -> Tensor:
     s, z, found = zero(), zero()[0], []
     for q, k, v in zip(*heads, strict=True):
@@ -252,7 +266,7 @@ def layer(name: str, m: Any, x: Tensor) -> Tensor:
     return out @ m.output.weight.T
 
 
-@pytest.mark.parametrize("name", ROWS.keys() - {"attention"})
+@pytest.mark.parametrize("name", ROWS.keys() - {"attention", "local", "lsh"})
 def test_a_row_is_its_equation(name: str) -> None:
     mixer = made(name)
     hidden = torch.randn(2, 7, 16, dtype=torch.float64, requires_grad=True)
@@ -268,4 +282,4 @@ def test_a_row_is_its_equation(name: str) -> None:
 
 
 def test_every_row_has_a_twin() -> None:
-    assert TWINS.keys() == ROWS.keys() - {"attention"}
+    assert TWINS.keys() == ROWS.keys() - {"attention", "local", "lsh"}

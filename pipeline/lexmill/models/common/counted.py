@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lexmill.models.common.undrawn import Undrawn
 
@@ -47,3 +47,21 @@ def counted(made: Any, shape: Any) -> Counts:
     given = {*own, hidden.untyped_storage()._cdata}
     total = sum(one.untyped_storage().nbytes() for key, one in kept.items() if key not in given)
     return Counts(round(3 * counter.get_total_flops() / shape.context), round(total / shape.context))
+
+
+class CountedMixer(nn.Module):
+    """A mixer whose FLOPs and bytes are counted; a subclass is called with a shape and keeps it."""
+
+    shape: Any
+
+    def counts(self) -> Counts:
+        """Return the FLOPs and bytes of a pass over a training window."""
+        return counted(cast(Any, type(self)), self.shape)
+
+    def flops(self, context: int) -> int:
+        """Return the FLOPs of a training token, not counting 6 for each weight of a matrix, as torch counts them."""
+        return self.counts().flops - 6 * sum(one.numel() for one in self.parameters() if one.ndim >= 2)
+
+    def activation_bytes(self, low: int) -> int:
+        """Return the bytes per token that autograd keeps, in float32; a bound for others."""
+        return self.counts().kept

@@ -11,28 +11,19 @@ Shape letters: B batch, T queries, S keys, D width, H query heads, G key and val
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-import torch
 from torch import Tensor
 from torch.nn.functional import rms_norm
 
 from lexmill.models.common.attention import KeyValueCache
-from lexmill.models.common.documents import document_mask
 from lexmill.models.common.grouped_attention import GroupedAttention, repeated
-from lexmill.models.common.local_attention import WindowCache, attend_window, block_distances, in_blocks
+from lexmill.models.common.local_attention import Blocks, WindowCache, attend_window, in_blocks, window_mask
 from lexmill.models.common.mixer import Split
-from lexmill.models.common.position_bias import RelativeBias, alibi_slopes, distances
+from lexmill.models.common.position_bias import RelativeBias, alibi_slopes
 from lexmill.models.common.rotary import Rotation
 
 Positions = Literal["none", "sinusoidal", "learned", "rotary", "alibi", "relative"]
-
-
-class Blocks(NamedTuple):
-    """How blocks of a window attend, see `attend_window`."""
-
-    bias: Tensor | None
-    documents: Tensor | None
 
 
 class DecoderAttention(GroupedAttention):
@@ -66,22 +57,7 @@ class DecoderAttention(GroupedAttention):
     def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> tuple[Rotation | None, Any]:
         """Return the positions' rotation, and which keys a query may see or what is added to the scores."""
         by = self._rotation(tokens, start, documents) if self.positions == "rotary" else None
-        t = tokens.shape[1]
-        if start == 0 and in_blocks(t, self.window):
-            return by, Blocks(self._bias(block_distances(self.window, tokens.device)), documents)
-        before = min(start, self.window - 1) if self.window else start  # what the cache holds
-        return by, self._mask(t, before + t, documents, tokens.device)
-
-    def _mask(self, t: int, s: int, documents: Tensor | None, device: torch.device) -> Tensor | None:
-        """Return None (causal), or (1 or B, 1 or H, T, S): what a query may see, or the bias, -inf where it may not."""
-        apart = distances(t, s, device)  # (T, S)
-        bias = self._bias(apart)
-        if bias is None and not 0 < self.window < s:
-            return None if documents is None else document_mask(documents)
-        seen = ((apart >= 0) & (apart < (self.window or s)))[None, None]
-        if documents is not None:
-            seen = seen & document_mask(documents)
-        return seen if bias is None else bias[None].masked_fill(~seen, -torch.inf)
+        return by, window_mask(tokens, start, self.window, documents, self._bias)
 
     def _bias(self, apart: Tensor) -> Tensor | None:
         """Return what is added to the scores of keys so far before their query: (T, S) -> (H, T, S), or None."""
@@ -93,7 +69,7 @@ class DecoderAttention(GroupedAttention):
         if not isinstance(mask, Blocks):
             return super()._attended(query, keys, values, mask)
         keys, values = (repeated(part, query.shape[1]) for part in (keys, values))
-        return attend_window(query, keys, values, self.window, bias=mask.bias, groups=mask.documents)
+        return attend_window(query, keys, values, self.window, bias=mask.bias, groups=mask.groups)
 
     def new_state(self, capacity: int) -> KeyValueCache | WindowCache:  # type: ignore[override]
         """Return an empty cache."""

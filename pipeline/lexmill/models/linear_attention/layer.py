@@ -6,14 +6,14 @@ Shape letters: B batch, T time, D width, H heads, K head width, X any width of a
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from lexmill.models.common.chunked_state import chunked
-from lexmill.models.common.counted import Counts, counted
+from lexmill.models.common.counted import CountedMixer
 from lexmill.models.common.matrix_state import Terms, step
 from lexmill.models.common.mixer import Layout
 from lexmill.models.common.norms import RMSNorm
@@ -34,7 +34,7 @@ class LayerState:
         self.parts = {name: part.index_select(0, rows) for name, part in self.parts.items()}
 
 
-class LinearMixer(nn.Module):
+class LinearMixer(CountedMixer):
     """Projections, a state, a norm for each head, an optional gate, the output matrix; a row says what lies between."""
 
     unlimited: ClassVar[bool] = True
@@ -105,18 +105,6 @@ class LinearMixer(nn.Module):
     def new_state(self, capacity: int) -> LayerState:
         """Return a zero state."""
         return LayerState()
-
-    def counts(self) -> Counts:
-        """Return the FLOPs and bytes of a pass over a training window."""
-        return counted(cast(Any, type(self)), self.shape)
-
-    def flops(self, context: int) -> int:
-        """Return the FLOPs of a training token, not counting 6 for each weight of a matrix, as torch counts them."""
-        return self.counts().flops - 6 * sum(one.numel() for one in self.parameters() if one.ndim >= 2)
-
-    def activation_bytes(self, low: int) -> int:
-        """Return the bytes per token that autograd keeps, in float32; a bound for others."""
-        return self.counts().kept
 
     def fused_parts(self) -> dict[str, Layout]:
         """Return the projections: all queries, all keys, all values."""

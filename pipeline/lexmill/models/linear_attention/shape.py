@@ -29,9 +29,13 @@ Mixer = Literal[
     "mamba2",
     "gsa",
     "gated_deltanet",
+    "performer",
+    "local",
+    "lsh",
     "attention",
+    "linformer",
 ]
-ROTARY = ("retnet", "attention")  # need an even head width
+ROTARY = ("retnet", "local", "lsh", "attention")  # need an even head width
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,12 @@ class Shape(HeadSizes):
     d_ffn: int = spec("width of the feed-forward layers; 0: 4 * d_model", 0, low=0, high=MAX_WIDTH)
     d_state: int = spec("numbers a channel keeps in s4 and mamba", 16, low=1, high=MAX_WIDTH)
     n_slot: int = spec("slots a head keeps in abc and gsa", 32, low=1, high=MAX_WIDTH)
+    n_feature: int = spec("random features a head has in performer", 64, low=1, high=MAX_WIDTH)
+    window: int = spec(
+        "positions a token sees in local and, of its bucket, in lsh", 32, unit="tokens", low=1, high=MAX_CONTEXT
+    )
+    n_bucket: int = spec("buckets of a round of hashing in lsh, an even number", 8, low=2, high=MAX_WIDTH)
+    n_hash: int = spec("rounds of hashing in lsh", 2, low=1, high=16)
     kernel: int = spec(
         "width of the convolution before the states of mamba, mamba2, deltanet, gated_deltanet, rwkv6; 0: none",
         4,
@@ -65,6 +75,11 @@ class Shape(HeadSizes):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mixers", tuple(self.mixers))  # a model's config.json gives a list
+
+    @property
+    def unlimited(self) -> bool:
+        """Whether all mixers keep a state of one size; hashing needs all keys."""
+        return all(self.mixer(layer) != "lsh" for layer in range(self.n_layer))
 
     @property
     def ffn_width(self) -> int:
@@ -81,8 +96,16 @@ class Shape(HeadSizes):
             found.append("mixers: at least one name is expected")
         if self.chunk & (self.chunk - 1):
             found.append(f"chunk: {self.chunk} is not a power of two")
-        if not found and self.head_width % 2 and set(self.mixers) & set(ROTARY):
-            found.append("d_head: the rotary positions of retnet and attention need an even head width")
+        if "linformer" in self.mixers:
+            found.append(
+                "mixers: linformer mixes all positions of a text into a few (Wang et al. 2020), so each would see later"
+                " ones; it fits encoders, not causal models"
+            )
+        if self.n_bucket % 2:
+            found.append(f"n_bucket: {self.n_bucket} is not even")
+        rotary = [name for name in ROTARY if name in self.mixers]
+        if not found and self.head_width % 2 and rotary:
+            found.append(f"d_head: the rotary positions of {' and '.join(rotary)} need an even head width")
         return found
 
     @classmethod
@@ -106,6 +129,9 @@ FAMILY = Family(
         "chunk": 4,
         "d_state": 3,
         "n_slot": 5,
+        "n_feature": 6,
+        "window": 3,
+        "n_bucket": 2,
     },
     variants=tuple(
         {"mixers": pair}
@@ -119,8 +145,9 @@ FAMILY = Family(
             ("mlstm", "mamba2"),
             ("gsa", "gated_deltanet"),
             ("attention", "retnet"),
+            ("performer", "local"),
+            ("lsh",),
         )
     ),
-    unlimited=True,
     free=("dropout", "chunk"),
 )

@@ -23,6 +23,10 @@ class Shape(Sizes):
     ngram_order: int = spec("the longest of these n-grams", 2, unit="tokens", low=2, high=4)
     tie_embeddings: bool = spec("the output matrix is the embedding (Press and Wolf 2017)", True)
 
+    @property
+    def unlimited(self) -> bool:
+        return True
+
 
 FAMILY = Family(
     role="causal",
@@ -30,5 +34,4 @@ FAMILY = Family(
     shape=Shape,
     tiny={"n_layer": 2, "d_model": 16, "context": 12},
     variants=({"ngram_rows": 31, "ngram_order": 3},),
-    unlimited=True,
 )

@@ -1,4 +1,4 @@
-"""The seventeen rows of the family by name, and softmax attention for hybrids; a row's class has its equation.
+"""The mixers by name: seventeen linear rows, Performer, and softmax attention whole, in a window, or by hashing.
 
 The state S_t of a head is V x K as in the papers; (.) is the element-wise product. Where a paper's form differs from
 the equation, the docstring says so. Gates are computed as logs.
@@ -12,12 +12,13 @@ from torch import nn
 
 from lexmill.models.linear_attention.rows.channels import S4, Mamba
 from lexmill.models.linear_attention.rows.delta import DeltaNet, GatedDeltaNet
+from lexmill.models.linear_attention.rows.hashed import LSH
 from lexmill.models.linear_attention.rows.head_decay import MLSTM, GatedRFA, Mamba2, RetNet
 from lexmill.models.linear_attention.rows.key_decay import DFW, GLA, HGRN2, RWKV6
 from lexmill.models.linear_attention.rows.slots import ABC, GSA
-from lexmill.models.linear_attention.rows.sums import Linear, LinearKernel, LinearNormalized
+from lexmill.models.linear_attention.rows.sums import Linear, LinearKernel, LinearNormalized, Performer
 from lexmill.models.linear_attention.shape import Shape
-from lexmill.models.linear_attention.shared import Attention
+from lexmill.models.linear_attention.shared import Attention, Local
 
 ROWS: dict[str, Callable[[Shape], nn.Module]] = {
     "linear": Linear,
@@ -37,5 +38,8 @@ ROWS: dict[str, Callable[[Shape], nn.Module]] = {
     "mamba2": Mamba2,
     "gsa": GSA,
     "gated_deltanet": GatedDeltaNet,
+    "performer": Performer,
+    "local": Local,
+    "lsh": LSH,
     "attention": Attention,
 }
