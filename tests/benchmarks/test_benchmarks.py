@@ -20,6 +20,7 @@ from benchmarks import (
     encode,
     engine,
     generate,
+    linear_attention,
     noop,
     prefect,
     shards,
@@ -45,6 +46,7 @@ TINY: dict[str, Callable[[], list[Comparison]]] = {
     "beam": lambda: beam.compare(2, 3, 6, TransformerShape(1, 1, 2, 16, 32, dropout=0.0)),
     "generate": lambda: generate.compare(1, GPTShape(2, 2, 16, 24), 64, prompt=5, new=12),
     "watching": lambda: watching.compare(1, engine.Size(1, 16, 16, 64, 64, steps=7), block=2),
+    "linear_attention": lambda: linear_attention.compare(1, 1, 9, 16),
 }
 
 

@@ -26,6 +26,11 @@ Role = Literal["causal", "encoder", "encoder_decoder"]
 class Sizes:
     """What every `Shape` has; its fields are declared with `base.strict.spec`."""
 
+    @property
+    def unlimited(self) -> bool:
+        """Whether the network reads text of any length at the same cost a token, by a state of one size."""
+        return False
+
     def errors(self) -> list[str]:
         """Return what is wrong with the sizes together, each as `field: why`."""
         return []
@@ -46,7 +51,6 @@ class Family:
         shape: the dataclass of its sizes.
         tiny: fields of a shape small enough for tests and examples.
         variants: changes of `tiny`, each tested as a family is.
-        unlimited: reads text of any length at the same cost a token, by a recurrent state.
         carries: its state can go from one training window to the next.
         model_types: the `model_type`s in transformers that its module `hugging_face` reads; it writes the first.
         free: sizes that may differ from those of the model whose weights a training starts from.
@@ -59,7 +63,6 @@ class Family:
     shape: type[Sizes]
     tiny: Mapping[str, Any]
     variants: tuple[Mapping[str, Any], ...] = ()
-    unlimited: bool = False
     carries: bool = False
     model_types: tuple[str, ...] = ()
     free: tuple[str, ...] = ("dropout",)

@@ -17,6 +17,10 @@ class Shape(Sizes):
     context: int = spec("tokens through which a training step looks back", unit="tokens", low=2)
     dropout: float = spec("dropout on embeddings and between layers", 0.0, low=0, below=1)
 
+    @property
+    def unlimited(self) -> bool:
+        return True
+
 
 TINY = {"n_layer": 2, "d_model": 16, "context": 12}
-FAMILY = Family(role="causal", network="IndRNN", shape=Shape, tiny=TINY, unlimited=True)
+FAMILY = Family(role="causal", network="IndRNN", shape=Shape, tiny=TINY)

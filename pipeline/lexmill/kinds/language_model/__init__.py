@@ -72,11 +72,12 @@ def _baseline(entry: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    shape = family(entry["family"]).shape(**entry["shape"])
     context = entry["shape"]["context"]
     return (
         "It knows the style and the facts of its corpus only; what it writes is likely text, not true text.",
         f"Its state carries on without end, but it learned to use only the last {context} tokens."
-        if family(entry["family"]).unlimited
+        if shape.unlimited
         else f"Text before the last {context} tokens has no effect on what it writes.",
     )
 

@@ -3,23 +3,24 @@
 Positions are rotations of queries and keys, or a bias on the scores that depends on the distance, or nothing (those
 that an embedding adds are the network's). In a window of w, a query sees itself and the w - 1 positions before it
 (Beltagy et al. 2020). Normed queries and keys (Dehghani et al. 2023) have a mean square of 1 before the rotation.
-Cost: as of `GroupedAttention`; the window is a mask, so what it hides is computed too.
+Cost: as of `GroupedAttention`, with 2 * w in place of S where that is less: a long text in a window is read in blocks,
+and its cache holds w - 1 positions. Where all is read at once, what a window or a document hides is computed too.
 
 Shape letters: B batch, T queries, S keys, D width, H query heads, G key and value heads, K head width.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-import torch
 from torch import Tensor
 from torch.nn.functional import rms_norm
 
-from lexmill.models.common.documents import document_mask
-from lexmill.models.common.grouped_attention import GroupedAttention
+from lexmill.models.common.attention import KeyValueCache
+from lexmill.models.common.grouped_attention import GroupedAttention, repeated
+from lexmill.models.common.local_attention import Blocks, WindowCache, attend_window, in_blocks, window_mask
 from lexmill.models.common.mixer import Split
-from lexmill.models.common.position_bias import RelativeBias, alibi_slopes, distances
+from lexmill.models.common.position_bias import RelativeBias, alibi_slopes
 from lexmill.models.common.rotary import Rotation
 
 Positions = Literal["none", "sinusoidal", "learned", "rotary", "alibi", "relative"]
@@ -53,28 +54,33 @@ class DecoderAttention(GroupedAttention):
         self.positions, self.window, self.qk_norm = positions, window, qk_norm
         self.relative = relative
 
-    def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> tuple[Rotation | None, Tensor | None]:
+    def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> tuple[Rotation | None, Any]:
         """Return the positions' rotation, and which keys a query may see or what is added to the scores."""
         by = self._rotation(tokens, start, documents) if self.positions == "rotary" else None
-        return by, self._mask(tokens.shape[1], start + tokens.shape[1], documents, tokens.device)
+        return by, window_mask(tokens, start, self.window, documents, self._bias)
 
-    def _mask(self, t: int, s: int, documents: Tensor | None, device: torch.device) -> Tensor | None:
-        """Return None (causal), or (1 or B, 1 or H, T, S): what a query may see, or the bias, -inf where it may not."""
-        biased = self.positions in ("alibi", "relative")
-        if not biased and not 0 < self.window < s:
-            return None if documents is None else document_mask(documents)
-        apart = distances(t, s, device)  # (T, S)
-        seen = ((apart >= 0) & (apart < (self.window or s)))[None, None]
-        if documents is not None:
-            seen = seen & document_mask(documents)
-        if not biased:
-            return seen
-        bias = (
-            -alibi_slopes(self.n_head).to(device)[:, None, None] * apart
-            if self.relative is None
-            else self.relative(apart)
-        )
-        return bias[None].masked_fill(~seen, -torch.inf)
+    def _bias(self, apart: Tensor) -> Tensor | None:
+        """Return what is added to the scores of keys so far before their query: (T, S) -> (H, T, S), or None."""
+        if self.positions == "alibi":
+            return -alibi_slopes(self.n_head).to(apart.device)[:, None, None] * apart
+        return None if self.relative is None else self.relative(apart)
+
+    def _attended(self, query: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
+        if not isinstance(mask, Blocks):
+            return super()._attended(query, keys, values, mask)
+        keys, values = (repeated(part, query.shape[1]) for part in (keys, values))
+        return attend_window(query, keys, values, self.window, bias=mask.bias, groups=mask.groups)
+
+    def new_state(self, capacity: int) -> KeyValueCache | WindowCache:  # type: ignore[override]
+        """Return an empty cache."""
+        return WindowCache(self.window) if self.window else KeyValueCache(capacity)
+
+    def flops(self, context: int) -> int:
+        """Return FLOPs of scores and sums per token, in a window those of its blocks."""
+        if not in_blocks(context, self.window):
+            return super().flops(context)
+        blocks = -(-context // self.window)
+        return 12 * self.n_head * self.d_head * blocks * self.window * 2 * self.window // context
 
     def _placed(self, heads: Tensor, by: Rotation | None) -> Tensor:
         return super()._placed(rms_norm(heads, (self.d_head,)) if self.qk_norm else heads, by)

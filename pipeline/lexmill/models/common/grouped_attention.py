@@ -10,12 +10,15 @@ Shape letters: B batch, T queries, S keys, D width, H query heads, G key and val
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from lexmill.models.common.attention import KeyValueCache, attend
 from lexmill.models.common.causal_attention import CausalAttention
 from lexmill.models.common.documents import document_mask, document_positions
+from lexmill.models.common.local_attention import WindowCache
 from lexmill.models.common.mixer import Split
 from lexmill.models.common.rotary import Rotation, rotate, rotation
 
@@ -40,7 +43,7 @@ class GroupedAttention(CausalAttention):
         self.value = nn.Linear(d_model, n_kv_head * d_head, bias=bias)
         self.output = nn.Linear(n_head * d_head, d_model, bias=bias)
 
-    def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> tuple[Rotation | None, Tensor | None]:
+    def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> tuple[Rotation | None, Any]:
         """Return the positions' rotation, and which queries may see which keys (None: causal attention)."""
         return self._rotation(tokens, start, documents), None if documents is None else document_mask(documents)
 
@@ -52,7 +55,10 @@ class GroupedAttention(CausalAttention):
         return rotation(places, self.d_head, self.theta)
 
     def forward(
-        self, hidden: Tensor, shared: tuple[Rotation | None, Tensor | None], state: KeyValueCache | None = None
+        self,
+        hidden: Tensor,
+        shared: tuple[Rotation | None, Any],
+        state: KeyValueCache | WindowCache | None = None,
     ) -> Tensor:
         """(B, T, D) -> (B, T, D); with a state the queries are the last T of its length + T positions."""
         by, mask = shared
@@ -64,8 +70,12 @@ class GroupedAttention(CausalAttention):
         query, keys, values = (part.transpose(1, 2) for part in (query, keys, values))  # (B, H or G, T, K)
         if state is not None:
             keys, values = state.append(keys, values)
-        out: Tensor = self.output(_grouped(query, keys, values, mask))
+        out: Tensor = self.output(self._attended(query, keys, values, mask))
         return out
+
+    def _attended(self, query: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
+        """Attend from (B, H, T, K) queries to (B, G, S, K) keys and values as `shared` says; return (B, T, H * K)."""
+        return _grouped(query, keys, values, mask)
 
     def _placed(self, heads: Tensor, by: Rotation | None) -> Tensor:
         """Give queries or keys their positions: (B, T, H or G, K) -> (B, T, H or G, K)."""
@@ -87,5 +97,10 @@ def _grouped(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -
         shared = query.view(batch, groups, heads // groups, width)
         out = attend(shared, keys, values, mask=None, causal=False)  # (B, H / G, G * K)
         return out.unflatten(-1, (groups, width)).transpose(1, 2).reshape(batch, 1, heads * width)
-    keys, values = (part.repeat_interleave(heads // groups, dim=1) for part in (keys, values))  # (B, H, S, K)
+    keys, values = (repeated(part, heads) for part in (keys, values))  # (B, H, S, K)
     return attend(query, keys, values, mask=mask, causal=mask is None)
+
+
+def repeated(part: Tensor, heads: int) -> Tensor:
+    """Return keys or values once for each query head: (B, G, S, K) -> (B, H, S, K)."""
+    return part if part.shape[1] == heads else part.repeat_interleave(heads // part.shape[1], dim=1)

@@ -22,3 +22,7 @@ class RecurrentSizes(Sizes):
     )
     ngram_order: int = spec("the longest of these n-grams", 2, unit="tokens", low=2, high=4)
     tie_embeddings: bool = spec("the output matrix is the embedding (Press and Wolf 2017)", True)
+
+    @property
+    def unlimited(self) -> bool:
+        return True

@@ -27,6 +27,5 @@ FAMILY = Family(
         {"ngram_rows": 31, "ngram_order": 3},
         {"tie_embeddings": False},
     ),
-    unlimited=True,
     carries=True,
 )

@@ -19,6 +19,5 @@ FAMILY = Family(
     shape=Shape,
     tiny={"n_layer": 2, "d_model": 16, "context": 12},
     variants=({"ngram_rows": 31, "ngram_order": 3}, {"tie_embeddings": False}),
-    unlimited=True,
     carries=True,
 )

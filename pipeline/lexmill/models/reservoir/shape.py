@@ -23,6 +23,10 @@ class Shape(Sizes):
     input_scale: float = spec("the input's weights are drawn between minus this and this", 0.1, above=0, high=100)
     train_embedding: bool = spec("train the embedding, through the reservoir", False)
 
+    @property
+    def unlimited(self) -> bool:
+        return True
+
 
 FAMILY = Family(
     role="causal",
@@ -30,6 +34,5 @@ FAMILY = Family(
     shape=Shape,
     tiny={"n_layer": 2, "d_model": 16, "context": 12, "sparsity": 0.5},
     variants=({"train_embedding": True}, {"leak": 1.0, "sparsity": 0.0}),
-    unlimited=True,
     carries=True,
 )

@@ -1,0 +1,55 @@
+"""A training step of one mixer, forward and backward: each of the linear-attention family beside softmax attention.
+
+Softmax attention is the decoder's, rotary, over torch's fused kernel. All have the same width and heads, the same
+random input, gradients for input and weights, float32, one thread; freed memory is kept, as the engine keeps it. Each
+repetition measures all of them in turn, after a first round that is not timed.
+
+Shape letters: B rows, T tokens, D width.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.measure import Comparison
+from lexmill.models.common.decoder_attention import DecoderAttention
+from lexmill.models.linear_attention.rows import ROWS
+from lexmill.models.linear_attention.shape import Shape
+from lexmill.training.engine import keep_freed_memory
+
+HEADS, PEER = 4, "softmax attention"
+
+
+def compare(repetitions: int, rows: int = 2, tokens: int = 1024, width: int = 256) -> list[Comparison]:
+    """Measure every mixer."""
+    keep_freed_memory()
+    torch.manual_seed(0)
+    sides: dict[str, Any] = {PEER: DecoderAttention(width, HEADS, HEADS, width // HEADS)}
+    for name, made in ROWS.items():
+        if name != "attention":
+            sides[name] = made(Shape(1, HEADS, width, tokens, (name,)))  # type: ignore[arg-type]
+    hidden, gradient = torch.randn(rows, tokens, width, requires_grad=True), torch.randn(rows, tokens, width)
+    found: dict[str, list[float]] = {name: [] for name in sides}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    for repetition in range(repetitions + 1):
+        for name, mixer in sides.items():
+            took = _step(mixer, hidden, gradient)
+            if repetition:
+                found[name].append(took)
+    torch.set_num_threads(threads)
+    what = f"forward and backward, width {width}, {rows} x {tokens} tokens"
+    peer = found.pop(PEER)
+    return [Comparison("linear_attention", what, "ms", (name, took), (PEER, peer)) for name, took in found.items()]
+
+
+def _step(mixer: Any, hidden: Tensor, gradient: Tensor) -> float:
+    """Return the milliseconds of one step."""
+    begun = time.perf_counter()
+    shared = mixer.shared(torch.zeros(hidden.shape[:2], dtype=torch.int64), 0, None)
+    mixer(hidden, shared, None).backward(gradient)
+    return 1000 * (time.perf_counter() - begun)

@@ -1,0 +1,1 @@
+"""Language models whose layers keep a matrix as their state: the linear-attention family, and hybrids."""
