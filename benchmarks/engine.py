@@ -71,7 +71,7 @@ def _task(size: Size, folder: Path) -> Any:
     import torch
 
     from lexmill.data.shards import TokenShards
-    from lexmill.kinds.language_model.task import LanguageModelTask
+    from lexmill.kinds.language_model.next_token import LanguageModelTask
     from lexmill.models.gpt.model import GPT
     from lexmill.models.gpt.shape import Shape as GPTShape
 

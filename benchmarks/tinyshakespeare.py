@@ -102,7 +102,7 @@ def ours(text: Path, setting: str, folder: Path, precision: str, validate_every:
     from lexmill.compute.execution import Execution
     from lexmill.config.compose import compose
     from lexmill.data.shards import TokenShards
-    from lexmill.kinds.language_model.task import LanguageModelTask
+    from lexmill.kinds.language_model.next_token import LanguageModelTask
     from lexmill.models import folder as model_folder
     from lexmill.models.start import start
     from lexmill.params import parse

@@ -16,6 +16,7 @@ import pytest
 from lexmill.base import code_history, layout, storage, syntax
 from lexmill.base.code import EXEMPT, Code, Digests, digests
 from lexmill.base.errors import UserError
+from lexmill.models import families
 
 PACKAGE = Path(__file__).resolve().parents[2] / "pipeline" / "lexmill"
 
@@ -233,17 +234,7 @@ def test_kinds_are_folders_and_come_before_families(package: Path) -> None:
     train = before["train"]
     assert isinstance(train, dict)
     assert sorted(train) == ["language_model", "tagger"]
-    assert sorted(train["tagger"]) == [
-        "bert",
-        "decoder",
-        "elman",
-        "gpt",
-        "gru",
-        "llama",
-        "lstm",
-        "reservoir",
-        "transformer",
-    ]
+    assert sorted(train["tagger"]) == families()
     (package / "kinds" / "tagger" / "task.py").write_text("loss = 2\n")
     assert changed(before, code_json(package)) == {f"train.tagger.{family}" for family in train["tagger"]}
 

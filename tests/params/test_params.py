@@ -179,8 +179,8 @@ def test_a_misspelt_key_and_all_other_errors_come_at_once() -> None:
         "params.yaml: models.gpt.recipe.lenght: unknown key, did you mean 'length'?",
         "params.yaml: models.lstm.startt: unknown key, did you mean 'start'?",
         "params.yaml: models.more.kind: 'clasifier' is unknown, did you mean 'classifier'?",
-        "params.yaml: models.most.family: 'transformer' is unknown; known: decoder, elman, gpt, gru, llama, lstm,"
-        " reservoir",
+        "params.yaml: models.most.family: 'transformer' is unknown; known: decoder, elman, gpt, gru, linear_attention,"
+        " llama, lstm, reservoir",
         "params.yaml: models.sentiment.data.corpus: 'shakespeare' is a text corpus, a labelled one is needed",
         "params.yaml: tokenizers.shakespeare_bpe.corpus: there is no corpus 'shakspere', did you mean 'shakespeare'?",
     ]

@@ -23,7 +23,7 @@ from lexmill.config.compose import compose
 from lexmill.data.mixture import open_train, write_mixture
 from lexmill.data.shards import TokenShards
 from lexmill.kinds.language_model.carrying import CarryingTask
-from lexmill.kinds.language_model.task import LanguageModelTask
+from lexmill.kinds.language_model.next_token import LanguageModelTask
 from lexmill.models.common.state import snapshot
 from lexmill.params import parse
 from lexmill.training.task import Arrays, micro_batches, tensors

@@ -8,7 +8,7 @@ from lexmill import models
 from lexmill.data.mixture import open_train, write_mixture
 from lexmill.data.shards import TokenShards
 from lexmill.evaluation.scoring import NetworkScorer
-from lexmill.kinds.language_model.task import LanguageModelTask
+from lexmill.kinds.language_model.next_token import LanguageModelTask
 from lexmill.training.task import tensors
 from tests.data.made_shards import EOS, random_documents, write_shards
 
@@ -73,7 +73,7 @@ def test_a_packed_window_gives_the_losses_of_its_documents_alone(folder, family)
 def test_validation_counts_every_target_once_whatever_the_ranks_and_the_rows(folder, masked, monkeypatch):
     found = []
     for world, tokens in ((1, 4096), (1, CONTEXT), (3, 2 * CONTEXT), (40, CONTEXT)):
-        monkeypatch.setattr("lexmill.kinds.language_model.task._VALID_TOKENS", tokens)
+        monkeypatch.setattr("lexmill.kinds.language_model.next_token._VALID_TOKENS", tokens)
         one = task(folder, "gpt", mask_documents=masked)
         sums = sum(
             one.validation_sums(one.module, tensors(batch, torch.device("cpu")))

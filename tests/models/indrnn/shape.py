@@ -23,4 +23,4 @@ class Shape(Sizes):
 
 
 TINY = {"n_layer": 2, "d_model": 16, "context": 12}
-FAMILY = Family(role="causal", network="IndRNN", shape=Shape, tiny=TINY)
+FAMILY = Family(role="causal", network="IndRNN", shape=Shape, tiny=TINY, carries=True)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lexmill.base.errors import UserError
 from lexmill.data.shards import TokenShards
 from lexmill.data.streams import StreamBatches
-from lexmill.kinds.language_model.task import LanguageModelTask
+from lexmill.kinds.language_model.next_token import LanguageModelTask
 from lexmill.models.common.causal import Cache
 from lexmill.models.common.recurrent import Memory, RecurrentState
 from lexmill.training.task import Arrays

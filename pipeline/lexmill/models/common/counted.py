@@ -22,7 +22,7 @@ class Counts(NamedTuple):
 def counted(made: Any, shape: Any) -> Counts:
     """Return the counts of `made(shape)`, a mixer, over one window of `shape.context` tokens in float32.
 
-    The FLOPs are three times those of a forward pass, as torch counts them: products of matrices and convolutions.
+    The FLOPs are as torch counts them: products of matrices and convolutions.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.utils.flop_counter import FlopCounterMode
@@ -38,15 +38,13 @@ def counted(made: Any, shape: Any) -> Counts:
         own = {parameter.untyped_storage()._cdata for parameter in mixer.parameters()}
         hidden = torch.zeros(1, shape.context, shape.d_model, requires_grad=True)
         shared = mixer.shared(torch.zeros(1, shape.context, dtype=torch.int64), 0, None)
-        with (
-            torch.enable_grad(),
-            FlopCounterMode(display=False) as counter,
-            torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
-        ):
-            mixer(hidden, shared, None)
+        with torch.enable_grad(), FlopCounterMode(display=False) as counter:
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+                out = mixer(hidden, shared, None)
+            out.sum().backward()
     given = {*own, hidden.untyped_storage()._cdata}
     total = sum(one.untyped_storage().nbytes() for key, one in kept.items() if key not in given)
-    return Counts(round(3 * counter.get_total_flops() / shape.context), round(total / shape.context))
+    return Counts(round(counter.get_total_flops() / shape.context), round(total / shape.context))
 
 
 class CountedMixer(nn.Module):
