@@ -5,8 +5,8 @@ alias set elsewhere (MLflow's page); a model without the tag gets its line from 
 removes the last version, so two rollbacks go back two.
 
 Each move is several writes, in an order in which a kill between any two leaves a correct line. Time and reason come
-first: they are those of this move when the alias moves. A rollback writes the alias last: after a killed one, the version
-that held it is still the champion, and the same command goes back by one.
+first: they are those of this move when the alias moves. A rollback writes the alias last: after a killed one, the
+version that held it is still the champion, and the same command goes back by one.
 """
 
 from __future__ import annotations
