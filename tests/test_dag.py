@@ -254,10 +254,20 @@ def readers(stage: str) -> Iterator[Path]:
         yield SOURCE / "lexmill" / "registry" / "package.py"
 
 
+FOR_OTHERS = {  # a file of a stage's code that reads params elsewhere
+    ("checkpoint", "lexmill/corpora/fetching/pins.py"),  # as it completes the lock file
+    ("checkpoint", "lexmill/registry/package.py"),  # as it writes a package
+    ("fetch", "lexmill/corpora/fetching/pins.py"),
+    ("report", "lexmill/report/page.py"),  # for reports/decisions.html; see tests/test_dag_paths.py
+}
+
+
 @pytest.mark.parametrize("stage", OTHERS)
 def test_a_stage_names_the_top_level_params_that_it_reads(stage: str) -> None:
-    """`choices.data_seed` in its module is `data_seed` in its list, or a key inside of it."""
-    nodes = [node for path in readers(stage) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    """`choices.data_seed` in its code, however deep, is `data_seed` in its list, or a key inside of it."""
+    code = [name for name in Code().stage(stage).files if name.endswith(".py") and (stage, name) not in FOR_OTHERS]
+    paths = {*readers(stage), *(SOURCE / name for name in code)}
+    nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
     names = ("choices", "params")
     read = {
         node.attr
@@ -266,7 +276,17 @@ def test_a_stage_names_the_top_level_params_that_it_reads(stage: str) -> None:
     }
     tops = {key.partition(".")[0] for key in named(stage)}
     tops |= {over(stage)} if stage in FOR_ITEMS else set()  # see above
+    tops |= {"inputs"} if stage in FOR_ITEMS and "inputs" in STAGES[stage]["foreach"] else set()  # in its template
     assert (read & get_type_hints(Params).keys()) - NOT_SHAPING - tops == set()
+
+
+@pytest.mark.parametrize("stage", FOR_ITEMS)
+def test_what_a_template_takes_of_its_item_is_in_the_mapping_that_it_is_over(stage: str) -> None:
+    """Whatever entry that is: a field that only some have would stop DVC at the others."""
+    taken = set(re.findall(r"\$\{item\.(\w+)", str(BODIES[stage])))
+    mapping = STAGES[stage]["foreach"].strip("${}")
+    for entry in entries_of(mapping):
+        assert taken <= get_type_hints(entry).keys(), mapping
 
 
 def test_what_shows_refuses_or_reports_values_is_no_input() -> None:

@@ -17,7 +17,7 @@ from lexmill.compute.execution import load_execution
 from lexmill.config.compose import compose, write_params
 from lexmill.config.undoing import undone
 from lexmill.params import load, parse
-from lexmill.params.derived import PARTS
+from lexmill.params.derived import PARTS, derive
 from lexmill.params.length import Length
 
 ROOT = Path(__file__).parents[2]
@@ -364,3 +364,13 @@ def test_conf_looks_nothing_up_in_the_environment() -> None:
     """Composing writes what it finds into params.yaml: a password that conf/ read would be committed."""
     for path in sorted((ROOT / "conf").rglob("*.yaml")):
         assert "${oc." not in path.read_text(encoding="utf-8"), path
+
+
+def test_a_tokenizer_is_imported_where_a_model_or_a_mixture_names_a_checkpoint_and_none_is_trained() -> None:
+    given = {
+        "checkpoints": {"one": {}, "two": {}, "three": {}, "unused": {}},
+        "tokenizers": {"three": {}, "bpe": {}},
+        "mixtures": {"mixed": {"tokenizer": "two"}},
+        "models": {name: {"data": {"tokenizer": name}} for name in ("one", "three", "bpe")},
+    }
+    assert derive(given)["imported_tokenizers"] == {"one": {"checkpoint": "one"}, "two": {"checkpoint": "two"}}

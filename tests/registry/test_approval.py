@@ -27,6 +27,11 @@ def _publish(params: Params, root: Path, quality: float, seed: int, approve: App
     return outcome, "\n".join(said)
 
 
+def _champion(root: Path) -> str | None:
+    found = lookup.champion(URI, "en_de", root)
+    return None if found is None else found.version
+
+
 def test_the_alias_waits_for_a_person_only_where_a_champion_would_be_replaced(params: Params, root: Path) -> None:
     asked: list[Proposal] = []
 
@@ -48,15 +53,14 @@ def test_the_alias_waits_for_a_person_only_where_a_champion_would_be_replaced(pa
     assert "en_de: version 3 waits for approval: better: bleu" in said
     assert not better.champion
     assert better.reason.startswith("not approved: better: bleu")
-    champion = lookup.champion(URI, "en_de", root)
-    assert champion is not None
-    assert champion.version == "1"
+    assert _champion(root) == "1"
     again, _ = _publish(params, root, 0.9, 2, refuse)  # decided is decided
     assert not again.created
     assert len(asked) == 1
 
     best, _ = _publish(params, root, 0.95, 3, lambda _: True)
     assert best.champion
+    assert _champion(root) == best.version == "4"
 
     table = decisions.rows(root)
     assert [(row["version"], row["against"], row["outcome"]) for row in reversed(table)] == [
@@ -116,11 +120,10 @@ def test_a_publish_that_is_stopped_while_it_asks_asks_again(params: Params, root
 
     with pytest.raises(KeyboardInterrupt):
         _publish(params, root, 0.9, 1, cancelled)
-    champion = lookup.champion(URI, "en_de", root)
-    assert champion is not None
-    assert champion.version == "1"
+    assert _champion(root) == "1"
     outcome, _ = _publish(params, root, 0.9, 1, lambda _: True)
     assert (outcome.version, outcome.champion) == ("2", True)
+    assert _champion(root) == "2"
 
 
 def test_another_champion_meanwhile_is_asked_about_anew(params: Params, root: Path) -> None:
@@ -142,3 +145,6 @@ def test_another_champion_meanwhile_is_asked_about_anew(params: Params, root: Pa
     outcome, _ = _publish(params, root, 0.9, 2, approve)
     assert asked == ["1", "2"]
     assert (outcome.version, outcome.champion) == ("3", True)
+    assert _champion(root) == "3"
+    kept = json.loads((root / ".lexmill/decisions/en_de-v3.json").read_text())
+    assert (kept["approved"], kept["champion_version"]) == (True, "2")
