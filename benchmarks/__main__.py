@@ -10,7 +10,19 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import beam, cancel, encode, engine, generate, linear_attention, noop, prefect, shards, training, watching
+from benchmarks import (
+    beam,
+    cancel,
+    encode,
+    engine,
+    generate,
+    linear_attention,
+    noop,
+    prefect,
+    shards,
+    training,
+    watching,
+)
 from benchmarks.measure import Comparison, machine, machine_text, table
 from lexmill.base.quiet import quieten
 from lexmill.base.storage import write_json
