@@ -1,9 +1,8 @@
 """A training step of one mixer, forward and backward: each of the linear-attention family beside softmax attention.
 
-Softmax attention is the decoder's, rotary, over torch's fused kernel. All have the same width and heads, the same random
-input, gradients for input and weights, float32, one thread; freed memory is kept, as the engine keeps it. Each
-repetition measures all of them in turn, after a first round that is not timed. Processor time, so that other work on the
-machine counts less.
+Softmax attention is the decoder's, rotary, over torch's fused kernel. All have the same width, heads and random input,
+gradients for input and weights, float32, one thread; freed memory is kept, as the engine keeps it. Each repetition
+measures all of them in turn, after a first round that is not timed. Processor time, so that other work counts less.
 
 Shape letters: B rows, T tokens, D width.
 """
@@ -44,11 +43,8 @@ def compare(repetitions: int, rows: int = 2, tokens: int = 1024, width: int = 25
                 found[name].append(took)
     torch.set_num_threads(threads)
     what = f"forward and backward, width {width}, {rows} x {tokens} tokens"
-    peer = found.pop(PEER)
-    return [
-        Comparison("linear_attention", what, "ms of processor time", (name, took), (PEER, peer))
-        for name, took in found.items()
-    ]
+    unit, peer = "ms of processor time", (PEER, found.pop(PEER))
+    return [Comparison("linear_attention", what, unit, (name, took), peer) for name, took in found.items()]
 
 
 def _step(mixer: Any, hidden: Tensor, gradient: Tensor) -> float:
