@@ -186,6 +186,8 @@ def test_smollm2_has_the_parameters_of_the_model_it_starts_from() -> None:
 #   llama  V D + L (3 D^2 + 3 D F + 2 D) + D      half as many key and value heads: queries and output D^2 each, keys
 #                                                 and values D^2 / 2; with as many (tinyshakespeare_fast) 4 D^2 in all
 #   lstm   V D + L (8 D^2 + 8 D)                  four gates, each D^2 for input and state and a bias for both
+#   gru, elman                                    as lstm with three gates, and with one
+#   reservoir  V D                                the read-out
 @pytest.mark.parametrize(
     ("preset", "vocab_size", "by_hand", "parameters"),
     [
@@ -193,6 +195,9 @@ def test_smollm2_has_the_parameters_of_the_model_it_starts_from() -> None:
         ("llama_tiny", 2048, 2048 * 192 + 4 * (3 * 192**2 + 3 * 192 * 576 + 2 * 192) + 192, 2_164_416),
         ("decoder_tiny", 2048, 2048 * 192 + 4 * (3 * 192**2 + 3 * 192 * 576 + 2 * 192) + 192, 2_164_416),
         ("lstm_tiny", 2048, 2048 * 384 + 8 * 384**2 + 8 * 384, 1_969_152),
+        ("gru_tiny", 2048, 2048 * 432 + 6 * 432**2 + 6 * 432, 2_007_072),
+        ("elman_tiny", 2048, 2048 * 640 + 2 * 640**2 + 2 * 640, 2_131_200),
+        ("reservoir_tiny", 2048, 2048 * 1024, 2_097_152),
         ("gpt_small", 2048, 2048 * 256 + 256 * 256 + 6 * (12 * 256**2 + 13 * 256) + 2 * 256, 5_328_896),
         ("llama_small", 2048, 2048 * 256 + 6 * (3 * 256**2 + 3 * 256 * 768 + 2 * 256) + 256, 5_246_208),
         # 65 characters of the corpus, and the special tokens.
@@ -218,6 +223,7 @@ def test_the_page_tells_the_parameters() -> None:
     assert rows["`smollm2`"] == f"{count('smollm2', vocab_size=49_152):,}"
     for names in (
         "`gpt_tiny`, `llama_tiny`, `decoder_tiny`, `lstm_tiny`",
+        "`elman_tiny`, `gru_tiny`, `reservoir_tiny`",
         "`decoder_ngrams`, `lstm_ngrams`",
         "`gpt_small`, `llama_small`",
     ):
@@ -228,8 +234,9 @@ def test_the_page_tells_the_parameters() -> None:
 
 
 def test_the_tiny_presets_are_alike_in_size() -> None:
-    sizes = {name: count(name) for name in ("gpt_tiny", "llama_tiny", "decoder_tiny", "lstm_tiny")}
-    flops = {name: network(name)[1].flops_per_token() for name in sizes}  # type: ignore[operator]
+    names = ("gpt_tiny", "llama_tiny", "decoder_tiny", "lstm_tiny", "gru_tiny", "elman_tiny", "reservoir_tiny")
+    sizes = {name: count(name) for name in names}
+    flops = {name: network(name)[1].flops_per_token() for name in names[:-1]}  # type: ignore[operator]
     for found in (sizes, flops):
         assert max(found.values()) < 1.3 * min(found.values()), found
     assert count("llama_small") == pytest.approx(count("gpt_small"), rel=0.1)
