@@ -29,7 +29,7 @@ from lexmill.models.common.recurrent import Memory, RecurrentLayer
 
 ROWS, TIME, WIDTH, TOKENS, BRIDGED = 16, 64, 64, 8, 12
 Cell = tuple[str, dict[str, Any], float]  # family, options, times an orthogonal U; 0: U as the family draws it
-CELLS: dict[str, Cell] = {  # family, options, times an orthogonal U; 0: as the family draws
+CELLS: dict[str, Cell] = {
     "Elman, tanh": ("elman", {}, 0.0),
     "Elman, tanh, U orthogonal": ("elman", {}, 1.0),
     "Elman, relu, U = 1": ("elman", {"activation": "relu"}, 0.0),
