@@ -225,7 +225,8 @@ def test_the_page_tells_the_parameters() -> None:
     assert rows["`smollm2`"] == f"{count('smollm2', vocab_size=49_152):,}"
     for names in (
         "`gpt_tiny`, `llama_tiny`, `decoder_tiny`, `lstm_tiny`",
-        "`retnet_tiny`, `gla_tiny`, `mamba2_tiny`, `deltanet_tiny`, `gated_deltanet_tiny`, `hybrid_tiny`, `performer_tiny`, `local_tiny`, `lsh_tiny`",
+        "`retnet_tiny`, `gla_tiny`, `mamba2_tiny`, `deltanet_tiny`, `gated_deltanet_tiny`, `hybrid_tiny`,"
+        " `performer_tiny`, `local_tiny`, `lsh_tiny`",
         "`elman_tiny`, `gru_tiny`, `reservoir_tiny`",
         "`decoder_ngrams`, `lstm_ngrams`",
         "`gpt_small`, `llama_small`",
