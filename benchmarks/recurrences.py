@@ -44,7 +44,7 @@ def peer_module(checkout: Path, name: str) -> Any:
 
 
 def sides(checkout: Path, tokens: int) -> tuple[list[Tensor], dict[str, tuple[Side, Side]]]:
-    """Return the inputs, which have gradients, and functions that give each recurrence's (B, T, H, K), ours and theirs."""
+    """Return the inputs, which have gradients, and the two functions of each recurrence, ours first: (B, T, H, K)."""
     made = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(1, tokens, HEADS, WIDTH, generator=made) for _ in range(3))
     key = normalize(key, dim=-1)
