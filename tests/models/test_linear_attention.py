@@ -180,3 +180,21 @@ def test_wrong_shapes_are_refused_and_equal_ones_are_equal() -> None:
     one, two = ({**TINY, "n_layer": 4, "mixers": mixers} for mixers in (["gla", "s4"], ("gla", "s4", "gla", "s4")))
     assert unlike("linear_attention", one, "linear_attention", {**two, "chunk": 16}) == {}
     assert "mixers" in unlike("linear_attention", one, "linear_attention", {**two, "mixers": ["gla"]})
+
+
+@pytest.mark.parametrize("name", ["gla", "mlstm", "gated_deltanet", "mamba"])
+def test_it_compiles_to_one_graph_with_the_same_output(name: str) -> None:
+    made = mixer(name, chunk=8).float()
+    hidden = windows(24)[0].float()
+    parts = shared(made, 24)
+    wanted = made(hidden, parts, None)
+    wanted.sum().backward()
+    gradients = [one.grad.clone() for one in made.parameters()]
+    made.zero_grad()
+    torch._dynamo.reset()  # type: ignore[no-untyped-call]
+    compiled = torch.compile(made, fullgraph=True, backend="aot_eager")
+    found = compiled(hidden, parts, None)
+    found.sum().backward()
+    torch.testing.assert_close(found, wanted)
+    for one, other in zip(made.parameters(), gradients, strict=True):
+        torch.testing.assert_close(one.grad, other, rtol=1e-4, atol=1e-4)

@@ -19,7 +19,7 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, decay: Tensor, write: Tensor, state: Tensor) -> Tensor:
-        states = torch.empty_like(write)
+        states = torch.empty_like(write, memory_format=torch.contiguous_format)
         before = state
         for d, x, out in zip(decay.unbind(0), write.unbind(0), states.unbind(0), strict=True):
             before = torch.addcmul(x, d, before, out=out)

@@ -24,8 +24,9 @@ class Step(nn.Module):
 
     def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """(B, T, D) -> steps and logs of decays."""
-        step = softplus(precise(self.linear(hidden)) + self.bias)
-        return step.mT[..., None], (-step * self.log_rate.exp()).mT[..., None]
+        bias, rate = self.bias[:, None, None], self.log_rate.exp()[:, None, None]  # (H, 1, 1)
+        step = softplus(precise(self.linear(hidden)).mT.contiguous()[..., None] + bias)
+        return step, -step * rate
 
 
 def with_ones(value: Tensor) -> Tensor:
