@@ -169,6 +169,9 @@ def test_a_killed_training_ends_like_one_that_was_not_to_the_bit(folder: Path, t
     for one, other in pairs:
         assert one.keys() == other.keys()
         assert all(torch.equal(one[name], other[name]) for name in one)
+    fixed = dict(made(folder, family).module.named_buffers())  # of the reservoir, averaged like all else
+    assert (len(fixed) > 0) == (family == "reservoir")
+    assert all(torch.equal(snapshot(task.module)[name], value) for name, value in fixed.items())
     cut = made(folder, family, mask_documents=True)
     smaller = train(cut, tmp_path / "c", chosen, micro_batch=str(CONTEXT), activation_checkpointing=True)
     assert smaller.metrics["valid_loss"] == pytest.approx(wanted.metrics["valid_loss"], rel=1e-5)
