@@ -41,8 +41,8 @@ class Parabola:
     def execution(self) -> Iterator[None]:
         yield
 
-    def begin(self, number: int, model: str, params: Mapping[str, Any]) -> None:
-        self.ran.append((number, params["models"][model]["recipe"]["optimizer"]["lr"]))
+    def begin(self, trial: str, model: str, params: Mapping[str, Any]) -> None:
+        self.ran.append((int(trial), params["models"][model]["recipe"]["optimizer"]["lr"]))
         self._points.unlink(missing_ok=True)
 
     def run(self, stage: str, stop: Stop, listener: Listener) -> Outcome:

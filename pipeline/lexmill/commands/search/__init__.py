@@ -13,7 +13,7 @@ from lexmill.base.workspace import run_lock
 from lexmill.commands.run import preflight
 from lexmill.commands.search import adopting, space, trials
 from lexmill.commands.search.loop import Loop, Place, place
-from lexmill.commands.trainings import inputs
+from lexmill.commands.trainings.inputs import make_needs
 from lexmill.commands.trainings.sending import Sending
 from lexmill.compute.execution import load_execution
 
@@ -40,7 +40,7 @@ def search(name: str, wanted: int | None, *, take: bool) -> int:
     about = space.target(chosen, params.load(), root)
     space.check(chosen, about, str(space.FOLDER / f"{name}.yaml"))
     settings = load_execution()
-    code = inputs.make([about.stage])
+    code = make_needs(about.stage)
     if code != EXIT_DONE:
         return code
     where = place(name, chosen, about, root)

@@ -19,7 +19,7 @@ from lexmill.base.strict import flatten
 from lexmill.commands.search import trials
 from lexmill.commands.search.space import Search, Target, as_text
 from lexmill.commands.search.study import Study, Trial
-from lexmill.commands.trainings import inputs
+from lexmill.commands.trainings.inputs import hashes
 from lexmill.commands.trainings.running import run_watched, why_failed
 from lexmill.commands.trainings.scratch import Looks, Scratch
 from lexmill.runner.display import Display
@@ -48,7 +48,7 @@ def place(name: str, search: Search, about: Target, root: Path) -> Place:
         "search": {key: value for key, value in asdict(search).items() if key != "trials"},
         "entry": {key: value for key, value in flatten(about.entry).items() if key not in search.space},
         "seeds": [about.data["data_seed"], about.data["training_seed"]],
-        "inputs": inputs.hashes(about.stage, root),
+        "inputs": hashes(about.stage, root),
     }
     identity = storage.fingerprint(known)
     return Place(name, identity, root / FOLDER / f"{name}-{identity[:8]}")
@@ -122,7 +122,7 @@ class Loop:
     def _train(self, trial: Trial, stop: Stop) -> tuple[Outcome, bool]:
         """Run the training and watch it; return its outcome, and whether it was pruned."""
         name = self._about.name
-        self._scratch.begin(trial.number, name, self._about.with_values(trial.values))
+        self._scratch.begin(str(trial.number), name, self._about.with_values(trial.values))
         looks, pruned = Looks(self._scratch.points(name)), False
 
         def watch() -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import csv
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping
@@ -89,18 +90,18 @@ class Scratch:
         settings |= {"checkpoint_root": str(self._checkpoints), "publish": False}
         storage.write_text(self.settings, yaml.safe_dump(settings))
 
-    def begin(self, number: int, model: str, params: Mapping[str, Any]) -> None:
+    def begin(self, trial: str, model: str, params: Mapping[str, Any]) -> None:
         """Prepare a trial: clear the state of the last one, unless this is the same trial, interrupted."""
-        if not self._mark.is_file() or self._mark.read_text(encoding="utf-8") != str(number):
+        if not self._mark.is_file() or self._mark.read_text(encoding="utf-8") != trial:
             self.points(model).unlink(missing_ok=True)
             shutil.rmtree(self._checkpoints, ignore_errors=True)
-            storage.write_text(self._mark, str(number))
+            storage.write_text(self._mark, trial)
         storage.write_text(self.place / "params.yaml", yaml.safe_dump(dict(params), sort_keys=False))
 
-    def run(self, stage: str, stop: Stop, listener: Listener) -> Outcome:
-        """Start or resume a stage."""
+    def run(self, stage: str, stop: Stop, listener: Listener, *, force: bool = False) -> Outcome:
+        """Start or resume a stage; `force`: though its result is in the cache."""
         with workspace.run_lock(root=self.place) as lock:
-            return run_stage(stage, self.place, lock, stop, listener)
+            return run_stage(stage, self.place, lock, stop, listener, force=force)
 
     def ended(self) -> None:
         """Remove the ended trial's checkpoints."""
@@ -120,6 +121,11 @@ class Scratch:
         """Return the metrics of a finished stage."""
         found: dict[str, Any] = storage.read_json(self.place / layout.metrics(stage, model))
         return found
+
+    def speed(self, model: str) -> float | None:
+        """Return the tokens/s of its steps, the median of its live points; None if it came from the cache."""
+        lines = [line for line in Tail(self.points(model)).lines() if line["kind"] == "live"]
+        return statistics.median(float(line["tokens_per_second"]) for line in lines) if lines else None
 
 
 class Looks:
