@@ -7,7 +7,7 @@ so each is made once.
     <folder>/trials/0001.json     number, state, values, valid_loss, message, started, seconds; of a comparison also
                                   model, metrics
     <folder>/trials/0001.jsonl    the points of its training
-    <folder>/note.md              what the parent says of itself; where it is missing, its best trial
+    <folder>/note.md              what the parent says of itself, of a comparison; a search names its best trial
 
     tags.`lexmill.search`         the identity, on the parent and on its trials
     tags.`lexmill.search_trial`   the number of a trial
@@ -41,31 +41,35 @@ _STATUS = {"complete": "FINISHED", "pruned": "FINISHED", "failed": "FAILED"}
 
 
 def send(uri: str, folder: Path, root: Path) -> None:
-    """Send new trials of `folder`; raise `RetryableError` or `UserError` where the store fails."""
-    mark = folder / "sent.json"
+    """Send new trials of `folder` and its note; raise `RetryableError` or `UserError` where the store fails."""
+    mark, note, noted = folder / "sent.json", _text(folder / "note.md"), folder / "note-sent.md"
     trials = [storage.read_json(path) for path in sorted((folder / "trials").glob("[0-9]*.json"))]
     with locked(folder / "sending.lock"):
         sent = storage.read_json(mark) if mark.is_file() else []
         new = [one for one in trials if one["number"] not in sent]
-        if not new:
+        if not new and note == _text(noted):
             return
         sweep = storage.read_json(folder / "sweep.json")
         with opened(uri, root) as client:
             experiment = experiment_id(client, sweep["experiment"], sqlite_path(uri, root))
-            parent = _parent(client, experiment, sweep, new[0]["started"])
+            parent = _parent(client, experiment, sweep, trials[0]["started"])
             for one in new:
                 run_id = _run_of(client, experiment, parent, sweep, one)
                 _fill(client, run_id, one, _points(folder / "trials" / f"{one['number']:04d}.jsonl"))
                 sent.append(one["number"])
                 storage.write_json(mark, sent)
-            note = folder / "note.md"
-            if note.is_file():
-                client.set_tag(parent, _NOTE, note.read_text(encoding="utf-8"))
-            else:
+            if sweep["model"]:
                 _tell_best(client, parent, trials)
+            elif note:
+                client.set_tag(parent, _NOTE, note)
+                storage.write_text(noted, note)
             last = trials[-1]
             client.set_terminated(parent, "FINISHED", last["started"] + int(1000 * last["seconds"]))
             view.offer(client, experiment)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def _parent(client: MlflowClient, experiment: str, sweep: dict[str, Any], started: int) -> str:

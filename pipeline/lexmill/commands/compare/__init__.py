@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,16 @@ from lexmill.base.errors import EXIT_DONE, UserError
 from lexmill.base.progress import say
 from lexmill.base.shown import print_line
 from lexmill.base.workspace import run_lock
-from lexmill.commands.compare import loop, measuring, sizing, subjects, table
+from lexmill.commands.compare import loop, measuring, sizing, subjects
 from lexmill.commands.compare.budget import Budgets, with_steps
 from lexmill.commands.compare.loop import Loop, Plan, Stopped
-from lexmill.commands.compare.subjects import METRIC, Subject
-from lexmill.commands.plan.planning import vocabulary
+from lexmill.commands.compare.subjects import Subject
 from lexmill.commands.run import preflight
 from lexmill.commands.trainings.inputs import hashes_of, make
 from lexmill.commands.trainings.sending import Sending
 from lexmill.compute.execution import load_execution
+from lexmill.report import comparison
+from lexmill.report.comparison_charts import METRIC, standalone
 from lexmill.runner.inputs import makers_of
 
 
@@ -77,7 +79,8 @@ class Comparison:
         known = {
             "budget": str(budgets),
             "inputs": hashes_of(paths, root),
-            **{key: first.base[key] for key in ("data_seed", "evaluation")},
+            "data_seed": first.base["data_seed"],
+            "evaluation": asdict(first.parsed().evaluation),
         }
         self._identity = storage.fingerprint(known)
         slug = re.sub(r"[^0-9A-Za-z.]+", "-", str(budgets))
@@ -114,15 +117,24 @@ class Comparison:
             "seeds": list(self._seeds),
             "factor": self._factor,
             "machine": costs[0]["machine"],
-            "models": table.ranked(rows),
+            "models": rows,
         }
+        self._write(found)
         self._send()
         self._sending.report()
-        text = table.markdown(found)
-        storage.write_json(self._root / layout.COMPARISON, found)
-        storage.write_text(self._root / layout.COMPARISON_PICTURES / "table.md", text)
-        print_line(text)
         return EXIT_DONE
+
+    def _write(self, found: dict[str, Any]) -> None:
+        """Write all numbers, the table and the pictures; print the table."""
+        shown = comparison.show(found)
+        table, folder = comparison.markdown(shown), self._root / layout.COMPARISON_PICTURES
+        storage.write_json(self._root / layout.COMPARISON, found)
+        storage.write_text(folder / "table.md", table)
+        storage.write_text(self._folder / "note.md", table)
+        for name, picture in (("quality", shown.quality), ("cost", shown.cost)):
+            if picture is not None:
+                storage.write_text(folder / f"{name}.svg", standalone(picture))
+        print_line(table)
 
     def _about(self) -> dict[str, Any]:
         base = self._chosen[0].base
@@ -161,9 +173,7 @@ class Comparison:
         key = storage.fingerprint([subject.entry["shape"], self._digests[subject.name]])
         path = self._folder / "costs" / f"{key[:16]}.json"
         if not path.is_file():
-            choices = subject.parsed()
-            vocab = vocabulary(choices, choices.models[subject.name])
-            storage.write_json(path, measuring.costs(subject, vocab, self._root))
+            storage.write_json(path, measuring.costs(subject, self._root))
         found: dict[str, Any] = storage.read_json(path)
         return found
 

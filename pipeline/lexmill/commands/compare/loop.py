@@ -114,7 +114,7 @@ class Loop:
         return float(known[key])
 
     def _key(self, subject: Subject, seed: int) -> str:
-        return storage.fingerprint([subject.entry, seed, self._plan.code[subject.name]])
+        return storage.fingerprint([subject.preset, subject.entry, seed, self._plan.code[subject.name]])
 
     def _trial(self, subject: Subject, seed: int) -> Trial:
         key = self._key(subject, seed)

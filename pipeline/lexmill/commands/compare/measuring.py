@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from lexmill.base.cutting import cut
 from lexmill.base.errors import LexmillError
 from lexmill.base.progress import bar
 from lexmill.commands.compare.subjects import Subject
+from lexmill.commands.plan.planning import vocabulary
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +39,7 @@ _LEAST_SECONDS = 0.3  # of repeated steps
 _MOST_REPEATS = 20
 
 
-def costs(subject: Subject, vocab_size: int, root: Path) -> dict[str, Any]:
+def costs(subject: Subject, root: Path) -> dict[str, Any]:
     """Return the machine and the cost at each length: {"machine": {...}, "lengths": {"256": {...}}}.
 
     A length has seconds_per_token (of a training step), generation_tokens_per_second and cache_bytes, or `reason` where
@@ -46,7 +48,9 @@ def costs(subject: Subject, vocab_size: int, root: Path) -> dict[str, Any]:
     Raises:
         LexmillError: the child failed by a bug.
     """
-    config = {"family": subject.entry["family"], "shape": subject.entry["shape"], "vocab_size": vocab_size}
+    choices = subject.parsed()
+    model = choices.models[subject.name]
+    config = {"family": model.family, "shape": asdict(model.shape), "vocab_size": vocabulary(choices, model)}
     found: dict[str, Any] = {"machine": {}, "lengths": {}}
     command = [sys.executable, "-m", "lexmill.commands.compare.measuring", json.dumps(config)]
     with (

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from lexmill.base import storage
 from lexmill.commands.compare import grid
-from lexmill.commands.compare.subjects import METRIC
+from lexmill.report.comparison_charts import METRIC
 
 TRIALS = "trials"
 

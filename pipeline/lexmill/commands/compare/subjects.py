@@ -20,9 +20,9 @@ from lexmill.config.undoing import written
 from lexmill.params import Params
 from lexmill.params.derived import derive
 from lexmill.params.models import Model
+from lexmill.report.comparison_charts import METRIC
 
 FOLDER = Path("conf") / "model"
-METRIC = "bits_per_byte"
 _SHARED = ("data.corpus", "data.train", "data.tokenizer", "data.mask_documents", "shape.context")
 
 
