@@ -66,7 +66,7 @@ def test_the_table_has_the_best_model_first_and_says_what_is_missing() -> None:
     )
     assert lines[2:4] == [
         "| model | bits per byte | seed spread | parameters | training FLOPs | training tokens/s | tokens/s at 256"
-        " | tokens/s at 1024 | cache at 256 | cache at 1024 |",
+        " | tokens/s at 1k | cache at 256 | cache at 1k |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     assert lines[4:8] == [
@@ -77,7 +77,7 @@ def test_the_table_has_the_best_model_first_and_says_what_is_missing() -> None:
     ]
     assert lines[9:] == [
         "* gpt_tiny: the best rate, 0.02, is at the edge of its grid",
-        "* gpt_tiny: 256, 1024 tokens are not possible: its positions are learned for 128 tokens",
+        "* gpt_tiny: 256, 1k tokens are not possible: its positions are learned for 128 tokens",
         "* bad_tiny: a training failed: it diverged",
         "",
     ]

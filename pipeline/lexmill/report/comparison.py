@@ -12,9 +12,8 @@ from markupsafe import Markup
 from lexmill.base import layout
 from lexmill.base.errors import UserError
 from lexmill.report import read
-from lexmill.report.comparison_charts import METRIC, cost_against_length, quality_against_compute
+from lexmill.report.comparison_charts import METRIC, cost_against_length, length_text, quality_against_compute
 from lexmill.report.results import rounded
-from lexmill.report.svg import tick_text
 
 _HEADS = ("model", "bits per byte", "seed spread", "parameters", "training FLOPs", "training tokens/s")
 _NONE = "–"
@@ -56,7 +55,7 @@ def show(comparison: Mapping[str, Any]) -> Shown:
     """Return a comparison's table and pictures."""
     models = sorted(comparison["models"], key=lambda row: (row[METRIC] is None, row[METRIC] or 0.0, row["preset"]))
     lengths = [int(one) for one in models[0]["lengths"]]
-    at = [tick_text(float(length)) for length in lengths]
+    at = [length_text(length) for length in lengths]
     return Shown(
         terms=_terms(comparison),
         heads=[*_HEADS, *(f"tokens/s at {one}" for one in at), *(f"cache at {one}" for one in at)],
@@ -107,7 +106,7 @@ def _notes(row: Mapping[str, Any]) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for length, one in row["lengths"].items():
         if "reason" in one:
-            reasons.setdefault(one["reason"], []).append(tick_text(float(length)))
+            reasons.setdefault(one["reason"], []).append(length_text(int(length)))
     return found + [f"{name}: {', '.join(at)} tokens are not possible: {why}" for why, at in reasons.items()]
 
 

@@ -22,12 +22,15 @@ Model = Mapping[str, Any]
 _STYLE = """
 svg { font-family: system-ui, "DejaVu Sans", sans-serif; background: #fff }
 text { fill: #1b1f24; font-size: 12px } .tick, .axis { fill: #5b6470; font-size: 11px } .title { font-weight: 600 }
-.grid { stroke: #e2e5e9 } .base { stroke: #8b94a0 } .series { fill: none; stroke-width: 2 } .spread { stroke-width: 2 }
+.grid { stroke: #e2e5e9 } .base { stroke: #8b94a0 } .series { fill: none; stroke-width: 2 } .spread { stroke-width: 3 }
 """
-_PALETTE = ("#3b6fe0", "#d9622b", "#2a9c52", "#9068dd", "#c08a2a", "#1c8fb0", "#d8438a", "#7c8694")
+_PALETTE = (
+    *("#3b6fe0", "#d9622b", "#2a9c52", "#9068dd", "#c08a2a", "#1c8fb0"),
+    *("#d8438a", "#7c8694", "#7a9a1f", "#a8583c", "#4b57a8", "#c0483f"),
+)
 COLOURS = "".join(  # of classes `series-0`, ..., readable on light and dark paper
     f".dot.series-{n}, text.series-{n} {{ fill: {colour}; }}\n"
-    f".series.series-{n}, .spread.series-{n} {{ stroke: {colour}; }}\n"
+    f".series.series-{n}, .spread.series-{n}, .whole.series-{n} {{ stroke: {colour}; }}\n"
     for n, colour in enumerate(_PALETTE)
 )
 
@@ -47,34 +50,38 @@ class _Log:
         return self.linear(math.log10(value))
 
     def ticks(self) -> list[float]:
-        """Return powers of ten within the range; of few, also twice and five times these."""
-        first, last = math.floor(self.linear.low), math.ceil(self.linear.high)
-        for steps in ((1,), (1, 2, 5), range(1, 10)):
-            found = [step * 10.0**power for power in range(first, last + 1) for step in steps]
-            inside = [one for one in found if self.linear.low <= math.log10(one) <= self.linear.high]
+        """Return powers of ten within the range; of few, also twice and five times these; of fewer, round numbers."""
+        low, high = self.linear.low, self.linear.high
+        powers = range(math.floor(low), math.ceil(high) + 1)
+        for steps in ((1,), (1, 2, 5)):
+            inside = [
+                step * 10.0**power for power in powers for step in steps if low <= math.log10(step) + power <= high
+            ]
             if len(inside) >= 3:
-                break
-        return inside[:: -(-len(inside) // 7) or 1]
+                return inside[:: -(-len(inside) // 7)]
+        return ticks(10**low, 10**high, 5)
 
 
 def quality_against_compute(models: Sequence[Model]) -> Markup | None:
-    """Draw bits per byte against training FLOPs: a dot a seed, a line over them, the model's name; None without any."""
+    """Draw bits per byte against training FLOPs, None without any: a dot a seed, a thin line for the interval."""
     shown = [model for model in models if model[METRIC] is not None and model["training_flops"]]
     if not shown:
         return None
     width, height, names = 620.0, 320.0, 190.0
-    values = [value for model in shown for value in _seeds(model)]
+    values = [value for model in shown for value in (*_seeds(model), *model["interval"])]
     y = Scale(*padded(min(values), max(values), 0.08), height - _BOTTOM, _TOP)
     x = _Log.over([model["training_flops"] for model in shown], _LEFT, width - names)
     parts = _axes(x, [(tick, y(tick), tick_text(tick)) for tick in ticks(y.low, y.high, 6)], y.start)
     for number, model in _numbered(models, shown):
         place, seeds = x(model["training_flops"]), [y(value) for value in _seeds(model)]
+        low, high = map(y, model["interval"])
+        parts.append(line(place, low, place, high, f"whole series-{number}"))
         parts.append(line(place, min(seeds), place, max(seeds), f"spread series-{number}"))
         parts += [element("circle", cx=place, cy=one, r=3.5, class_=f"dot series-{number}") for one in seeds]
     ends = [(number, model, y(model[METRIC])) for number, model in _numbered(models, shown)]
-    parts += _names(ends, x.linear.end + 12, lambda model: f"{model['preset']} {rounded(model[METRIC])}")
+    parts += _names(ends, x.linear.end + 12, lambda model: f"{_name(model)} {rounded(model[METRIC])}")
     parts.append(text((x.linear.start + x.linear.end) / 2, height - 6, "training FLOPs", "axis", "middle"))
-    parts.append(text(_LEFT, 14, "bits per byte of the test split, each seed; lower is better", "title"))
+    parts.append(text(_LEFT, 14, "bits per byte of the test split: a dot a seed, a line for the interval", "title"))
     words = ", ".join(f"{model['preset']} {rounded(model[METRIC])}" for model in shown)
     return drawing(width, height, f"Bits per byte against training FLOPs: {words}", parts, "chart comparison")
 
@@ -111,7 +118,7 @@ def cost_against_length(models: Sequence[Model]) -> Markup | None:
         (number, model, y(lines[model["preset"]][-1][1] or 10**y.linear.low))
         for number, model in _numbered(models, shown)
     ]
-    parts += _names(ends, end + 12, lambda model: model["preset"])
+    parts += _names(ends, end + 12, _name)
     return drawing(end + names, height, "Cost against length, logarithmic", parts, "chart comparison wide-chart")
 
 
@@ -120,6 +127,15 @@ def standalone(picture: Markup) -> str:
     head, _, rest = str(picture).partition(">")
     opened = head.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
     return f"{opened}><style>{_STYLE}{COLOURS}</style>{rest}\n"
+
+
+def length_text(length: int) -> str:
+    """Return a number of tokens as text: 256, 4k."""
+    return str(length) if length % 1024 else f"{length // 1024}k"
+
+
+def _name(model: Model) -> str:
+    return cut(model["preset"], _NAME, "…")
 
 
 def _seeds(model: Model) -> list[float]:
@@ -146,7 +162,7 @@ def _axes(
     for _, place, words in rows:
         parts += [line(start, place, end, place, "grid"), text(start - 6, place + 4, words, "tick", "end")]
     for tick in marks or x.ticks():
-        parts.append(text(x(tick), bottom + 16, tick_text(tick) if marks else _power(tick), "tick", "middle"))
+        parts.append(text(x(tick), bottom + 16, length_text(int(tick)) if marks else _power(tick), "tick", "middle"))
     return [*parts, line(start, bottom, end, bottom, "base")]
 
 
@@ -155,10 +171,10 @@ def _names(ends: Sequence[tuple[int, Model, float]], x: float, words: Callable[[
     found, last = [], math.inf
     for number, model, y in sorted(ends, key=lambda end: -end[2]):
         last = min(y + 4, last - _LINE)
-        found.append(text(x, last, cut(words(model), _NAME, "…"), f"end series-{number}"))
+        found.append(text(x, last, words(model), f"end series-{number}"))
     return found
 
 
 def _power(value: float) -> str:
     """Return a tick of a logarithmic axis in few characters: 0.001, 20k, 2e12."""
-    return tick_text(value) if 1e-3 <= value < 1e9 else f"{value:.0e}".replace("e-0", "e-").replace("e+", "e")
+    return tick_text(value) if 1e-3 <= value < 1e9 else f"{value:.3g}".replace("e-0", "e-").replace("e+", "e")
