@@ -54,7 +54,7 @@ def collect(root: Path) -> Shown | None:
 def show(comparison: Mapping[str, Any]) -> Shown:
     """Return a comparison's table and pictures."""
     models = sorted(comparison["models"], key=lambda row: (row[METRIC] is None, row[METRIC] or 0.0, row["preset"]))
-    lengths = [int(one) for one in models[0]["lengths"]]
+    lengths = sorted(map(int, models[0]["lengths"]))
     at = [length_text(length) for length in lengths]
     return Shown(
         terms=_terms(comparison),
@@ -104,9 +104,9 @@ def _notes(row: Mapping[str, Any]) -> list[str]:
     if row["rate_at_edge"]:
         found.append(f"{name}: the best rate, {row['rate']:g}, is at the edge of its grid")
     reasons: dict[str, list[str]] = {}
-    for length, one in row["lengths"].items():
-        if "reason" in one:
-            reasons.setdefault(one["reason"], []).append(length_text(int(length)))
+    for length in sorted(map(int, row["lengths"])):
+        if "reason" in (one := row["lengths"][str(length)]):
+            reasons.setdefault(one["reason"], []).append(length_text(length))
     return found + [f"{name}: {', '.join(at)} tokens are not possible: {why}" for why, at in reasons.items()]
 
 

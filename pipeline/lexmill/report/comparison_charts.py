@@ -144,7 +144,8 @@ def _seeds(model: Model) -> list[float]:
 
 def _costs(model: Model) -> dict[int, Mapping[str, Any]]:
     """Return the costs by length, of the lengths that are possible."""
-    return {int(length): cost for length, cost in model["lengths"].items() if "reason" not in cost}
+    found = {int(length): cost for length, cost in model["lengths"].items() if "reason" not in cost}
+    return dict(sorted(found.items()))
 
 
 def _numbered(models: Sequence[Model], shown: Sequence[Model]) -> list[tuple[int, Model]]:
