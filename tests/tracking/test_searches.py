@@ -10,7 +10,7 @@ import mlflow
 import pytest
 
 from lexmill.base import storage
-from lexmill.commands.search import _Sending
+from lexmill.commands.trainings.sending import Sending
 from lexmill.compute.execution import Execution
 from lexmill.tracking import searches
 from lexmill.tracking.searches import SEARCH, STATE, TRIAL, send
@@ -21,9 +21,9 @@ URI = "sqlite:///mlflow.db"
 def made(root: Path, count: int = 3) -> Path:
     """A search with trials, as `lexmill.commands.search` leaves them."""
     folder = root / ".lexmill" / "searches" / "mine-00000000"
-    search = {"name": "mine", "identity": "0" * 64, "experiment": "tiny", "model": "gpt", "seed": 1, "pruner": "median"}
-    space = {"optimizer.lr": {"kind": "log_uniform", "low": 0.001, "high": 0.1}}
-    storage.write_json(folder / "search.json", {**search, "space": space})
+    sweep = {"title": "search mine", "identity": "0" * 64, "experiment": "tiny", "model": "gpt"}
+    space = '{"high": 0.1, "kind": "log_uniform", "low": 0.001}'
+    storage.write_json(folder / "sweep.json", {**sweep, "params": {"seed": 1, "space.optimizer.lr": space}})
     for number in range(1, count + 1):
         trial(folder, number)
     return folder
@@ -100,19 +100,19 @@ def test_what_was_sent_is_not_sent_again_whatever_is_forgotten(root: Path, monke
 
 def test_a_store_that_fails_costs_a_search_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = made(root, 1)
-    sending = _Sending(Execution(tracking_uri="http://127.0.0.1:9"), root)
+    sending = Sending(Execution(tracking_uri="http://127.0.0.1:9"), root, "search")
     sending(folder)
     sending(folder)
     sending.report()
     message = capsys.readouterr().err
     assert message.count("not in MLflow yet, the search goes on") == 1
     assert "the same command sends them" in message
-    back = _Sending(Execution(tracking_uri=URI), root)
+    back = Sending(Execution(tracking_uri=URI), root, "search")
     back(folder)
     back.report()
     assert capsys.readouterr().err == ""
     assert len(runs(root)) == 2
-    silent = _Sending(Execution(tracking_uri="http://127.0.0.1:9", publish=False), root)
+    silent = Sending(Execution(tracking_uri="http://127.0.0.1:9", publish=False), root, "search")
     trial(folder, 2)
     silent(folder)
     assert len(runs(root)) == 2

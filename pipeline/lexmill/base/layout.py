@@ -10,6 +10,8 @@ from pathlib import Path
 ARTIFACTS = Path("artifacts")
 METRICS = Path("metrics")
 REPORTS = Path("reports")
+COMPARISON = METRICS / "comparison.json"  # of `lexmill compare`, no stage's
+COMPARISON_PICTURES = REPORTS / "comparison"
 CODE = Path("code.json")  # digests of each stage's code (code)
 
 

@@ -128,6 +128,33 @@ def search(
 
 
 @app.command()
+def compare(
+    presets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PRESET]...", help="Choices of conf/model/; default: language models named *_tiny."),
+    ] = None,
+    *,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--budget", help="Of each model: '1e6 tokens', '3e12 flops' or '60 seconds'; beside it '2e6 parameters'."
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=1000, help="Trainings at the best rate.")] = 3,
+    factor: Annotated[
+        float, typer.Option("--factor", min=1.01, max=100, callback=finite, help="Between the rates of the grid.")
+    ] = 2.0,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="MODEL", help="All read what this model of params.yaml reads.")
+    ] = None,
+) -> None:
+    """Train models of different families on equal terms; the same command resumes a stopped comparison."""
+    from lexmill.commands.compare import compare as command
+
+    raise typer.Exit(command(presets or (), budget or (), seeds=seeds, factor=factor, data=data))
+
+
+@app.command()
 def nightly(
     targets: Targets = None,
     *,

@@ -31,7 +31,7 @@ class Contender:
 
 
 @dataclass(frozen=True)
-class _Scale:
+class Scale:
     """A linear map from data to pixels."""
 
     low: float
@@ -67,8 +67,8 @@ def beside_baselines(
     shown = [model, *baselines]
     height = _TOP + _ROW * len(shown) + _AXIS
     ends = [end for one in shown for end in one.ends]
-    low, high = _padded(min(ends), max(ends), 0.06)
-    scale = _Scale(low, high, size.names, size.width - _VALUES)
+    low, high = padded(min(ends), max(ends), 0.06)
+    scale = Scale(low, high, size.names, size.width - _VALUES)
     bottom = height - _AXIS
     parts: list[Markup] = []
     if baselines:
@@ -87,7 +87,7 @@ def beside_baselines(
     return drawing(size.width, height, f"{metric}: {words}; {arrow.strip('←→ ')}", parts, "chart")
 
 
-def _contender(one: Contender, y: float, scale: _Scale, is_model: bool, characters: int) -> Markup:
+def _contender(one: Contender, y: float, scale: Scale, is_model: bool, characters: int) -> Markup:
     low, high = one.ends
     name = cut_middle(one.name, characters - characters // 6) if is_model else cut(plain(one.name), characters, "…")
     return element(
@@ -112,9 +112,9 @@ def learning_curve(train: Points, valid: Points, kept: float | None, unit: str) 
     if len(points) < 2 or min(steps) == max(steps):
         return None
     losses = [loss for _, loss in points]
-    low, high = _padded(min(losses), max(losses), 0.05)
-    x = _Scale(min(0.0, *steps), max(steps), _LEFT, _CURVE_WIDTH - _RIGHT)
-    y = _Scale(low, high, _CURVE_HEIGHT - _LOWER, _UPPER)
+    low, high = padded(min(losses), max(losses), 0.05)
+    x = Scale(min(0.0, *steps), max(steps), _LEFT, _CURVE_WIDTH - _RIGHT)
+    y = Scale(low, high, _CURVE_HEIGHT - _LOWER, _UPPER)
     parts: list[Markup] = []
     for tick in ticks(low, high, 5):
         parts.append(line(x.start, y(tick), x.end, y(tick), "grid"))
@@ -139,7 +139,7 @@ def learning_curve(train: Points, valid: Points, kept: float | None, unit: str) 
     return drawing(_CURVE_WIDTH, _CURVE_HEIGHT, label, parts, "chart")
 
 
-def _end_names(ends: Sequence[tuple[str, float]], x: _Scale, y: _Scale) -> list[Markup]:
+def _end_names(ends: Sequence[tuple[str, float]], x: Scale, y: Scale) -> list[Markup]:
     """Write the curves' names and last values at their ends, at least a line apart."""
     found: list[Markup] = []
     last = float("inf")
@@ -149,7 +149,7 @@ def _end_names(ends: Sequence[tuple[str, float]], x: _Scale, y: _Scale) -> list[
     return found
 
 
-def _padded(low: float, high: float, share: float) -> tuple[float, float]:
+def padded(low: float, high: float, share: float) -> tuple[float, float]:
     """Return a slightly wider range; a single value gets a width."""
     margin = (high - low) * share or abs(high) * 0.1 or 1.0
     return low - margin, high + margin

@@ -15,7 +15,8 @@ from lexmill.base import languages
 from lexmill.base.cutting import beginning
 from lexmill.base.errors import UserError
 from lexmill.base.yaml_file import read_yaml
-from lexmill.report import data_parts, model_parts, results, verdicts
+from lexmill.report import comparison, data_parts, model_parts, results, verdicts
+from lexmill.report.comparison_charts import COLOURS
 from lexmill.report.graph import stages
 from lexmill.report.graph_drawing import draw
 from lexmill.report.results import rounded
@@ -37,7 +38,7 @@ def render(choices: params.Params, root: Path) -> str:
     models = model_parts.collect(choices, rows, root)
     environment = _environment()
     return environment.get_template("page.html.j2").render(
-        style=Markup(environment.get_template("style.css").render()),
+        style=Markup(environment.get_template("style.css").render() + COLOURS),
         experiment=choices.experiment,
         summary=verdicts.summary({model.name: model.verdict for model in models}),
         models=models,
@@ -45,6 +46,7 @@ def render(choices: params.Params, root: Path) -> str:
         rows=[(row, verdicts.of_row(row)) for row in rows if row.split == "test"],
         stale_note=results.stale_note(rows),
         dag=_dag(root),
+        comparison=comparison.collect(root),
         corpora=data_parts.corpora(choices, root),
         tokenizers=data_parts.tokenizers(choices, root),
         evaluation=choices.evaluation,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,24 @@ def code_of(stage: str, root: Path) -> dict[str, str]:
     files = [one for one in _dependencies(stage, root) if isinstance(one, ParamsDependency) and one.fs_path == file]
     found = {key: value for one in files for key, value in one.read_params().items()}
     return {key: value if isinstance(value, str) else storage.fingerprint(value) for key, value in found.items()}
+
+
+def makers_of(paths: Collection[str], root: Path) -> dict[str, str]:
+    """Return the stage that makes each of these paths, where one does. Cost: one read of the graph."""
+    quieten()
+    from dvc.repo import Repo
+
+    from lexmill.runner.graph import stage_name
+
+    root = root.resolve()
+    found = {}
+    with Repo(str(root)) as repo:
+        for node in repo.index.stages:
+            for out in node.outs:
+                path = Path(out.fs_path)
+                if path.is_relative_to(root) and path.relative_to(root).as_posix() in paths:
+                    found[path.relative_to(root).as_posix()] = stage_name(node, root)
+    return found
 
 
 def _dependencies(stage: str, root: Path) -> list[Any]:

@@ -1,9 +1,15 @@
-"""A search of hyper-parameters in MLflow: one parent run, and one child run per trial with its values and curve.
+"""A search or a comparison in MLflow: one parent run, and one child run per trial with its values and curve.
 
-Trials are on disk (`lexmill.commands.search.trials`), so a failing store loses nothing: the next call sends what is
-missing. Runs are found by their tags, so each is made once.
+Trials are on disk, so a failing store loses nothing: the next call sends what is missing. Runs are found by their tags,
+so each is made once.
 
-    tags.`lexmill.search`         the identity of the search, on the parent and on its trials
+    <folder>/sweep.json           title, identity, experiment, model ("": trials name their own), params of the parent
+    <folder>/trials/0001.json     number, state, values, valid_loss, message, started, seconds; of a comparison also
+                                  model, metrics
+    <folder>/trials/0001.jsonl    the points of its training
+    <folder>/note.md              what the parent says of itself, of a comparison; a search names its best trial
+
+    tags.`lexmill.search`         the identity, on the parent and on its trials
     tags.`lexmill.search_trial`   the number of a trial
 
 Cost: MLflow's import once; some five calls per trial.
@@ -35,57 +41,65 @@ _STATUS = {"complete": "FINISHED", "pruned": "FINISHED", "failed": "FAILED"}
 
 
 def send(uri: str, folder: Path, root: Path) -> None:
-    """Send new trials of the search in `folder`; raise `RetryableError` or `UserError` where the store fails."""
-    mark = folder / "sent.json"
+    """Send new trials of `folder` and its note; raise `RetryableError` or `UserError` where the store fails."""
+    mark, note, noted = folder / "sent.json", _text(folder / "note.md"), folder / "note-sent.md"
     trials = [storage.read_json(path) for path in sorted((folder / "trials").glob("[0-9]*.json"))]
     with locked(folder / "sending.lock"):
         sent = storage.read_json(mark) if mark.is_file() else []
         new = [one for one in trials if one["number"] not in sent]
-        if not new:
+        if not new and note == _text(noted):
             return
-        search = storage.read_json(folder / "search.json")
+        sweep = storage.read_json(folder / "sweep.json")
         with opened(uri, root) as client:
-            experiment = experiment_id(client, search["experiment"], sqlite_path(uri, root))
-            parent = _parent(client, experiment, search, new[0]["started"])
+            experiment = experiment_id(client, sweep["experiment"], sqlite_path(uri, root))
+            parent = _parent(client, experiment, sweep, trials[0]["started"])
             for one in new:
-                run_id = _run_of(client, experiment, parent, search, one)
+                run_id = _run_of(client, experiment, parent, sweep, one)
                 _fill(client, run_id, one, _points(folder / "trials" / f"{one['number']:04d}.jsonl"))
                 sent.append(one["number"])
                 storage.write_json(mark, sent)
-            _tell_best(client, parent, search, trials)
+            if sweep["model"]:
+                _tell_best(client, parent, trials)
+            elif note:
+                client.set_tag(parent, _NOTE, note)
+                storage.write_text(noted, note)
+            last = trials[-1]
+            client.set_terminated(parent, "FINISHED", last["started"] + int(1000 * last["seconds"]))
             view.offer(client, experiment)
 
 
-def _parent(client: MlflowClient, experiment: str, search: dict[str, Any], started: int) -> str:
-    name = f"search {search['name']}"
-    found = _run(client, experiment, f"tags.`{SEARCH}` = '{search['identity']}' and attributes.run_name = '{name}'")
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def _parent(client: MlflowClient, experiment: str, sweep: dict[str, Any], started: int) -> str:
+    name = sweep["title"]
+    found = _run(client, experiment, f"tags.`{SEARCH}` = '{sweep['identity']}' and attributes.run_name = '{name}'")
     if found is not None:
         return str(found.info.run_id)
-    tags = {SEARCH: search["identity"], **model_tags(search["model"])}
+    tags = {SEARCH: sweep["identity"], **(model_tags(sweep["model"]) if sweep["model"] else {})}
     made = client.create_run(experiment, start_time=started, tags=tags, run_name=name)
     from mlflow.entities import Param
 
-    shown = {"model": search["model"], "seed": search["seed"], "pruner": search["pruner"]}
-    shown |= {f"space.{key}": json.dumps(dimension) for key, dimension in search["space"].items()}
-    client.log_batch(made.info.run_id, params=[Param(key, str(value)) for key, value in shown.items()])
+    client.log_batch(made.info.run_id, params=[Param(key, str(value)) for key, value in sweep["params"].items()])
     return str(made.info.run_id)
 
 
 def _run(client: MlflowClient, experiment: str, which: str) -> Run | None:
-    """Return the oldest run of a search."""
+    """Return the oldest such run."""
     found = client.search_runs([experiment], which, order_by=["attributes.start_time ASC"], max_results=1)
     return found[0] if found else None
 
 
-def _run_of(client: MlflowClient, experiment: str, parent: str, search: dict[str, Any], trial: dict[str, Any]) -> str:
+def _run_of(client: MlflowClient, experiment: str, parent: str, sweep: dict[str, Any], trial: dict[str, Any]) -> str:
     """Return the run of a trial, made if need be."""
-    number = trial["number"]
-    which = f"tags.`{SEARCH}` = '{search['identity']}' and tags.`{TRIAL}` = '{number}'"
+    number, model = trial["number"], trial.get("model") or sweep["model"]
+    which = f"tags.`{SEARCH}` = '{sweep['identity']}' and tags.`{TRIAL}` = '{number}'"
     run = _run(client, experiment, which)
     if run is None:
-        tags = {SEARCH: search["identity"], TRIAL: str(number), STATE: trial["state"], PARENT: parent}
-        tags |= model_tags(search["model"])
-        name = f"{search['model']} {number}"
+        tags = {SEARCH: sweep["identity"], TRIAL: str(number), STATE: trial["state"], PARENT: parent}
+        tags |= model_tags(model)
+        name = f"{model} {number}"
         run = client.create_run(experiment, start_time=trial["started"], tags=tags, run_name=name)
     return str(run.info.run_id)
 
@@ -97,6 +111,8 @@ def _fill(client: MlflowClient, run_id: str, trial: dict[str, Any], points: list
     ended = trial["started"] + int(1000 * trial["seconds"])
     if trial["valid_loss"] is not None:
         points = [*points, Metric(VALID_LOSS, trial["valid_loss"], ended, 0)]
+    numbers = {key: value for key, value in trial.get("metrics", {}).items() if isinstance(value, int | float)}
+    points = [*points, *(Metric(f"test/{key}", float(value), ended, 0) for key, value in numbers.items())]
     client.log_batch(run_id, params=[Param(key, str(value)) for key, value in trial["values"].items()])
     for start in range(0, len(points), MOST_POINTS):
         client.log_batch(run_id, metrics=points[start : start + MOST_POINTS])
@@ -122,7 +138,7 @@ def _points(path: Path) -> list[Metric]:
     return found
 
 
-def _tell_best(client: MlflowClient, parent: str, search: dict[str, Any], trials: list[dict[str, Any]]) -> None:
+def _tell_best(client: MlflowClient, parent: str, trials: list[dict[str, Any]]) -> None:
     """Log the best loss so far, trial by trial, and the best values to the parent."""
     from mlflow.entities import Metric
 
@@ -139,5 +155,3 @@ def _tell_best(client: MlflowClient, parent: str, search: dict[str, Any], trials
         values = "\n".join(f"* `{key}` = {value}" for key, value in best["values"].items())
         note = f"Best of {len(trials)} trials: trial {best['number']}, valid loss {best['valid_loss']}\n\n{values}"
         client.set_tag(parent, _NOTE, note)
-    last = trials[-1]
-    client.set_terminated(parent, "FINISHED", last["started"] + int(1000 * last["seconds"]))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from lexmill import params
 from lexmill.base.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, LexmillError, RetryableError, UserError
 from lexmill.commands.search import loop, space, trials
 from lexmill.commands.search.loop import Loop, Place
+from lexmill.commands.trainings import running
 from lexmill.runner.supervised import Listener, Outcome, Stop
 
 ROOT = Path(__file__).parents[3]
@@ -27,17 +29,23 @@ class Parabola:
     fail: Mapping[int, Outcome] = {}
     kill_at: int = -1
 
-    def __init__(self, folder: Path, root: Path, about: space.Target) -> None:
-        self.points = folder / "points.jsonl"
-        self.settings = folder / "execution.yaml"
+    def __init__(self, folder: Path, root: Path, models: Collection[str]) -> None:
+        self._points = folder / "points.jsonl"
         self.ran: list[tuple[int, float]] = []
         self._losses: list[float] = []
 
-    def begin(self, number: int, params: Mapping[str, Any]) -> None:
-        self.ran.append((number, params["models"]["gpt"]["recipe"]["optimizer"]["lr"]))
-        self.points.unlink(missing_ok=True)
+    def points(self, model: str) -> Path:
+        return self._points
 
-    def run(self, stop: Stop, listener: Listener) -> Outcome:
+    @contextmanager
+    def execution(self) -> Iterator[None]:
+        yield
+
+    def begin(self, trial: str, model: str, params: Mapping[str, Any]) -> None:
+        self.ran.append((int(trial), params["models"][model]["recipe"]["optimizer"]["lr"]))
+        self._points.unlink(missing_ok=True)
+
+    def run(self, stage: str, stop: Stop, listener: Listener) -> Outcome:
         number, lr = self.ran[-1]
         if number == self.kill_at:
             raise KeyboardInterrupt
@@ -49,7 +57,7 @@ class Parabola:
         asked = threading.Event()
         stop.attach(lambda _: asked.set())
         for shown in range(LOOKS):
-            with open(self.points, "a") as stream:
+            with open(self._points, "a") as stream:
                 stream.write(f"{rows[shown]}\n")
             if asked.wait(0.01):
                 return Outcome("train@gpt", "stopped", EXIT_TERMINATED, 0.0)
@@ -58,17 +66,17 @@ class Parabola:
     def ended(self) -> None:
         return
 
-    def looks(self) -> list[float]:
+    def looks(self, model: str) -> list[float]:
         return self._losses
 
-    def value(self) -> float:
+    def value(self, model: str) -> float:
         return self._losses[-1]
 
 
 @pytest.fixture(autouse=True)
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "Scratch", Parabola)
-    monkeypatch.setattr(loop, "_LOOK_SECONDS", 0.005)
+    monkeypatch.setattr(running, "_WATCH_SECONDS", 0.005)
     monkeypatch.setenv("LEXMILL_EXECUTION", "local")
     monkeypatch.setattr(Parabola, "fail", {})
     monkeypatch.setattr(Parabola, "kill_at", -1)
@@ -168,7 +176,7 @@ def test_a_search_that_only_fails_ends(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_stop_leaves_the_trial_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop_at_once(self: Parabola, stop: Stop, listener: Any) -> Outcome:
+    def stop_at_once(self: Parabola, stage: str, stop: Stop, listener: Any) -> Outcome:
         stop.request(EXIT_INTERRUPTED)
         time.sleep(0.05)
         return Outcome("train@gpt", "stopped", EXIT_INTERRUPTED, 0.0)

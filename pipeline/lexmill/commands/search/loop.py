@@ -6,37 +6,27 @@ resumes the same trial from its last checkpoint. Only validation data decide; th
 
 from __future__ import annotations
 
-import os
-import threading
+import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import yaml
-
 from lexmill.base import storage, workspace
-from lexmill.base.errors import (
-    EXIT_DONE,
-    EXIT_RETRY,
-    EXIT_TERMINATED,
-    EXIT_USER,
-    LexmillError,
-    RetryableError,
-    UserError,
-)
+from lexmill.base.errors import EXIT_DONE, EXIT_TERMINATED, UserError
 from lexmill.base.progress import say
 from lexmill.base.strict import flatten
 from lexmill.commands.search import trials
-from lexmill.commands.search.scratch import Looks, Scratch
 from lexmill.commands.search.space import Search, Target, as_text
 from lexmill.commands.search.study import Study, Trial
+from lexmill.commands.trainings.inputs import hashes
+from lexmill.commands.trainings.running import run_watched, why_failed
+from lexmill.commands.trainings.scratch import Looks, Scratch
 from lexmill.runner.display import Display
 from lexmill.runner.session import stopping
-from lexmill.runner.supervised import Listener, Outcome, Stop
+from lexmill.runner.supervised import Outcome, Stop
 
 FOLDER = workspace.HOME / "searches"
-_LOOK_SECONDS = 0.3
 _MOST_FAILED = 3
 
 
@@ -58,29 +48,10 @@ def place(name: str, search: Search, about: Target, root: Path) -> Place:
         "search": {key: value for key, value in asdict(search).items() if key != "trials"},
         "entry": {key: value for key, value in flatten(about.entry).items() if key not in search.space},
         "seeds": [about.data["data_seed"], about.data["training_seed"]],
-        "inputs": _inputs(about, root),
+        "inputs": hashes(about.stage, root),
     }
     identity = storage.fingerprint(known)
     return Place(name, identity, root / FOLDER / f"{name}-{identity[:8]}")
-
-
-def _inputs(about: Target, root: Path) -> dict[str, str]:
-    """Return hashes of the training's inputs: outputs of other stages by dvc.lock, recipes by their bytes, its code."""
-    from lexmill.runner.inputs import code_of, inputs_of
-
-    lock = yaml.safe_load((root / "dvc.lock").read_text(encoding="utf-8")) if (root / "dvc.lock").is_file() else {}
-    made = {out["path"]: out["md5"] for stage in (lock.get("stages") or {}).values() for out in stage.get("outs", [])}
-    found = code_of(about.stage, root)
-    for path in inputs_of(about.stage, root):
-        place = root / path
-        if path in made:
-            found[path] = str(made[path])
-        elif place.is_dir():
-            files = sorted(file for file in place.rglob("*.py"))
-            found[path] = storage.fingerprint([[str(f.relative_to(place)), storage.sha256_file(f)] for f in files])
-        elif place.is_file():
-            found[path] = storage.sha256_file(place)
-    return found
 
 
 class Loop:
@@ -97,11 +68,13 @@ class Loop:
         self._where, self._search, self._about, self._after = where, search, about, after
         folder = where.folder
         folder.mkdir(parents=True, exist_ok=True)
-        self._scratch = Scratch(folder, root, about)
+        self._scratch = Scratch(folder, root, [about.name])
         self._study = Study(search, folder / "study.db", where.name)
         self._display = Display()
-        known = {"name": where.name, "identity": where.identity, "experiment": about.data["experiment"]}
-        storage.write_json(folder / "search.json", {**known, **asdict(search)})
+        known = {"title": f"search {where.name}", "identity": where.identity, "experiment": about.data["experiment"]}
+        shown = {"model": search.model, "seed": search.seed, "pruner": search.pruner}
+        shown |= {f"space.{key}": json.dumps(asdict(one), sort_keys=True) for key, one in search.space.items()}
+        storage.write_json(folder / "sweep.json", {**known, "model": search.model, "params": shown})
 
     def run(self) -> int:
         """Run trials until there are enough; return 0, or the exit code of the stop.
@@ -111,10 +84,10 @@ class Loop:
             RetryableError: a training failed for a passing reason.
             LexmillError: a training failed by a bug.
         """
-        os.environ["LEXMILL_EXECUTION"] = str(self._scratch.settings)
         code = EXIT_DONE
-        while code == EXIT_DONE and (trial := self._study.next(self._search.trials)) is not None:
-            code = self._trial(trial)
+        with self._scratch.execution():
+            while code == EXIT_DONE and (trial := self._study.next(self._search.trials)) is not None:
+                code = self._trial(trial)
         return code
 
     def _trial(self, trial: Trial) -> int:
@@ -136,7 +109,7 @@ class Loop:
             started=begun,
             seconds=round(time.monotonic() - clock, 3),
         )
-        trials.write(self._where.folder, ended, self._scratch.points)
+        trials.write(self._where.folder, ended, self._scratch.points(self._about.name))
         self._study.end(trial, state, value)
         self._scratch.ended()
         so_far = trials.read(self._where.folder)
@@ -148,52 +121,31 @@ class Loop:
 
     def _train(self, trial: Trial, stop: Stop) -> tuple[Outcome, bool]:
         """Run the training and watch it; return its outcome, and whether it was pruned."""
-        stage, display = self._about.stage, self._display
-        self._scratch.begin(trial.number, self._about.with_values(trial.values))
-        listener = Listener(
-            line=lambda _: None,
-            record=lambda data: display.record(stage, data),
-            said=lambda text: display.said(stage, text),
-        )
-        found: list[Outcome | BaseException] = []
+        name = self._about.name
+        self._scratch.begin(str(trial.number), name, self._about.with_values(trial.values))
+        looks, pruned = Looks(self._scratch.points(name)), False
 
-        def work() -> None:
-            try:
-                found.append(self._scratch.run(stop, listener))
-            except BaseException as error:
-                found.append(error)
-
-        display.started(stage)
-        thread = threading.Thread(target=work, name=stage, daemon=True)
-        thread.start()
-        looks, pruned = Looks(self._scratch.points), False
-        while thread.is_alive():
-            thread.join(_LOOK_SECONDS)  # with a timeout, so that the main thread sees signals
+        def watch() -> None:
+            nonlocal pruned
             if stop.code is None and self._study.hopeless(trial, looks()) is not None:
                 pruned = True
                 stop.request(EXIT_TERMINATED)
-        outcome = found[0]
-        if isinstance(outcome, BaseException):
-            raise outcome
-        display.ended(outcome)
+
+        outcome = run_watched(self._about.stage, self._scratch.run, stop, self._display, watch)
         return outcome, pruned
 
     def _judge(self, trial: Trial, outcome: Outcome, pruned: bool) -> tuple[trials.State, float | None, int, str]:
         """Return state, loss, validations and message of a trial whose training is over."""
         if outcome.code == EXIT_DONE:
-            looks = self._scratch.looks()
+            looks = self._scratch.looks(self._about.name)
             last = self._study.hopeless(trial, looks)
             if last is not None:
                 return "pruned", looks[last - 1], last, ""
-            return "complete", self._scratch.value(), len(looks), ""
+            return "complete", self._scratch.value(self._about.name), len(looks), ""
         if pruned:
             last = self._study.judged(trial)
-            return "pruned", Looks(self._scratch.points)()[last - 1], last, ""
-        if outcome.code == EXIT_RETRY:
-            raise RetryableError(f"{outcome.message}\nthe same command resumes this trial")
-        if outcome.code != EXIT_USER and not outcome.message.startswith("killed"):
-            raise LexmillError(f"the training failed: {outcome.message}")
-        return "failed", None, self._study.judged(trial), outcome.message
+            return "pruned", Looks(self._scratch.points(self._about.name))()[last - 1], last, ""
+        return "failed", None, self._study.judged(trial), why_failed(outcome)
 
     def _report(self, ended: trials.Ended, first: trials.Ended | None) -> None:
         loss = "" if ended.valid_loss is None else f"valid loss {ended.valid_loss:.5g}"

@@ -1,6 +1,6 @@
 """The results of trials on disk, for display and for MLflow, independent of Optuna's study.
 
-.lexmill/searches/<search>/search.json        what is searched
+.lexmill/searches/<search>/sweep.json         what is searched
 .lexmill/searches/<search>/trials/0007.json   one ended trial
 .lexmill/searches/<search>/trials/0007.jsonl  its points, as its training wrote them
 """

@@ -1,9 +1,9 @@
-"""The scratch workspace in which a search trains, with its own params.yaml and links to its inputs.
+"""The scratch workspace in which a search or a comparison trains, with its own params.yaml and links to its inputs.
 
-    .lexmill/searches/<search>/workspace/     params.yaml, dvc.yaml, code.json, a small .dvc/ of its own
+    <folder>/workspace/     params.yaml, dvc.yaml, code.json, a small .dvc/ of its own
         artifacts/<kind>/<name>, conf, pipeline   links to the real ones
-        artifacts/models/<model>, metrics/, reports/   the training's outputs
-    .lexmill/searches/<search>/checkpoints/   of the running trial; removed when it ends
+        artifacts/models/<model>, artifacts/predictions/<model>, metrics/, reports/   outputs of its own
+    <folder>/checkpoints/   of the running trial; removed when it ends
 
 The user's params.yaml, models and dvc.lock are never touched. DVC's cache is shared, so that `dvc repro` restores a
 trial's outputs when its values are adopted.
@@ -13,10 +13,13 @@ Cost: some links; DVC's start, about 1.4 s a trial.
 from __future__ import annotations
 
 import csv
+import os
 import shutil
+import statistics
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,6 @@ import yaml
 from lexmill.base import layout, storage, workspace
 from lexmill.base.errors import UserError
 from lexmill.base.yaml_file import read_yaml
-from lexmill.commands.search.space import Target
 from lexmill.compute.execution import settings_file
 from lexmill.runner.supervised import Listener, Outcome, Stop, run_stage
 from lexmill.tracking.points import Tail, file_of
@@ -35,25 +37,37 @@ _COPIED = ("dvc.yaml", ".dvcignore", str(layout.CODE))
 
 
 class Scratch:
-    """Runs the trainings of one search, one after the other.
+    """Runs stages of models, one after the other.
 
     Args:
-        folder: of the search.
+        folder: of the search or comparison.
         root: the real workspace.
-        about: the model.
+        models: the names of the models that are trained here.
     """
 
-    def __init__(self, folder: Path, root: Path, about: Target) -> None:
-        self.root, self.place, self._about = root, folder / "workspace", about
+    def __init__(self, folder: Path, root: Path, models: Collection[str]) -> None:
+        self.root, self.place = root, folder / "workspace"
+        self._own = {path for name in models for path in (layout.model(name), layout.predictions(name))}
         self.settings = folder / "execution.yaml"
         self._checkpoints = folder / "checkpoints"
         self._mark = folder / "workspace-trial"
         self._made()
 
-    @property
-    def points(self) -> Path:
-        """Return the file of the running training's points."""
-        return file_of("train", self._about.name, self.place)
+    def points(self, model: str) -> Path:
+        """Return the file of the points of a model's training."""
+        return file_of("train", model, self.place)
+
+    @contextmanager
+    def execution(self) -> Iterator[None]:
+        """Let stages take the settings of this workspace."""
+        before = os.environ.get("LEXMILL_EXECUTION")
+        os.environ["LEXMILL_EXECUTION"] = str(self.settings)
+        try:
+            yield
+        finally:
+            os.environ.pop("LEXMILL_EXECUTION")
+            if before is not None:
+                os.environ["LEXMILL_EXECUTION"] = before
 
     def _made(self) -> None:
         """Make the folder, or bring its links up to date."""
@@ -63,10 +77,9 @@ class Scratch:
         for name in _COPIED:
             if (self.root / name).is_file():
                 storage.write_text(self.place / name, (self.root / name).read_text(encoding="utf-8"))
-        own = layout.model(self._about.name)
         for path in sorted((self.root / layout.ARTIFACTS).glob("*/*")):
             relative = path.relative_to(self.root)
-            if relative != own:
+            if relative not in self._own:
                 _link(self.place / relative, path)
         storage.write_text(
             self.place / ".dvc" / "config",
@@ -77,33 +90,42 @@ class Scratch:
         settings |= {"checkpoint_root": str(self._checkpoints), "publish": False}
         storage.write_text(self.settings, yaml.safe_dump(settings))
 
-    def begin(self, number: int, params: Mapping[str, Any]) -> None:
+    def begin(self, trial: str, model: str, params: Mapping[str, Any]) -> None:
         """Prepare a trial: clear the state of the last one, unless this is the same trial, interrupted."""
-        if not self._mark.is_file() or self._mark.read_text(encoding="utf-8") != str(number):
-            self.points.unlink(missing_ok=True)
+        if not self._mark.is_file() or self._mark.read_text(encoding="utf-8") != trial:
+            self.points(model).unlink(missing_ok=True)
             shutil.rmtree(self._checkpoints, ignore_errors=True)
-            storage.write_text(self._mark, str(number))
+            storage.write_text(self._mark, trial)
         storage.write_text(self.place / "params.yaml", yaml.safe_dump(dict(params), sort_keys=False))
 
-    def run(self, stop: Stop, listener: Listener) -> Outcome:
-        """Start or resume the training."""
-        with workspace.run_lock("lexmill search", self.place) as lock:
-            return run_stage(self._about.stage, self.place, lock, stop, listener)
+    def run(self, stage: str, stop: Stop, listener: Listener, *, force: bool = False) -> Outcome:
+        """Start or resume a stage; `force`: though its result is in the cache."""
+        with workspace.run_lock(root=self.place) as lock:
+            return run_stage(stage, self.place, lock, stop, listener, force=force)
 
     def ended(self) -> None:
         """Remove the ended trial's checkpoints."""
         shutil.rmtree(self._checkpoints, ignore_errors=True)
         self._mark.unlink(missing_ok=True)
 
-    def looks(self) -> list[float]:
+    def looks(self, model: str) -> list[float]:
         """Return the validation losses of a successful training, in order."""
-        with open(self.place / layout.curve(self._about.name), encoding="utf-8", newline="") as stream:
+        with open(self.place / layout.curve(model), encoding="utf-8", newline="") as stream:
             return [float(row["valid_loss"]) for row in csv.DictReader(stream) if row["valid_loss"]]
 
-    def value(self) -> float:
+    def value(self, model: str) -> float:
         """Return the validation loss of its kept weights."""
-        path = self.place / layout.metrics("train", self._about.name)
-        return float(storage.read_json(path)["valid_loss"])
+        return float(self.metrics("train", model)["valid_loss"])
+
+    def metrics(self, stage: str, model: str) -> dict[str, Any]:
+        """Return the metrics of a finished stage."""
+        found: dict[str, Any] = storage.read_json(self.place / layout.metrics(stage, model))
+        return found
+
+    def speed(self, model: str) -> float | None:
+        """Return the tokens/s of its steps, the median of its live points; None if it came from the cache."""
+        lines = [line for line in Tail(self.points(model)).lines() if line["kind"] == "live"]
+        return statistics.median(float(line["tokens_per_second"]) for line in lines) if lines else None
 
 
 class Looks:

@@ -1,0 +1,105 @@
+"""The trainings of a comparison on disk, and what they amount to.
+
+<folder>/trials/0001.json    one ended training, evaluated (a `Trial`)
+<folder>/trials/0001.jsonl   its points, as its training wrote them
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from lexmill.base import storage
+from lexmill.commands.compare import grid
+from lexmill.report.comparison_charts import METRIC
+
+TRIALS = "trials"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A training that is over.
+
+    Attributes:
+        number: from 1.
+        key: identifies what was trained: entry, seed, code.
+        model: its name.
+        state: `failed`: it diverged, or memory ran out.
+        values: power of the factor, peak rate and seed.
+        valid_loss: nats a token of the kept weights; None if it failed.
+        metrics: of the test split, as `evaluate` gives them.
+        training: the metrics of `train`.
+        tokens_per_second: of its training steps; None if it came from DVC's cache.
+        message: why it failed.
+        started, seconds: milliseconds since 1970, and its run time since then.
+    """
+
+    number: int
+    key: str
+    model: str
+    state: Literal["complete", "failed"]
+    values: dict[str, Any]
+    valid_loss: float | None
+    metrics: dict[str, Any]
+    training: dict[str, Any]
+    tokens_per_second: float | None
+    message: str
+    started: int
+    seconds: float
+
+
+def write(folder: Path, trial: Trial, points: Path) -> None:
+    """Store a trial and its points, if there are any."""
+    path = folder / TRIALS / f"{trial.number:04d}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if points.is_file():
+        shutil.copyfile(points, path.with_suffix(".jsonl"))
+    storage.write_json(path, asdict(trial))
+
+
+def read(folder: Path) -> dict[str, Trial]:
+    """Return the trials by key, in the order of their numbers."""
+    found = [Trial(**storage.read_json(path)) for path in sorted((folder / TRIALS).glob("[0-9]*.json"))]
+    return {trial.key: trial for trial in found}
+
+
+def losses(tried: Mapping[int, Trial | None]) -> dict[int, float | None]:
+    """Return the validation losses of a grid, by power."""
+    return {power: None if trial is None else trial.valid_loss for power, trial in tried.items()}
+
+
+def summary(tried: Mapping[int, Trial | None], seeds: Sequence[Trial]) -> dict[str, Any]:
+    """Return what the trainings of one model amount to.
+
+    Args:
+        tried: the grid's, by power; None: a rate out of bounds.
+        seeds: those at the best rate, one a seed; they may have failed.
+
+    Returns:
+        bits_per_byte is the mean over seeds, `interval` the mean of their bootstrap intervals, `spread` the sample
+        standard deviation over seeds (None with one seed); all None where no training succeeded.
+    """
+    done = [trial for trial in seeds if METRIC in trial.metrics]
+    values = [float(trial.metrics[METRIC]) for trial in done]
+    ends = [[float(trial.metrics[f"{METRIC}_{end}"]) for trial in done] for end in ("low", "high")]
+    speeds = [one.tokens_per_second for one in [*tried.values(), *seeds] if one and one.tokens_per_second]
+    first = done[0].training if done else {}
+    power = grid.best(losses(tried))
+    chosen = None if power is None else tried[power]
+    return {
+        METRIC: statistics.fmean(values) if values else None,
+        "interval": [statistics.fmean(one) for one in ends] if values else None,
+        "spread": statistics.stdev(values) if len(values) > 1 else None,
+        "by_seed": {str(trial.values["training_seed"]): trial.metrics.get(METRIC) for trial in seeds},
+        "rate": None if chosen is None else chosen.values["rate"],
+        "rate_at_edge": power is not None and grid.at_edge(losses(tried)),
+        "valid_loss_by_rate": {f"{one.values['rate']:g}": one.valid_loss for one in tried.values() if one is not None},
+        "steps": first.get("steps"),
+        "tokens": first.get("tokens"),
+        "tokens_per_second": statistics.median(speeds) if speeds else None,
+        "failed": sorted({one.message for one in [*tried.values(), *seeds] if one is not None and one.message}),
+    }

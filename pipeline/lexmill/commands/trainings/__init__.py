@@ -1,0 +1,1 @@
+"""Trainings beside the workspace, one after the other: what a search and a comparison share."""

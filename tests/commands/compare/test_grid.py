@@ -1,0 +1,36 @@
+"""The grid of rates: three, and one beyond an edge; hand-worked."""
+
+from __future__ import annotations
+
+import pytest
+
+from lexmill.commands.compare import grid
+
+
+def walk(losses: dict[int, float | None]) -> list[int]:
+    """The powers in the order in which they are tried, with these results."""
+    tried: dict[int, float | None] = {}
+    while (power := grid.next_power(tried)) is not None:
+        tried[power] = losses[power]
+    return list(tried)
+
+
+@pytest.mark.parametrize(
+    ("losses", "tried", "best", "edge"),
+    [
+        ({-1: 3.0, 0: 2.0, 1: 2.5}, [-1, 0, 1], 0, False),
+        ({-1: 3.0, 0: 2.0, 1: 1.0, 2: 1.5}, [-1, 0, 1, 2], 1, False),
+        ({-1: 3.0, 0: 2.0, 1: 1.0, 2: 0.5}, [-1, 0, 1, 2], 2, True),
+        ({-1: 1.0, 0: 2.0, 1: 3.0, -2: 0.5}, [-1, 0, 1, -2], -2, True),
+        ({-1: 1.0, 0: 2.0, 1: 3.0, -2: 1.0}, [-1, 0, 1, -2], -2, True),  # of equal ones the lowest
+        ({-1: 3.0, 0: 2.0, 1: None}, [-1, 0, 1], 0, False),  # a failed one is an end too
+        ({-1: None, 0: None, 1: 2.0, 2: None}, [-1, 0, 1, 2], 1, False),
+        ({-1: None, 0: None, 1: None}, [-1, 0, 1], None, False),
+    ],
+)
+def test_the_best_rate_has_a_worse_one_on_both_sides_if_one_more_step_shows_it(
+    losses: dict[int, float | None], tried: list[int], best: int | None, edge: bool
+) -> None:
+    assert walk(losses) == tried
+    assert grid.best(losses) == best
+    assert (best is not None and grid.at_edge(losses)) is edge
