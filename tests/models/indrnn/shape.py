@@ -19,4 +19,4 @@ class Shape(Sizes):
 
 
 TINY = {"n_layer": 2, "d_model": 16, "context": 12}
-FAMILY = Family(role="causal", network="IndRNN", shape=Shape, tiny=TINY, unlimited=True)
+FAMILY = Family(role="causal", network="IndRNN", shape=Shape, tiny=TINY, unlimited=True, carries=True)
