@@ -65,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             comparisons += training.compare(options.repetitions, nanogpt=options.nanogpt)
         else:
             comparisons += BENCHMARKS[name](options.repetitions)
+        if name == "engine":
+            comparisons += [each for size in engine.RECURRENT for each in engine.compare(options.repetitions, size)]
         if name == "engine" and options.large:
             comparisons += engine.compare(options.repetitions, engine.LARGE)
         if name == "generate" and options.large:

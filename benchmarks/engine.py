@@ -4,7 +4,8 @@ Both sides: the same GPT from the same weights on the same batches in the same o
 rate, gradients clipped to norm 1, float32, no dropout, all cores this process may use; each repetition in a process of
 its own. Both keep freed memory (`training/engine.py`) and take the model's own loss, so that what lies between them is
 the engine and Fabric under it. The engine writes no checkpoint and validates only after the last step, which is not
-timed. Milliseconds a step: the median over the steps after the first ones, from the moment that a step's batch is
+timed. For an LSTM and a GRU the plain side is torch's own layers, stacked, with the same weights and torch's loss.
+Milliseconds a step: the median over the steps after the first ones, from the moment that a step's batch is
 asked for to the next such moment. Both must end at the same loss.
 """
 
@@ -28,7 +29,7 @@ from benchmarks.measure import Comparison, child, cores, in_turn
 
 @dataclass(frozen=True)
 class Size:
-    """A GPT and how long it trains."""
+    """A model and how long it trains."""
 
     n_layer: int
     d_model: int
@@ -37,12 +38,13 @@ class Size:
     batch_tokens: int
     steps: int
 
-    n_head: int = 4
+    family: str = "gpt"
     untimed: int = 3  # steps before the clock starts: first touches of memory, kernel choice
 
 
 SMALL = Size(4, 128, 128, 2048, 4096, 25)  # 1.1 million parameters
 LARGE = Size(6, 320, 256, 8192, 4096, 11)  # 10 million
+RECURRENT = [Size(2, 256, 128, 2048, 2048, 25, name) for name in ("lstm", "gru")]
 LR = 1e-3
 
 
@@ -60,7 +62,7 @@ def compare(repetitions: int, size: Size = SMALL) -> list[Comparison]:
     first = min(loss for _, loss in losses)
     if not all(math.isclose(loss, first, rel_tol=1e-4) for _, loss in losses):
         raise RuntimeError(f"the sides did not do the same work: {sorted(losses)}")
-    what = f"GPT of {ours['parameters'][0] / 1e6:.1f} M parameters, {size.batch_tokens} tokens a step"
+    what = f"{size.family.upper()} of {ours['parameters'][0] / 1e6:.1f} M parameters, {size.batch_tokens} tokens a step"
     one, other = statistics.median(ours["ms"]), statistics.median(peer["ms"])
     print(f"engine: {what}: its own cost is {one - other:+.2f} ms a step, {100 * (one / other - 1):+.1f} %")
     return [Comparison("engine", what, "ms a step", ("engine.fit", ours["ms"]), ("plain torch loop", peer["ms"]))]
@@ -70,10 +72,9 @@ def _task(size: Size, folder: Path) -> Any:
     """The language-model task on made tokens, with a clock: `task.asked` is when each step's batch was asked for."""
     import torch
 
+    from lexmill import models
     from lexmill.data.shards import TokenShards
     from lexmill.kinds.language_model.next_token import LanguageModelTask
-    from lexmill.models.gpt.model import GPT
-    from lexmill.models.gpt.shape import Shape as GPTShape
 
     class Clocked(LanguageModelTask):
         asked: list[float]
@@ -84,7 +85,9 @@ def _task(size: Size, folder: Path) -> Any:
 
     _write_tokens(size, folder)
     torch.manual_seed(0)
-    module = GPT(GPTShape(size.n_layer, size.n_head, size.d_model, size.context), size.vocab_size)
+    shape = {"n_layer": size.n_layer, "d_model": size.d_model, "context": size.context}
+    shape |= {"n_head": 4} if size.family == "gpt" else {}
+    module = models.build({"family": size.family, "shape": shape, "vocab_size": size.vocab_size})
     splits = TokenShards(folder, "train"), TokenShards(folder, "valid")
     task = Clocked(module, *splits, context=size.context, batch_tokens=size.batch_tokens, data_seed=0)
     task.asked = []
@@ -141,7 +144,7 @@ def _run_plain(task: Any, size: Size) -> float:
 
     keep_freed_memory()
     torch.set_num_threads(cores())
-    module, loss = task.module, torch.tensor(0.0)
+    module, loss = _plain_module(task.module, size), torch.tensor(0.0)
     optimizer = torch.optim.AdamW(module.parameters(), LR, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
     for step in range(size.steps + 1):
         batch = task.batch(step, 0, 1)
@@ -152,6 +155,34 @@ def _run_plain(task: Any, size: Size) -> float:
         nn.utils.clip_grad_norm_(module.parameters(), 1.0)
         optimizer.step()
     return float(loss)
+
+
+def _plain_module(module: Any, size: Size) -> Any:
+    """Return the module that the plain side trains: the same one, or torch's own recurrent layers with its weights."""
+    if size.family == "gpt":
+        return module
+    from torch import Tensor, nn
+
+    class Plain(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(size.vocab_size, size.d_model)
+            kind = nn.LSTM if size.family == "lstm" else nn.GRU
+            self.layers = kind(size.d_model, size.d_model, size.n_layer, batch_first=True)
+
+        def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+            """(B, T) int64 twice -> the summed nats."""
+            hidden, _ = self.layers(self.embedding(inputs))
+            logits = nn.functional.linear(hidden, self.embedding.weight)
+            return nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
+
+    plain = Plain()
+    weights = {"embedding.weight": module.embedding.weight}
+    for index, block in enumerate(module.blocks):
+        for name, value in block.kernel.named_parameters():
+            weights[f"layers.{name.removesuffix('0')}{index}"] = value
+    plain.load_state_dict(weights)
+    return plain
 
 
 def main(side: str, size: Size) -> dict[str, float]:

@@ -101,6 +101,13 @@ def test_the_engine_and_a_plain_loop_have_one_loss_curve() -> None:
     assert found == pytest.approx(training_sides.plain(WORK)[0], rel=1e-5)
 
 
+@pytest.mark.parametrize("family", ["lstm", "gru"])
+def test_a_recurrent_model_trains_as_torchs_own_layers_do(family: str) -> None:
+    size = engine.Size(2, 16, 16, 64, 64, steps=4, family=family)
+    found = [engine.main(side, size) for side in ("engine", "plain")]
+    assert found[0]["loss"] == pytest.approx(found[1]["loss"], rel=1e-5)
+
+
 def test_a_peer_that_is_not_there_is_reported() -> None:
     assert training.main("nanogpt", WORK) == {
         "missing": "nanoGPT is left out: give the folder of a checkout by --nanogpt"
