@@ -9,7 +9,7 @@ included. Both are then scored here alike: mean nats over the targets of valid i
 the part of a window at the end (111,488 targets of the small setting) and with it (111,539).
 
 small: nanoGPT trains as its readme says for a CPU (4 layers, width 128, context 64, 2,000 steps of 12 windows);
-lexmill trains conf/model/tinyshakespeare_fast.yaml, of no more parameters, through `engine.fit`.
+lexmill trains conf/model/tinyshakespeare_fast.yaml, a layer with tables of hashed n-grams, through `engine.fit`.
 Given twice, --precision trains lexmill's recipe in each, and the validations tell how far the curves
 lie apart.
 full: nanoGPT's config/train_shakespeare_char.py and conf/model/shakespeare_char.yaml; it needs a GPU.

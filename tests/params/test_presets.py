@@ -184,7 +184,8 @@ def test_smollm2_has_the_parameters_of_the_model_it_starts_from() -> None:
 # By hand, with V entries of the vocabulary, width D, L layers, C positions, F the feed-forward's width:
 #   gpt    V D + C D + L (12 D^2 + 13 D) + 2 D    attention 4 D^2 + 4 D, feed-forward 8 D^2 + 5 D, two norms 4 D
 #   llama  V D + L (3 D^2 + 3 D F + 2 D) + D      half as many key and value heads: queries and output D^2 each, keys
-#                                                 and values D^2 / 2; with as many (tinyshakespeare_fast) 4 D^2 in all
+#                                                 and values D^2 / 2; with as many (tinyshakespeare_fast) 4 D^2 in all,
+#                                                 two matrices of feed-forward layers, and tables of hashed n-grams
 #   lstm   V D + L (8 D^2 + 8 D)                  four gates, each D^2 for input and state and a bias for both
 #   retnet V D + L (5 D^2 + 3 D F + 2 D + K) + D  query, key, value, gate, output; a norm of the heads' width K
 #   gru, elman                                    as lstm with three gates, and with one
@@ -203,7 +204,7 @@ def test_smollm2_has_the_parameters_of_the_model_it_starts_from() -> None:
         ("gpt_small", 2048, 2048 * 256 + 256 * 256 + 6 * (12 * 256**2 + 13 * 256) + 2 * 256, 5_328_896),
         ("llama_small", 2048, 2048 * 256 + 6 * (3 * 256**2 + 3 * 256 * 768 + 2 * 256) + 256, 5_246_208),
         # 65 characters of the corpus, and the special tokens.
-        ("tinyshakespeare_fast", 70, 70 * 128 + 4 * (4 * 128**2 + 3 * 128 * 336 + 2 * 128) + 128, 788_352),
+        ("tinyshakespeare_fast", 70, (70 + 3 * 16384) * 128 + 4 * 128**2 + 2 * 128 * 512 + 2 * 128 + 128, 6_497_408),
     ],
 )
 def test_the_small_presets_have_the_parameters_of_their_equations(

@@ -93,7 +93,7 @@ def test_data_of_a_model_replace_what_the_presets_name(root: Path) -> None:
     entry["data"] = {"corpus": "elsewhere", "train": "elsewhere", "tokenizer": "unknown"}
     write(root, "far_tiny", yaml.safe_dump(entry))
     found = subjects.load(["far_tiny", "gpt_tiny"], "toy", root)
-    data = {"corpus": "rows", "train": "rows", "tokenizer": "letters", "mask_documents": False}
+    data = {"corpus": "rows", "train": "rows", "tokenizer": "letters", "mask_documents": False, "carry_state": False}
     assert [one.entry["data"] for one in found] == [data, data]
     with pytest.raises(UserError, match="did you mean 'toy'"):
         subjects.load([], "tyo", root)
