@@ -1,6 +1,8 @@
 """What a comparison with the champion is made of: which rows, which guards, at which level; without a registry."""
 
 import dataclasses
+import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -12,6 +14,7 @@ from lexmill.base import layout, storage
 from lexmill.base.errors import UserError
 from lexmill.compute.execution import Execution
 from lexmill.corpora.identity import split_sha256
+from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import read_rows, write_rows
 from lexmill.kinds.classifier.metrics import TEST
 from lexmill.params import Guards, Params, Promotion
@@ -101,11 +104,11 @@ def test_a_version_that_lost_is_not_guarded(challenger: Challenger, monkeypatch:
 
 
 def _folders(challenger: Challenger, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The champion's model has 100 bytes, the challenger's 120."""
+    """The champion's model has 100 bytes, the challenger's 120; only the champion's package can be downloaded."""
     champion = challenger.root / "old"
     for folder, size in ((champion, 100), (challenger.folder, 120)):
         storage.write_bytes(folder / package.MODEL / "model.safetensors", b"x" * size)
-    monkeypatch.setattr(comparing, "registered_package", lambda *_: champion)
+    monkeypatch.setattr(comparing, "registered_package", lambda found, *_: {CHAMPION: champion}[found])
 
 
 def test_the_guards_of_time_and_size_compare_the_new_with_the_old(
@@ -124,6 +127,73 @@ def test_the_guards_of_time_and_size_compare_the_new_with_the_old(
         ("95th percentile latency", 1.0, 1.2),
         ("size", 100.0, 120.0),
     ]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "names"),
+    [
+        (Guards(latency=1.5, size=0), ["median latency", "95th percentile latency"]),
+        (Guards(latency=0, size=1.5), ["size"]),
+        (Guards(latency=0, size=0), []),
+    ],
+)
+def test_each_guard_of_a_package_is_turned_off_alone(
+    chosen: Guards, names: list[str], challenger: Challenger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With both off the champion's package is not even downloaded: that would be a KeyError here."""
+    _folders(challenger, monkeypatch)
+    monkeypatch.setattr(trial, "times", lambda *_: {"champion": [1.0], "challenger": [1.0]})
+    promotion = dataclasses.replace(challenger.params.promotion, guards=chosen)
+    judged = dataclasses.replace(challenger, params=dataclasses.replace(challenger.params, promotion=promotion))
+    champion = CHAMPION if names else dataclasses.replace(CHAMPION, version="9")
+    assert [guard.name for guard in comparing._by_package(champion, judged)] == names
+
+
+@pytest.mark.parametrize("key", ["text", "source"])
+def test_texts_of_a_timing_are_spread_over_the_test_split_and_short(key: str, challenger: Challenger) -> None:
+    folder = challenger.root / layout.corpus("mail")
+    lines = [json.dumps({"id": str(i), key: f"{i} {'x' * 500}", "target": "y"}) for i in range(48)]
+    storage.write_text(folder / "test-00000.jsonl", "".join(line + "\n" for line in lines))
+    split = {"records": 48, "shards": [{"path": "test-00000.jsonl", "records": 48, "sha256": "0" * 64}]}
+    manifest = {"kind": "labelled", "unit": "record", "languages": ["en"], "splits": {"test": split}}
+    storage.write_json(folder / "manifest.json", manifest)
+    texts = comparing._texts(challenger)
+    assert [text.split()[0] for text in texts] == [str(i) for i in range(0, 48, 2)]
+    assert {len(text) for text in texts} == {400}
+
+
+def test_without_a_split_the_packages_examples_are_timed(challenger: Challenger) -> None:
+    assert comparing._texts(challenger) == ["my bill"]
+    bare = dataclasses.replace(challenger, description={**challenger.description, "example": {"input": []}})
+    assert comparing._texts(bare) == ["a"]
+
+
+def test_the_paired_test_resamples_by_the_params(challenger: Challenger) -> None:
+    evaluation = dataclasses.replace(challenger.params.evaluation, bootstrap_samples=300, confidence=0.9)
+    params = dataclasses.replace(challenger.params, evaluation=evaluation, data_seed=5)
+    assert dataclasses.replace(challenger, params=params).resampling == Resampling(300, 0.9, 5)
+
+
+def test_what_cannot_be_compared_stays_and_says_why(challenger: Challenger, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = dataclasses.replace(CHAMPION, kind="translator")
+    decision = comparing._against(MagicMock(), other, challenger, lambda _: None)
+    assert (decision.promote, decision.comparison) == (False, None)
+    assert decision.reason.startswith("version 1 is translator, this one classifier; give it another name")
+    write_rows(challenger.folder / package.ROWS, _tickets({"a": 1}))
+    monkeypatch.setattr(comparing, "_rows_of", lambda *_: (None, "; no reason"))
+    decision = comparing._against(MagicMock(), CHAMPION, challenger, lambda _: None)
+    assert (decision.promote, decision.comparison) == (False, None)
+    assert decision.reason.startswith(
+        "version 1 has no test rows to compare with; no reason; `lexmill promote tickets`"
+    )
+
+
+def test_a_version_where_none_is_champion_is_champion(challenger: Challenger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparing.lookup, "client_champion", lambda *_: None)
+    metrics = {"test": {"accuracy": 0.8}, "baselines": {}}
+    judged = dataclasses.replace(challenger, description={**challenger.description, "metrics": metrics})
+    decision, before = comparing.compared(MagicMock(), judged, lambda _: None)
+    assert (decision.promote, decision.reason, before) == (True, "no version was champion", None)
 
 
 def test_what_cannot_be_measured_holds_nothing_back(challenger: Challenger, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,13 +218,14 @@ def test_what_cannot_be_measured_holds_nothing_back(challenger: Challenger, monk
 def rescore(challenger: Challenger, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Ask for the champion's rows on a test split; how often it was scored so far."""
     made: list[Path] = []
+    said: list[None] = []
 
     def score(_model: Path, _corpus: Path, _evaluation: object, _execution: object, target: Path) -> None:
         made.append(target)
         write_rows(target, [{"id": len(made)}])
 
     monkeypatch.setattr(trial, "score", score)
-    monkeypatch.setattr(comparing, "registered_package", lambda *_: challenger.root)
+    monkeypatch.setattr(comparing, "registered_package", lambda found, *_: {"1": challenger.root}[found.version])
 
     def ask(shard: str = "a", champion: Found = CHAMPION, described: str = "", **evaluation: Any) -> int:
         test_split = {"records": 1, "shards": [{"path": "test-00000.jsonl", "records": 1, "sha256": shard * 64}]}
@@ -167,7 +238,8 @@ def rescore(challenger: Challenger, monkeypatch: pytest.MonkeyPatch) -> Callable
             description={**challenger.description, "test_corpus": test},
             params=dataclasses.replace(challenger.params, evaluation=settings),
         )
-        (row,) = comparing._rescored(champion, asked, lambda: None)
+        (row,) = comparing._rescored(champion, asked, lambda: said.append(None))
+        assert len(said) == len(made), "said where it is not scored, or not said"
         assert row == {"id": len(made)}
         assert read_rows(made[-1]) == [row]
         (kept,) = (challenger.root / comparing.RESCORED / "tickets").iterdir()
@@ -185,8 +257,12 @@ def test_a_champion_is_scored_again_where_anything_that_shapes_its_rows_differs(
     assert rescore(shard="b", batch_tokens=512) == 3
     other = dataclasses.replace(CHAMPION, fingerprint="d" * 64)
     assert [rescore("b", other, batch_tokens=512), rescore("b", other, batch_tokens=512)] == [4, 4]
-    monkeypatch.setattr(comparing.Code, "digest", lambda *_, **__: "other code")
+    versions = Counter[str]()
+    monkeypatch.setattr(comparing.Code, "digest", lambda _, *modules: str([versions[one] for one in modules]))
     assert rescore("b", other, batch_tokens=512) == 5
+    for count, module in ((6, "lexmill.kinds.classifier.evaluate"), (7, "lexmill.models.folder")):
+        versions[module] += 1
+        assert rescore("b", other, batch_tokens=512) == count
 
 
 def test_a_champion_is_not_scored_on_another_test_split_than_the_challenger(rescore: Callable[..., int]) -> None:

@@ -72,6 +72,22 @@ def test_a_disturbance_that_does_not_come_again_holds_nothing_back() -> None:
     assert not any(guard.worse for guard in check_latency(Guards(), Path("a"), Path("b"), lambda *_: next(runs)))
 
 
+def test_a_disturbance_of_the_slowest_answers_alone_is_measured_again_in_the_same_order() -> None:
+    """Of the second measurement counts what it says, about the same two."""
+    slow = {"champion": [1.0] * 20, "challenger": [1.0] * 18 + [9.0] * 2}
+    asked: list[tuple[Path, Path]] = []
+
+    def times(champion: Path, challenger: Path) -> dict[str, Any]:
+        asked.append((champion, challenger))
+        return slow if len(asked) == 1 else {"champion": [2.0], "challenger": [3.0]}
+
+    found = check_latency(Guards(), Path("a"), Path("b"), times)
+    assert asked == [(Path("a"), Path("b"))] * 2
+    assert [(guard.champion, guard.challenger, guard.limit, guard.worse) for guard in found] == [
+        (2.0, 3.0, 3.0, False)  # just as much as is allowed
+    ] * 2
+
+
 def test_quick_answers_are_timed_more_often() -> None:
     counted: list[str] = []
     interleaved(counted.append, counted.append, ["a"], lambda: 0.0)
@@ -94,6 +110,11 @@ def test_the_model_folder_has_a_limit(tmp_path: Path) -> None:
         (tmp_path / name / "rows.jsonl").write_bytes(b"x" * 10_000)  # the test grows, not the model
     worse = [check_size(Guards(), tmp_path / "old", tmp_path / name)[0].worse for name in ("same", "large")]
     assert worse == [False, True]
+    (guard,) = check_size(Guards(), tmp_path / "old", tmp_path / "large")
+    assert (guard.champion, guard.challenger, guard.limit) == (100.0, 151.0, 150.0)
+    assert guard.words.endswith(" MB, 1.51 times (at most 1.5)")
+    (tmp_path / "empty").mkdir()
+    assert "inf times" in check_size(Guards(), tmp_path / "empty", tmp_path / "old")[0].words
     assert check_size(Guards(size=0), tmp_path / "old", tmp_path / "large") == []
 
 
@@ -148,6 +169,7 @@ def test_holms_method_by_hand() -> None:
     assert _holm({"a": 0.03, "b": 0.01, "c": 0.04}, 0.05) == pytest.approx({"b": 0.05 / 3})
     assert _holm({"a": 0.02, "b": 0.03}, 0.05) == pytest.approx({"a": 0.025, "b": 0.05})
     assert _holm({"a": 0.03, "b": 0.03}, 0.05) == {}
+    assert _holm({"a": 0.025, "b": 0.03}, 0.05) == {}  # p must be below
 
 
 def test_one_part_is_the_whole_and_no_guard() -> None:
