@@ -120,6 +120,13 @@ def test_the_pictures_are_files_of_their_own() -> None:
     assert sorted(filter(None, named)) == ["gpt_tiny 2.400", "llama_tiny 2.200", "lstm_tiny 2.300"]
 
 
+def test_with_equal_flops_it_is_against_parameters() -> None:
+    assert "against parameters: llama_tiny 2.200" in str(comparison.show(COMPARISON).quality)
+    other = copy.deepcopy(COMPARISON)
+    other["models"][0]["training_flops"] = 5e12
+    assert "against training FLOPs: llama_tiny 2.200" in str(comparison.show(other).quality)
+
+
 def test_without_a_point_there_is_no_picture() -> None:
     nothing = copy.deepcopy(COMPARISON)
     nothing["models"] = [model("gpt_tiny", None, {"256": LONG}), model("a_tiny", None, {"256": LONG})]

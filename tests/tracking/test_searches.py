@@ -71,6 +71,28 @@ def test_a_search_is_a_parent_with_a_child_a_trial(root: Path) -> None:
     assert found["gpt 3"].data.tags["mlflow.note.content"] == "it diverged"
 
 
+def test_a_comparison_names_each_model_and_its_note_is_sent_when_it_changes(root: Path) -> None:
+    folder = made(root, 2)
+    about = storage.read_json(folder / "sweep.json")
+    storage.write_json(folder / "sweep.json", about | {"title": "comparison mine", "model": ""})
+    for number, name in ((1, "gpt_tiny"), (2, "lstm_tiny")):
+        path = folder / "trials" / f"{number:04d}.json"
+        metrics = {"bits_per_byte": 2.5, "interval_unit": "work"}
+        storage.write_json(path, storage.read_json(path) | {"model": name, "metrics": metrics})
+    send(URI, folder, root)
+    (folder / "note.md").write_text("| a table |\n")
+    send(URI, folder, root)
+    send(URI, folder, root)
+    found = {run.info.run_name: run for run in runs(root)}
+    assert set(found) == {"comparison mine", "gpt_tiny 1", "lstm_tiny 2"}
+    parent = found["comparison mine"]
+    assert parent.data.tags["mlflow.note.content"] == "| a table |\n"
+    assert "best_valid_loss" not in parent.data.metrics  # of different models it means little
+    assert found["lstm_tiny 2"].data.tags["mlflow.parentRunId"] == parent.info.run_id
+    assert found["lstm_tiny 2"].data.metrics["test/bits_per_byte"] == 2.5
+    assert "test/interval_unit" not in found["lstm_tiny 2"].data.metrics
+
+
 def test_what_was_sent_is_not_sent_again_whatever_is_forgotten(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = made(root, 2)
     send(URI, folder, root)

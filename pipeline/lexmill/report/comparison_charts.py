@@ -15,6 +15,7 @@ from lexmill.report.results import rounded
 from lexmill.report.svg import drawing, element, line, polyline, text, tick_text, ticks
 
 METRIC = "bits_per_byte"
+_SAME = 1.1  # FLOPs that differ by a tenth at most: steps are whole
 _NAME, _LINE = 22, 15.0  # characters of a name, pixels between lines
 _LEFT, _TOP, _BOTTOM = 52.0, 24.0, 40.0
 
@@ -63,27 +64,33 @@ class _Log:
 
 
 def quality_against_compute(models: Sequence[Model]) -> Markup | None:
-    """Draw bits per byte against training FLOPs, None without any: a dot a seed, a thin line for the interval."""
+    """Draw bits per byte against training FLOPs, None without any: a dot a seed, a thin line for the interval.
+
+    Where all have the same FLOPs, as by a budget of them, it is against parameters.
+    """
     shown = [model for model in models if model[METRIC] is not None and model["training_flops"]]
     if not shown:
         return None
+    flops = [model["training_flops"] for model in shown]
+    key = "training_flops" if max(flops) > _SAME * min(flops) else "parameters"
+    title = "training FLOPs" if key == "training_flops" else key
     width, height, names = 620.0, 320.0, 190.0
     values = [value for model in shown for value in (*_seeds(model), *model["interval"])]
     y = Scale(*padded(min(values), max(values), 0.08), height - _BOTTOM, _TOP)
-    x = _Log.over([model["training_flops"] for model in shown], _LEFT, width - names)
+    x = _Log.over([model[key] for model in shown], _LEFT, width - names)
     parts = _axes(x, [(tick, y(tick), tick_text(tick)) for tick in ticks(y.low, y.high, 6)], y.start)
     for number, model in _numbered(models, shown):
-        place, seeds = x(model["training_flops"]), [y(value) for value in _seeds(model)]
+        place, seeds = x(model[key]), [y(value) for value in _seeds(model)]
         low, high = map(y, model["interval"])
         parts.append(line(place, low, place, high, f"whole series-{number}"))
         parts.append(line(place, min(seeds), place, max(seeds), f"spread series-{number}"))
         parts += [element("circle", cx=place, cy=one, r=3.5, class_=f"dot series-{number}") for one in seeds]
     ends = [(number, model, y(model[METRIC])) for number, model in _numbered(models, shown)]
     parts += _names(ends, x.linear.end + 12, lambda model: f"{_name(model)} {rounded(model[METRIC])}")
-    parts.append(text((x.linear.start + x.linear.end) / 2, height - 6, "training FLOPs", "axis", "middle"))
+    parts.append(text((x.linear.start + x.linear.end) / 2, height - 6, title, "axis", "middle"))
     parts.append(text(_LEFT, 14, "bits per byte of the test split: a dot a seed, a line for the interval", "title"))
     words = ", ".join(f"{model['preset']} {rounded(model[METRIC])}" for model in shown)
-    return drawing(width, height, f"Bits per byte against training FLOPs: {words}", parts, "chart comparison")
+    return drawing(width, height, f"Bits per byte against {title}: {words}", parts, "chart comparison")
 
 
 _PANELS: tuple[tuple[str, Callable[[float, Mapping[str, Any]], float]], ...] = (
