@@ -118,7 +118,8 @@ def test_activations_are_what_autograd_keeps(family: str, precision: Any, dropou
     assert loss.requires_grad
     assert wanted is not None
     passing = rows * T * module.blocks[0].gradient_bytes(planning.low_bytes(model))  # type: ignore[operator,index,union-attr]
-    rounded = 2.1 * rows * T * 64  # the loss's gradient where the last layer's output is bf16
+    # The loss's gradient where an Elman layer, which keeps least, gives its output in bf16.
+    rounded = 2.1 * rows * T * 64 if (family, precision) == ("elman", "bf16-mixed") else 0.0
     assert sum(found.values()) == pytest.approx(wanted - passing, rel=0.03, abs=rounded)
 
 
