@@ -61,5 +61,5 @@ class CountedMixer(nn.Module):
         return self.counts().flops - 6 * sum(one.numel() for one in self.parameters() if one.ndim >= 2)
 
     def activation_bytes(self, low: int) -> int:
-        """Return the bytes per token that autograd keeps, counted in float32; bf16 saves little, because states stay in float32."""
+        """Return the bytes per token that autograd keeps in float32; bf16 saves little, as states stay in float32."""
         return self.counts().kept
