@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -144,7 +143,7 @@ def _generation(module: Any, length: int, device: torch.device) -> tuple[float, 
             begun = _now(device)
             logits = module.next_logits(logits.argmax(-1, keepdim=True), cache)
             times.append(_now(device) - begun)
-    return statistics.median(times), cache_bytes(cache)
+    return min(times), cache_bytes(cache)
 
 
 def _training(module: Any, length: int, device: torch.device) -> float:
@@ -156,11 +155,11 @@ def _training(module: Any, length: int, device: torch.device) -> float:
         module.zero_grad(set_to_none=True)
         module.loss(tokens[:, :-1], tokens[:, 1:]).backward()
 
-    return _median(step, device)
+    return _best(step, device)
 
 
-def _median(step: Callable[[], None], device: torch.device) -> float:
-    """Return the median seconds of repeated calls; the first is left out unless it is long."""
+def _best(step: Callable[[], None], device: torch.device) -> float:
+    """Return the least seconds of repeated calls, which other work of the machine distorts least."""
     times: list[float] = []
     while len(times) < 2 or (sum(times) < _LEAST_SECONDS and len(times) < _MOST_REPEATS):
         begun = _now(device)
@@ -168,7 +167,7 @@ def _median(step: Callable[[], None], device: torch.device) -> float:
         times.append(_now(device) - begun)
         if times[0] > 10 * _LEAST_SECONDS:
             break
-    return statistics.median(times[1:] or times)
+    return min(times)
 
 
 def _now(device: torch.device) -> float:
