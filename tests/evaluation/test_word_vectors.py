@@ -99,8 +99,9 @@ def test_errors() -> None:
     with pytest.raises(UserError, match="not Unicode"):
         vectors.vector("\ud800")
     tokenizer = Tokenizer(assemble("word", word_model([" king"]), lowercase=False), "")
-    with pytest.raises(UserError, match="fewer than two known words"):
-        WordVectors(["king", "queen"], tokenizer, embeddings(8))
+    for words in (["king", "queen"], []):
+        with pytest.raises(UserError, match="knows fewer than two words"):
+            WordVectors(words, tokenizer, embeddings(8)).neighbours([(1, "king")], 1)
 
 
 def test_the_plane_of_points_on_two_axes_by_hand() -> None:

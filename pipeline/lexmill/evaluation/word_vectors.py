@@ -33,14 +33,12 @@ class WordVectors:
     """
 
     def __init__(self, words: Sequence[str], tokenizer: Tokenizer, embeddings: Floats) -> None:
-        """Raise `UserError` if fewer than two of the words are known. `embeddings`: (V, D)."""
+        """`embeddings`: (V, D), float32."""
         self._tokenizer, self._embeddings = tokenizer, embeddings
         # "King" and "king" are one word to a tokenizer that lowercases.
         distinct = list(dict.fromkeys(map(tokenizer.normalize, words)))
         self.words, raw = self._means(distinct)
-        if len(self.words) < 2:
-            raise UserError("fewer than two known words, so none has a neighbour")
-        self._mean = raw.mean(axis=0, dtype=np.float64).astype(np.float32)
+        self._mean = (raw.sum(axis=0, dtype=np.float64) / max(len(raw), 1)).astype(np.float32)
         self.vectors = _unit(raw - self._mean)
 
     def _means(self, words: Sequence[str]) -> tuple[list[str], Floats]:
@@ -70,8 +68,10 @@ class WordVectors:
         This is 3CosAdd for b - a + a* (Mikolov et al. 2013, "Linguistic Regularities", which take unit vectors).
 
         Raises:
-            UserError: a word is unknown, or the words cancel.
+            UserError: a word is unknown, the words cancel, or fewer than two words are there.
         """
+        if len(self.words) < 2:
+            raise UserError("the tokenizer knows fewer than two words, so none has a neighbour")
         whole = np.sum([sign * self.vector(word) for sign, word in query], axis=0)
         length = float(np.linalg.norm(whole))
         if length < _NOTHING:
