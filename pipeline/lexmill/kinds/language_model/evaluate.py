@@ -1,6 +1,6 @@
 """Evaluates a language model on a test split: metrics and sample texts.
 
-Cost: 1 / (1 - evaluation.overlap) forward passes over the test split, and about two seconds for its word vectors;
+Cost: 1 / (1 - evaluation.overlap) forward passes over the test split, and about a second for its word vectors;
 memory O(evaluation.batch_tokens * vocabulary).
 """
 
