@@ -43,6 +43,7 @@ COMMANDS = {
     "search",
     "generate",
     "classify",
+    "neighbours",
     "translate",
     "export",
     "schedule",

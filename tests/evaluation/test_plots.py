@@ -5,7 +5,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
-from lexmill.evaluation.plots import plot_confusion, plot_curve, plot_loss_by_position, read_curve
+from lexmill.evaluation.plots import plot_confusion, plot_curve, plot_loss_by_position, plot_words, read_curve
 
 CURVE = """step,tokens,epoch,train_loss,valid_loss,lr,grad_norm
 10,100,0.1,3.5,,0.001,1.2
@@ -56,3 +56,13 @@ def test_labels_are_text_whatever_they_hold(tmp_path: Path) -> None:
     labels = ["$x_", "a" * 80, "日本", *(f"label {i}" for i in range(25))]
     plot_confusion(np.eye(len(labels), dtype=np.int64), labels, tmp_path / "c.png", "$\\frac")
     assert is_png(tmp_path / "c.png")
+
+
+def test_words_in_a_plane(tmp_path: Path) -> None:
+    places = np.array([[0, 0], [0, 0.001], [1, 1], [1, 1]], np.float32)
+    for name in ("a", "b"):
+        plot_words(places, ["$x_", "hidden", "日本", "a" * 80], tmp_path / f"{name}.png", "gpt")
+    assert is_png(tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    plot_words(np.zeros((3, 2), np.float32), ["a", "b", "c"], tmp_path / "one_place.png", "gpt")
+    assert is_png(tmp_path / "one_place.png")

@@ -105,3 +105,20 @@ def plot_confusion(counts: NDArray[np.int64], labels: Sequence[str], path: Path,
                 colour = "white" if shares[i, j] > 0.5 else "black"
                 axes.text(j, i, f"{counts[i, j]:,}", ha="center", va="center", color=colour, fontsize=9)
     _save(figure, path)
+
+
+def plot_words(places: NDArray[np.float32], words: Sequence[str], path: Path, title: str) -> None:
+    """Plot words in a plane, (words, 2), the most frequent first; each is labelled if its label has room."""
+    figure, axes = _axes(9.0, 7.0)
+    axes.scatter(places[:, 0], places[:, 1], s=5, color="#94a3b8")
+    sides = np.maximum(np.ptp(places, axis=0), 1e-9)
+    taken: list[tuple[float, float, float]] = []  # left end, right end and height of each label, as shares of a side
+    for place, word in zip(places, words, strict=True):
+        left, height = (place / sides).tolist()
+        right = left + 0.012 * len(word)
+        if all(abs(height - other) > 0.025 or right < start or end < left for start, end, other in taken):
+            taken.append((left, right, height))
+            offset = {"xytext": (2, 2), "textcoords": "offset points"}
+            axes.annotate(word, place, **offset, fontsize=7, color="#c2410c", parse_math=False)
+    axes.set(xlabel="first principal component", ylabel="second principal component", title=title)
+    _save(figure, path)

@@ -24,13 +24,15 @@ from lexmill.registry.lookup import Found
 from lexmill.tracking.store import opened
 
 
-def choose(name: str | None, kind: str, params: Params) -> str:
-    """Return the model's name: the given one, or the only one of its kind.
+def choose(name: str | None, kind: str | None, params: Params) -> str:
+    """Return the model's name: the given one, or the only one of its kind (None: of any).
 
     Raises:
         UserError: there is none, or several and none was named, or none of that name.
     """
-    words, names = kinds.find(kind).words, list(params.of_kind(kind))
+    words, names = (
+        ("model", list(params.models)) if kind is None else (kinds.find(kind).words, list(params.of_kind(kind)))
+    )
     if not names:
         raise UserError(f"params.yaml has no {words}; `lexmill init` or `lexmill compose` adds one")
     if name is None:

@@ -1,6 +1,7 @@
 """Evaluates a language model on a test split: metrics and sample texts.
 
-Cost: 1 / (1 - evaluation.overlap) forward passes over the test split; memory O(evaluation.batch_tokens * vocabulary).
+Cost: 1 / (1 - evaluation.overlap) forward passes over the test split, and about a second for its word vectors;
+memory O(evaluation.batch_tokens * vocabulary).
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from typing import Any, cast
 from lexmill.base import progress
 from lexmill.decoding.sampling import generate
 from lexmill.decoding.settings import Sampling
-from lexmill.evaluation import plots
+from lexmill.evaluation import analogies, plots
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.scoring import NetworkScorer
 from lexmill.evaluation.subject import Evaluated, Subject
+from lexmill.evaluation.word_vectors import WordVectors, plane
+from lexmill.evaluation.words import frequent_words
 from lexmill.kinds.language_model.metrics import (
     DocumentScores,
     OffsetEncoder,
@@ -23,19 +26,23 @@ from lexmill.kinds.language_model.metrics import (
     score_documents,
     summarise,
 )
+from lexmill.models.input_embeddings import input_embeddings
 
 SAMPLE_TOKENS = 200
 TEMPERATURE = 0.8  # of the samples: at 1.0 rare words hide a small model's style
+WORDS, DRAWN_WORDS = 10_000, 400  # the most frequent of the train split: of analogies, and of the picture
 
 
 def evaluate(subject: Subject) -> Evaluated:
-    """Score the test split and continue the prompts."""
+    """Score the test split and the word vectors, and continue the prompts."""
     documents = _scored(subject)
     found = [row for document in documents for row in document.rows]
     prompts = subject.settings.prompts
     sampling = Sampling(SAMPLE_TOKENS, TEMPERATURE, seed=subject.seed)
     texts = generate(subject.module, subject.tokenizer, prompts, sampling)
     samples = [{"prompt": prompt, "text": text} for prompt, text in zip(prompts, texts, strict=True)]
+    words, embeddings = frequent_words(subject.corpus, WORDS), input_embeddings(subject.module.state_dict())
+    pairs = analogies.pairs(words, subject.corpus.languages[0])
 
     def draw(folder: Path) -> None:
         context = cast(Any, subject.module).context
@@ -43,10 +50,13 @@ def evaluate(subject: Subject) -> Evaluated:
             [document.log_probabilities for document in documents], context, subject.evaluation.overlap
         )
         plots.plot_loss_by_position(by_position, folder / "loss_by_position.png", subject.name)
+        drawn = WordVectors(words[:DRAWN_WORDS], subject.tokenizer, embeddings)
+        if len(drawn.words) > 2:
+            plots.plot_words(plane(drawn.vectors), drawn.words, folder / "words.png", subject.name)
 
     return Evaluated(
         rows=found,
-        metrics=metrics(subject, found),
+        metrics=metrics(subject, found) | analogies.score(words, subject.tokenizer, embeddings, pairs),
         samples={"samples": samples, "temperature": TEMPERATURE},
         draw=draw,
     )
