@@ -35,6 +35,7 @@ COMMANDS = {
     "compose",
     "params",
     "plan",
+    "compare",
     "results",
     "publish",
     "refresh",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lexmill import models
 from lexmill.base import layout, storage
 from lexmill.base.errors import UserError
 from lexmill.corpora.fetching import pins
@@ -139,7 +140,7 @@ def test_the_card_names_each_corpus_of_a_mixture_and_its_licence(params: Params,
 def test_the_card_says_how_far_back_a_model_reads(params: Params, tmp_path: Path, family: str, limit: str) -> None:
     make(params, tmp_path, "gpt")
     description = json.loads((_write(params, tmp_path) / "package.json").read_text())
-    description["params"]["model"]["family"] = family
+    description["params"]["model"] |= {"family": family, "shape": dict(models.family(family).tiny)}
     assert limit in card(description)
 
 

@@ -108,8 +108,8 @@ def test_a_changed_network_runs_its_own_models_and_a_comment_none(made: Workspac
     assert (made.root / "code.json").read_bytes() == before
     assert made.plan().todo == ()
 
-    made.edit("models/lstm/model.py", "return out\n", "return out[0], out[1]\n")
-    why = "code changed: lexmill/models/lstm/model.py: Layer.read"
+    made.edit("models/lstm/model.py", "return 28 * ", "return 29 * ")
+    why = "code changed: lexmill/models/lstm/model.py: Layer.gradient_bytes"
     assert made.plan().reasons() == {
         "code": ("input pipeline/lexmill modified",),
         "train@b": (why,),
