@@ -23,9 +23,8 @@ from benchmarks import (
     training,
     watching,
 )
-from benchmarks.measure import Comparison, machine, machine_text, table
+from benchmarks.measure import Comparison, machine, machine_text, show
 from lexmill.base.quiet import quieten
-from lexmill.base.storage import write_json
 
 BENCHMARKS: dict[str, Callable[[int], list[Comparison]]] = {
     "noop": noop.compare,
@@ -71,10 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             comparisons += engine.compare(options.repetitions, engine.LARGE)
         if name == "generate" and options.large:
             comparisons += generate.compare(options.repetitions, generate.LARGE, generate.LARGE_VOCABULARY)
-    print(f"{machine_text(here)}\nMedian (least to greatest) of {options.repetitions}, the sides in turn.\n")
-    print(table(comparisons))
-    if options.json:
-        write_json(options.json, {"machine": here, "comparisons": [one.as_json() for one in comparisons]})
+    show(comparisons, here, options.repetitions, options.json)
 
 
 if __name__ == "__main__":

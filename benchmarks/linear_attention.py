@@ -10,7 +10,7 @@ Shape letters: B rows, T tokens, D width.
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from torch import Tensor
 from benchmarks.measure import Comparison
 from lexmill.models.common.decoder_attention import DecoderAttention
 from lexmill.models.linear_attention.rows import ROWS
-from lexmill.models.linear_attention.shape import Shape
+from lexmill.models.linear_attention.shape import Mixer, Shape
 from lexmill.training.engine import keep_freed_memory
 
 HEADS, PEER = 4, "softmax attention"
@@ -31,7 +31,7 @@ def compare(repetitions: int, rows: int = 2, tokens: int = 1024, width: int = 25
     sides: dict[str, Any] = {PEER: DecoderAttention(width, HEADS, HEADS, width // HEADS)}
     for name, made in ROWS.items():
         if name != "attention":
-            sides[name] = made(Shape(1, HEADS, width, tokens, (name,)))  # type: ignore[arg-type]
+            sides[name] = made(Shape(1, HEADS, width, tokens, (cast(Mixer, name),)))
     hidden, gradient = torch.randn(rows, tokens, width, requires_grad=True), torch.randn(rows, tokens, width)
     found: dict[str, list[float]] = {name: [] for name in sides}
     threads = torch.get_num_threads()

@@ -14,6 +14,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from lexmill.base.storage import write_json
+from lexmill.commands.precision import processor_name
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -91,16 +94,6 @@ def matrix_rate(seconds: float = 0.5) -> float:
     return best
 
 
-def processor() -> str:
-    """The processor's name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
 def cores() -> int:
     """The cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -112,7 +105,7 @@ def machine() -> dict[str, Any]:
     import torch
 
     return {
-        "processor": processor(),
+        "processor": processor_name(),
         "cores": cores(),
         "cores_in_machine": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
@@ -140,6 +133,14 @@ def table(comparisons: list[Comparison]) -> str:
         sides = [f"{name}: {_spread(values)} {one.unit}" for name, values in (one.ours, one.peer)]
         lines.append(f"| {one.benchmark} | {one.what} | {' | '.join(sides)} | {one.ratio:.2f} |")
     return "\n".join(lines)
+
+
+def show(comparisons: list[Comparison], here: Mapping[str, Any], repetitions: int, path: Path | None) -> None:
+    """Print the machine and the table, and write every value to `path`."""
+    print(f"{machine_text(here)}\nMedian (least to greatest) of {repetitions}, the sides in turn.\n")
+    print(table(comparisons))
+    if path:
+        write_json(path, {"machine": here, "comparisons": [one.as_json() for one in comparisons]})
 
 
 def _spread(values: list[float]) -> str:

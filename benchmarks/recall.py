@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from lexmill.models.linear_attention.model import LinearAttention
 from lexmill.models.linear_attention.rows import ROWS
-from lexmill.models.linear_attention.shape import Shape
+from lexmill.models.linear_attention.shape import Mixer, Shape
 from lexmill.params.optimizers import Muon
 from lexmill.training import optimizers
 from lexmill.training.engine import keep_freed_memory
@@ -64,7 +64,7 @@ def learn(mixers: tuple[str, ...], task: str, length: int, steps: int, rows: int
     torch.manual_seed(0)
     random = torch.Generator().manual_seed(0)
     context = batch(task, 1, length, random)[0].shape[1]
-    model = LinearAttention(Shape(**SIZES, context=context, mixers=mixers), VOCABULARY)  # type: ignore[arg-type]
+    model = LinearAttention(Shape(**SIZES, context=context, mixers=cast(tuple[Mixer, ...], mixers)), VOCABULARY)
     optimizer = optimizers.build(model, Muon("muon", lr=0.02, adamw_lr=0.003))
     for _ in range(steps):
         tokens, targets = batch(task, rows, length, random)

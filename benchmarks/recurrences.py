@@ -23,8 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, normalize
 
-from benchmarks.measure import Comparison, in_turn, machine, machine_text, table
-from lexmill.base.storage import write_json
+from benchmarks.measure import Comparison, in_turn, machine, machine_text, show
 from lexmill.models.common.chunked_state import chunked
 from lexmill.models.common.matrix_state import Terms
 
@@ -138,10 +137,7 @@ def main() -> None:
     here = machine()
     print(machine_text(here), file=sys.stderr)
     comparisons = compare(options.checkout, options.repetitions, options.tokens)
-    print(f"{machine_text(here)}\nMedian (least to greatest) of {options.repetitions}, the sides in turn.\n")
-    print(table(comparisons))
-    if options.json:
-        write_json(options.json, {"machine": here, "comparisons": [one.as_json() for one in comparisons]})
+    show(comparisons, here, options.repetitions, options.json)
 
 
 if __name__ == "__main__":

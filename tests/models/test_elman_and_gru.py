@@ -180,7 +180,7 @@ def test_a_processor_with_avx2_only_trains_in_bf16() -> None:
         "from lexmill import models\n"
         "from lexmill.models.common.kernel_layer import has_bf16_kernel\n"
         "tokens = torch.zeros(2, 12, dtype=torch.long)\n"
-        "for family in ('elman', 'gru'):\n"
+        "for family in ('elman', 'gru', 'lstm'):\n"
         "    shape = {'n_layer': 2, 'd_model': 16, 'context': 12}\n"
         "    with torch.autocast('cpu', dtype=torch.bfloat16):\n"
         "        models.build({'family': family, 'shape': shape, 'vocab_size': 61}).loss(tokens, tokens).backward()\n"

@@ -191,7 +191,7 @@ def test_it_compiles_to_one_graph_with_the_same_output(name: str) -> None:
     wanted.sum().backward()
     gradients = [one.grad.clone() for one in made.parameters()]
     made.zero_grad()
-    torch._dynamo.reset()  # type: ignore[no-untyped-call]
+    torch.compiler.reset()
     compiled = torch.compile(made, fullgraph=True, backend="aot_eager")
     found = compiled(hidden, parts, None)
     found.sum().backward()

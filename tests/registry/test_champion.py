@@ -126,7 +126,7 @@ def why(client: MlflowClient) -> str | None:
 def test_a_kill_between_any_two_writes_of_a_rollback_leaves_the_champion_and_its_line(
     client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So whoever repeats the command goes back by one, not by two."""
+    """So the command given again goes back by one, not by two."""
     reason = why(client)
     for count in range(4):
         with killed_at(count, monkeypatch), pytest.raises(KeyboardInterrupt):

@@ -109,6 +109,13 @@ def _processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
 
 
+def processor_name() -> str:
+    """Return the processor's name, as people know it."""
+    lines = _processor().splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
 def rates(device: str) -> tuple[float, float]:
     """Return the FLOP/s of a matrix product in float32 and in bf16, on a CPU of one thread.
 

@@ -210,3 +210,10 @@ def test_families_without_a_state_are_refused_with_a_sentence() -> None:
 if __name__ == "__main__":
     shards, root, name = sys.argv[1:]
     train(dying(Path(shards), name, 4, signal.SIGKILL), Path(root), settings(steps=9, keep="ema"))
+
+
+def test_params_with_a_mixture_are_refused_before_anything_runs() -> None:
+    data = yaml.safe_load(compose(["models.lstm.data.carry_state=true"], ROOT))
+    data["models"]["lstm"]["data"]["train"] = "a mixture"
+    with pytest.raises(UserErrors, match=r"models\.lstm\.data\.carry_state: windows of a mixture do not follow"):
+        parse(data)

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from lexmill.base.errors import UserError
 from lexmill.base.shown import value_text
@@ -44,7 +44,7 @@ class Budget:
             raise UserError(
                 f"{value_text(text)} is no budget; write '1e6 tokens', '3e12 flops', '60 seconds' or '2e6 parameters'"
             )
-        return cls(amount, unit)  # type: ignore[arg-type]  # one of them, as was checked
+        return cls(amount, cast(Unit, unit))
 
     def steps(self, batch: int, flops_per_token: float, tokens_per_second: float | None) -> int:
         """Return the optimizer steps of `batch` tokens that it pays for, rounded down.

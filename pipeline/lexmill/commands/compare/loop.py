@@ -22,6 +22,7 @@ from lexmill.commands.compare.results import Trial
 from lexmill.commands.compare.subjects import Subject
 from lexmill.commands.trainings.running import run_watched, why_failed
 from lexmill.commands.trainings.scratch import Scratch
+from lexmill.commands.trainings.trials import write
 from lexmill.runner.display import Display
 from lexmill.runner.session import stopping
 from lexmill.runner.supervised import Outcome, Stop
@@ -143,7 +144,7 @@ class Loop:
             started=begun,
             seconds=round(time.monotonic() - clock, 3),
         )
-        results.write(self._folder, trial, self._scratch.points(name))
+        write(self._folder, trial, self._scratch.points(name))
         self._scratch.ended()
         say(f"{subject.preset}: {message or f'valid loss {trial.valid_loss:.5g}'}")
         return trial

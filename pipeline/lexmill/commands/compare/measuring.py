@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from lexmill.base.errors import LexmillError
 from lexmill.base.progress import bar
 from lexmill.commands.compare.subjects import Subject
 from lexmill.commands.plan.planning import vocabulary
+from lexmill.commands.precision import processor_name
 
 if TYPE_CHECKING:
     import torch
@@ -79,13 +79,7 @@ def machine(device: str, threads: int) -> dict[str, Any]:
     """Return what the measurements depend on: processor or GPU, threads, version of torch."""
     import torch
 
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    processor = names[0] if names else platform.processor() or platform.machine()
-    name = torch.cuda.get_device_name() if device == "cuda" else processor
+    name = torch.cuda.get_device_name() if device == "cuda" else processor_name()
     return {"device": device, "name": name, "threads": threads, "torch": torch.__version__}
 
 

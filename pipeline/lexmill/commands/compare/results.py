@@ -1,70 +1,44 @@
-"""The trainings of a comparison on disk, and what they amount to.
-
-<folder>/trials/0001.json    one ended training, evaluated (a `Trial`)
-<folder>/trials/0001.jsonl   its points, as its training wrote them
-"""
+"""The trainings of a comparison and what they amount to; on disk as `commands.trainings.trials` has them."""
 
 from __future__ import annotations
 
-import shutil
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from lexmill.base import storage
 from lexmill.commands.compare import grid
+from lexmill.commands.trainings import trials
 from lexmill.report.comparison_charts import METRIC
 
-TRIALS = "trials"
 
-
-@dataclass(frozen=True)
-class Trial:
-    """A training that is over.
+@dataclass(frozen=True, kw_only=True)
+class Trial(trials.Ended):
+    """A training that is over, and evaluated.
 
     Attributes:
-        number: from 1.
         key: identifies what was trained: entry, seed, code.
         model: its name.
         state: `failed`: it diverged, or memory ran out.
-        values: power of the factor, peak rate and seed.
-        valid_loss: nats a token of the kept weights; None if it failed.
+        values: peak rate and seed.
         metrics: of the test split, as `evaluate` gives them.
         training: the metrics of `train`.
         tokens_per_second: of its training steps; None if it came from DVC's cache.
-        message: why it failed.
-        started, seconds: milliseconds since 1970, and its run time since then.
     """
 
-    number: int
     key: str
     model: str
     state: Literal["complete", "failed"]
     values: dict[str, Any]
-    valid_loss: float | None
     metrics: dict[str, Any]
     training: dict[str, Any]
     tokens_per_second: float | None
-    message: str
-    started: int
-    seconds: float
-
-
-def write(folder: Path, trial: Trial, points: Path) -> None:
-    """Store a trial and its points, if there are any."""
-    path = folder / TRIALS / f"{trial.number:04d}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if points.is_file():
-        shutil.copyfile(points, path.with_suffix(".jsonl"))
-    storage.write_json(path, asdict(trial))
 
 
 def read(folder: Path) -> dict[str, Trial]:
     """Return the trials by key, in the order of their numbers."""
-    found = [Trial(**storage.read_json(path)) for path in sorted((folder / TRIALS).glob("[0-9]*.json"))]
-    return {trial.key: trial for trial in found}
+    return {trial.key: trial for trial in trials.read(folder, Trial)}
 
 
 def losses(tried: Mapping[int, Trial | None]) -> dict[int, float | None]:

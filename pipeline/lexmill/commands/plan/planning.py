@@ -289,15 +289,16 @@ def activations(
         checkpointing: whether the backward pass computes blocks again.
         shared_by: devices of tensor parallelism; 0: none.
     """
-    blocks: Any = module.blocks
+    network: Any = module
+    blocks = network.blocks
     if not all(hasattr(block, "activation_bytes") for block in blocks):
         return None
     width, low, share = model.shape.d_model, low_bytes(model), 1 / max(1, shared_by)
-    learning = module.embedding.weight.requires_grad  # type: ignore[union-attr]  # else no way back to a dropout
+    learning = network.embedding.weight.requires_grad  # else no way back to a dropout
     mask = (4 if on_cpu else 1) if model.shape.dropout and learning else 0
     kept = [block.activation_bytes(low, mask, share) for block in blocks]
     at_rest = 4 * width * len(kept) + max(kept) if checkpointing else sum(kept)
-    once = (8 if list(module.norm.parameters()) else 4) * width + 16 + mask * width  # type: ignore[union-attr]
+    once = (8 if list(network.norm.parameters()) else 4) * width + 16 + mask * width
     copies = 0 if low == 4 else 2 * sizes.matrices * share
     passing = blocks[0].gradient_bytes(low)
     return round(tokens * (at_rest + once + passing) + 4 * vocab_size * width + copies)

@@ -22,6 +22,7 @@ from lexmill.commands.search.study import Study, Trial
 from lexmill.commands.trainings.inputs import hashes
 from lexmill.commands.trainings.running import run_watched, why_failed
 from lexmill.commands.trainings.scratch import Looks, Scratch
+from lexmill.commands.trainings.trials import write
 from lexmill.runner.display import Display
 from lexmill.runner.session import stopping
 from lexmill.runner.supervised import Outcome, Stop
@@ -109,7 +110,7 @@ class Loop:
             started=begun,
             seconds=round(time.monotonic() - clock, 3),
         )
-        trials.write(self._where.folder, ended, self._scratch.points(self._about.name))
+        write(self._where.folder, ended, self._scratch.points(self._about.name))
         self._study.end(trial, state, value)
         self._scratch.ended()
         so_far = trials.read(self._where.folder)

@@ -54,6 +54,8 @@ class LanguageModel(Model):
         if self.data.carry_state and not family(self.family).carries:
             known = ", ".join(name for name in families("causal") if family(name).carries)
             found.append(f"data.carry_state: '{self.family}' has no state to carry from window to window; {known} have")
+        if self.data.carry_state and self.data.train != self.data.corpus:
+            found.append("data.carry_state: windows of a mixture do not follow one another; train on one corpus")
         return found
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lexmill.models.common.attention import KeyValueCache, SelfAttention
 from lexmill.models.common.documents import document_mask
-from lexmill.models.common.mixer import Split
+from lexmill.models.common.mixer import Split, State
 
 
 class CausalAttention(nn.Module):
@@ -21,7 +21,7 @@ class CausalAttention(nn.Module):
     n_head: int
     d_head: int
 
-    def new_state(self, capacity: int) -> KeyValueCache:
+    def new_state(self, capacity: int) -> State:
         """Return an empty cache."""
         return KeyValueCache(capacity)
 

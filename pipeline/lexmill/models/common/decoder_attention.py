@@ -54,7 +54,7 @@ class DecoderAttention(GroupedAttention):
         self.positions, self.window, self.qk_norm = positions, window, qk_norm
         self.relative = relative
 
-    def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> tuple[Rotation | None, Any]:
+    def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> Any:
         """Return the positions' rotation, and which keys a query may see or what is added to the scores."""
         by = self._rotation(tokens, start, documents) if self.positions == "rotary" else None
         return by, window_mask(tokens, start, self.window, documents, self._bias)
@@ -71,7 +71,7 @@ class DecoderAttention(GroupedAttention):
         keys, values = (repeated(part, query.shape[1]) for part in (keys, values))
         return attend_window(query, keys, values, self.window, bias=mask.bias, groups=mask.groups)
 
-    def new_state(self, capacity: int) -> KeyValueCache | WindowCache:  # type: ignore[override]
+    def new_state(self, capacity: int) -> KeyValueCache | WindowCache:
         """Return an empty cache."""
         return WindowCache(self.window) if self.window else KeyValueCache(capacity)
 

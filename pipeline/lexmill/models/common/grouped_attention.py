@@ -43,7 +43,7 @@ class GroupedAttention(CausalAttention):
         self.value = nn.Linear(d_model, n_kv_head * d_head, bias=bias)
         self.output = nn.Linear(n_head * d_head, d_model, bias=bias)
 
-    def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> tuple[Rotation | None, Any]:
+    def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> Any:
         """Return the positions' rotation, and which queries may see which keys (None: causal attention)."""
         return self._rotation(tokens, start, documents), None if documents is None else document_mask(documents)
 
@@ -57,7 +57,7 @@ class GroupedAttention(CausalAttention):
     def forward(
         self,
         hidden: Tensor,
-        shared: tuple[Rotation | None, Any],
+        shared: Any,
         state: KeyValueCache | WindowCache | None = None,
     ) -> Tensor:
         """(B, T, D) -> (B, T, D); with a state the queries are the last T of its length + T positions."""

@@ -1,8 +1,8 @@
 """Causal softmax attention in a window, in O(T * window) time and memory (Beltagy et al. 2020), and its cache.
 
 A query sees itself and the window - 1 positions before it. The sequence is cut into blocks as long as the window, so a
-block's queries find all their keys in their own block and the one before: 2 * window scores a query, of which half are
-masked.
+block's queries find all their keys in their own block and the one before: 2 * window scores a query, half of
+them masked.
 
 Shape letters: B batch, T queries, S keys, H heads, K head width, N blocks, W window.
 """

@@ -34,7 +34,22 @@ class LayerState:
         self.parts = {name: part.index_select(0, rows) for name, part in self.parts.items()}
 
 
-class LinearMixer(CountedMixer):
+class StateMixer(CountedMixer):
+    """A mixer with a `LayerState`."""
+
+    def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> Shared:
+        """Return what any layer needs."""
+        return shared_parts(self.shape, tokens, start, documents)
+
+    def split(self) -> None:
+        """Return None: heads share norms and gates that are not cut."""
+
+    def new_state(self, capacity: int) -> LayerState:
+        """Return a zero state."""
+        return LayerState()
+
+
+class LinearMixer(StateMixer):
     """Projections, a state, a norm for each head, an optional gate, the output matrix; a row says what lies between."""
 
     unlimited: ClassVar[bool] = True
@@ -94,17 +109,6 @@ class LinearMixer(CountedMixer):
         if state is not None:
             state.parts[name] = after
         return out
-
-    def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> Shared:
-        """Return what any layer needs."""
-        return shared_parts(self.shape, tokens, start, documents)
-
-    def split(self) -> None:
-        """Return None: heads share norms and gates that are not cut."""
-
-    def new_state(self, capacity: int) -> LayerState:
-        """Return a zero state."""
-        return LayerState()
 
     def fused_parts(self) -> dict[str, Layout]:
         """Return the projections: all queries, all keys, all values."""

@@ -52,11 +52,11 @@ class Attention(DecoderAttention):
         super().__init__(shape.d_model, shape.n_head, shape.n_head, shape.head_width, window=window or shape.context)
         self.shape = shape
 
-    def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> Shared:  # type: ignore[override]
+    def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> Shared:
         """Return what any layer needs."""
         return shared_parts(self.shape, tokens, start, documents)
 
-    def forward(self, hidden: Tensor, shared: Shared, state: Any = None) -> Tensor:  # type: ignore[override]
+    def forward(self, hidden: Tensor, shared: Shared, state: Any = None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         return super().forward(hidden, (shared.rotation, shared.mask), state)
 
@@ -67,6 +67,6 @@ class Local(Attention):
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape, shape.window)
 
-    def forward(self, hidden: Tensor, shared: Shared, state: Any = None) -> Tensor:  # type: ignore[override]
+    def forward(self, hidden: Tensor, shared: Shared, state: Any = None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         return super().forward(hidden, shared._replace(mask=shared.near), state)

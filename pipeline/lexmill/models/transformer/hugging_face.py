@@ -26,6 +26,7 @@ _ONLY: dict[str, tuple[Any, ...]] = {
     "tie_word_embeddings": (True,),
     "share_encoder_decoder_embeddings": (True,),
 }
+_TENSORS = ("weight", "bias")  # of each module
 Side = Literal["reads", "writes"]
 _IGNORED = (
     "embed_positions.weight",
@@ -114,21 +115,18 @@ def read_state(shape: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[
     if bias is not None and bool(bias.any()):
         raise UserError("'final_logits_bias' is not zero; only an output without bias is computed here")
     parts = _parts(shape)
-    named = {f"{name}.{kind}": f"{name}.{kind}" for there, _ in parts.values() for name in there for kind in _KINDS}
+    named = {f"{name}.{one}": f"{name}.{one}" for there, _ in parts.values() for name in there for one in _TENSORS}
     named["model.shared.weight"] = "model.shared.weight"
     found = hugging_face.renamed(tensors, named, _IGNORED, _CLASSES[PRE_NORM if shape["norm"] == "pre" else POST_NORM])
     alternating = _sines_first(shape["d_model"]).argsort()
     state = {"embedding.weight": found["model.shared.weight"][:, alternating].contiguous()}
     for here, (there, side) in parts.items():
-        for kind in _KINDS:
-            each = [_reordered(found[f"{name}.{kind}"], alternating, side) for name in there]
+        for tensor in _TENSORS:
+            each = [_reordered(found[f"{name}.{tensor}"], alternating, side) for name in there]
             fused = len(each) == 3
             joined = fuse_projections(each[0], each[1], each[2], shape["n_head"]) if fused else torch.cat(each)
-            state[f"{here}.{kind}"] = joined.contiguous()
+            state[f"{here}.{tensor}"] = joined.contiguous()
     return state
-
-
-_KINDS = ("weight", "bias")
 
 
 def write_config(shape: Mapping[str, Any], vocab_size: int) -> dict[str, Any]:
@@ -152,8 +150,6 @@ def write_config(shape: Mapping[str, Any], vocab_size: int) -> dict[str, Any]:
         "attention_dropout": 0.0,
         "activation_dropout": 0.0,
         "scale_embedding": True,
-        "static_position_embeddings": True,
-        "normalize_before": shape["norm"] == "pre",
         "share_encoder_decoder_embeddings": True,
         "tie_word_embeddings": True,
         "forced_eos_token_id": None,
@@ -169,9 +165,9 @@ def write_tensors(shape: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict
         places = sinusoids(shape["max_positions"], shape["d_model"])[:, order].contiguous()
         found[f"model.{stack}.embed_positions.weight"] = places
     for here, (there, side) in _parts(shape).items():
-        for kind in _KINDS:
-            tensor = state[f"{here}.{kind}"]
-            split = split_projection(tensor, shape["n_head"]) if len(there) == 3 else tensor.chunk(len(there))
+        for tensor in _TENSORS:
+            whole = state[f"{here}.{tensor}"]
+            split = split_projection(whole, shape["n_head"]) if len(there) == 3 else whole.chunk(len(there))
             for name, each in zip(there, split, strict=True):
-                found[f"{name}.{kind}"] = _reordered(each, order, side).contiguous()
+                found[f"{name}.{tensor}"] = _reordered(each, order, side).contiguous()
     return found

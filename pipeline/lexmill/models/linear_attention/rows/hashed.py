@@ -10,15 +10,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from lexmill.models.common.counted import CountedMixer
 from lexmill.models.common.lsh_attention import attend_cached, attend_sorted, buckets, directions, keys_of
 from lexmill.models.common.rotary import rotate
-from lexmill.models.linear_attention.layer import LayerState, exact, precise
+from lexmill.models.linear_attention.layer import LayerState, StateMixer, exact, precise
 from lexmill.models.linear_attention.shape import Shape
-from lexmill.models.linear_attention.shared import Shared, shared_parts
+from lexmill.models.linear_attention.shared import Shared
 
 
-class LSH(CountedMixer):
+class LSH(StateMixer):
     """o_t = sum of v_s by softmax(q_t k_s) over the nearest `window` earlier s in q_t's bucket; k = q / rms(q).
 
     Buckets are those of the vectors before rotary positions, from directions drawn from a fixed seed and not stored.
@@ -51,14 +50,14 @@ class LSH(CountedMixer):
                 numbers = numbers + self.shape.n_bucket * shared.documents[:, None, None]
             query = rotate(vectors.transpose(1, 2), shared.rotation).transpose(1, 2)
             key, window = keys_of(query), self.shape.window
-            if state is None or state.length == 0:
-                out = attend_sorted(query, key, value, numbers, window)
+            going_on = state if state is not None and state.length else None
             if state is not None:
-                first = state.length == 0
                 self._keep(state, key, value, numbers)
-                if not first:
-                    keys, values, groups = (state.parts[name] for name in ("key", "value", "numbers"))
-                    out = attend_cached(query, keys, values, groups, window)
+            if going_on is None:
+                out = attend_sorted(query, key, value, numbers, window)
+            else:
+                keys, values, groups = (going_on.parts[name] for name in ("key", "value", "numbers"))
+                out = attend_cached(query, keys, values, groups, window)
         mixed: Tensor = self.output(out.transpose(1, 2).flatten(2).to(hidden.dtype))
         return mixed
 
@@ -68,14 +67,3 @@ class LSH(CountedMixer):
             before = state.parts.get(name)
             state.parts[name] = part if before is None else torch.cat([before, part], dim=time)
         state.length += key.shape[2]
-
-    def new_state(self, capacity: int) -> LayerState:
-        """Return an empty state."""
-        return LayerState()
-
-    def split(self) -> None:
-        """Return None: the directions are for whole heads, but the rounds are not cut."""
-
-    def shared(self, tokens: Tensor, start: int, documents: Tensor | None) -> Shared:
-        """Return what any layer needs."""
-        return shared_parts(self.shape, tokens, start, documents)
