@@ -1,4 +1,5 @@
-"""Llama, LSTM and a reservoir, whose fixed weights stay whole, learn on two processes what they learn on one.
+"""Families learn on two processes what they learn on one: Llama, recurrent ones, a reservoir, whose fixed weights stay
+whole, and the supported rows of linear attention.
 
 Documents are masked.
 """
@@ -22,11 +23,23 @@ from lexmill.training import parallel
 V, B, T = 31, 4, 12
 CONFIGS: dict[str, dict[str, Any]] = {
     "lstm": {"n_layer": 2, "d_model": 16, "context": T},
+    "gru": {"n_layer": 2, "d_model": 16, "context": T},
+    "linear_attention": {
+        "n_layer": 5,
+        "n_head": 2,
+        "d_model": 16,
+        "d_ffn": 24,
+        "context": T,
+        "mixers": ("retnet", "gla", "mamba2", "gated_deltanet", "attention"),
+        "chunk": 4,
+    },
     "reservoir": {"n_layer": 2, "d_model": 16, "context": T, "sparsity": 0.5},
     "llama": {"n_layer": 2, "n_head": 4, "n_kv_head": 2, "d_model": 16, "d_ffn": 24, "context": T},
 }
 CASES = [
     ("lstm", {"strategy": "fsdp", "activation_checkpointing": True}),
+    ("gru", {"strategy": "fsdp"}),
+    ("linear_attention", {"strategy": "fsdp", "activation_checkpointing": True}),
     ("reservoir", {"strategy": "fsdp", "activation_checkpointing": True}),
     ("llama", {"strategy": "fsdp"}),
     ("llama", {"strategy": "single", "tensor_parallel": 2}),
