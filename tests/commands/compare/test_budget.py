@@ -53,23 +53,23 @@ def test_parameters_go_with_a_length_and_two_lengths_exclude_each_other() -> Non
         Budgets.parse(["1e6 tokens", "60 seconds"])
 
 
-def test_warm_up_and_validations_keep_their_share() -> None:
+def test_warm_up_keeps_its_share_and_validation_is_at_the_end() -> None:
     before = copy.deepcopy(ENTRY)
     recipe = with_steps(ENTRY, 1400, "a")["recipe"]
     assert recipe["length"] == "1400 steps"
-    assert recipe["validate_every"] == "200 steps"
+    assert recipe["validate_every"] == "1400 steps"
     assert recipe["schedule"] == {"name": "cosine", "warmup": "100 steps"}
     assert before == ENTRY
     short = with_steps(ENTRY, 3, "a")["recipe"]
-    assert (short["validate_every"], short["schedule"]["warmup"]) == ("1 steps", "1 steps")  # never nothing
+    assert (short["validate_every"], short["schedule"]["warmup"]) == ("3 steps", "1 steps")  # never nothing
 
 
 def test_tokens_become_steps_percent_stays_and_none_stays_none() -> None:
     entry = copy.deepcopy(ENTRY)
-    entry["recipe"] |= {"length": "1433600 tokens", "validate_every": "204800 tokens"}
+    entry["recipe"]["length"] = "1433600 tokens"
     entry["recipe"]["schedule"] = {"name": "warmup_stable_decay", "warmup": "0 steps", "decay": "20 %"}
     recipe = with_steps(entry, 350, "a")["recipe"]
-    assert recipe["validate_every"] == "50 steps"
+    assert recipe["length"] == recipe["validate_every"] == "350 steps"
     assert recipe["schedule"] == {"name": "warmup_stable_decay", "warmup": "0 steps", "decay": "20 %"}
 
 
@@ -77,6 +77,6 @@ def test_what_cannot_be_stretched_is_refused() -> None:
     with pytest.raises(UserError, match="the budget pays for 1 steps of gpt_tiny"):
         with_steps(ENTRY, 1, "gpt_tiny")
     entry = copy.deepcopy(ENTRY)
-    entry["recipe"]["validate_every"] = "0.25 epochs"
+    entry["recipe"]["schedule"]["warmup"] = "0.25 epochs"
     with pytest.raises(UserError, match="gpt_tiny counts in epochs"):
         with_steps(entry, 10, "gpt_tiny")

@@ -89,7 +89,10 @@ class Budgets:
 
 
 def with_steps(entry: Mapping[str, Any], steps: int, preset: str) -> dict[str, Any]:
-    """Return an entry of `models` with this length; warm-up, decay and validations keep their share of it.
+    """Return an entry of `models` with this length; warm-up and decay keep their share of it, validation is at its end.
+
+    So the rate is chosen, and the model measured, where the schedule has ended, and a short training is not spent on
+    validations.
 
     Raises:
         UserError: there are too few steps, or the preset counts in epochs.
@@ -99,13 +102,13 @@ def with_steps(entry: Mapping[str, Any], steps: int, preset: str) -> dict[str, A
     found = copy.deepcopy(dict(entry))
     recipe, batch = found["recipe"], found["recipe"]["batch"]
     before = Length.parse(recipe["length"])
-    places = [(recipe, "validate_every"), *((recipe["schedule"], key) for key in _LENGTHS if key in recipe["schedule"])]
-    lengths = {key: Length.parse(part[key]) for part, key in places}
+    schedule = recipe["schedule"]
+    lengths = {key: Length.parse(schedule[key]) for key in _LENGTHS if key in schedule}
     if "epochs" in {before.unit, *(one.unit for one in lengths.values())}:
         raise UserError(f"{preset} counts in epochs, which no budget can stretch; give its lengths in steps or tokens")
     share = steps / before.steps(batch, 1)
-    for part, key in places:
-        if lengths[key].unit != "percent" and lengths[key].amount:
-            part[key] = f"{max(1, round(lengths[key].steps(batch, 1) * share))} steps"
-    recipe["length"] = f"{steps} steps"
+    for key, length in lengths.items():
+        if length.unit != "percent" and length.amount:
+            schedule[key] = f"{max(1, round(length.steps(batch, 1) * share))} steps"
+    recipe["length"] = recipe["validate_every"] = f"{steps} steps"
     return found
