@@ -8,10 +8,11 @@ from lexmill import tokenizers
 from lexmill.base import layout, progress
 from lexmill.base.errors import UserError
 from lexmill.corpora.prepared import PreparedCorpus
-from lexmill.data.conversations import ConversationBatches, encode, messages_of, windows
+from lexmill.data.conversations import CHAT_TEMPLATE, ConversationBatches, encode, messages_of, windows
+from lexmill.data.preferences import PairBatches, pairs
 from lexmill.kinds.chat_model import ChatModel, PreferenceRecipe
 from lexmill.kinds.chat_model.answers import AnswerTask
-from lexmill.kinds.chat_model.preferences import PreferenceTask, pairs
+from lexmill.kinds.chat_model.preferences import PreferenceTask
 from lexmill.params import Params
 from lexmill.training.engine import FitResult
 from lexmill.training.production import Training, config_of, new_network, produce
@@ -30,15 +31,14 @@ def train(name: str, choices: Params) -> None:
     tokenizer = tokenizers.load(folder)
     if not tokenizer.keeps_text:
         raise UserError("a WordPiece tokenizer does not keep white space; a chat model needs one that does", folder)
-    config = config_of(model, tokenizer, tokenizer.vocab_size)
+    config = config_of(model, tokenizer, tokenizer.vocab_size, chat_template=CHAT_TEMPLATE)
     module: Any = new_network(model, config, choices.training_seed)
     context, seed, pad = model.shape.context, choices.data_seed, tokenizer.pad_id
     task: AnswerTask | PreferenceTask
     if isinstance(model.recipe, PreferenceRecipe):
         train_pairs, valid_pairs = (pairs(corpus, split, tokenizer, context) for split in ("train", "valid"))
-        task = PreferenceTask(
-            module, train_pairs, valid_pairs, batch=model.recipe.batch, beta=model.recipe.beta, pad_id=pad, seed=seed
-        )
+        batches_of_pairs = PairBatches(train_pairs, model.recipe.batch, seed)
+        task = PreferenceTask(module, batches_of_pairs, valid_pairs, model.recipe.beta)
     else:
         encoded = {
             split: encode(tokenizer, [messages_of(record) for record in corpus.records(split)])
