@@ -159,7 +159,7 @@ class ConversationsReader:
 
     def errors(self) -> list[str]:
         found = _no_encoding(self.encoding, self.encodings)
-        parts = [role for role in ("prompt", "answer") if getattr(self, role) is not None]
+        parts = [key for key in (self.prompt, self.answer) if key is not None]
         if self.messages is not None and parts:
             found.append("messages: prompt and answer take its place; give it, or those two")
         elif self.messages is None and len(parts) < 2:

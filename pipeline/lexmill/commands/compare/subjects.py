@@ -121,7 +121,7 @@ def load(presets: Sequence[str], data: str | None, root: Path) -> list[Subject]:
 
 
 def _fits(preset: str, root: Path) -> bool:
-    """Return whether a preset, or one that it is built on, says that it is measured in bits per byte of running text."""
+    """Return whether a preset, or one it is built on, says that it is measured in bits per byte of running text."""
     data = read_yaml(root / FOLDER / f"{preset}.yaml")
     if "kind" in data:
         kind = kinds.find(data["kind"])
