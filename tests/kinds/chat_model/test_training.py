@@ -13,6 +13,7 @@ import pytest
 import torch
 import transformers
 import yaml
+from safetensors.torch import load_file
 
 from lexmill import params, tokenizers
 from lexmill.base import layout, storage
@@ -69,9 +70,15 @@ MODELS: dict[str, Any] = {
         "recipe": RECIPE | {"method": "dpo", "length": "60 steps", "batch": 8, "beta": 0.3},
         "evaluate": {"max_tokens": 8},
     },
+    "lora": {
+        **BASE,
+        "kind": "chat_model",
+        "recipe": RECIPE | {"length": "80 steps", "lora_rank": 4, "lora_alpha": 8.0},
+        "evaluate": {"max_tokens": 8},
+    },
     "reward": {**BASE, "kind": "reward_model", "recipe": RECIPE | {"batch": 8}, "evaluate": {}},
 }
-TASKS = {"chat": AnswerTask, "dpo": PreferenceTask, "reward": RewardTask}
+TASKS = {"chat": AnswerTask, "lora": AnswerTask, "dpo": PreferenceTask, "reward": RewardTask}
 
 
 def talks(count: int, seed: int) -> list[dict[str, Any]]:
@@ -177,6 +184,27 @@ def test_answers_are_learned_and_preferences_sharpen_them() -> None:
     )
     assert longer == pytest.approx(odd / 40)
     assert "byte_ngram" in metrics("baseline", "chat_model-talks")
+
+
+@pytest.mark.usefixtures("inside")
+def test_low_rank_adaptation_changes_the_blocks_matrices_by_that_rank_and_nothing_else() -> None:
+    before, after = (load_file(layout.model(name) / "model.safetensors") for name in ("base", "lora"))
+    assert before.keys() == after.keys()
+    for name, value in after.items():
+        if name.startswith("blocks.") and value.ndim == 2:
+            change = torch.linalg.svdvals((value - before[name]).double())
+            assert (change > 1e-5 * change[0]).sum() == 4, name
+        else:
+            assert torch.equal(value, before[name]), name
+    assert metrics("train", "lora")["valid_loss"] < metrics("train", "lora")["train_loss"] + 1
+    assert metrics("train", "lora")["parameters"] == metrics("train", "chat")["parameters"]
+
+
+def test_muon_is_refused_with_low_rank_adaptation(workspace: Path) -> None:
+    assert workspace
+    muon = {"name": "muon", "lr": 0.02, "momentum": 0.95, "weight_decay": 0.1, "adamw_lr": 0.003}
+    with pytest.raises(UserErrors, match="muon is for whole matrices; with lora_rank take adamw"):
+        params.parse(_changed(lora_rank=4, optimizer=muon))
 
 
 @pytest.mark.usefixtures("inside")

@@ -23,7 +23,24 @@ class Data:
 
 
 @dataclass(frozen=True)
-class PreferenceRecipe(Recipe):
+class TuningRecipe(Recipe):
+    """A recipe with low-rank adaptation, on the tokens of answers."""
+
+    lora_rank: int = spec(
+        "rank of what the blocks' matrices learn; 0: they are trained themselves", 0, low=0, high=4096
+    )
+    lora_alpha: float = spec("the products count alpha / rank times", 16.0, above=0, high=10_000)
+
+    def errors(self) -> list[str]:
+        muon = self.lora_rank and self.optimizer.name == "muon"
+        return [
+            *super().errors(),
+            *(["optimizer: muon is for whole matrices; with lora_rank take adamw"] if muon else []),
+        ]
+
+
+@dataclass(frozen=True)
+class PreferenceRecipe(TuningRecipe):
     """Direct preference optimization (Rafailov et al. 2023); `batch` counts pairs of answers."""
 
     method: Literal["dpo"] = spec("how the weights are found")  # type: ignore[assignment]
@@ -42,7 +59,7 @@ class ChatModel(Model):
     """A language model that answers."""
 
     data: Data = spec("what it learns from")
-    recipe: Recipe | PreferenceRecipe = spec("how it is trained: on answers (gradient), or on preferences (dpo)")
+    recipe: TuningRecipe | PreferenceRecipe = spec("how it is trained: on answers (gradient), or on preferences (dpo)")
     evaluate: Evaluate = spec("how it is evaluated")
 
     def cross_errors(self) -> list[str]:

@@ -13,6 +13,7 @@ from lexmill.data.preferences import PairBatches, pairs
 from lexmill.kinds.chat_model import ChatModel, PreferenceRecipe
 from lexmill.kinds.chat_model.answers import AnswerTask
 from lexmill.kinds.chat_model.preferences import PreferenceTask
+from lexmill.models.common import lora
 from lexmill.params import Params
 from lexmill.training.engine import FitResult
 from lexmill.training.production import Training, config_of, new_network, produce
@@ -33,6 +34,9 @@ def train(name: str, choices: Params) -> None:
         raise UserError("a WordPiece tokenizer does not keep white space; a chat model needs one that does", folder)
     config = config_of(model, tokenizer, tokenizer.vocab_size, chat_template=CHAT_TEMPLATE)
     module: Any = new_network(model, config, choices.training_seed)
+    parameters, flops = module.count_parameters(), module.flops_per_token()
+    if model.recipe.lora_rank:
+        lora.adapt(module, model.recipe.lora_rank, model.recipe.lora_alpha)
     context, seed, pad = model.shape.context, choices.data_seed, tokenizer.pad_id
     task: AnswerTask | PreferenceTask
     if isinstance(model.recipe, PreferenceRecipe):
@@ -48,7 +52,6 @@ def train(name: str, choices: Params) -> None:
         if batches.windows.cut:
             progress.say(f"train {name}: {batches.windows.cut:,} conversations are longer than {context} tokens; cut")
         task = AnswerTask(module, batches, windows(encoded["valid"], context, pad))
-    flops = module.flops_per_token()
     produce(
         Training(
             name=name,
@@ -56,15 +59,16 @@ def train(name: str, choices: Params) -> None:
             config=config,
             task=task,
             steps_per_epoch=task.steps_per_epoch,
-            metrics=lambda result: metrics(result, module, task.epochs(result.step)),
+            metrics=lambda result: metrics(result, parameters, task.epochs(result.step)),
             speed=lambda result: speed(result, task.counted),
             flops_per_token=flops if task.counted == "tokens" else 0,
+            finish=(lambda: lora.merge(module)) if model.recipe.lora_rank else (lambda: None),
         ),
         choices,
     )
 
 
-def metrics(result: FitResult, module: Any, epochs: float) -> dict[str, float]:
+def metrics(result: FitResult, parameters: int, epochs: float) -> dict[str, float]:
     """Return the stage's metrics: the loss, the metrics of validation, counts, no times."""
     return {
         "train_loss": result.train_loss,
@@ -72,7 +76,7 @@ def metrics(result: FitResult, module: Any, epochs: float) -> dict[str, float]:
         "best_step": result.best_step,
         "steps": result.step,
         "epochs": epochs,
-        "parameters": module.count_parameters(),
+        "parameters": parameters,
     }
 
 
