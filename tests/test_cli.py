@@ -44,6 +44,8 @@ COMMANDS = {
     "search",
     "generate",
     "classify",
+    "chat",
+    "reward",
     "neighbours",
     "translate",
     "export",

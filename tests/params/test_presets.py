@@ -25,15 +25,29 @@ from lexmill.tokenizers import SPECIAL_TOKENS
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "conf" / "model"
 PRESETS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
-COMMAND = re.compile(r"^#   lexmill compose (model@models\.gpt=\S+)(.*\n(?:#     .*\n)*)", re.MULTILINE)
+COMMAND = re.compile(
+    r"^#   lexmill compose (\+?model@models\.(?P<name>\w+)=(?P<preset>\S+)(?P<more>.*\n(?:#     .*\n)*))", re.MULTILINE
+)
+
+
+def told(preset: str) -> re.Match[str] | None:
+    """The command of the preset's comment."""
+    found = COMMAND.search((FOLDER / f"{preset}.yaml").read_text(encoding="utf-8"))
+    assert found is None or found["preset"] == preset
+    return found
+
+
+def name_of(preset: str) -> str:
+    """The model that its comment makes of it."""
+    found = told(preset)
+    return found["name"] if found else "gpt"
 
 
 def additions(preset: str) -> list[str]:
     """What the preset's comment, or that of the preset it builds on, adds to the defaults."""
+    if found := told(preset):
+        return shlex.split(found["more"].replace("\\\n#     ", " ").replace("\n#     ", " "))
     text = (FOLDER / f"{preset}.yaml").read_text(encoding="utf-8")
-    if found := COMMAND.search(text):
-        assert found[1] == f"model@models.gpt={preset}"
-        return shlex.split(found[2].replace("\n#     ", " "))
     base = yaml.safe_load(text)["defaults"][0]
     if not isinstance(base, str) or base == "_self_" or base.startswith("/"):
         return []
@@ -44,7 +58,13 @@ def additions(preset: str) -> list[str]:
 @cache
 def written(preset: str) -> Any:
     """params.yaml as plain data."""
-    return yaml.safe_load(compose([f"model@models.gpt={preset}", *additions(preset)], ROOT))
+    name = name_of(preset)
+    added = "" if name == "gpt" else "+"
+    return yaml.safe_load(compose([f"{added}model@models.{name}={preset}", *additions(preset)], ROOT))
+
+
+def model_of(preset: str) -> Model:
+    return composed(preset).models[name_of(preset)]
 
 
 def composed(preset: str) -> Params:
@@ -54,7 +74,7 @@ def composed(preset: str) -> Params:
 def network(preset: str, vocab_size: int = 0) -> tuple[Model, nn.Module]:
     """The preset, and its network without memory, over its tokenizer's vocabulary."""
     params = composed(preset)
-    model = params.models["gpt"]
+    model = params.models[name_of(preset)]
     size = vocab_size or params.tokenizers[model.data.tokenizer].vocab_size
     with torch.device("meta"):
         config = {"family": model.family, "shape": dataclasses.asdict(model.shape), "vocab_size": size}
@@ -69,14 +89,14 @@ def count(preset: str, vocab_size: int = 0) -> int:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_composes_as_its_comment_says(preset: str) -> None:
-    model = composed(preset).models["gpt"]
+    model = model_of(preset)
     text = (FOLDER / f"{preset}.yaml").read_text(encoding="utf-8")
     assert text.startswith("# ")
     assert model.family in families(kinds.find(model.kind).role)
 
 
 def test_every_family_and_every_kind_has_a_preset() -> None:
-    models = [composed(preset).models["gpt"] for preset in PRESETS]
+    models = [model_of(preset) for preset in PRESETS]
     assert {model.family for model in models} == set(families())
     assert {model.kind for model in models} == set(kinds.names())
 
@@ -96,7 +116,7 @@ def unsaid(value: Any, plain: Any, path: str = "") -> set[str]:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_leaves_nothing_to_a_default_in_code(preset: str) -> None:
     """A default that only the code holds could change a result without DVC seeing it."""
-    model, plain = composed(preset).models["gpt"], written(preset)["models"]["gpt"]
+    model, plain = model_of(preset), written(preset)["models"][name_of(preset)]
     assert unsaid(model, plain) == set()
     parts = (model.shape, model.data, model.recipe, model.evaluate)  # each is typed by its kind or its family
     assert all(dataclasses.is_dataclass(part) for part in parts)
@@ -169,16 +189,16 @@ def test_shakespeare_char_has_nanogpts_parameters() -> None:
         named = dict(network(preset, vocab_size=65)[1].named_parameters())
         counted = {name: p.numel() for name, p in named.items() if name != "positions.weight"}
         assert sum(n for name, n in counted.items() if not name.endswith("bias")) == parameters
-        model = composed(preset).models["gpt"]
+        model = model_of(preset)
         assert composed(preset).tokenizers[model.data.tokenizer].kind == "character"
-    full, small = (composed(name).models["gpt"].recipe for name in ("shakespeare_char", "shakespeare_char_small"))
+    full, small = (model_of(name).recipe for name in ("shakespeare_char", "shakespeare_char_small"))
     assert full.batch * full.length.amount == 81_920_000
     assert small.batch * small.length.amount == 1_536_000
 
 
 def test_smollm2_has_the_parameters_of_the_model_it_starts_from() -> None:
     assert count("smollm2", vocab_size=49_152) == 134_515_008
-    assert composed("smollm2").models["gpt"].start == "artifacts/checkpoints/smollm2"
+    assert model_of("smollm2").start == "artifacts/checkpoints/smollm2"
 
 
 # By hand, with V entries of the vocabulary, width D, L layers, C positions, F the feed-forward's width:
@@ -211,7 +231,7 @@ def test_the_small_presets_have_the_parameters_of_their_equations(
     preset: str, vocab_size: int, by_hand: int, parameters: int
 ) -> None:
     assert by_hand == parameters
-    if chosen := composed(preset).tokenizers[composed(preset).models["gpt"].data.tokenizer].vocab_size:
+    if chosen := composed(preset).tokenizers[model_of(preset).data.tokenizer].vocab_size:
         assert chosen == vocab_size
     else:
         assert vocab_size == 65 + len(SPECIAL_TOKENS)
@@ -234,13 +254,14 @@ def test_the_page_tells_the_parameters() -> None:
     ):
         assert rows[names] == ", ".join(f"{count(name) / 1e6:.1f}" for name in re.findall(r"\w+", names)) + " M"
     message = set(re.findall(r"`(\w+)`", " ".join(rows))) | {"gpt3_125m"}
-    ours = [name for name in PRESETS if composed(name).models["gpt"].kind == "language_model"]
+    ours = [name for name in PRESETS if model_of(name).kind == "language_model"]
     assert {name for name in ours if not name.startswith("gpt3_")} <= message
 
 
 def test_the_tiny_presets_are_alike_in_size() -> None:
     fixed = "reservoir_tiny"  # most of its products have no backward pass
-    sizes = {name: count(name) for name in PRESETS if name.endswith("_tiny") and not name.startswith("transformer")}
+    tiny = [name for name in PRESETS if name.endswith("_tiny") and model_of(name).kind == "language_model"]
+    sizes = {name: count(name) for name in tiny}
     flops = {name: cast(Any, network(name)[1]).flops_per_token() for name in sizes if name != fixed}
     for found in (sizes, flops):
         assert max(found.values()) < 1.3 * min(found.values()), found

@@ -10,7 +10,7 @@ import sacrebleu
 import yaml
 
 from lexmill.base.errors import UserError
-from lexmill.commands.evaluate import evaluate
+from lexmill.commands.evaluate import _corpus, evaluate
 from lexmill.commands.init.reading import Reading
 from lexmill.compute.execution import Execution
 from lexmill.registry.loader import load_package
@@ -123,3 +123,23 @@ def test_a_version_that_is_not_there(here: Path) -> None:
     Path("a.csv").write_text("text,label\nx,y\n")
     with pytest.raises(UserError, match="'tickets' has no version 7; it has 1"):
         evaluate("tickets", [Path("a.csv")], Reading({}), version="v7")
+
+
+def test_conversations_are_read_as_those_of_the_models_corpus(tmp_path: Path) -> None:
+    (tmp_path / "talks.jsonl").write_text("{}\n")
+    own = {
+        "kind": "conversation",
+        "unit": "talk",
+        "languages": ["de"],
+        "normalization": "NFKC",
+        "reader": {"format": "conversations", "messages": "m", "rejected": "r", "encodings": {"old*": "latin-1"}},
+    }
+    description = {"name": "chat", "params": {"corpus": own}}
+    found = _corpus(description, [tmp_path / "talks.jsonl"], Reading({}), None, tmp_path)
+    assert (found.kind, found.unit, found.languages, found.normalization) == ("conversation", "talk", ("de",), "NFKC")
+    assert found.source.paths == ("talks.jsonl",)
+    reader = found.reader
+    assert (reader.messages, reader.rejected, reader.encodings) == ("m", "r", {})
+    for reading in (Reading({"text": "t"}), Reading({}, format="csv"), Reading({}, choices={"header": False})):
+        with pytest.raises(UserError, match="conversations are read as those of the model's corpus; leave it out"):
+            _corpus(description, [tmp_path / "talks.jsonl"], reading, None, tmp_path)

@@ -92,6 +92,8 @@ def _corpus(
 ) -> Corpus:
     """Return the corpus of the files, read as the model's own is where both have one format."""
     own = description["params"]["corpus"]
+    if own["kind"] == "conversation":
+        return _conversations(own, files, reading, root)
     kind = cast(Kind, own["kind"])
     if wrong := [role for role, column in reading.columns.items() if column and role not in ROLES[kind]]:
         raise UserError(f"--{wrong[0]}: the records of '{description['name']}' have {' and '.join(ROLES[kind])}")
@@ -112,3 +114,15 @@ def _corpus(
     for sentence in note_encodings(entry, root, own["reader"].get("encoding", "utf-8")):
         say(sentence)
     return typed(entry)
+
+
+def _conversations(own: Mapping[str, Any], files: Sequence[Path], reading: Reading, root: Path) -> Corpus:
+    """Return the corpus of files of conversations, which are read as the model's own are."""
+    given = [role for role, column in reading.columns.items() if column]
+    given += [*reading.choices, *(["group"] if reading.group else []), *(["format"] if reading.format else [])]
+    if given:
+        raise UserError(f"--{given[0]}: conversations are read as those of the model's corpus; leave it out")
+    reader = {**own["reader"], "encodings": {}}
+    paths = [from_workspace(file, root) for file in files]
+    plain = {key: own[key] for key in ("kind", "unit", "languages", "normalization")}
+    return typed({**plain, "reader": reader, "source": {"kind": "file", "paths": paths, "sha256": []}})

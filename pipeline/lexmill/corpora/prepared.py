@@ -1,7 +1,8 @@
 """A prepared corpus: JSON lines in shards for each split, and a manifest; all other packages read it through this one.
 
 A record is `{"id", "group", "text"}`, with `"label"` in a labelled corpus; `{"id", "group", "source", "target"}` in a
-parallel one. Reading streams: memory is one record.
+parallel one; `{"id", "group", "messages": [{"role", "content"}], "rejected"}` in one of conversations, where the last
+message is the answer and `rejected`, which may be missing, a worse one. Reading streams: memory is one record.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class PreparedCorpus:
 
     Attributes:
         folder, manifest: its path and its manifest.json.
-        kind: text, labelled or parallel.
+        kind: text, labelled, parallel or conversation.
         unit: what a group is, the unit of intervals.
         languages: one language, or source and target language.
         labels: the sorted labels of a labelled corpus; else empty.
@@ -67,7 +68,7 @@ class PreparedCorpus:
             raise UserError(f"it lacks the split '{split}'; run the stage prepare again", self.folder / "manifest.json")
         return split
 
-    def records(self, split: str) -> Iterator[dict[str, str]]:
+    def records(self, split: str) -> Iterator[dict[str, Any]]:
         """The records of `train`, `valid`, `test` or a further test set, in corpus order, one at a time."""
         for shard in self._shards[self._known(split)]:
             path = self.folder / shard
@@ -81,6 +82,9 @@ class PreparedCorpus:
                 raise UserError(f"damaged ({error}); run the stage prepare again", path) from None
 
 
-def texts_of(stored: dict[str, str]) -> tuple[str, ...]:
-    """The text or both sides of a stored record."""
+def texts_of(stored: dict[str, Any]) -> tuple[str, ...]:
+    """The text or both sides of a stored record; of a conversation what comes before the answer, and the answers."""
+    if "messages" in stored:
+        *before, answer = (message["content"] for message in stored["messages"])
+        return (" ".join(before), answer, *([stored["rejected"]] if "rejected" in stored else []))
     return (stored["source"], stored["target"]) if "source" in stored else (stored["text"],)

@@ -45,7 +45,7 @@ class Subject:
         """How intervals are drawn."""
         return Resampling.of(self.evaluation, self.seed)
 
-    def records(self) -> Iterator[dict[str, str]]:
+    def records(self) -> Iterator[dict[str, Any]]:
         """The records of the test set, in corpus order."""
         return self.corpus.records(self.split)
 

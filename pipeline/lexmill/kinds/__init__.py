@@ -66,11 +66,11 @@ class Kind:
         words: what people call one such model: "classifier", "language model".
         does: what such a model does, for the model card: "gives a text one of its labels".
         verb: the command that uses it.
-        corpus: the kind of corpus it is trained and evaluated on: "text", "labelled" or "parallel".
+        corpus: the kind of corpus it is trained and evaluated on: "text", "labelled", "parallel" or "conversation".
         entry: the dataclass of an entry of `models` (see `lexmill.params.models.Model`).
         role: of the network families it can use: "causal", "encoder" or "encoder_decoder".
         metrics: the test split's metrics to show; the first decides.
-        counted: what the training loss counts as targets: "tokens", "texts".
+        counted: what the training loss counts as targets: "tokens", "texts", "pairs".
         inputs: what a model reads, from its entry as plain data; raises KeyError if a key is missing.
         facts: what the report and the card say about an entry besides what they say of every model: (words, value).
         example: (input, output) of one of the evaluation's samples.

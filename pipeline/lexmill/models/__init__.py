@@ -23,7 +23,7 @@ __all__ = ["Family", "build", "families", "family"]
 def build(config: Mapping[str, Any]) -> nn.Module:
     """Return a network with fresh weights from a model folder's `config.json` (at least family, shape, vocab_size).
 
-    A config with `labels` describes an encoder under a pooled head.
+    A config with `labels` describes an encoder under a pooled head, one with `reward` a causal network under a reward.
 
     Raises:
         UserErrors: an unknown family, or wrong sizes.
@@ -38,4 +38,8 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         from lexmill.models.common.heads import PooledClassifier
 
         return PooledClassifier(module, len(config["labels"]), config["dropout"])
+    if config.get("reward"):
+        from lexmill.models.common.heads import RewardModel
+
+        return RewardModel(module)
     return module

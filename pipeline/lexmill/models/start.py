@@ -69,9 +69,9 @@ def start(module: nn.Module, config: Mapping[str, Any], path: str | Path, tokeni
     size = config["vocab_size"]
     if found.vocab_size < size:
         raise UserError(f"its embedding has {found.vocab_size} rows, but {tokenizer} {size} entries", path)
-    from lexmill.models.common.heads import PooledClassifier
+    from lexmill.models.common.heads import PooledClassifier, RewardModel
 
-    headless = module.encoder if isinstance(module, PooledClassifier) else module
+    headless = module.encoder if isinstance(module, PooledClassifier | RewardModel) else module
     load_weights(headless, _cut(found, config), f"the weights of {path}")
 
 

@@ -1,6 +1,6 @@
 """How the files of a corpus are read: a dataclass for each format or family of formats.
 
-Each has `unfit(kind)`: the errors of reading a corpus of that kind (text, labelled, parallel) with it.
+Each has `unfit(kind)`: the errors of reading a corpus of that kind (text, labelled, parallel, conversation) with it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,13 @@ from lexmill.base.encodings import codec_name
 from lexmill.base.shown import value_text
 from lexmill.base.strict import spec
 
-ROLES = {"text": ("text",), "labelled": ("text", "label"), "parallel": ("source", "target")}
-"""The columns that a record of each kind of corpus needs."""
+ROLES = {
+    "text": ("text",),
+    "labelled": ("text", "label"),
+    "parallel": ("source", "target"),
+    "conversation": ("messages", "prompt", "answer", "rejected"),
+}
+"""The columns of a record of each kind of corpus; of a conversation some of them."""
 
 
 def outside(key: str, patterns: Sequence[str]) -> Iterator[str]:
@@ -56,8 +61,8 @@ class TextReader:
         return _no_encoding(self.encoding, self.encodings)
 
     def unfit(self, kind: str) -> list[str]:
-        if kind == "parallel":
-            return ["format: 'text' cannot give a parallel corpus"]
+        if kind in ("parallel", "conversation"):
+            return [f"format: 'text' cannot give a {kind} corpus"]
         if kind == "labelled" and self.label_from is None:
             return ["label_from: texts of a labelled corpus need it; 'folder' takes the name of a file's folder"]
         if kind == "text" and self.label_from is not None:
@@ -132,8 +137,37 @@ class RecordsReader:
 
     def unfit(self, kind: str) -> list[str]:
         given = {"label"} if self.labels else set()
+        if kind == "conversation":
+            return [f"format: conversations are read by format 'conversations', not '{self.format}'"]
         given |= {role for role in ROLES[kind] if getattr(self, role) is not None}
         return [f"{role}: a {kind} corpus needs the column of its {role}" for role in ROLES[kind] if role not in given]
+
+
+@dataclass(frozen=True)
+class ConversationsReader:
+    """Records of conversations: messages with role and content, or a prompt and its answer."""
+
+    format: Literal["conversations"]
+    file_format: Literal["jsonl", "json", "parquet"] = spec("the format of the files", "jsonl")
+    messages: str | None = spec("the key of a whole conversation, a list of messages with role and content", None)
+    prompt: str | None = spec("in its place, with `answer`: the key of what is asked, a text or messages", None)
+    answer: str | None = spec("the key of the answer, a text or messages of which it is the last", None)
+    rejected: str | None = spec("the key of a worse answer, for preferences", None)
+    group: str | None = spec("the key whose value keeps records in one split; none: all before the answer", None)
+    encoding: str = spec("the files' character encoding", "utf-8")
+    encodings: dict[str, str] = spec("that of some files: a glob of their names -> their encoding", factory=dict)
+
+    def errors(self) -> list[str]:
+        found = _no_encoding(self.encoding, self.encodings)
+        parts = [key for key in (self.prompt, self.answer) if key is not None]
+        if self.messages is not None and parts:
+            found.append("messages: prompt and answer take its place; give it, or those two")
+        elif self.messages is None and len(parts) < 2:
+            found.append("messages: missing: the key of a conversation's messages; or give prompt and answer")
+        return found
+
+    def unfit(self, kind: str) -> list[str]:
+        return [] if kind == "conversation" else [f"format: 'conversations' gives conversations, but kind is '{kind}'"]
 
 
 @dataclass(frozen=True)
@@ -182,5 +216,6 @@ class XmlPairsReader:
         return _only_pairs(self.format, kind)
 
 
-EncodedReader = TextReader | LabelledLinesReader | RecordsReader | ParallelTextReader
+RowsReader = RecordsReader | ConversationsReader
+EncodedReader = TextReader | LabelledLinesReader | RecordsReader | ConversationsReader | ParallelTextReader
 Reader = EncodedReader | TranslationTreeReader | XmlPairsReader

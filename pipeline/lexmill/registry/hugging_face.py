@@ -8,6 +8,10 @@
 
 `lexmill` reads such a folder as a checkpoint with a `file` source.
 
+A chat model's tokenizer has its chat template; there, unlike here, a text may spell the special tokens.
+
+A reward model is exported for sequence classification, with one label.
+
 A model with labels is exported with its head on each token: the head is linear, so the mean of the logits over the
 tokens is the head of the mean of the hidden states. The models of `transformers` for whole texts pool in another way.
 """
@@ -17,7 +21,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +125,7 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError("this exists and is not empty; name a new folder", target)
     shape, tokenizer = config["shape"], tokenizers.load(model / model_folder.TOKENIZER)
-    there, mapping = _TARGETS[declared.role], pretrained.mapping(config["family"])
+    there, mapping = _target(config, declared.role, tokenizer), pretrained.mapping(config["family"])
     ids = _ids(tokenizer, declared.role)
     described = {**mapping.write_config(shape, config["vocab_size"]), **ids, "dtype": "float32"}
     tensors: dict[str, Tensor] = mapping.write_tensors(shape, pretrained.read(model).state)
@@ -129,17 +133,54 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
         described |= _labels(config["labels"])
         head = pretrained.tensors(model)
         tensors |= mapping.write_head(head["head.weight"], head["head.bias"])
+    if config.get("reward"):
+        described |= _labels(["reward"])
+        tensors = {key: value for key, value in tensors.items() if key != "lm_head.weight"}
+        tensors["score.weight"] = pretrained.tensors(model)["head.weight"]
     with storage.new_folder(target) as folder:
         save_file(tensors, folder / pretrained.WEIGHTS, metadata={"format": "pt"})
         storage.write_json(folder / pretrained.CONFIG, described)
         if declared.role != "encoder":
             most = {"max_length": shape["max_positions"]} if declared.role == "encoder_decoder" else {}
             storage.write_json(folder / "generation_config.json", ids | most)
-        _write_tokenizer(model / model_folder.TOKENIZER, folder, there, config.get("max_tokens"))
+        _write_tokenizer(model / model_folder.TOKENIZER, folder, there, config)
         storage.write_text(
             folder / CARD,
             _head(there, tokenizer.eos_id, languages) + (card or f"# {name}\n\nA {what} made with lexmill.\n"),
         )
+
+
+_CHAT = replace(
+    _TARGETS["causal"],
+    use=(
+        'messages = [{"role": "user", "content": "a question"}]',
+        "batch = tokenizer.apply_chat_template(",
+        '    messages, add_generation_prompt=True, return_tensors="pt", return_dict=True',
+        ")",
+        "print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))",
+    ),
+    notes=("Remove special tokens from texts that you do not trust: transformers reads them as such.",),
+)
+_REWARD = replace(
+    _TARGETS["causal"],
+    auto="AutoModelForSequenceClassification",
+    pipeline="text-classification",
+    use=(
+        'messages = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": "an answer"}]',
+        'batch = tokenizer.apply_chat_template(messages, return_tensors="pt", return_dict=True)',
+        "print(model(**batch).logits)",
+    ),
+    notes=("The higher of two answers' logits is of the one that people prefer, as the model sees it.",),
+)
+
+
+def _target(config: Mapping[str, Any], role: Role, tokenizer: tokenizers.Tokenizer) -> _Target:
+    """Return what a model becomes; raise `UserError` where transformers would not find a text's last token."""
+    if config.get("reward"):
+        if tokenizer.pad_id == tokenizer.eos_id:
+            raise UserError("a reward model whose tokenizer pads with its end token cannot be exported")
+        return _REWARD
+    return _CHAT if "chat_template" in config else _TARGETS[role]
 
 
 def _ids(tokenizer: tokenizers.Tokenizer, role: Role) -> dict[str, int]:
@@ -152,15 +193,20 @@ def _labels(labels: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     return {"id2label": {str(i): label for label, i in numbered.items()}, "label2id": numbered}
 
 
-def _write_tokenizer(source: Path, folder: Path, there: _Target, max_tokens: int | None) -> None:
-    """Copy a tokenizer; one that adds tokens to a text gets a template, and a bound where texts are cut."""
+def _write_tokenizer(source: Path, folder: Path, there: _Target, config: Mapping[str, Any]) -> None:
+    """Copy a tokenizer with what belongs to the model: tokens added to a text, where texts are cut, a chat template."""
     for path in sorted(source.iterdir()):
         shutil.copyfile(path, folder / path.name)
     if there.ends:
         save_adding(tokenizers.load(source), folder / "tokenizer.json", begin=there.begins)
-    if max_tokens is not None:
+    more: dict[str, Any] = {}
+    if "max_tokens" in config:
+        more["model_max_length"] = config["max_tokens"]
+    if "chat_template" in config:
+        more |= {"chat_template": config["chat_template"], "split_special_tokens": False}
+    if more:
         path = folder / "tokenizer_config.json"
-        storage.write_json(path, {**storage.read_json(path), "model_max_length": max_tokens})
+        storage.write_json(path, {**storage.read_json(path), **more})
 
 
 def _head(there: _Target, end: int, languages: Sequence[str]) -> str:

@@ -16,7 +16,12 @@ from lexmill.report import read
 from lexmill.report.verdicts import plain
 
 _COLUMNS = ("records", "groups", "words", "bytes")
-_KINDS = {"text": "running text", "labelled": "labelled texts", "parallel": "sentence pairs"}
+_KINDS = {
+    "text": "running text",
+    "labelled": "labelled texts",
+    "parallel": "sentence pairs",
+    "conversation": "conversations",
+}
 _PAIR = " ||| "  # between the sides of an example pair
 
 
@@ -120,7 +125,7 @@ def _removals(removed: Mapping[str, Any], filters: Any, corpus: Corpus, raw: int
 
 
 def _sides(example: str, kind: str) -> tuple[str, ...]:
-    return tuple(example.split(_PAIR, 1)) if kind == "parallel" else (example,)
+    return tuple(example.split(_PAIR, 1)) if kind in ("parallel", "conversation") else (example,)
 
 
 def source_text(source: Source, pin: Mapping[str, Any] | None = None) -> str:

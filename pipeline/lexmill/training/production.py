@@ -55,6 +55,7 @@ class Training:
         speed: metrics of the speed, for .lexmill/metrics/ only, and a sentence of them.
         flops_per_token: of training, for the utilisation; 0: unknown.
         sampler: writes a sample text at intervals; None: no samples.
+        finish: turns the trained network into the one that is written.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Training:
     speed: Callable[[FitResult], tuple[dict[str, float], str]]
     flops_per_token: int = 0
     sampler: Sampler | None = None
+    finish: Callable[[], None] = lambda: None
 
 
 def config_of(model: Model, tokenizer: Tokenizer, vocab_size: int, **more: Any) -> dict[str, Any]:
@@ -156,6 +158,7 @@ def produce(training: Training, choices: Params) -> None:
         result = engine.fit(task, settings, execution, name=run, identity=trajectory, watch=watch)
         if not result.first_rank:
             return
+        training.finish()
         write_model(training)
         write_csv(layout.curve(training.name), result.rows)
         write_json(layout.metrics(STAGE, training.name), training.metrics(result))

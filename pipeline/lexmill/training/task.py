@@ -32,7 +32,7 @@ class Task(ABC):
         module: the network to train, on the CPU, with its initial weights.
         metric: the name in `validation_metrics` that decides which weights are best.
         higher_is_better: whether more of it is better.
-        counted: what the loss's targets are, for the speed: "tokens", "texts".
+        counted: what the loss's targets are, for the speed: "tokens", "texts", "pairs".
     """
 
     module: nn.Module

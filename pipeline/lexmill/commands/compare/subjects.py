@@ -121,10 +121,11 @@ def load(presets: Sequence[str], data: str | None, root: Path) -> list[Subject]:
 
 
 def _fits(preset: str, root: Path) -> bool:
-    """Return whether a preset, or one that it is built on, says that it is measured in bits per byte."""
+    """Return whether a preset, or one it is built on, says that it is measured in bits per byte of running text."""
     data = read_yaml(root / FOLDER / f"{preset}.yaml")
     if "kind" in data:
-        return METRIC in {metric.name for metric in kinds.find(data["kind"]).metrics}
+        kind = kinds.find(data["kind"])
+        return kind.corpus == "text" and METRIC in {metric.name for metric in kind.metrics}
     below = [one for one in data.get("defaults", []) if isinstance(one, str) and one != "_self_"]
     return any(_fits(one, root) for one in below)
 

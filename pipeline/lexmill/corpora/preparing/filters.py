@@ -60,10 +60,8 @@ def _holds(kind: str, record: Record) -> bool:
 
 
 def mask(record: Record, counts: Counter[str]) -> None:
-    """Mask the personal data in a record's sides, in place; count it by kind."""
-    record.text = personal_data.masked(record.text, counts)
-    if record.target is not None:
-        record.target = personal_data.masked(record.target, counts)
+    """Mask the personal data in a record's texts, in place; count it by kind."""
+    record.rewrite(lambda text: personal_data.masked(text, counts))
 
 
 def of_all_sets(steps: Mapping[str, Filter]) -> dict[str, Filter]:

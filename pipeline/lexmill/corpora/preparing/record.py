@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,14 +13,16 @@ Form = Literal["NFC", "NFKC", "none"]
 
 @dataclass(slots=True)
 class Record:
-    """A text, a labelled text or a sentence pair.
+    """A text, a labelled text, a sentence pair or a conversation.
 
     Attributes:
         id: unique in the corpus, `<file>` or `<file>:<line>` or `<component>:<key>`.
         group: records of one group share a split; None: the text itself.
-        text, target: the text, or the two sides of a pair.
+        text, target: the text, or the two sides of a pair; of a conversation all before the answer, and the answer.
         label: of a labelled text; None for a rating between the thresholds.
         split: the set that the data's owners put it in: valid, test, a further test set; None: train, or none.
+        turns: of a conversation the role and text of each message before the answer.
+        rejected: of a conversation a worse answer; None: there is none.
     """
 
     id: str
@@ -29,10 +31,22 @@ class Record:
     target: str | None = None
     label: str | None = None
     split: str | None = None
+    turns: tuple[tuple[str, str], ...] = ()
+    rejected: str | None = None
 
     @property
     def sides(self) -> tuple[str, ...]:
-        return (self.text,) if self.target is None else (self.text, self.target)
+        return tuple(side for side in (self.text, self.target, self.rejected) if side is not None)
+
+    def rewrite(self, change: Callable[[str], str]) -> None:
+        """Change each text of the record in place."""
+        if self.turns:
+            self.turns = tuple((role, change(content)) for role, content in self.turns)
+            self.text = " ".join(content for _, content in self.turns)
+        else:
+            self.text = change(self.text)
+        self.target = self.target if self.target is None else change(self.target)
+        self.rejected = self.rejected if self.rejected is None else change(self.rejected)
 
     @property
     def shown(self) -> str:
@@ -61,12 +75,8 @@ def normalize(text: str, form: Form) -> str:
 
 
 def normalize_record(record: Record, kind: str, form: Form) -> None:
-    """Normalise the sides, the label and the group of a record in place; strip labelled texts and sides of a pair."""
-    record.text = normalize(record.text, form)
-    if record.target is not None:
-        record.target = normalize(record.target, form).strip()
-    if kind != "text":
-        record.text = record.text.strip()
+    """Normalise the texts, the label and the group of a record in place; strip all texts but running text."""
+    record.rewrite(lambda text: normalize(text, form) if kind == "text" else normalize(text, form).strip())
     if record.label is not None:
         record.label = normalize(record.label, form)
     if record.group is not None:

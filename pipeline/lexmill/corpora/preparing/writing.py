@@ -17,8 +17,13 @@ SHARD_BYTES = 64 << 20
 _encoder = json.JSONEncoder(ensure_ascii=False)
 
 
-def to_json(record: Record, group: str) -> dict[str, str]:
+def to_json(record: Record, group: str) -> dict[str, Any]:
     """A record as it is stored."""
+    if record.turns:
+        said = [*record.turns, ("assistant", record.target)]
+        messages = [{"role": role, "content": content} for role, content in said]
+        rejected = {} if record.rejected is None else {"rejected": record.rejected}
+        return {"id": record.id, "group": group, "messages": messages, **rejected}
     if record.target is not None:
         return {"id": record.id, "group": group, "source": record.text, "target": record.target}
     stored = {"id": record.id, "group": group, "text": record.text}
@@ -27,7 +32,7 @@ def to_json(record: Record, group: str) -> dict[str, str]:
     return stored
 
 
-def json_line(stored: dict[str, str]) -> bytes:
+def json_line(stored: dict[str, Any]) -> bytes:
     """A stored record as one line of UTF-8 JSON."""
     return _encoder.encode(stored).encode("utf-8") + b"\n"
 
@@ -53,7 +58,7 @@ class Row(NamedTuple):
     words: int
 
     @classmethod
-    def of(cls, stored: dict[str, str], split: int, line: bytes, *, given: bool = False) -> Row:
+    def of(cls, stored: dict[str, Any], split: int, line: bytes, *, given: bool = False) -> Row:
         """Measure a stored record."""
         texts = texts_of(stored)
         return cls(

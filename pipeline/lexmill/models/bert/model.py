@@ -10,27 +10,13 @@ Shape letters: B texts, T tokens, D width, H heads, K head width, F width of the
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lexmill.models.bert.shape import Activation, Shape
+from lexmill.models.bert.activations import ACTIVATIONS
+from lexmill.models.bert.shape import Shape
 from lexmill.models.common.attention import key_mask, split_heads
 from lexmill.models.common.dropout import Dropout, add_dropped
-
-_gelu_tanh = partial(functional.gelu, approximate="tanh")
-_ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
-    "gelu": functional.gelu,
-    "gelu_new": _gelu_tanh,
-    "gelu_pytorch_tanh": _gelu_tanh,
-    "relu": functional.relu,
-    "silu": functional.silu,
-    "swish": functional.silu,
-    "tanh": torch.tanh,
-}
 
 
 class Bert(nn.Module):
@@ -146,7 +132,7 @@ class _Layer(nn.Module):
         self.attention = nn.ModuleDict({"self": _Attention(shape), "output": _Output(shape.hidden_size, shape)})
         self.intermediate = nn.ModuleDict({"dense": nn.Linear(shape.hidden_size, shape.intermediate_size)})
         self.output = _Output(shape.intermediate_size, shape)
-        self.activation = _ACTIVATIONS[shape.hidden_act]
+        self.activation = ACTIVATIONS[shape.hidden_act]
 
     def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""

@@ -1,12 +1,13 @@
-"""Heads that turn an encoder's hidden states into a task's output.
+"""Heads that turn a network's hidden states into a task's output.
 
 Shape letters: B texts, T tokens, D width, L labels.
 """
 
 from __future__ import annotations
 
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
+import torch
 from torch import Tensor, nn
 
 
@@ -75,3 +76,28 @@ class PooledClassifier(nn.Module):
         weights = mask.unsqueeze(-1).to(hidden.dtype)  # (B, T, 1)
         pooled: Tensor = (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
         return pooled
+
+
+class RewardModel(nn.Module):
+    """The reward of texts: a causal network, the hidden state of the last token, one row; zero at first.
+
+    Args:
+        encoder: a `CausalModel`.
+    """
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = nn.Linear(cast(Any, encoder).shape.d_model, 1, bias=False)  # a bias would cancel in each pair
+        nn.init.zeros_(self.head.weight)
+
+    @property
+    def context(self) -> int:
+        """The longest text, in tokens."""
+        return int(cast(Any, self.encoder).context)
+
+    def forward(self, tokens: Tensor, last: Tensor) -> Tensor:
+        """Return rewards (B,) of token ids (B, T), padded at the end, and the place of each text's last token (B,)."""
+        hidden = cast(Any, self.encoder).hidden(tokens)  # (B, T, D)
+        ends = hidden[torch.arange(len(last), device=hidden.device), last]  # (B, D)
+        return self.head(ends)[:, 0].float()

@@ -28,6 +28,7 @@ from lexmill.corpora.preparing.splits import GivenFiles
 from lexmill.corpora.preparing.text_files import Advance, TextFile, no_advance
 from lexmill.params.corpora import Corpus
 from lexmill.params.readers import (
+    ConversationsReader,
     EncodedReader,
     LabelledLinesReader,
     ParallelTextReader,
@@ -103,9 +104,9 @@ def of_lines(reader: Reader) -> OfLines | None:
         return {"file": None, "paragraph": by_blank_lines, "line": OfLines()}[reader.document]
     if isinstance(reader, TranslationTreeReader | XmlPairsReader):
         return None
-    if isinstance(reader, ParallelTextReader | LabelledLinesReader) or reader.format == "jsonl":
+    if isinstance(reader, ParallelTextReader | LabelledLinesReader) or tables.file_format(reader) == "jsonl":
         return OfLines()
-    if reader.format in ("json", "parquet"):
+    if isinstance(reader, ConversationsReader) or reader.format in ("json", "parquet"):
         return None
     return OfLines(partial(delimited.inside_after, reader)) if reader.quoting else OfLines()
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from lexmill.base.cutting import cut
 from lexmill.base.errors import UserError
 from lexmill.base.strict import nearest
+from lexmill.corpora.preparing.text_files import half_character
 
 
 class Row(NamedTuple):
@@ -23,6 +24,19 @@ class Row(NamedTuple):
     place: str
     line: int | None
     values: Mapping[str, Any]
+
+
+class BadValue(Exception):
+    """A value that cannot be used; the message says why."""
+
+
+def text_of(column: str, value: Any) -> str:
+    """Return a value that must be a text; raise `BadValue`."""
+    if not isinstance(value, str):
+        raise BadValue(f"'{column}' holds {shown(value)}, not text")
+    if (half := half_character(value)) is not None:
+        raise BadValue(f"'{column}' holds half a character ({half})")
+    return value
 
 
 def absent(columns: Iterable[str], known: Sequence[str]) -> list[str]:

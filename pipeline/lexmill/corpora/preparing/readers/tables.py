@@ -12,14 +12,14 @@ from typing import Any
 
 from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.errors import Errors
-from lexmill.corpora.preparing.readers import delimited, json_records, parquet
-from lexmill.corpora.preparing.readers.columns import Row, shown
+from lexmill.corpora.preparing.readers import conversations, delimited, json_records, parquet
+from lexmill.corpora.preparing.readers.columns import BadValue, Row, shown, text_of
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import Span
 from lexmill.corpora.preparing.splits import given_by_column
-from lexmill.corpora.preparing.text_files import Advance, TextFile, half_character
+from lexmill.corpora.preparing.text_files import Advance, TextFile
 from lexmill.params.corpora import Corpus
-from lexmill.params.readers import ROLES, RecordsReader
+from lexmill.params.readers import ROLES, ConversationsReader, RecordsReader, RowsReader
 
 JOINED = " / "
 """What joins the values of several label columns."""
@@ -29,7 +29,7 @@ _LABEL = "labels."  # the role of each of those columns, with its index
 
 def read(
     corpus: Corpus,
-    reader: RecordsReader,
+    reader: RowsReader,
     name: str,
     file: TextFile,
     *,
@@ -37,13 +37,14 @@ def read(
     errors: Errors,
     advance: Advance,
 ) -> Iterator[Record]:
-    """Yield the records of one file of a text, labelled or parallel corpus.
+    """Yield the records of one file.
 
     A record without a group column, or with an empty value in it, is its own group.
     """
     kind = corpus.kind
-    columns = {role: str(getattr(reader, role)) for role in ROLES[kind] if role != "label" or not reader.labels}
-    columns |= {f"{_LABEL}{i}": column for i, column in enumerate(reader.labels)}
+    columns = {role: column for role in ROLES[kind] if (column := getattr(reader, role)) is not None}
+    if isinstance(reader, RecordsReader):
+        columns |= {f"{_LABEL}{i}": column for i, column in enumerate(reader.labels)}
     if reader.group is not None:
         columns["group"] = reader.group
     if corpus.splits.column is not None:
@@ -52,7 +53,7 @@ def read(
         for row in _rows(reader, columns, file, span=span, errors=errors, advance=advance):
             try:
                 yield _record(kind, reader, columns, f"{name}:{row.place}", row.values)
-            except _BadValue as error:
+            except BadValue as error:
                 place = "" if row.place == str(row.line) else f"row {row.place}: "
                 errors.add(UserError(f"{place}{error}", file.path, row.line))
     except UserError as error:
@@ -60,7 +61,7 @@ def read(
 
 
 def _rows(
-    reader: RecordsReader,
+    reader: RowsReader,
     columns: dict[str, str],
     file: TextFile,
     *,
@@ -68,30 +69,33 @@ def _rows(
     errors: Errors,
     advance: Advance,
 ) -> Iterator[Row]:
-    if reader.format == "parquet":
+    if isinstance(reader, RecordsReader) and reader.format in ("csv", "tsv"):
+        return delimited.read_rows(reader, columns, file, span=span, errors=errors, advance=advance)
+    if file_format(reader) == "parquet":
         return parquet.read_rows(columns, file.path, errors=errors, advance=advance)
-    if reader.format == "json":
+    if file_format(reader) == "json":
         return json_records.read_array(columns, file, errors=errors, advance=advance)
-    if reader.format == "jsonl":
-        return json_records.read_lines(columns, file, span=span, errors=errors, advance=advance)
-    return delimited.read_rows(reader, columns, file, span=span, errors=errors, advance=advance)
+    return json_records.read_lines(columns, file, span=span, errors=errors, advance=advance)
+
+
+def file_format(reader: RowsReader) -> str:
+    """Return the format of a reader's files."""
+    return reader.file_format if isinstance(reader, ConversationsReader) else reader.format
 
 
 # ---------------------------------------------------------------- values
 
 
-class _BadValue(Exception):
-    """A value that cannot be used; the message says why."""
-
-
-def _record(kind: str, reader: RecordsReader, columns: dict[str, str], name: str, row: Mapping[str, Any]) -> Record:
+def _record(kind: str, reader: RowsReader, columns: dict[str, str], name: str, row: Mapping[str, Any]) -> Record:
     group = _scalar(columns["group"], row["group"]) if "group" in columns and row["group"] is not None else ""
-    if kind == "parallel":
-        source, target = _text(columns["source"], row["source"]), _text(columns["target"], row["target"])
+    if isinstance(reader, ConversationsReader):
+        record = conversations.record(name, group or None, columns, row)
+    elif kind == "parallel":
+        source, target = text_of(columns["source"], row["source"]), text_of(columns["target"], row["target"])
         record = Record(name, group or None, source, target)
     else:
-        record = Record(name, group or None, _text(columns["text"], row["text"]))
-    if kind == "labelled":
+        record = Record(name, group or None, text_of(columns["text"], row["text"]))
+    if kind == "labelled" and isinstance(reader, RecordsReader):
         record.label = _joined(columns, row) if reader.labels else _label(reader, columns["label"], row["label"])
     if "split" in columns:
         record.split = _split(columns["split"], row["split"])
@@ -102,7 +106,7 @@ def _split(column: str, value: Any) -> str | None:
     try:
         return given_by_column("" if value is None else _scalar(column, value))
     except ValueError as error:
-        raise _BadValue(f"'{column}': {error}") from None
+        raise BadValue(f"'{column}': {error}") from None
 
 
 def _joined(columns: Mapping[str, str], row: Mapping[str, Any]) -> str:
@@ -110,16 +114,8 @@ def _joined(columns: Mapping[str, str], row: Mapping[str, Any]) -> str:
     parts = [(column, _label_text(column, row[role])) for role, column in columns.items() if role.startswith(_LABEL)]
     for column, part in parts:
         if JOINED in part:
-            raise _BadValue(f"'{column}' holds '{JOINED}', which joins the values of reader.labels")
+            raise BadValue(f"'{column}' holds '{JOINED}', which joins the values of reader.labels")
     return JOINED.join(part for _, part in parts)
-
-
-def _text(column: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise _BadValue(f"'{column}' holds {shown(value)}, not text")
-    if (half := half_character(value)) is not None:
-        raise _BadValue(f"'{column}' holds half a character ({half})")
-    return value
 
 
 def _scalar(column: str, value: Any) -> str:
@@ -127,13 +123,13 @@ def _scalar(column: str, value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return "" if math.isnan(value) else str(value)  # NaN: how tables of numbers write that there is none
-    return _text(column, value).strip()
+    return text_of(column, value).strip()
 
 
 def _label_text(column: str, value: Any) -> str:
     label = "" if value is None else _scalar(column, value)
     if not label:
-        raise _BadValue(f"the label in '{column}' is empty")
+        raise BadValue(f"the label in '{column}' is empty")
     return label
 
 
@@ -146,7 +142,7 @@ def _label(reader: RecordsReader, column: str, value: Any) -> str | None:
     except ValueError:
         rating = math.nan
     if math.isnan(rating):
-        raise _BadValue(f"the rating in '{column}' is {shown(label)}, not a number")
+        raise BadValue(f"the rating in '{column}' is {shown(label)}, not a number")
     if rating >= reader.positive_from:
         return "positive"
     return "negative" if rating <= reader.negative_to else None
