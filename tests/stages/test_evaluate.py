@@ -211,7 +211,12 @@ def test_a_language_model() -> None:
     samples = read(layout.samples("gpt"))["samples"]
     assert [sample["prompt"] for sample in samples] == ["Shall", ""]
     pictures = layout.plots("gpt")
-    assert sorted(path.name for path in pictures.iterdir()) == ["curve.png", "loss_by_position.png", "words.png"]
+    assert sorted(path.name for path in pictures.iterdir()) == [
+        "curve.png",
+        "gradient_reach.png",
+        "loss_by_position.png",
+        "words.png",
+    ]
 
     Path("params.yaml").write_text(yaml.safe_dump(params(batch_tokens=300)), encoding="utf-8")
     evaluate.main("gpt")

@@ -84,6 +84,17 @@ def plot_loss_by_position(nats: NDArray[np.float64], path: Path, title: str) -> 
     _save(figure, path)
 
 
+def plot_gradient_reach(norms: NDArray[np.float64], path: Path, title: str) -> None:
+    """Plot the norm of a prediction's gradient by the distance of the input, (T,), with gaps where it is 0."""
+    figure, axes = _axes()
+    axes.plot(np.arange(1, len(norms) + 1), np.where(norms > 0, norms, np.nan), color="#1d4ed8", linewidth=1.2)
+    axes.set(xlabel="tokens before the predicted one", ylabel="norm of the gradient", title=title)
+    if (norms > 0).any():
+        axes.set_yscale("log")
+    axes.grid(alpha=0.3)
+    _save(figure, path)
+
+
 def plot_confusion(counts: NDArray[np.int64], labels: Sequence[str], path: Path, title: str) -> None:
     """Plot a confusion matrix (labels, labels): rows are right labels, columns predicted ones; shaded by row."""
     side = min(max(3.6, 0.7 * len(labels) + 2.0), 14.0)

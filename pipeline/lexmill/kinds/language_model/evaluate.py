@@ -19,6 +19,7 @@ from lexmill.evaluation.scoring import NetworkScorer
 from lexmill.evaluation.subject import Evaluated, Subject
 from lexmill.evaluation.word_vectors import WordVectors, plane
 from lexmill.evaluation.words import frequent_words
+from lexmill.kinds.language_model.gradient_reach import gradient_norms, windows
 from lexmill.kinds.language_model.metrics import (
     DocumentScores,
     OffsetEncoder,
@@ -50,6 +51,8 @@ def evaluate(subject: Subject) -> Evaluated:
             [document.log_probabilities for document in documents], context, subject.evaluation.overlap
         )
         plots.plot_loss_by_position(by_position, folder / "loss_by_position.png", subject.name)
+        norms = gradient_norms(subject.module, windows(subject.records(), subject.tokenizer, context))
+        plots.plot_gradient_reach(norms, folder / "gradient_reach.png", subject.name)
         drawn = WordVectors(words[:DRAWN_WORDS], subject.tokenizer, embeddings)
         if len(drawn.words) > 2:
             plots.plot_words(plane(drawn.vectors), drawn.words, folder / "words.png", subject.name)
