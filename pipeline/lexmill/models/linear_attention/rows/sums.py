@@ -10,13 +10,12 @@ from torch import Tensor
 from torch.nn.functional import elu
 
 from lexmill.models.common.matrix_state import Terms
+from lexmill.models.common.random_features import LEAST, log_features, orthogonal_features
 from lexmill.models.common.running_max import running_max
 from lexmill.models.linear_attention.gates import with_ones
 from lexmill.models.linear_attention.layer import LayerState, LinearMixer
 from lexmill.models.linear_attention.shape import Shape
 from lexmill.models.linear_attention.shared import Shared
-
-_LEAST = 1e-6  # added to each feature, so that a query far from all keys reads their mean
 
 
 def positive(rows: Tensor) -> Tensor:
@@ -68,28 +67,13 @@ class Performer(LinearMixer):
 
     def mix(self, hidden: Tensor, heads: list[Tensor], shared: Shared, state: LayerState | None) -> Tensor:
         query, key, value = heads
-        query, key = (self.logs(part) for part in (query, key))  # (B, H, T, n_feature)
+        query, key = (log_features(part, self.features) for part in (query, key))  # (B, H, T, n_feature)
         before = None if state is None else state.parts.get("maximum")
         largest = key.amax(-1, keepdim=True)
         highest, decay = running_max(torch.zeros_like(largest), largest, before, shared.starts)
         if state is not None:
             state.parts["maximum"] = highest[:, :, -1:]
-        query = (query - query.amax(-1, keepdim=True)).exp() + _LEAST
-        key = (key - highest).exp() + _LEAST
+        query = (query - query.amax(-1, keepdim=True)).exp() + LEAST
+        key = (key - highest).exp() + LEAST
         out = self.run(Terms(query, key, with_ones(value), decay), shared, state)
         return out[..., :-1] / out[..., -1:]
-
-    def logs(self, rows: Tensor) -> Tensor:
-        """Return the logs of phi: (B, H, T, K) -> (B, H, T, n_feature)."""
-        rows = rows * rows.shape[-1] ** -0.25
-        return rows @ self.features.T.to(rows.dtype) - rows.square().sum(-1, keepdim=True) / 2
-
-
-def orthogonal_features(count: int, width: int, generator: torch.Generator) -> Tensor:
-    """Return random rows, (count, width), orthogonal in groups of `width`, as long as those of a normal matrix."""
-    blocks = []
-    for _ in range(-(-count // width)):
-        basis, upper = torch.linalg.qr(torch.randn(width, width, generator=generator, device="cpu"))
-        blocks.append((basis * upper.diagonal().sign()).T)  # by the signs every direction is as likely as any other
-    lengths = torch.randn(count, width, generator=generator, device="cpu").norm(dim=1, keepdim=True)
-    return torch.cat(blocks)[:count] * lengths

@@ -1,0 +1,1 @@
+"""An encoder whose attention is whole, projected (Linformer) or by random features (Performer)."""
