@@ -15,8 +15,8 @@ from lexmill.models.common.documents import document_mask
 from lexmill.models.common.local_attention import WindowCache, attend_window, in_blocks
 from lexmill.models.common.lsh_attention import attend_cached, attend_sorted, buckets, directions, keys_of
 from lexmill.models.common.position_bias import distances
+from lexmill.models.common.random_features import log_features, orthogonal_features
 from lexmill.models.linear_attention.rows import ROWS
-from lexmill.models.linear_attention.rows.sums import orthogonal_features
 from lexmill.models.linear_attention.shape import FAMILY, Shape
 
 SEED = torch.Generator().manual_seed(7)
@@ -119,7 +119,7 @@ def test_random_features_are_orthogonal_and_give_the_kernel_of_softmax_on_averag
     torch.testing.assert_close(products, products.diag().diag(), rtol=0, atol=1e-4)
     query, key = (drawn(1, 1, 1, 8) / 2 for _ in range(2))
     mixer = performer(20_000)
-    found = (mixer.logs(query).exp() * mixer.logs(key).exp()).mean()
+    found = (log_features(query, mixer.features).exp() * log_features(key, mixer.features).exp()).mean()
     wanted = (query * key).sum() / math.sqrt(8)
     assert float(found) == pytest.approx(float(wanted.exp()), rel=0.05)
 
