@@ -8,7 +8,7 @@ Shape letters: B batch, T time, D width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor, nn
@@ -156,11 +156,15 @@ class CausalModel(nn.Module):
         hidden = self.dropout(self.embedded(tokens, cache, documents))
         blocks: list[Any] = list(self.blocks)
         shared = blocks[0].mixer.shared(tokens, start, documents)
-        states = [None] * len(blocks) if cache is None else cache.layers
+        states: Sequence[Any] = [None] * len(blocks) if cache is None else cache.layers
+        out: Tensor = self.norm(self.through(blocks, hidden, shared, states))
+        return out
+
+    def through(self, blocks: list[Any], hidden: Tensor, shared: Any, states: Sequence[Any]) -> Tensor:
+        """Return the output of the last block, (B, T, D)."""
         for block, state in zip(blocks, states, strict=True):
             hidden = block(hidden, shared, state)
-        out: Tensor = self.norm(hidden)
-        return out
+        return hidden
 
     def embedded(self, tokens: Tensor, cache: Cache | None, documents: Tensor | None) -> Tensor:
         """Return the input of the first block before dropout, (B, T, D); see `forward`."""

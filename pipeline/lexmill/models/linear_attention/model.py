@@ -8,11 +8,18 @@ Cost: as of `CausalModel`, plus what the mixers' states take, in proportion to t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from lexmill.models.common import reversible
 from lexmill.models.common.block import Block
 from lexmill.models.common.causal import CausalModel
 from lexmill.models.common.feed_forward import GatedFeedForward
 from lexmill.models.common.init import GPT2
 from lexmill.models.common.norms import RMSNorm
+from lexmill.models.common.reversible import ReversibleBlock
 from lexmill.models.linear_attention.rows import ROWS
 from lexmill.models.linear_attention.shape import Shape
 
@@ -23,16 +30,27 @@ class LinearAttention(CausalModel):
     def __init__(self, shape: Shape, vocab_size: int) -> None:
         layers = iter(range(shape.n_layer))
 
+        def norm() -> RMSNorm:
+            return RMSNorm(shape.d_model)
+
         def block() -> Block:
             mixer = ROWS[shape.mixer(next(layers))](shape)
             feed_forward = GatedFeedForward(shape.d_model, shape.ffn_width)
-            return Block(mixer, feed_forward, lambda: RMSNorm(shape.d_model), shape.dropout)
+            if shape.reversible:
+                return ReversibleBlock(mixer, feed_forward, norm)
+            return Block(mixer, feed_forward, norm, shape.dropout)
 
         super().__init__(
             shape,
             vocab_size,
             block=block,
-            norm=RMSNorm(shape.d_model),
+            norm=norm(),
             recipe=GPT2(),
             tied=shape.tie_embeddings,
         )
+
+    def through(self, blocks: list[Any], hidden: Tensor, shared: Any, states: Sequence[Any]) -> Tensor:
+        """Return the output of the last block, (B, T, D)."""
+        if self.shape.reversible:
+            return reversible.through(blocks, hidden, shared, states)
+        return super().through(blocks, hidden, shared, states)

@@ -71,6 +71,7 @@ class Shape(HeadSizes):
     )
     chunk: int = spec("tokens computed at once; a power of two, which changes no result", 64, low=1, high=4096)
     dropout: float = spec("dropout on embeddings and residuals", 0.0, low=0, below=1)
+    reversible: bool = spec("the backward pass computes the blocks' inputs from their outputs", False)
     tie_embeddings: bool = spec("the output matrix is the embedding", True)
 
     def __post_init__(self) -> None:
@@ -101,6 +102,8 @@ class Shape(HeadSizes):
                 "mixers: linformer mixes all positions of a text into a few (Wang et al. 2020), so each would see later"
                 " ones; it fits encoders, not causal models"
             )
+        if self.reversible and self.dropout:
+            found.append("reversible: what dropout left out would be drawn again; set dropout to 0")
         if self.n_bucket % 2:
             found.append(f"n_bucket: {self.n_bucket} is not even")
         rotary = [name for name in ROTARY if name in self.mixers]
@@ -133,21 +136,18 @@ FAMILY = Family(
         "window": 3,
         "n_bucket": 2,
     },
-    variants=tuple(
-        {"mixers": pair}
-        for pair in (
-            ("linear", "linear_kernel"),
-            ("linear_normalized", "deltanet"),
-            ("gated_rfa", "s4"),
-            ("abc", "dfw"),
-            ("mamba", "gla"),
-            ("rwkv6", "hgrn2"),
-            ("mlstm", "mamba2"),
-            ("gsa", "gated_deltanet"),
-            ("attention", "retnet"),
-            ("performer", "local"),
-            ("lsh",),
-        )
+    variants=(
+        {"mixers": ("linear", "linear_kernel")},
+        {"mixers": ("linear_normalized", "deltanet")},
+        {"mixers": ("gated_rfa", "s4")},
+        {"mixers": ("abc", "dfw")},
+        {"mixers": ("mamba", "gla")},
+        {"mixers": ("rwkv6", "hgrn2")},
+        {"mixers": ("mlstm", "mamba2")},
+        {"mixers": ("gsa", "gated_deltanet")},
+        {"mixers": ("attention", "retnet")},
+        {"mixers": ("performer", "local")},
+        {"mixers": ("lsh",)},
     ),
     free=("dropout", "chunk"),
 )
