@@ -292,9 +292,7 @@ def test_the_time_on_a_cpu_is_by_what_check_has_measured(
 def test_errors_of_the_command_are_sentences(project: Path) -> None:
     with pytest.raises(UserError, match=r"models\.gtp is not in params\.yaml, did you mean 'gpt'"):
         run(["gtp"])
-    with pytest.raises(
-        UserError, match=r"models\.en_de: only causal models are planned; the family transformer is not"
-    ):
+    with pytest.raises(UserError, match=r"models\.en_de: only language models are planned, and this is a translator"):
         run(["en_de"])
     with pytest.raises(UserError, match="peak of 'abacus' in 32-true is not known here; give it with --tflops"):
         run(["gpt"], device_name="abacus")
@@ -324,3 +322,12 @@ def test_an_encoded_corpus_gives_the_vocabulary_and_the_length_of_an_epoch(proje
 def test_durations_have_a_fitting_unit() -> None:
     given = (0.41, 45, 75, 3600 * 3.4, 3600 * 40, 86400 * 3554)
     assert [duration(seconds) for seconds in given] == ["0.4 s", "45 s", "1.2 min", "3.4 h", "40 h", "3,554 days"]
+
+
+def test_a_chat_model_is_not_planned(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = compose(["+model@models.chat=chat_tiny", "corpora.conversations.source.paths=[x.jsonl]"], ROOT)
+    (project / "params.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=r"models\.chat: only language models are planned, and this is a chat model"):
+        run(["chat"])
+    run([], as_json=True)
+    assert {one["name"] for one in json.loads(capsys.readouterr().out)} == {"gpt", "lstm"}

@@ -1,4 +1,4 @@
-"""`lexmill plan`: estimate the cost of each causal model of params.yaml before anything runs.
+"""`lexmill plan`: estimate the cost of each language model of params.yaml before anything runs.
 
 The formulas are in `lexmill.commands.plan.planning`. Cost: seconds, whatever the model's size.
 """
@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from lexmill import params
+from lexmill import kinds, params
 from lexmill.base.errors import UserError
 from lexmill.base.shown import print_line, print_table
 from lexmill.base.strict import pick
@@ -18,8 +18,8 @@ from lexmill.commands.plan.planning import Machine, Plan
 from lexmill.commands.precision import kept_rates
 from lexmill.compute.cores import cores
 from lexmill.compute.execution import Execution, load_execution
-from lexmill.models import families
 from lexmill.params import Params
+from lexmill.params.models import Model
 
 
 def plan(
@@ -49,14 +49,15 @@ def plan(
         UserError: a model or device is unknown, or a vocabulary is not known yet.
     """
     choices = params.load()
-    planned = [name for name, model in choices.models.items() if model.family in families("causal")]
+    planned = [name for name, model in choices.models.items() if _reads_text(model)]
     for name in models:
         model = pick(choices.models, name, "models")
         if name not in planned:
-            raise UserError(f"models.{name}: only causal models are planned; the family {model.family} is not")
+            words = kinds.find(model.kind).words
+            raise UserError(f"models.{name}: only language models are planned, and this is a {words}")
     names = list(models) or planned
     if not names:
-        raise UserError("params.yaml has no causal model to plan")
+        raise UserError("params.yaml has no language model to plan")
     execution = load_execution()
     plans = []
     for name in names:
@@ -75,6 +76,12 @@ def plan(
         return
     for one in plans:
         _show(one, utilisation)
+
+
+def _reads_text(model: Model) -> bool:
+    """Return whether a model learns every token of running text, in batches of tokens."""
+    kind = kinds.find(model.kind)
+    return kind.role == "causal" and kind.corpus == "text"
 
 
 def _cpu_peak(choices: Params, name: str, execution: Execution, processes: int) -> float:
