@@ -13,7 +13,7 @@ from uuid import UUID
 from httpx import HTTPError
 from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import State
 from prefect.client.schemas.responses import SetStateStatus
 from prefect.context import FlowRunContext
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lexmill.registry.publish import Proposal
 
 LOOK_SECONDS = 2.0
+_CANCELLED = "cancelled while it waited for approval"
 _SPARE_SECONDS = 600  # the server's time-out, which fails the run, must be later than ours
 
 
@@ -37,6 +38,7 @@ class Answer(RunInput):
     """The form of a paused run."""
 
     approve: bool = Field(default=False, description="On: the new version becomes champion. Off: it stays beside it.")
+    about: str = Field(default="", description="The question that this answers, filled in.")
 
 
 class Asking:
@@ -79,16 +81,22 @@ class Asking:
         with get_client(sync_client=True) as client:
             while (left := deadline - time.monotonic()) > 0:
                 if self._session.stop.wait(min(LOOK_SECONDS, left)):
-                    raise Terminated("cancelled while it waited for approval")
+                    raise Terminated(_CANCELLED)
                 try:
-                    state = client.read_flow_run(flow_run).state
+                    if _goes_on(client, flow_run):
+                        return _answer(flow_run, key)
                 except HTTPError:
                     continue  # the server is away, so nobody can answer either
-                if state is not None and state.is_running():
-                    return _answer(flow_run, key)
             client.resume_flow_run(flow_run, run_input={"approve": False})
-            # An answer may have come in the last moment; the server's counts.
+            # An answer or a cancel may have come in the last moment; the server's counts.
+            if not _goes_on(client, flow_run):
+                raise Terminated(_CANCELLED)
             return _answer(flow_run, key) or None
+
+
+def _goes_on(client: SyncPrefectClient, flow_run: UUID) -> bool:
+    state = client.read_flow_run(flow_run).state
+    return state is not None and state.is_running()
 
 
 def _answer(flow_run: UUID, key: str) -> bool:
@@ -108,4 +116,7 @@ def _pause(flow_run: UUID, key: str, proposal: Proposal, seconds: float) -> None
     if result.status != SetStateStatus.ACCEPT:
         raise Terminated(f"cancelled before {proposal.name} could be approved")  # nothing else refuses a pause
     # After the state: at a new pause the server forgets the forms of this name.
-    Answer.with_initial_data(description=proposal_markdown(proposal)).save(_keyset(key), flow_run)
+    # The server refuses an answer about another question, from a form that was still open.
+    question = proposal_sentence(proposal)
+    about = Field(default=question, json_schema_extra={"enum": [question]})
+    Answer.with_initial_data(proposal_markdown(proposal), about=about).save(_keyset(key), flow_run)

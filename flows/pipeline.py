@@ -131,7 +131,7 @@ def pipeline(
             if not watch.struck:
                 raise
         except (RunFailed, Terminated):
-            if not watch.seen:
+            if not watch.cancelled():
                 raise
         return Cancelled(message=CANCELLED) if watch.cancelled() else state
 

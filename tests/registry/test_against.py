@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 from unittest.mock import MagicMock
 
+import mlflow.artifacts
 import pytest
 
 from lexmill.base import layout, storage
@@ -20,6 +21,7 @@ from lexmill.kinds.classifier.metrics import TEST
 from lexmill.params import Guards, Params, Promotion
 from lexmill.registry import comparing, package, trial
 from lexmill.registry.comparing import Challenger
+from lexmill.registry.guards import Guard
 from lexmill.registry.lookup import Found
 from lexmill.registry.promotion import Decision
 
@@ -75,6 +77,37 @@ def test_a_slice_is_guarded_at_the_years_level_though_a_promotion_is_not(
     unguarded = dataclasses.replace(nightly, guards=dataclasses.replace(SLICES, slices=False))
     free = _against(challenger, _tickets(NEW), _tickets(OLD), unguarded, monkeypatch)
     assert (free.promote, free.guards) == (True, ())
+
+
+def test_a_decision_says_against_whom_with_which_data_and_how_it_was_scored(
+    challenger: Challenger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_rows(challenger.folder / package.ROWS, _tickets(OLD))
+    asked: list[tuple[Found, Found]] = []
+
+    def fresher(_client: object, version: Found, champion: Found) -> bool:
+        asked.append((version, champion))
+        return True
+
+    monkeypatch.setattr(comparing, "_rows_of", lambda *_: (_tickets(NEW), "; scored by whom"))
+    monkeypatch.setattr(comparing, "is_fresher", fresher)
+    monkeypatch.setattr(comparing.lookup, "client_champion", lambda *_: CHAMPION)
+    decision, before = comparing.compared(MagicMock(), challenger, lambda _: None)
+    assert before == CHAMPION
+    assert asked == [(challenger.found, CHAMPION)]
+    assert decision.fresher
+    assert " of version 1, p = " in decision.reason
+    assert decision.reason.endswith("; scored by whom")
+
+
+def test_the_guards_of_the_package_and_of_the_slices_both_count(
+    challenger: Challenger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = Guard("size", 1.0, 2.0, 1.5, True, "size too large")
+    monkeypatch.setattr(comparing, "_by_package", lambda *_: [large])
+    found = _against(challenger, _tickets(NEW), _tickets(OLD), Promotion(0.05, 365, guards=SLICES), monkeypatch)
+    assert not found.promote
+    assert [guard.name for guard in found.guards if guard.worse] == ["size", "slice label c"]
 
 
 def test_slices_are_compared_on_the_items_that_both_saw(
@@ -149,6 +182,22 @@ def test_each_guard_of_a_package_is_turned_off_alone(
     assert [guard.name for guard in comparing._by_package(champion, judged)] == names
 
 
+def test_models_are_timed_with_the_params_of_their_kind(
+    challenger: Challenger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def times(*arguments: Any) -> dict[str, list[float]]:
+        asked.extend(arguments)
+        return {"champion": [1.0], "challenger": [1.0]}
+
+    monkeypatch.setattr(comparing, "registered_package", lambda *_: challenger.root / "old")
+    monkeypatch.setattr(trial, "times", times)
+    comparing._by_package(dataclasses.replace(CHAMPION, kind="language_model"), challenger)
+    timed = {"max_tokens": 24, "temperature": 0.0}
+    assert asked == [challenger.root / "old", challenger.folder, ["my bill"], timed, challenger.execution]
+
+
 @pytest.mark.parametrize("key", ["text", "source"])
 def test_texts_of_a_timing_are_spread_over_the_test_split_and_short(key: str, challenger: Challenger) -> None:
     folder = challenger.root / layout.corpus("mail")
@@ -179,6 +228,9 @@ def test_what_cannot_be_compared_stays_and_says_why(challenger: Challenger, monk
     decision = comparing._against(MagicMock(), other, challenger, lambda _: None)
     assert (decision.promote, decision.comparison) == (False, None)
     assert decision.reason.startswith("version 1 is translator, this one classifier; give it another name")
+    foreign = dataclasses.replace(CHAMPION, kind="")
+    decision = comparing._against(MagicMock(), foreign, challenger, lambda _: None)
+    assert decision.reason.startswith("version 1 is no model of ours, this one classifier; give it another name")
     write_rows(challenger.folder / package.ROWS, _tickets({"a": 1}))
     monkeypatch.setattr(comparing, "_rows_of", lambda *_: (None, "; no reason"))
     decision = comparing._against(MagicMock(), CHAMPION, challenger, lambda _: None)
@@ -220,12 +272,15 @@ def rescore(challenger: Challenger, monkeypatch: pytest.MonkeyPatch) -> Callable
     made: list[Path] = []
     said: list[None] = []
 
-    def score(_model: Path, _corpus: Path, _evaluation: object, _execution: object, target: Path) -> None:
+    def score(model: Path, corpus: Path, _evaluation: object, _execution: object, target: Path) -> None:
+        assert (model, corpus) == (challenger.root / "old", challenger.root / layout.corpus("mail"))
         made.append(target)
         write_rows(target, [{"id": len(made)}])
 
     monkeypatch.setattr(trial, "score", score)
-    monkeypatch.setattr(comparing, "registered_package", lambda found, *_: {"1": challenger.root}[found.version])
+    monkeypatch.setattr(
+        comparing, "registered_package", lambda found, *_: {"1": challenger.root / "old"}[found.version]
+    )
 
     def ask(shard: str = "a", champion: Found = CHAMPION, described: str = "", **evaluation: Any) -> int:
         test_split = {"records": 1, "shards": [{"path": "test-00000.jsonl", "records": 1, "sha256": shard * 64}]}
@@ -289,9 +344,12 @@ def test_fresher_are_data_that_the_registry_saw_first_after_the_champions(
     data: list[str], champion: int, fresher: bool
 ) -> None:
     client = MagicMock()
-    client.search_model_versions.return_value = [_version(i, one) for i, one in enumerate(data, start=1)][::-1]
     newest, present = (dataclasses.replace(CHAMPION, version=str(one)) for one in (len(data), champion))
-    assert comparing.is_fresher(cast(Any, client), newest, present) == fresher
+    versions = [_version(i, one) for i, one in enumerate(data, start=1)]
+    for found in (versions, versions[::-1]):
+        client.search_model_versions.return_value = found
+        assert comparing.is_fresher(cast(Any, client), newest, present) == fresher
+    assert client.search_model_versions.call_args.args == ("name = 'tickets'",)
 
 
 def test_a_version_that_is_champion_already_is_not_compared_with_itself(
@@ -301,6 +359,42 @@ def test_a_version_that_is_champion_already_is_not_compared_with_itself(
     decision, before = comparing.compared(MagicMock(), challenger, lambda _: None)
     assert (decision.promote, before) == (True, None)
     assert "made champion before" in decision.reason
+
+
+@pytest.mark.parametrize("error", [trial.TrialFailed("KeyError: x"), UserError("the files are gone")])
+def test_a_champion_that_cannot_be_scored_is_compared_by_its_stored_rows(
+    error: Exception, challenger: Challenger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> list[Row]:
+        raise error
+
+    stored = _tickets({"a": 50})[:50]
+    monkeypatch.setattr(comparing, "_stored_rows", lambda _: stored)
+    monkeypatch.setattr(comparing, "_rescored", fails)
+    found, note = comparing._rows_of(CHAMPION, challenger, TEST, _tickets({"a": 50}), lambda _: None)
+    assert found is stored
+    assert note == f"; version 1 could not be scored anew ({error})"
+
+
+def test_the_stored_rows_are_those_of_that_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The champion may be another one when its rows are read; a package without rows has none to download."""
+    rows = tmp_path / package.ROWS
+    write_rows(rows, [{"id": "a"}])
+    listed: list[str] = []
+
+    def there(artifact_uri: str) -> list[Any]:
+        return [MagicMock(path=f"data/tickets/{name}") for name in listed]
+
+    def download(artifact_uri: str, dst_path: str) -> str:
+        assert artifact_uri == f"models:/tickets/1/data/tickets/{package.ROWS}"
+        assert listed
+        return str(rows)
+
+    monkeypatch.setattr(mlflow.artifacts, "list_artifacts", there)
+    monkeypatch.setattr(mlflow.artifacts, "download_artifacts", download)
+    assert comparing._stored_rows(CHAMPION) is None
+    listed.extend(["package.json", package.ROWS])
+    assert comparing._stored_rows(CHAMPION) == [{"id": "a"}]
 
 
 @pytest.mark.parametrize(
@@ -317,9 +411,18 @@ def test_stored_rows_are_used_for_the_very_same_items(
 ) -> None:
     rows = None if stored is None else _tickets(stored)[::-1]
     monkeypatch.setattr(comparing, "_stored_rows", lambda _: rows)
-    monkeypatch.setattr(comparing, "_rescored", lambda *_: [])
+    said: list[str] = []
+
+    def rescore(_champion: Found, _challenger: Challenger, announce: Callable[[], None]) -> list[Row]:
+        announce()
+        return []
+
+    monkeypatch.setattr(comparing, "_rescored", rescore)
     ours = _tickets({"a": 50})
-    found, note = comparing._rows_of(CHAMPION, challenger, TEST, ours, lambda _: None)
+    found, note = comparing._rows_of(CHAMPION, challenger, TEST, ours, said.append)
+    why = "it has no test rows" if stored is None else "the test data changed"
+    scored = f"tickets: version 1 is scored on the present test split, for {why}"
+    assert said == ([scored] if rescored else [])
     assert (found, "was scored anew" in note) == (([], True) if rescored else (rows, False))
     relabelled = [{**row, "label": "b"} for row in ours]
     assert comparing._rows_of(CHAMPION, challenger, TEST, relabelled, lambda _: None)[0] == []

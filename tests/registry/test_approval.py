@@ -102,9 +102,9 @@ def test_the_page_of_decisions(params: Params, root: Path) -> None:
     assert "better: bleu" in text
     assert "guarded: median latency" in text
     assert 'href="index.html"' in text
-    decisions.keep_by_hand(
-        root, name="en_de", version="1", before="2", outcome="rolled back by hand", reason="<b>too slow</b>"
-    )
+    moved = {"version": "1", "before": "2", "outcome": "rolled back by hand", "reason": "<b>too slow</b>"}
+    with decisions.by_hand(root, name="en_de", **moved):
+        pass
     page.unlink()
     publish_all(params, Execution(tracking_uri=URI), lambda _: None, root)  # nothing to publish: the page comes back
     text = page.read_text(encoding="utf-8")

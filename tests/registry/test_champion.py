@@ -2,36 +2,43 @@
 
 import itertools
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from mlflow import MlflowClient
 from typer.testing import CliRunner
 
 from lexmill import cli
 from lexmill.base.errors import UserError
-from lexmill.params import Params
+from lexmill.compute.execution import Execution
+from lexmill.params import parse
 from lexmill.registry import champion, decisions
+from lexmill.registry.publish import publish_all
 from lexmill.tracking.store import opened
 
 from .conftest import publish_model
+from .plain import plain_params
 
 URI = "sqlite:///mlflow.db"
+
+
+def plain() -> dict[str, Any]:
+    """params.yaml without guards."""
+    chosen = plain_params()
+    chosen["promotion"]["guards"] = {"latency": 0, "size": 0, "slices": False}
+    return chosen
 
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory, empty_store: Path) -> Path:
     """A workspace whose translator has four versions: 1 and 3 were promoted, 2 and 4 stayed beside."""
-    from lexmill.params import parse
-
-    from .plain import plain_params
-
-    plain = plain_params()
-    plain["promotion"]["guards"] = {"latency": 0, "size": 0, "slices": False}
-    params: Params = parse(plain)
+    params = parse(plain())
     where = tmp_path_factory.mktemp("four") / "the workspace"
     shutil.copytree(empty_store, where)
     for seed, quality in enumerate((0.3, 0.1, 0.9, 0.5)):
@@ -89,10 +96,10 @@ def test_promote_and_roll_back_step_by_step(client: MlflowClient, here: Path) ->
     assert {row["reason"] for row in by_hand} >= {"by hand: the customers' wish", "too slow", "rolled back by hand"}
 
 
-def test_an_alias_that_was_set_elsewhere_is_part_of_the_line(client: MlflowClient) -> None:
+def test_an_alias_that_was_set_elsewhere_is_part_of_the_line(client: MlflowClient, here: Path) -> None:
     client.set_registered_model_alias("en_de", "champion", "2")  # on MLflow's page
     assert champion.line(client, "en_de") == ["1", "3", "2"]
-    assert champion.rollback(client, "en_de", "") == champion.Move("en_de", "3", "2")
+    assert champion.rollback(client, here, "en_de", "") == champion.Move("en_de", "3", "2")
     client.delete_registered_model_tag("en_de", champion.LINE)  # of before the line was kept: the decisions tell it
     assert champion.line(client, "en_de") == ["1", "3"]
     client.delete_model_version("en_de", "1")
@@ -124,35 +131,102 @@ def why(client: MlflowClient) -> str | None:
 
 
 def test_a_kill_between_any_two_writes_of_a_rollback_leaves_the_champion_and_its_line(
-    client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+    client: MlflowClient, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So the command given again goes back by one, not by two."""
     reason = why(client)
     for count in range(4):
         with killed_at(count, monkeypatch), pytest.raises(KeyboardInterrupt):
-            champion.rollback(client, "en_de", "too slow")
+            champion.rollback(client, here, "en_de", "too slow")
         assert (present(client), champion.line(client, "en_de"), why(client)) == ("3", ["1", "3"], reason), count
     with killed_at(4, monkeypatch):
-        assert champion.rollback(client, "en_de", "too slow") == champion.Move("en_de", "1", "3")
-    assert (present(client), champion.line(client, "en_de"), why(client)) == ("1", ["1"], "too slow")
+        assert champion.rollback(client, here, "en_de", "too slow") == champion.Move("en_de", "1", "3")
+    assert (present(client), champion.line(client, "en_de"), why(client)) == ("1", ["1"], "rolled back: too slow")
 
 
 def test_a_kill_between_any_two_writes_of_a_promotion_leaves_a_line_that_is_right(
-    client: MlflowClient, monkeypatch: pytest.MonkeyPatch
+    client: MlflowClient, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reason = why(client)
     for count in range(3):
         with killed_at(count, monkeypatch), pytest.raises(KeyboardInterrupt):
-            champion.promote(client, "en_de", "4", "wished")
+            champion.promote(client, here, "en_de", "4", "wished")
         assert (present(client), champion.line(client, "en_de"), why(client)) == ("3", ["1", "3"], reason), count
     with killed_at(3, monkeypatch), pytest.raises(KeyboardInterrupt):
-        champion.promote(client, "en_de", "4", "wished")
-    assert (present(client), champion.line(client, "en_de"), why(client)) == ("4", ["1", "3", "4"], "wished")
+        champion.promote(client, here, "en_de", "4", "wished")
+    assert (present(client), champion.line(client, "en_de"), why(client)) == ("4", ["1", "3", "4"], "by hand: wished")
     with pytest.raises(UserError, match="version 4 of 'en_de' is the champion already"):
-        champion.promote(client, "en_de", "4", "wished")
+        champion.promote(client, here, "en_de", "4", "wished")
     with killed_at(4, monkeypatch):
-        champion.promote(client, "en_de", "2", "")
+        champion.promote(client, here, "en_de", "2", "")
     assert champion.line(client, "en_de") == ["1", "3", "4", "2"]
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from mlflow import MlflowClient
+from lexmill.commands import champions
+from lexmill.registry import decisions
+moment, verb, *arguments = sys.argv[1:]
+alias = MlflowClient.set_registered_model_alias
+def last(*given):
+    if moment == "after":
+        alias(*given)
+    os._exit(9)
+MlflowClient.set_registered_model_alias = last
+getattr(champions, verb)(*arguments)
+"""
+
+
+@pytest.mark.parametrize("by", ["a command", "a failing command", "a list", "a run with nothing to publish"])
+def test_a_move_by_hand_that_was_killed_after_the_alias_moved_is_in_the_table(by: str, here: Path) -> None:
+    """The process dies between the write of the alias and the record of the move."""
+    (here / "params.yaml").write_text(yaml.safe_dump(plain()))
+    before = [(row["version"], row["outcome"]) for row in decisions.rows(here)]
+    decisions.write_page(parse(plain()), here)
+    killed("after", "promote", "en_de", "4", "wished")
+    assert [(row["version"], row["outcome"]) for row in decisions.rows(here)] == before
+    with opened(URI, here) as client:
+        assert present(client) == "4"
+    if by == "a command":
+        assert lexmill("promote", "en_de", "1") == "en_de: version 1 is the champion now, instead of version 4\n"
+        assert decisions.rows(here)[0]["outcome"] == "promoted by hand"
+        (row,) = [row for row in decisions.rows(here) if row["version"] == "4" and row["outcome"] != "stays"]
+    else:
+        if by == "a list":
+            lexmill("champions")
+        elif by == "a failing command":
+            with pytest.raises(UserError, match="version 4 of 'en_de' is the champion already"):
+                lexmill("promote", "en_de", "4")
+        else:
+            publish_all(parse(plain()), Execution(tracking_uri=URI), lambda _: None, here)
+        row = decisions.rows(here)[0]
+        assert "by hand: wished" in (here / decisions.PAGE).read_text(encoding="utf-8")
+    assert (row["version"], row["against"], row["outcome"]) == ("4", "3", "promoted by hand")
+    assert row["reason"] == "by hand: wished"
+    assert decisions.interrupted(here) == []
+
+
+def test_a_rollback_that_was_killed_is_in_the_table_only_if_the_alias_has_moved(here: Path) -> None:
+    before = decisions.rows(here)
+    killed("before", "rollback", "en_de", "too slow")
+    assert len(decisions.interrupted(here)) == 1
+    lexmill("champions")
+    assert decisions.rows(here) == before
+    assert decisions.interrupted(here) == []
+    killed("after", "rollback", "en_de", "too slow")
+    lexmill("champions")
+    row, *rest = decisions.rows(here)
+    assert rest == before
+    assert (row["version"], row["against"], row["outcome"]) == ("1", "3", "rolled back by hand")
+    assert row["reason"] == "too slow"
+
+
+def killed(*arguments: str) -> None:
+    """Run a command in a process that dies before or after it writes the alias."""
+    done = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 9, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -242,3 +242,5 @@ def test_a_first_version_below_its_baselines_is_champion_and_says_so(
     assert reason(0.4) == "the first version, though on accuracy it does not beat majority"
     said = "the first version, though it is not compared with a and b, measured on another test set"
     assert reason(0.8, baselines={}, not_compared=["a", "b"]) == said
+    both = "the first version, though on accuracy it does not beat majority and it is not compared with a, measured on"
+    assert reason(0.4, not_compared=["a"]) == f"{both} another test set"

@@ -73,9 +73,9 @@ def test_moves_by_hand_stand_beside_the_decisions_the_newest_first(tmp_path: Pat
     times[:] = [f"2026-11-29T0{hour}:00:00.000Z" for hour in (3, 5, 4, 6)]
     keep(tmp_path, "2")
     for version, before in (("1", "2"), ("2", "1")):
-        decisions.keep_by_hand(
-            tmp_path, name="tickets", version=version, before=before, outcome="promoted by hand", reason=f"to {version}"
-        )
+        moved = {"version": version, "before": before, "outcome": "promoted by hand", "reason": f"to {version}"}
+        with decisions.by_hand(tmp_path, name="tickets", **moved):
+            assert not any(one["reason"] == f"to {version}" for one in decisions.read(tmp_path))  # not yet
     keep(tmp_path, "3", Decision(False, "worse"), champion_version="2")
     shown = ("decided", "version", "against", "outcome", "reason")
     assert [tuple(row[key] for key in shown) for row in decisions.rows(tmp_path)] == [

@@ -14,6 +14,7 @@ from lexmill.params import Guards
 from lexmill.registry.guards import _holm, check_latency, check_size, check_slices
 from lexmill.registry.promotion import Decision
 from lexmill.registry.trial import MOST_ROUNDS, ROUNDS, interleaved
+from lexmill.report.results import rounded
 
 from .conftest import rows_of
 
@@ -64,6 +65,7 @@ def test_median_and_slowest_answers_have_a_limit(old: list[float], new: list[flo
     assert [guard.worse for guard in found] == worse
     assert [guard.name for guard in found] == ["median latency", "95th percentile latency"]
     assert "times (at most 1.5)" in found[0].words
+    assert f"median latency {rounded(1000 * new[0])} ms against 1,000 ms" in found[0].words
     assert check_latency(Guards(latency=0), Path("a"), Path("b"), lambda *_: {}) == []
 
 
@@ -88,6 +90,13 @@ def test_a_disturbance_of_the_slowest_answers_alone_is_measured_again_in_the_sam
     ] * 2
 
 
+def test_the_median_and_the_95th_percentile_by_hand() -> None:
+    """Of 0, 1 ... 20 the one is 10 and the other 19."""
+    times = {"champion": [float(second) for second in range(21)], "challenger": [0.0] * 21}
+    median, slowest = check_latency(Guards(), Path("a"), Path("b"), lambda *_: times)
+    assert (median.champion, slowest.champion) == (10.0, 19.0)
+
+
 def test_quick_answers_are_timed_more_often() -> None:
     counted: list[str] = []
     interleaved(counted.append, counted.append, ["a"], lambda: 0.0)
@@ -100,7 +109,12 @@ def test_a_model_that_does_not_answer_is_held_back_and_a_champion_that_does_not_
             Guards(), Path("a"), Path("b"), lambda *_, f=failed: {"failed": f, "why": "KeyError: x"}
         )
         assert guard.worse == (failed == "challenger")
-        assert "KeyError: x" in guard.words
+        said = {
+            "challenger": "it does not answer",
+            "champion": "latency not compared: the champion does not answer",
+            "both": "latency could not be measured",
+        }
+        assert guard.words == f"{said[failed]} (KeyError: x)"
 
 
 def test_the_model_folder_has_a_limit(tmp_path: Path) -> None:
@@ -113,6 +127,11 @@ def test_the_model_folder_has_a_limit(tmp_path: Path) -> None:
     (guard,) = check_size(Guards(), tmp_path / "old", tmp_path / "large")
     assert (guard.champion, guard.challenger, guard.limit) == (100.0, 151.0, 150.0)
     assert guard.words.endswith(" MB, 1.51 times (at most 1.5)")
+    # Its limit is not that of the latency.
+    assert check_size(Guards(latency=1.0, size=2.0), tmp_path / "old", tmp_path / "large")[0].limit == 200.0
+    (tmp_path / "old" / "model" / "weights").write_bytes(b"x" * 999_900)
+    (guard,) = check_size(Guards(), tmp_path / "old", tmp_path / "old")
+    assert f"size {rounded(1.0)} MB against {rounded(1.0)} MB" in guard.words
     (tmp_path / "empty").mkdir()
     assert "inf times" in check_size(Guards(), tmp_path / "empty", tmp_path / "old")[0].words
     assert check_size(Guards(size=0), tmp_path / "old", tmp_path / "large") == []
@@ -177,10 +196,11 @@ def test_one_part_is_the_whole_and_no_guard() -> None:
 
 
 def test_a_part_of_many_can_be_found_with_few_swaps() -> None:
-    """200 swaps give no p below 1 / 201, and the first of 20 parts needs one below 0.05 / 20."""
-    right = dict.fromkeys("abcdefghijklmnopqrst", 1.0)
+    """20 / 0.05 swaps give no p below 1 / 401, and the first of 25 parts needs one below 0.05 / 25."""
+    right = dict.fromkeys("abcdefghijklmnopqrstuvwxy", 1.0)
     found = check_slices(classifier.TEST, _tickets({**right, "t": 0.0}), _tickets(right), 0.05, HOW)
-    assert [guard.name for guard in found if guard.worse] == ["slice label t"]
+    assert [(guard.name, guard.limit) for guard in found if guard.worse] == [("slice label t", 0.05 / 25)]
+    assert {guard.limit for guard in found if not guard.worse} == {None}
 
 
 def test_equal_models_are_rarely_held_back_by_one_of_many_parts() -> None:

@@ -76,8 +76,8 @@ def test_publish_promote_use_and_an_outage(
     assert not any(word in printed.err for word in ("View run", "View experiment", "Successfully registered", address))
 
     with opened(address, here) as client:
-        assert champion.rollback(client, "en_de", "") == champion.Move("en_de", "1", "3")
-        assert champion.promote(client, "en_de", "3", "by hand") == champion.Move("en_de", "3", "1")
+        assert champion.rollback(client, here, "en_de", "") == champion.Move("en_de", "1", "3")
+        assert champion.promote(client, here, "en_de", "3", "") == champion.Move("en_de", "3", "1")
         assert [row["champion"] for row in listing.champions(client)] == ["3"]
         assert [row["version"] for row in listing.versions(client, "en_de")] == ["3", "2", "1"]
 

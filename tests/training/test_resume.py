@@ -81,6 +81,7 @@ def stopped_and_resumed(tmp_path: Path, at: int, **changes: Any) -> tuple[Arithm
 def test_averages_survive(tmp_path: Path, at: int) -> None:
     changes: dict[str, Any] = {"keep": "average", "average_last": 3, "validate_every": 3, "steps": 12}
     task, result = stopped_and_resumed(tmp_path / "a", at, **changes)
+    assert result.steps_now == 12 - (at + 1)  # from where it was stopped, not from the start
     straight = ArithmeticTask(dropout=0.1)
     assert train(straight, tmp_path / "b", settings(**changes)).metrics == result.metrics
     assert_same_bits(task.module, straight.module)
@@ -200,7 +201,9 @@ def save(folder: CheckpointFolder, *steps: int) -> None:
 
 
 def test_the_newest_two_are_kept(folder: CheckpointFolder) -> None:
+    (folder.path / "step-notes").mkdir(parents=True)
     save(folder, 3, 20, 100)
+    (folder.path / "step-notes").rmdir()  # somebody else's, so still there
     assert sorted(path.name for path in folder.path.glob("step-*")) == ["step-00000020", "step-00000100"]
     assert folder.latest() == 100
     saved = folder.open(100)
@@ -277,6 +280,10 @@ def test_a_checkpoint_of_another_training_is_refused_by_name(folder: CheckpointF
     shutil.copytree(folder.path, other.path)
     with pytest.raises(UserError, match=r"step-00000004: .*another training; what differs: code, tokens\."):
         other.latest()
+    shorter = CheckpointFolder(folder.path.parent, "m", {"tokens": "a"})
+    shutil.copytree(folder.path, shorter.path)
+    with pytest.raises(UserError, match=r"what differs: seed\."):
+        shorter.latest()
     # Also when someone has edited the mark to fit.
     state = other.path / "step-00000004" / "state.json"
     write_json(state, {**read_json(state), "identity": {"tokens": "c"}})

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lexmill import params
 from lexmill.base.errors import UserError
 from lexmill.base.shown import print_line, print_table
 from lexmill.compute import execution
-from lexmill.tracking.store import opened, sqlite_path
-
-if TYPE_CHECKING:
-    from lexmill.registry.champion import Move
+from lexmill.tracking.store import sqlite_path
 
 
 def promote(name: str, version: str | None, reason: str) -> None:
@@ -26,10 +23,9 @@ def promote(name: str, version: str | None, reason: str) -> None:
     """
     from lexmill.registry import champion
 
-    why = f"by hand: {reason}" if reason else "by hand"
     with _registry() as (client, root):
-        moved = champion.promote(client, name, version, why)
-        _keep(moved, "promoted by hand", why, root)
+        moved = champion.promote(client, root, name, version, reason)
+        _write_page(root)
     instead = f", instead of version {moved.before}" if moved.before else ""
     print_line(f"{name}: version {moved.version} is the champion now{instead}")
 
@@ -44,8 +40,8 @@ def rollback(name: str, reason: str) -> None:
     from lexmill.registry import champion
 
     with _registry() as (client, root):
-        moved = champion.rollback(client, name, f"rolled back: {reason}" if reason else "rolled back by hand")
-        _keep(moved, "rolled back by hand", reason or "rolled back by hand", root)
+        moved = champion.rollback(client, root, name, reason)
+        _write_page(root)
     print_line(f"{name}: back to version {moved.version}; version {moved.before} is no longer the champion")
 
 
@@ -68,22 +64,23 @@ def champions(name: str | None) -> None:
 @contextmanager
 def _registry() -> Iterator[tuple[Any, Path]]:
     """Yield a client of the existing registry and the workspace, under the lock of publishing."""
-    from lexmill.registry.deciding import only_one
+    from lexmill.registry import decisions
+    from lexmill.registry.deciding import held
 
     root, uri = Path(), execution.load_execution().tracking_uri
     path = sqlite_path(uri, root)
     if path is not None and not path.is_file():
         raise UserError("there is no registry yet; `lexmill run` makes it", path)
-    with only_one(uri, root), opened(uri, root) as client:
+    left = decisions.interrupted(root)
+    with held(uri, root) as client:
+        if left:  # settled now, also where this command fails
+            _write_page(root)
         yield client, root
 
 
-def _keep(moved: Move, outcome: str, reason: str, root: Path) -> None:
+def _write_page(root: Path) -> None:
     from lexmill.registry import decisions
 
-    decisions.keep_by_hand(
-        root, name=moved.name, version=moved.version, before=moved.before, outcome=outcome, reason=reason
-    )
     if (root / "params.yaml").is_file():
         decisions.write_page(params.load(root / "params.yaml"), root)
 

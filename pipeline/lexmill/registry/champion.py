@@ -6,19 +6,20 @@ removes the last version, so two rollbacks go back two.
 
 Each move is several writes, in an order in which a kill between any two leaves a correct line. Time and reason come
 first: they are those of this move when the alias moves. A rollback writes the alias last: after a killed one, the
-version that held it is still the champion, and the same command goes back by one.
+version that held it is still the champion, and the same command goes back by one. A move by hand is recorded in the
+workspace around these writes (`decisions.by_hand`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexmill.base.cutting import cut
 from lexmill.base.errors import UserError
 from lexmill.base.strict import nearest
-from lexmill.registry import lookup
-from lexmill.registry.decisions import now
+from lexmill.registry import decisions, lookup
 from lexmill.registry.lookup import CHAMPION, DECISION, Found
 
 if TYPE_CHECKING:
@@ -108,8 +109,8 @@ def move(client: MlflowClient, name: str, version: str, why: str) -> Move:
     return Move(name, version, None if holder is None else str(holder))
 
 
-def promote(client: MlflowClient, name: str, version: str | None, why: str) -> Move:
-    """Move the alias by hand to a version, None: the newest.
+def promote(client: MlflowClient, root: Path, name: str, version: str | None, reason: str) -> Move:
+    """Move the alias by hand to a version, None: the newest; record it in the workspace.
 
     Raises:
         UserError: no such model or version, or it is the champion already.
@@ -121,13 +122,17 @@ def promote(client: MlflowClient, name: str, version: str | None, why: str) -> M
     version = known[-1] if version is None else version.removeprefix("v")
     if version not in known:
         raise UserError(f"'{name}' has no version {version}; it has {_listed(known)}")
-    if str(model.aliases.get(CHAMPION)) == version:
+    before = model.aliases.get(CHAMPION)
+    before = None if before is None else str(before)
+    if before == version:
         raise UserError(f"version {version} of '{name}' is the champion already")
-    return move(client, name, version, why)
+    why = f"by hand: {reason}" if reason else "by hand"
+    with decisions.by_hand(root, name=name, version=version, before=before, outcome="promoted by hand", reason=why):
+        return move(client, name, version, why)
 
 
-def rollback(client: MlflowClient, name: str, why: str) -> Move:
-    """Give the alias back to the previous champion.
+def rollback(client: MlflowClient, root: Path, name: str, reason: str) -> Move:
+    """Give the alias back to the previous champion; record it in the workspace.
 
     Raises:
         UserError: no such model, or no version was champion before.
@@ -142,10 +147,15 @@ def rollback(client: MlflowClient, name: str, why: str) -> Move:
             f"version {present} of '{name}' is the first champion, so there is none to go back to;"
             f" `lexmill promote {name} VERSION` chooses another version"
         )
-    _tag(client, name, earlier[-1], why)
-    _write(client, name, earlier)
-    client.set_registered_model_alias(name, CHAMPION, earlier[-1])
-    return Move(name, earlier[-1], str(present))
+    back = Move(name, earlier[-1], str(present))
+    outcome = "rolled back by hand"
+    with decisions.by_hand(
+        root, name=name, version=back.version, before=back.before, outcome=outcome, reason=reason or outcome
+    ):
+        _tag(client, name, back.version, f"rolled back: {reason}" if reason else outcome)
+        _write(client, name, earlier)
+        client.set_registered_model_alias(name, CHAMPION, back.version)
+    return back
 
 
 def _write(client: MlflowClient, name: str, versions: list[str]) -> None:
@@ -153,7 +163,7 @@ def _write(client: MlflowClient, name: str, versions: list[str]) -> None:
 
 
 def _tag(client: MlflowClient, name: str, version: str, why: str) -> None:
-    client.set_model_version_tag(name, version, SINCE, now())
+    client.set_model_version_tag(name, version, SINCE, decisions.now())
     client.set_model_version_tag(name, version, WHY, cut(why, _LONGEST))
 
 

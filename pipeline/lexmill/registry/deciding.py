@@ -6,7 +6,8 @@ with the same result.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,7 +117,7 @@ class Judge:
         uri, root = self.execution.tracking_uri, self.root
         while True:
             approved = self.approve(proposal)
-            with only_one(uri, root), opened(uri, root) as client:
+            with held(uri, root) as client:
                 champion = lookup.client_champion(client, proposal.name)
                 if champion is not None and champion.version == proposal.champion_version:
                     decision = proposal.decision
@@ -167,7 +168,14 @@ class Judge:
         )
 
 
-def only_one(uri: str, root: Path) -> Any:
-    """Return a lock for one process at a time to publish to a local store, or from a workspace to a remote one."""
+@contextmanager
+def held(uri: str, root: Path) -> Iterator[MlflowClient]:
+    """Open the registry for one process at a time: a local store, or a remote one from this workspace.
+
+    Moves by hand that were interrupted are settled first.
+    """
     path = sqlite_path(uri, root)
-    return locked(root / ".lexmill" / "publish.lock" if path is None else path.with_name(f".{path.name}.publish.lock"))
+    lock = root / ".lexmill" / "publish.lock" if path is None else path.with_name(f".{path.name}.publish.lock")
+    with locked(lock), opened(uri, root) as client:
+        decisions.settle(client, root)
+        yield client

@@ -2,6 +2,7 @@
 
     .lexmill/decisions/<name>-v<version>.json      a publish's decision, with its metrics
     .lexmill/decisions/<name>-by-hand-<time>.json  a champion that was set by hand
+    .lexmill/decisions/<name>-by-hand-<time>.moving  the same while the alias is moved, or where that was interrupted
 
 The registry holds the same (tag and file of each version); these are for pages that must not query it: the flow's
 table, the table in MLflow, reports/decisions.html. They hold times, so neither they nor that page are stage outputs.
@@ -10,12 +11,16 @@ table, the table in MLflow, reports/decisions.html. They hold times, so neither 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lexmill.base import layout, storage
 from lexmill.params import Params
+from lexmill.registry import lookup
 from lexmill.registry.promotion import Decision
 from lexmill.registry.record import log_json
 
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
 FOLDER = Path(".lexmill") / "decisions"
 PAGE = layout.REPORTS / "decisions.html"
 TABLE = "decisions.json"
+_MOVING = ".moving"
 _SHOWN_AS_TABLES = "mlflow.loggedArtifacts"  # the tag that lists tables for MLflow's page
 _FIGURES = ("challenger", "champion", "difference", "low", "high", "p_value")
 
@@ -66,8 +72,13 @@ def keep(
     return record
 
 
-def keep_by_hand(root: Path, *, name: str, version: str, before: str | None, outcome: str, reason: str) -> None:
-    """Record that a person moved the champion's alias from the version `before` to another."""
+@contextmanager
+def by_hand(root: Path, *, name: str, version: str, before: str | None, outcome: str, reason: str) -> Iterator[None]:
+    """Record that a person moves the champion's alias from the version `before` to another while the context lasts.
+
+    The record is written before the move, so that a kill cannot lose it, and counts after it. What an interrupted move
+    leaves is for `settle`.
+    """
     decided = now()
     record = {
         "decided": decided,
@@ -79,7 +90,33 @@ def keep_by_hand(root: Path, *, name: str, version: str, before: str | None, out
         "reason": reason,
     }
     stamp = "".join(sign for sign in decided if sign.isalnum())
-    storage.write_json(root / FOLDER / f"{name}-by-hand-{stamp}.json", record)
+    moving = root / FOLDER / f"{name}-by-hand-{stamp}{_MOVING}"
+    storage.write_json(moving, record)
+    yield
+    _count(moving)
+
+
+def interrupted(root: Path) -> list[Path]:
+    """Return the records of moves by hand that were interrupted, before or after the alias had moved."""
+    return sorted((root / FOLDER).glob(f"*{_MOVING}"))
+
+
+def settle(client: MlflowClient, root: Path) -> None:
+    """Count the interrupted moves by hand that the registry has made, and forget the others.
+
+    The caller holds the lock of publishing, so no move is under way.
+    """
+    for moving in interrupted(root):
+        record = storage.read_json(moving)
+        champion = lookup.client_champion(client, record["name"])
+        if champion is not None and champion.version == record["version"]:
+            _count(moving)
+        else:
+            moving.unlink()
+
+
+def _count(moving: Path) -> None:
+    os.replace(moving, moving.with_suffix(".json"))
 
 
 def read(root: str | Path) -> list[dict[str, Any]]:

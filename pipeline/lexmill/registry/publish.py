@@ -21,14 +21,14 @@ from lexmill.compute.execution import Execution
 from lexmill.models.folder import WEIGHTS
 from lexmill.params import Params
 from lexmill.registry import decisions, lookup, package, record
-from lexmill.registry.deciding import Approve, Case, Judge, Outcome, Proposal, only_one
+from lexmill.registry.deciding import Approve, Case, Judge, Outcome, Proposal, held
 from lexmill.registry.logged_model import log_model, register
 from lexmill.registry.lookup import Found
 from lexmill.registry.reproduce import recipe
 from lexmill.tracking import points, store, view
 from lexmill.tracking.database import locked
 from lexmill.tracking.links import base_url, compare_url, experiment_url
-from lexmill.tracking.store import opened, sqlite_path
+from lexmill.tracking.store import sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -65,7 +65,7 @@ def publish_all(
         raise UserError("there is no package to publish; `lexmill run` makes them")
     for name in folders.keys() - packages.keys():
         say(f"{name}: no package yet; `lexmill run` makes it")
-    if sqlite_path(uri, root) is not None:
+    if sqlite_path(uri, root) is not None and not decisions.interrupted(root):
         outcomes = {name: _already(uri, description, root) for name, description in packages.items()}
         if all(outcomes.values()):
             done = [outcome for outcome in outcomes.values() if outcome is not None]
@@ -77,7 +77,7 @@ def publish_all(
     judge = Judge(params, execution, root, say, approve)
     published: dict[str, Outcome] = {}
     asked: list[tuple[Case, Proposal]] = []
-    with only_one(uri, root), opened(uri, root) as client:
+    with held(uri, root) as client:
         experiment_id = store.experiment_id(client, params.experiment, sqlite_path(uri, root))
         view.offer(client, experiment_id)
         for name in packages:
