@@ -70,7 +70,7 @@ def mutual_information(cells: Cells, size: int) -> Any:
 
 
 def factorised(cells: Cells, size: int, dimensions: int) -> Floats:
-    """Return a vector for each token, (V, dimensions); tokens that occur in no cell have zeros."""
+    """Return a vector for each token, (V, dimensions); zeros, up to rounding, for tokens that are in no cell."""
     from scipy.sparse.linalg import svds
 
     width = min(dimensions, size - 1)

@@ -101,8 +101,7 @@ class EpochPairs:
     def at(self, numbers: Ids) -> tuple[Ids, Ids]:
         """Return centres and contexts of the pairs with these numbers, each (P,) int64."""
         centre = np.searchsorted(self._ends, numbers, side="right")
-        before, end = self._before[centre], self._ends[centre]
-        offset = numbers - np.where(centre > 0, self._ends[centre - 1], 0) - before
-        assert (numbers < end).all(), "there is no such pair"
+        begin = np.where(centre > 0, self._ends[centre - 1], 0)  # the number of the centre's first pair
+        offset = numbers - begin - self._before[centre]  # the right side starts at 0
         context = centre + offset + (offset >= 0)
         return self._tokens[centre].astype(np.int64), self._tokens[context].astype(np.int64)
