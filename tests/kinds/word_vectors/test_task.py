@@ -149,7 +149,7 @@ def test_a_stopped_training_ends_like_one_that_was_not(family: str, tmp_path: Pa
 
 @pytest.mark.parametrize(("family", "alike"), [("skip_gram", 1), ("glove", 2)])
 def test_words_that_are_used_alike_become_neighbours(family: str, alike: int, tmp_path: Path) -> None:
-    """Skip-gram: the nearest word is of the same class. GloVe's sums are near their contexts too, so of the same two."""
+    """Skip-gram: the nearest word is of the same class; GloVe's sums are near their contexts too: of the same two."""
     window = {"window": 1, "subsample": 1.0} if family == "skip_gram" else {"window": 3}
     task = made(family, batch=128, **window)
     chosen = {"warmup_steps": 0, "validate_every": 100, "clip_norm": 0, "optimizer": AdaGrad("adagrad", lr=0.2)}
@@ -162,5 +162,5 @@ def test_words_that_are_used_alike_become_neighbours(family: str, alike: int, tm
 
 
 def test_subsampling_that_leaves_nothing_is_an_error() -> None:
-    with pytest.raises(UserError, match="shape.subsample leaves no pair of the train split; raise it"):
+    with pytest.raises(UserError, match=r"shape\.subsample leaves no pair of the train split; raise it"):
         made("skip_gram", subsample=1e-12)
