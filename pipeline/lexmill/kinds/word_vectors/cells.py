@@ -58,4 +58,4 @@ def cooccurrences(text: KnownTokens, window: int, piece: int = _PIECE) -> Cells:
 def _added(keys: NDArray[np.int64], counts: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the different keys, sorted, and the sum of the counts of each."""
     different, place = np.unique(keys, return_inverse=True)
-    return different, np.bincount(place, weights=counts, minlength=len(different))
+    return different, np.bincount(place, weights=counts, minlength=len(different)).astype(np.float64, copy=False)
