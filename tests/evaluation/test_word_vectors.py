@@ -86,6 +86,7 @@ def test_words_that_the_tokenizer_does_not_tell_apart_are_one() -> None:
     vectors = WordVectors(["King", "king", "queen", "knave", "man"], tokenizer, embeddings(8))
     assert vectors.words == ["king", "queen", "man"]  # and one that it does not know is none
     assert {word for word, _ in vectors.neighbours([(1, "KING")], 9)} == {"queen", "man"}
+    assert [vectors.knows(word) for word in ("KING", "man", "knave", "")] == [True, True, False, False]
 
 
 def test_errors() -> None:

@@ -21,6 +21,11 @@ def corpus(folder: Path, *texts: str) -> PreparedCorpus:
     return PreparedCorpus(folder / "c")
 
 
+def test_words_of_another_split(tmp_path: Path) -> None:
+    write_prepared(tmp_path / "c", "text", {"train": [{"text": "king"}], "test": [{"text": "a man, a plan"}]})
+    assert frequent_words(PreparedCorpus(tmp_path / "c"), 2, "test") == ["a", "man"]
+
+
 def test_words_are_counted_with_their_case_and_without_what_is_beside_them(tmp_path: Path) -> None:
     found = frequent_words(corpus(tmp_path, 'The king, the "king";\nking--don\'t 42', "the हिन्दी _the_ don't"))
     assert found == ["king", "the", "don't", "The", "हिन्दी"]  # equal counts in code-point order

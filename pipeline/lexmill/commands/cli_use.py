@@ -9,26 +9,11 @@ import typer
 
 from lexmill import kinds
 from lexmill.commands import init, use
-from lexmill.kinds.verbs import ModelName
 
 app = typer.Typer()
 
 for _kind in kinds.every():
     _kind.module("command").add(app, use)
-
-
-@app.command()
-def neighbours(
-    words: Annotated[list[str], typer.Argument(metavar="WORD [- WORD] [+ WORD]...", help="As king - man + woman.")],
-    *,
-    model: ModelName = None,
-    count: Annotated[int, typer.Option(min=1, max=100_000, help="How many words.")] = 10,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
-    """Show the words nearest to a word, or to a sum of words, in the input embeddings of a model."""
-    from lexmill.commands.neighbours import neighbours as command
-
-    command(words, model, count=count, as_json=as_json)
 
 
 @app.command()

@@ -12,7 +12,6 @@ from lexmill.base.errors import UserError
 from lexmill.base.progress import say
 from lexmill.base.quiet import quieten
 from lexmill.base.shown import value_text
-from lexmill.commands.use import show
 from lexmill.compute.execution import load_execution
 from lexmill.evaluation.word_vectors import Signed
 
@@ -36,14 +35,14 @@ def parsed(arguments: Sequence[str]) -> list[Signed]:
 
 def neighbours(
     arguments: Sequence[str], name: str | None, *, count: int = 10, as_json: bool = False, root: Path = Path()
-) -> None:
-    """Print the nearest words, each with a tab and its cosine.
+) -> list[str]:
+    """Return one line for each of the nearest words: the word, a tab, its cosine.
 
     Args:
         arguments: the query.
         name: a model of any kind; None: the only one.
         count: how many words.
-        as_json: print one JSON object.
+        as_json: one JSON object instead.
         root: the workspace.
 
     Raises:
@@ -76,9 +75,8 @@ def neighbours(
     if as_json:
         asked = [{"word": word, "sign": sign} for sign, word in query]
         answers = [{"word": word, "cosine": cosine} for word, cosine in nearest]
-        show([json.dumps({"model": name, "query": asked, "neighbours": answers}, ensure_ascii=False)])
-        return
-    show(f"{word}\t{cosine:.4f}" for word, cosine in nearest)
+        return [json.dumps({"model": name, "query": asked, "neighbours": answers}, ensure_ascii=False)]
+    return [f"{word}\t{cosine:.4f}" for word, cosine in nearest]
 
 
 def _model_folder(name: str, root: Path) -> Path:

@@ -72,6 +72,13 @@ def open(kind: str, name: str | None, precision: Precision = "float32") -> Predi
     return model
 
 
+def neighbours(words: Sequence[str], name: str | None, *, count: int, as_json: bool) -> list[str]:
+    """Return a line for each of the words nearest to a sum of words in a model of any kind."""
+    from lexmill.commands.neighbours import neighbours as command
+
+    return command(words, name, count=count, as_json=as_json)
+
+
 def read_lines(stream: Iterable[bytes]) -> Iterator[str]:
     """Yield the lines of a byte stream without their ends, split at newlines only.
 

@@ -51,6 +51,10 @@ class WordVectors:
             means[row] = self._embeddings[tokens[i]].mean(axis=0)
         return [words[i] for i in known], means
 
+    def knows(self, word: str) -> bool:
+        """Return whether a word has a vector."""
+        return bool(self._means([self._tokenizer.normalize(word)])[0])
+
     def vector(self, word: str) -> Floats:
         """Return the unit vector of any word, (D,).
 

@@ -68,7 +68,7 @@ class Kind:
         verb: the command that uses it.
         corpus: the kind of corpus it is trained and evaluated on: "text", "labelled", "parallel" or "conversation".
         entry: the dataclass of an entry of `models` (see `lexmill.params.models.Model`).
-        role: of the network families it can use: "causal", "encoder" or "encoder_decoder".
+        role: of the network families it can use: "causal", "encoder", "encoder_decoder" or "static".
         metrics: the test split's metrics to show; the first decides.
         counted: what the training loss counts as targets: "tokens", "texts", "pairs".
         inputs: what a model reads, from its entry as plain data; raises KeyError if a key is missing.

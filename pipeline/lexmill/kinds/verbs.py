@@ -18,10 +18,13 @@ Texts = Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="De
 
 
 class Use(Protocol):
-    """Access to registered champions and to the terminal."""
+    """Access to models and to the terminal."""
 
     def open(self, kind: str, name: str | None, precision: Precision = "float32") -> Predictor:
         """Return the champion of a model, or of the only one of its kind; raises `UserError` if there is none."""
+
+    def neighbours(self, words: Sequence[str], name: str | None, *, count: int, as_json: bool) -> Iterable[str]:
+        """Return a line for each of the words nearest to a sum of words in a model of any kind."""
 
     def texts(self, given: Sequence[str] | None) -> Iterable[str]:
         """Return the texts given as arguments, else the lines of standard input."""

@@ -19,7 +19,7 @@ from lexmill.base.strict import build, nearest
 
 LOADS = ("lexmill.models.{family}.shape",)  # by name, see lexmill.base.code
 
-Role = Literal["causal", "encoder", "encoder_decoder"]
+Role = Literal["causal", "encoder", "encoder_decoder", "static"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class Family:
     """An architecture.
 
     Attributes:
-        role: what it computes: next-token logits, hidden states of a text, or target logits given a source.
+        role: what it computes: next-token logits, hidden states of a text, target logits given a source, or one vector
+            for each token, whatever its text.
         network: the class in its `model.py`, called with (shape, vocab_size).
         shape: the dataclass of its sizes.
         tiny: fields of a shape small enough for tests and examples.

@@ -1,0 +1,1 @@
+"""Global vectors (GloVe) of Pennington et al. (2014)."""
