@@ -45,7 +45,7 @@ def test_a_moment_is_in_utc_and_sorts_as_text() -> None:
 
 
 def test_a_decision_is_stored_whole_and_over_an_earlier_one(tmp_path: Path, times: list[str]) -> None:
-    keep(tmp_path, "2")
+    assert keep(tmp_path, "2")["approved"] is None  # nobody was asked
     refused = Decision(False, "not approved: better", fresher=True)
     record = keep(tmp_path, "2", refused, champion_version="1", approved=False)
     (path,) = (tmp_path / ".lexmill/decisions").iterdir()
@@ -88,11 +88,32 @@ def test_moves_by_hand_stand_beside_the_decisions_the_newest_first(tmp_path: Pat
 
 
 def test_decisions_of_the_same_moment_are_in_the_order_of_names_and_versions(tmp_path: Path, times: list[str]) -> None:
-    for version in ("9", "10", "2"):
+    for version in ("9", "10", "2", "odd"):
         keep(tmp_path, version)
     keep(tmp_path, "1", name="gpt")
+    keep(tmp_path, "1", name="words")
     found = [(one["name"], one["version"]) for one in decisions.read(tmp_path)]
-    assert found == [("tickets", "10"), ("tickets", "9"), ("tickets", "2"), ("gpt", "1")]
+    of_tickets = [("tickets", version) for version in ("10", "9", "2", "odd")]
+    assert found == [("words", "1"), *of_tickets, ("gpt", "1")]
+
+
+def test_moves_of_two_models_in_one_moment_are_both_kept(tmp_path: Path, times: list[str]) -> None:
+    for name in ("gpt", "tickets"):
+        with decisions.by_hand(tmp_path, name=name, version="1", before=None, outcome="promoted by hand", reason=""):
+            pass
+    assert [one["name"] for one in decisions.read(tmp_path)] == ["tickets", "gpt"]
+
+
+def test_an_interrupted_move_of_a_model_without_champion_is_forgotten(
+    tmp_path: Path, times: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moving = decisions.by_hand(tmp_path, name="gpt", version="1", before=None, outcome="promoted by hand", reason="")
+    moving.__enter__()
+    assert len(decisions.interrupted(tmp_path)) == 1
+    monkeypatch.setattr(decisions.lookup, "client_champion", lambda *_: None)
+    decisions.settle(MagicMock(), tmp_path)
+    assert decisions.interrupted(tmp_path) == []
+    assert decisions.read(tmp_path) == []
 
 
 def test_a_row_holds_what_the_decision_rests_on(tmp_path: Path, times: list[str]) -> None:
