@@ -28,6 +28,8 @@ text { fill: #1b1f24; font-size: 12px } .tick, .axis { fill: #5b6470; font-size:
 _PALETTE = (
     *("#3b6fe0", "#d9622b", "#2a9c52", "#9068dd", "#c08a2a", "#1c8fb0"),
     *("#d8438a", "#7c8694", "#7a9a1f", "#a8583c", "#4b57a8", "#c0483f"),
+    *("#00a693", "#e0a100", "#b23a6b", "#5f9fd0", "#8d6e63", "#ff8a65"),
+    *("#66bb6a", "#ba68c8"),
 )
 COLOURS = "".join(  # of classes `series-0`, ..., readable on light and dark paper
     f".dot.series-{n}, text.series-{n} {{ fill: {colour}; }}\n"
