@@ -10,6 +10,7 @@ from lexmill import kinds
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.kinds.language_model.metrics import TEST as LANGUAGE_MODEL
 from lexmill.params import Promotion
+from lexmill.registry.guards import Guard
 from lexmill.registry.promotion import Decision, decide
 from lexmill.report.results import rounded
 
@@ -232,3 +233,27 @@ def test_the_hint_at_a_larger_test_split_is_for_tests_that_are_too_small() -> No
     assert decision.power is not None
     assert decision.power > 0.8
     assert "larger test split" not in decision.reason
+
+
+def test_a_shrunk_test_split_counts_what_the_champion_was_tested_on() -> None:
+    champion, challenger = rows_of("tickets", 0.2), rows_of("tickets", 0.95)
+    gone = [{**row, "id": f"gone-{row['id']}"} for row in champion]
+    decision = _decide("tickets", challenger[:55], champion + gone)
+    assert not decision.promote
+    assert f"only 55 of {2 * len(champion)} items are those that version 7 was tested on" in decision.reason
+
+
+def test_the_sentence_names_the_new_figure_first_and_the_record_has_the_level_of_one_test() -> None:
+    decision = _decide("tickets", rows_of("tickets", 0.95), rows_of("tickets", 0.3), tests_per_year=365)
+    found = decision.comparison
+    assert found is not None
+    assert found.challenger > found.champion
+    assert f"accuracy {rounded(found.challenger)} against {rounded(found.champion)} of version 7" in decision.reason
+    assert decision.level == Promotion(0.05, 365).level < 0.001
+
+
+def test_what_is_not_finite_becomes_text_in_guards_too() -> None:
+    guard = Guard("latency", 1.0, float("inf"), 1.5, True, "no answer")
+    plain = Decision(True, "better", least_gain=float("nan")).guarded([guard]).plain()
+    assert json.loads(json.dumps(plain, allow_nan=False))["guards"][0]["challenger"] == "inf"
+    assert plain["least_gain"] == "nan"
