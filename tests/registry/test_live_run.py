@@ -16,7 +16,7 @@ from lexmill.commands import sync
 from lexmill.compute.execution import Execution
 from lexmill.models.folder import WEIGHTS
 from lexmill.params import Params
-from lexmill.registry import package, publish
+from lexmill.registry import deciding, package
 from lexmill.registry.publish import publish_all
 from lexmill.runner.graph import Plan
 from lexmill.runner.record import RunRecord
@@ -213,5 +213,5 @@ def test_a_repeated_training_of_a_published_model_adds_what_is_new_to_its_run(
     def never(*_: object) -> None:
         raise AssertionError("MLflow was opened")
 
-    monkeypatch.setattr(publish, "opened", never)
+    monkeypatch.setattr(deciding, "opened", never)
     assert publish_it(params, root) == published  # all is sent, and no store need be opened to know it

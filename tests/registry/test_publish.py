@@ -16,7 +16,7 @@ from lexmill.base import layout, storage
 from lexmill.base.errors import RetryableError, UserError
 from lexmill.compute.execution import Execution
 from lexmill.params import Params
-from lexmill.registry import deciding, logged_model, lookup, package, publish, record
+from lexmill.registry import deciding, logged_model, lookup, package, record
 from lexmill.registry.publish import publish_all
 from lexmill.tracking import store
 
@@ -195,7 +195,7 @@ def test_publishing_again_does_nothing_and_does_not_even_look_into_mlflow(
     def never(*_: object) -> None:
         raise AssertionError("MLflow was opened")
 
-    monkeypatch.setattr(publish, "opened", never)
+    monkeypatch.setattr(deciding, "opened", never)
     monkeypatch.setattr(lookup, "opened", never)
     said: list[str] = []
     outcomes = publish_all(params, execution, said.append, root)

@@ -20,7 +20,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from lexmill.base import storage
-from lexmill.base.errors import RetryableError
+from lexmill.base.errors import RetryableError, UserError
 
 FILES = "mlruns"
 _LOCKED_SECONDS = 30.0
@@ -44,6 +44,7 @@ def relocate(path: Path) -> Path | None:
 
     Raises:
         RetryableError: another process holds the database.
+        UserError: the database is damaged.
     """
     folder = _folder(path)
     try:
@@ -54,6 +55,10 @@ def relocate(path: Path) -> Path | None:
             changed = 0 if old is None or same else _rewrite(connection, old, folder)
     except sqlite3.OperationalError as error:
         raise RetryableError(f"{path}: the places of its files cannot be corrected ({error}); try again") from None
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite quotes what it found
+        raise UserError(
+            f"MLflow's database is damaged ({error}); put a copy of it in its place, or move it away", path
+        ) from None
     storage.write_json(_note(path), {"folder": folder.as_uri()})
     return old if changed else None
 
