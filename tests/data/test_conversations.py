@@ -91,7 +91,7 @@ def test_packing_is_best_fit_and_whole() -> None:
 
 
 def conversation(length: int, learned: int, first: int = 10) -> Encoded:
-    """Different tokens, of which the last are learned."""
+    """Different tokens; the last ones are learned."""
     return Encoded(np.arange(first, first + length), np.arange(length) >= length - learned)
 
 

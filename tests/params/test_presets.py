@@ -30,7 +30,7 @@ COMMAND = re.compile(
 )
 
 
-def told(preset: str) -> re.Match[str] | None:
+def command_of(preset: str) -> re.Match[str] | None:
     """The command of the preset's comment."""
     found = COMMAND.search((FOLDER / f"{preset}.yaml").read_text(encoding="utf-8"))
     assert found is None or found["preset"] == preset
@@ -39,13 +39,13 @@ def told(preset: str) -> re.Match[str] | None:
 
 def name_of(preset: str) -> str:
     """The model that its comment makes of it."""
-    found = told(preset)
+    found = command_of(preset)
     return found["name"] if found else "gpt"
 
 
 def additions(preset: str) -> list[str]:
     """What the preset's comment, or that of the preset it builds on, adds to the defaults."""
-    if found := told(preset):
+    if found := command_of(preset):
         return shlex.split(found["more"].replace("\\\n#     ", " ").replace("\n#     ", " "))
     text = (FOLDER / f"{preset}.yaml").read_text(encoding="utf-8")
     base = yaml.safe_load(text)["defaults"][0]

@@ -112,7 +112,7 @@ class Windows:
     """Packed conversations, each array (N, T): inputs, targets (`IGNORED` where nothing is learned), documents.
 
     Attributes:
-        cut: the number of conversations of which only the end is used.
+        cut: the number of conversations too long for a window, whose end alone is used.
         unlearned: the number left out, as nothing of them is learned.
     """
 

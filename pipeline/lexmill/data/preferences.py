@@ -1,4 +1,4 @@
-"""Pairs of answers to the same messages, of which one was preferred.
+"""Pairs of a chosen and a rejected answer to the same messages.
 
 Letters: B pairs, T tokens.
 """
@@ -68,7 +68,7 @@ def pairs(corpus: PreparedCorpus, split: str, tokenizer: Tokenizer, context: int
     if lacking:
         raise UserError(
             f"{lacking:,} of {len(records):,} conversations of {split} have no rejected answer; name its column in"
-            " reader.rejected, or train on the answers (recipe.method: gradient)",
+            " reader.rejected, or train on the answers (recipe.objective: answers)",
             corpus.folder,
         )
     prompts = [len(one.ids) for one in encode(tokenizer, [record["messages"][:-1] for record in records])]

@@ -244,10 +244,11 @@ def stream(module: nn.Module, tokenizer: Tokenizer, prompt: str, sampling: Sampl
     """Yield the text of `generate` for one prompt in pieces, as it is generated."""
     sampling.check()
     (start,) = _starts(tokenizer, [prompt])
-    return _streamed(module, tokenizer, start, sampling)
+    return streamed(module, tokenizer, start, sampling)
 
 
-def _streamed(module: nn.Module, tokenizer: Tokenizer, start: list[int], sampling: Sampling) -> Iterator[str]:
+def streamed(module: nn.Module, tokenizer: Tokenizer, start: list[int], sampling: Sampling) -> Iterator[str]:
+    """Yield the text after some tokens in pieces, as it is generated; `sampling` is checked by the caller."""
     text = GrowingText(tokenizer, start, sampling.stop)
     ended: set[int] = set()
     model, eos, never = cast(LanguageModel, module), tokenizer.eos_id, tokenizer.never_written

@@ -151,7 +151,7 @@ class ConversationsReader:
     file_format: Literal["jsonl", "json", "parquet"] = spec("the format of the files", "jsonl")
     messages: str | None = spec("the key of a whole conversation, a list of messages with role and content", None)
     prompt: str | None = spec("in its place, with `answer`: the key of what is asked, a text or messages", None)
-    answer: str | None = spec("the key of the answer, a text or messages of which it is the last", None)
+    answer: str | None = spec("the key of the answer: a text, or messages that end with it", None)
     rejected: str | None = spec("the key of a worse answer, for preferences", None)
     group: str | None = spec("the key whose value keeps records in one split; none: all before the answer", None)
     encoding: str = spec("the files' character encoding", "utf-8")

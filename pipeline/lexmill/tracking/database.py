@@ -33,7 +33,7 @@ from typing import Any
 from lexmill.base import storage
 from lexmill.base.errors import LexmillError, RetryableError, UserError
 from lexmill.base.progress import say
-from lexmill.tracking.relocation import is_here, relocate
+from lexmill.tracking.relocation import damaged, is_here, relocate
 
 LOCKED_SECONDS = 30.0  # how long another process may hold the database file
 SCHEME = "sqlite:///"
@@ -183,9 +183,7 @@ def _copy(path: Path, target: Path) -> None:
     except sqlite3.OperationalError as error:
         raise RetryableError(f"{path}: MLflow's database cannot be copied ({error}); nothing is lost") from None
     except sqlite3.DatabaseError as error:
-        raise UserError(
-            f"MLflow's database is damaged ({error}); put a copy of it in its place, or move it away", path
-        ) from None
+        raise damaged(error, path) from None
 
 
 def _is_foreign(path: Path) -> bool:

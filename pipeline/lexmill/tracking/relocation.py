@@ -34,6 +34,11 @@ _COLUMNS = (
 )
 
 
+def damaged(error: Exception, path: Path) -> UserError:
+    """Return the error of a database that SQLite cannot read."""
+    return UserError(f"MLflow's database is damaged ({error}); put a copy of it in its place, or move it away", path)
+
+
 def is_here(path: Path) -> bool:
     """Return whether the addresses in a database are known to be of its present folder."""
     return _noted(path) == _folder(path).as_uri()
@@ -56,9 +61,7 @@ def relocate(path: Path) -> Path | None:
     except sqlite3.OperationalError as error:
         raise RetryableError(f"{path}: the places of its files cannot be corrected ({error}); try again") from None
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite quotes what it found
-        raise UserError(
-            f"MLflow's database is damaged ({error}); put a copy of it in its place, or move it away", path
-        ) from None
+        raise damaged(error, path) from None
     storage.write_json(_note(path), {"folder": folder.as_uri()})
     return old if changed else None
 

@@ -71,6 +71,11 @@ class FitResult:
     steps_now: int
     first_rank: bool
 
+    @property
+    def rate(self) -> float:
+        """Targets per second of this process's steps."""
+        return self.tokens / self.step * self.steps_now / max(self.seconds, 1e-9)
+
 
 def set_threads(execution: Execution) -> int:
     """Set and return torch's threads: those of the settings (0: all cores), divided among processes on a CPU."""

@@ -54,6 +54,14 @@ def test_an_answer_is_what_follows_the_prompt_of_tokens(network: Any, tokenizer:
     assert len(pieces) > 1
 
 
+def test_an_answer_does_not_depend_on_the_others(network: Any, tokenizer: tokenizers.Tokenizer) -> None:
+    asked = [[{"role": "user", "content": "x" * i + chr(96 + i)}] for i in range(1, 20)]
+    drawn = Sampling(6, temperature=1.0, seed=4)
+    alone = ["".join(stream(network, tokenizer, messages, drawn)) for messages in asked]
+    assert replies(network, tokenizer, asked, drawn) == alone
+    assert len(set(alone)) > 1
+
+
 def test_a_stop_string_ends_an_answer(network: Any, tokenizer: tokenizers.Tokenizer) -> None:
     (whole,) = replies(network, tokenizer, [ASKED], GREEDY)
     stop = whole[3]

@@ -67,7 +67,7 @@ MODELS: dict[str, Any] = {
         **BASE,
         "kind": "chat_model",
         "start": "artifacts/models/chat",
-        "recipe": RECIPE | {"method": "dpo", "length": "60 steps", "batch": 8, "beta": 0.3},
+        "recipe": RECIPE | {"objective": "preferences", "length": "60 steps", "batch": 8, "beta": 0.3},
         "evaluate": {"max_tokens": 8},
     },
     "lora": {

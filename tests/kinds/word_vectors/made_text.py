@@ -11,7 +11,7 @@ from lexmill.tokenizers import SPECIAL_TOKENS, Tokenizer
 from lexmill.tokenizers.kinds import assemble, word_model
 
 FIRST, EOS = len(SPECIAL_TOKENS), 3
-# Two classes of words, each of which has contexts of its own.
+# Two classes of words, each with contexts of its own.
 CLASSES = [
     ["ape", "cat", "dog", "owl"],
     ["run", "sit", "eat", "nap"],

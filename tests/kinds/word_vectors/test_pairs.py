@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import MagicMock
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -89,11 +91,10 @@ def test_negatives_are_drawn_by_counts_to_the_power_three_quarters() -> None:
 
 
 def test_the_ends_of_the_unit_interval_draw_a_token_that_occurs() -> None:
-    class Ends:
-        def random(self, shape: tuple[int, ...]) -> np.ndarray:
-            return np.array([0.0, np.nextafter(1, 0)])
-
-    assert Negatives(np.array([0, 3, 7, 5, 0])).draw(Ends(), (2,)).tolist() == [1, 3]  # type: ignore[arg-type]
+    ends = MagicMock()
+    ends.random.return_value = np.array([0.0, np.nextafter(1, 0)])
+    assert Negatives(np.array([0, 3, 7, 5, 0])).draw(ends, (2,)).tolist() == [1, 3]
+    ends.random.assert_called_once_with((2,))
 
 
 def test_a_generator_is_a_function_of_seed_and_purpose() -> None:

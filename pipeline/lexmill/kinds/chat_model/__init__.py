@@ -24,8 +24,12 @@ class Data:
 
 @dataclass(frozen=True)
 class TuningRecipe(Recipe):
-    """A recipe with low-rank adaptation, on the tokens of answers."""
+    """A recipe with what is learned, and low-rank adaptation; on preferences `batch` counts pairs of answers."""
 
+    objective: Literal["answers", "preferences"] = spec(
+        "the tokens of the answers, or direct preference optimization (Rafailov et al. 2023)", "answers"
+    )
+    beta: float = spec("what it costs, on preferences, to leave the model it starts from", 0.1, above=0, high=100)
     lora_rank: int = spec(
         "rank of what the blocks' matrices learn; 0: they are trained themselves", 0, low=0, high=4096
     )
@@ -40,14 +44,6 @@ class TuningRecipe(Recipe):
 
 
 @dataclass(frozen=True)
-class PreferenceRecipe(TuningRecipe):
-    """Direct preference optimization (Rafailov et al. 2023); `batch` counts pairs of answers."""
-
-    method: Literal["dpo"] = spec("how the weights are found")  # type: ignore[assignment]
-    beta: float = spec("how much it costs to leave the model it starts from", 0.1, above=0, high=100)
-
-
-@dataclass(frozen=True)
 class Evaluate:
     """Settings of the evaluation."""
 
@@ -59,12 +55,12 @@ class ChatModel(Model):
     """A language model that answers."""
 
     data: Data = spec("what it learns from")
-    recipe: TuningRecipe | PreferenceRecipe = spec("how it is trained: on answers (gradient), or on preferences (dpo)")
+    recipe: TuningRecipe = spec("how it is trained")
     evaluate: Evaluate = spec("how it is evaluated")
 
     def cross_errors(self) -> list[str]:
         batch, context = self.recipe.batch, self.shape.context
-        if isinstance(self.recipe, PreferenceRecipe):
+        if self.recipe.objective == "preferences":
             return []
         return [f"recipe.batch: {batch} is not a multiple of shape.context ({context})"] if batch % context else []
 

@@ -18,6 +18,7 @@ from lexmill.base.errors import UserError
 from lexmill.base.storage import sha256_bytes
 from lexmill.data.conversations import ASSISTANT, Encoded, encode, messages_of
 from lexmill.evaluation.bootstrap import Resampling, Weights, resampling_units, with_intervals
+from lexmill.evaluation.preferences import preferred
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.scoring import Scorer
 from lexmill.evaluation.significance import PairedTest, by_thirds, ratio
@@ -76,9 +77,8 @@ def _of_last(encoded: Encoded, nats: NDArray[np.float64]) -> float:
     return float(nats[len(nats) - last :].sum())
 
 
-def preferred(row: Row) -> float:
-    """Return whether the model prefers the chosen answer: 1 or 0, a half where it has no preference."""
-    return float(row["chosen_nats"] < row["rejected_nats"]) + 0.5 * (row["chosen_nats"] == row["rejected_nats"])
+def _right(row: Row) -> float:
+    return preferred(-row["chosen_nats"], -row["rejected_nats"])
 
 
 def summarise(rows: Sequence[Row], unit: str, how: Resampling) -> dict[str, float | str]:
@@ -91,7 +91,7 @@ def summarise(rows: Sequence[Row], unit: str, how: Resampling) -> dict[str, floa
         raise UserError("the test split is empty; give `splits.test` of the corpus a larger share")
     values = np.array([[float(row[column]) for column in _COLUMNS] for row in rows])
     with_bytes, with_pairs = not values[:, 3].any(), all("rejected_nats" in row for row in rows)
-    chosen = np.array([preferred(row) for row in rows]) if with_pairs else np.zeros(len(rows))
+    chosen = np.array([_right(row) for row in rows]) if with_pairs else np.zeros(len(rows))
 
     def found(weights: Weights) -> dict[str, float]:
         nats, targets, size, _ = (weights @ values).tolist()
@@ -125,7 +125,7 @@ def _default(challenger: Sequence[Row], champion: Sequence[Row]) -> str:
 
 def _score(metric: str) -> tuple[Callable[[NDArray[Any]], float], Callable[[Row], list[float]]]:
     if metric == "preference_accuracy":
-        return lambda sums: ratio(sums[0], sums[1]), lambda row: [preferred(row), 1]
+        return lambda sums: ratio(sums[0], sums[1]), lambda row: [_right(row), 1]
     return lambda sums: ratio(sums[0] / math.log(2), sums[1]), lambda row: [row["nats"], row["bytes"]]
 
 

@@ -7,19 +7,38 @@ from typing import TYPE_CHECKING, cast
 
 from lexmill.data.conversations import Messages, answer_prompt
 from lexmill.decoding.settings import Sampling
-from lexmill.decoding.text import GrowingText
+from lexmill.decoding.text import text_behind
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from lexmill.decoding.sampling import LanguageModel
     from lexmill.tokenizers import Tokenizer
+
+_BATCH = 16  # conversations answered at once
 
 
 def replies(
     module: nn.Module, tokenizer: Tokenizer, conversations: Sequence[Messages], sampling: Sampling
 ) -> list[str]:
-    """Return the assistant's next answer to each conversation; it ends with its end token."""
-    return ["".join(stream(module, tokenizer, messages, sampling)) for messages in conversations]
+    """Return the assistant's next answer to each conversation, up to its end token or the first of `sampling.stop`."""
+    if sampling.stop:
+        return ["".join(stream(module, tokenizer, messages, sampling)) for messages in conversations]
+    sampling.check()
+    from lexmill.decoding.sampling import continue_tokens
+
+    model, found = cast("LanguageModel", module), list[str]()
+    for at in range(0, len(conversations), _BATCH):
+        starts = [_start(model, tokenizer, messages, sampling) for messages in conversations[at : at + _BATCH]]
+        made = continue_tokens(model, starts, sampling, eos=tokenizer.eos_id, never_written=tokenizer.never_written)
+        found += [text_behind(tokenizer, start, new) for start, new in zip(starts, made, strict=True)]
+    return found
+
+
+def _start(model: LanguageModel, tokenizer: Tokenizer, messages: Messages, sampling: Sampling) -> list[int]:
+    """Return the tokens that an answer continues: the end of a conversation that leaves no room for one."""
+    room = max(model.context // 2, model.context - sampling.max_tokens)
+    return answer_prompt(tokenizer, messages)[-room:]
 
 
 def stream(module: nn.Module, tokenizer: Tokenizer, messages: Messages, sampling: Sampling) -> Iterator[str]:
@@ -29,22 +48,6 @@ def stream(module: nn.Module, tokenizer: Tokenizer, messages: Messages, sampling
     read.
     """
     sampling.check()
-    from lexmill.decoding.sampling import LanguageModel, draw
+    from lexmill.decoding.sampling import streamed
 
-    model = cast(LanguageModel, module)
-    room = max(model.context // 2, model.context - sampling.max_tokens)
-    start = answer_prompt(tokenizer, messages)[-room:]
-
-    def pieces() -> Iterator[str]:
-        text, ended = GrowingText(tokenizer, start, sampling.stop), set[int]()
-        never = tokenizer.never_written
-        for step in draw(model, [start], sampling, eos=tokenizer.eos_id, never_written=never, ended=ended):
-            for place, token in step:
-                if piece := text.add(token):
-                    yield piece
-                if text.stopped:
-                    ended.add(place)
-        if piece := text.finish():
-            yield piece
-
-    return pieces()
+    return streamed(module, tokenizer, _start(cast("LanguageModel", module), tokenizer, messages, sampling), sampling)

@@ -10,7 +10,7 @@ from lexmill.base.errors import UserError
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.conversations import CHAT_TEMPLATE, ConversationBatches, encode, messages_of, windows
 from lexmill.data.preferences import PairBatches, pairs
-from lexmill.kinds.chat_model import ChatModel, PreferenceRecipe
+from lexmill.kinds.chat_model import ChatModel
 from lexmill.kinds.chat_model.answers import AnswerTask
 from lexmill.kinds.chat_model.preferences import PreferenceTask
 from lexmill.models.common import lora
@@ -39,7 +39,7 @@ def train(name: str, choices: Params) -> None:
         lora.adapt(module, model.recipe.lora_rank, model.recipe.lora_alpha)
     context, seed, pad = model.shape.context, choices.data_seed, tokenizer.pad_id
     task: AnswerTask | PreferenceTask
-    if isinstance(model.recipe, PreferenceRecipe):
+    if model.recipe.objective == "preferences":
         train_pairs, valid_pairs = (pairs(corpus, split, tokenizer, context) for split in ("train", "valid"))
         batches_of_pairs = PairBatches(train_pairs, model.recipe.batch, seed)
         task = PreferenceTask(module, batches_of_pairs, valid_pairs, model.recipe.beta)
@@ -82,5 +82,5 @@ def metrics(result: FitResult, parameters: int, epochs: float) -> dict[str, floa
 
 def speed(result: FitResult, counted: str) -> tuple[dict[str, float], str]:
     """Return targets per second, as metrics and as a sentence."""
-    rate = result.tokens / result.step * result.steps_now / max(result.seconds, 1e-9)
-    return {f"{counted}_per_second": rate}, f"valid loss {result.metrics['valid_loss']:.3f}, {rate:,.0f} {counted}/s"
+    words = f"valid loss {result.metrics['valid_loss']:.3f}, {result.rate:,.0f} {counted}/s"
+    return {f"{counted}_per_second": result.rate}, words

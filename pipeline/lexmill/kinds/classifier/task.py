@@ -118,9 +118,9 @@ def sizes(task: ClassificationTask, max_tokens: int) -> dict[str, int]:
 
 def speed(result: FitResult) -> tuple[dict[str, float], str]:
     """Return texts per second, as a metric and as a sentence."""
-    rate = result.tokens / result.step * result.steps_now / max(result.seconds, 1e-9)  # one target per text
     accuracy, loss = 100 * result.metrics["valid_accuracy"], result.metrics["valid_loss"]
-    return {"texts_per_second": rate}, f"valid accuracy {accuracy:.1f}, loss {loss:.3f}, {rate:.0f} texts/s"
+    words = f"valid accuracy {accuracy:.1f}, loss {loss:.3f}, {result.rate:.0f} texts/s"
+    return {"texts_per_second": result.rate}, words
 
 
 class ClassificationTask(Task):

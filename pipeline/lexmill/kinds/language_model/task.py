@@ -80,7 +80,7 @@ def metrics(result: FitResult, parameters: int, epochs: float) -> dict[str, floa
 
 def speed(result: FitResult, flops_per_token: int) -> tuple[dict[str, float], str]:
     """Return tokens and GFLOP per second, as metrics and as a sentence."""
-    tokens = result.tokens / result.step * result.steps_now / max(result.seconds, 1e-9)
+    tokens = result.rate
     gflops = flops_per_token * tokens / 1e9
     sentence = (
         f"valid loss {result.metrics['valid_loss']:.3f} nats a token, {tokens:,.0f} tokens/s, {gflops:.0f} GFLOP/s"

@@ -12,13 +12,13 @@ import numpy as np
 
 from lexmill.base.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling, Weights, resampling_units, with_intervals
+from lexmill.evaluation.preferences import preferred
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.significance import PairedTest, ratio
 
 
-def preferred(row: Row) -> float:
-    """Return whether the chosen answer has the higher reward: 1 or 0, a half where both have the same."""
-    return float(row["chosen"] > row["rejected"]) + 0.5 * (row["chosen"] == row["rejected"])
+def _right(row: Row) -> float:
+    return preferred(row["chosen"], row["rejected"])
 
 
 def summarise(rows: Sequence[Row], unit: str, how: Resampling) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def summarise(rows: Sequence[Row], unit: str, how: Resampling) -> dict[str, Any]
     """
     if not rows:
         raise UserError("the test split is empty; give `splits.test` of the corpus a larger share")
-    right = np.array([preferred(row) for row in rows])
+    right = np.array([_right(row) for row in rows])
 
     def score(weights: Weights) -> dict[str, float]:
         return {"preference_accuracy": float(weights @ right / weights.sum())}
@@ -41,6 +41,6 @@ def summarise(rows: Sequence[Row], unit: str, how: Resampling) -> dict[str, Any]
 TEST = PairedTest(
     same=("group", "text_sha256"),
     metrics={"preference_accuracy": True},
-    score=lambda _: (lambda sums: ratio(sums[0], sums[1]), lambda row: [preferred(row), 1]),
+    score=lambda _: (lambda sums: ratio(sums[0], sums[1]), lambda row: [_right(row), 1]),
     default=lambda *_: "preference_accuracy",
 )

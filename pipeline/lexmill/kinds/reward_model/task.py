@@ -69,8 +69,8 @@ def metrics(result: FitResult, module: nn.Module, epochs: float) -> dict[str, fl
 
 def speed(result: FitResult) -> tuple[dict[str, float], str]:
     """Return pairs per second, as a metric and as a sentence."""
-    rate = result.tokens / result.step * result.steps_now / max(result.seconds, 1e-9)
-    return {"pairs_per_second": rate}, f"valid accuracy {result.metrics['valid_accuracy']:.3f}, {rate:,.0f} pairs/s"
+    words = f"valid accuracy {result.metrics['valid_accuracy']:.3f}, {result.rate:,.0f} pairs/s"
+    return {"pairs_per_second": result.rate}, words
 
 
 class RewardTask(Task):

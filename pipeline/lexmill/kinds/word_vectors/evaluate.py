@@ -13,10 +13,9 @@ from lexmill.evaluation import plots
 from lexmill.evaluation.rows import Row, spread
 from lexmill.evaluation.subject import Evaluated, Subject
 from lexmill.evaluation.word_vectors import Floats, WordVectors, plane
-from lexmill.evaluation.words import frequent_words
 from lexmill.kinds.word_vectors.metrics import summarise, worst
 from lexmill.kinds.word_vectors.predict import NEAREST, nearest
-from lexmill.kinds.word_vectors.questions import WORDS, answered, questions
+from lexmill.kinds.word_vectors.questions import answered, questions
 from lexmill.models.input_embeddings import input_embeddings
 
 SAMPLES, WORST = 12, 20
@@ -25,13 +24,13 @@ SHOWN_AMONG, DRAWN_WORDS = 1000, 400  # the most frequent of a test set: of the 
 
 def evaluate(subject: Subject) -> Evaluated:
     """Answer the questions."""
-    found = rows(subject)
-    words = frequent_words(subject.corpus, WORDS, subject.split)
-    vectors = WordVectors(words, subject.tokenizer, _embeddings(subject))
+    asked, embeddings = questions(subject.corpus, subject.split), _embeddings(subject)
+    found = answered(asked, subject.tokenizer, embeddings)
+    vectors = WordVectors(asked.words, subject.tokenizer, embeddings)
     shown = [vectors.words[i] for i in spread(min(len(vectors.words), SHOWN_AMONG), SAMPLES)]
 
     def draw(folder: Path) -> None:
-        drawn = WordVectors(words[:DRAWN_WORDS], subject.tokenizer, _embeddings(subject))
+        drawn = WordVectors(asked.words[:DRAWN_WORDS], subject.tokenizer, embeddings)
         if len(drawn.words) > 2:
             plots.plot_words(plane(drawn.vectors), drawn.words, folder / "words.png", subject.name)
 

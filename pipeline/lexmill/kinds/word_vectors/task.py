@@ -93,8 +93,8 @@ def metrics(result: FitResult, epochs: float, parameters: int) -> dict[str, floa
 
 def speed(result: FitResult) -> tuple[dict[str, float], str]:
     """Return pairs per second, as a metric and as a sentence."""
-    rate = result.tokens / result.step * result.steps_now / max(result.seconds, 1e-9)
-    return {"pairs_per_second": rate}, f"valid loss {result.metrics['valid_loss']:.3f}, {rate:,.0f} pairs/s"
+    words = f"valid loss {result.metrics['valid_loss']:.3f}, {result.rate:,.0f} pairs/s"
+    return {"pairs_per_second": result.rate}, words
 
 
 class _StaticTask(Task):

@@ -11,7 +11,7 @@ from lexmill.models.declaration import Family, Sizes
 
 @dataclass(frozen=True)
 class Shape(Sizes):
-    """Two vectors of width `d_model` for each token, of which the sum is its vector, and two biases."""
+    """Two vectors of width `d_model` for each token, whose sum is its vector, and two biases."""
 
     d_model: int = spec("width", low=1, high=MAX_WIDTH)
     window: int = spec("tokens on each side that are counted, each as 1 / distance", unit="tokens", low=1, high=100)
