@@ -19,7 +19,7 @@ from lexmill.base import layout, storage
 from lexmill.base.errors import UserError
 from lexmill.commands.deploy import export_model
 from lexmill.corpora.fetching.checkpoint_folder import fetch_checkpoint
-from lexmill.kinds.classifier.batches import encode
+from lexmill.data.texts import encode
 from lexmill.models import build, family, folder, pretrained
 from lexmill.models.common.state import weights
 from lexmill.models.declaration import unlike

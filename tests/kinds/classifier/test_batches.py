@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from lexmill.base.errors import UserError
-from lexmill.kinds.classifier.batches import ClassificationBatches, cut, encode
+from lexmill.data.texts import cut, encode
+from lexmill.kinds.classifier.batches import ClassificationBatches
 from lexmill.kinds.classifier.task import ClassificationTask
 from lexmill.tokenizers import load
 from lexmill.tokenizers.imported import import_tokenizer
@@ -46,7 +47,7 @@ def test_rows_are_padded_to_the_longest_and_keep_their_label():
         for row, text in enumerate(batch.index):
             assert batch.tokens[row][batch.mask[row]].tolist() == batches.ids[text]
             assert (batch.tokens[row][~batch.mask[row]] == 0).all()
-            assert batch.labels[row] == len(batches.ids[text]) % 2
+            assert batches.labels[text] == len(batches.ids[text]) % 2
 
 
 def test_a_batch_is_a_pure_function_of_seed_and_step():
@@ -87,8 +88,8 @@ def test_a_batch_has_the_labels_of_the_split_where_length_follows_the_label():
     by_length = [part[np.argsort(texts.lengths[part])] for part in np.split(random, range(pool, len(random), pool))]
     like = [texts.labels[rows] for part in by_length for rows in np.split(part, range(32, len(part), 32))]
     assert one_label(like) > 0.5
-    assert one_label(batch.labels for batch in batches) < 0.04  # 0.87^32 = 0.012 is expected
-    spam = [batch.labels.mean() for batch in batches]
+    assert one_label(texts.labels[batch.index] for batch in batches) < 0.04  # 0.87^32 = 0.012 is expected
+    spam = [texts.labels[batch.index].mean() for batch in batches]
     assert np.std(spam) == pytest.approx(np.sqrt(SPAM * (1 - SPAM) / 32), rel=0.2)
 
 
@@ -147,7 +148,7 @@ def test_evaluation_has_every_text_once():
 @pytest.mark.parametrize(
     ("ids", "labels", "message"),
     [
-        ([], [], "no labelled texts"),
+        ([], [], "no texts"),
         ([[1]], [0, 1], "1 texts but 2 labels"),
         ([[1], []], [0, 1], "text 1 has no tokens"),
     ],

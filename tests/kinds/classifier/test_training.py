@@ -18,8 +18,9 @@ from lexmill.base import layout
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.storage import canonical_json, sha256_folder
 from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.data.texts import encode
 from lexmill.evaluation.rows import read_rows
-from lexmill.kinds.classifier.batches import ClassificationBatches, encode
+from lexmill.kinds.classifier.batches import ClassificationBatches
 from lexmill.kinds.classifier.metrics import per_class
 from lexmill.kinds.classifier.predict import classify_texts
 from lexmill.kinds.classifier.task import ClassificationTask

@@ -97,6 +97,6 @@ def _features(title: str, module: PooledClassifier, batches: ClassificationBatch
         for batch in batches.evaluation_batches():
             tokens, mask = (torch.from_numpy(array).to(device) for array in (batch.tokens, batch.mask))
             found.append(module.features(tokens, mask).cpu().double())
-            labels.append(torch.from_numpy(batch.labels))
+            labels.append(torch.from_numpy(batches.labels[batch.index]))
             bar.update(1)
     return torch.cat(found), torch.cat(labels)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lexmill.data.texts import encode, pad
 from lexmill.decoding import predictor
-from lexmill.kinds.classifier.batches import encode
 
 if TYPE_CHECKING:
     from torch import nn
@@ -61,11 +61,7 @@ def classify_texts(
     encoded = encode(tokenizer, texts, max_tokens) if texts else []
     found: list[NDArray[np.float64]] = [np.empty(0)] * len(encoded)
     for group in by_length([max(1, len(ids)) for ids in encoded], batch_tokens):
-        width = max(1, *(len(encoded[i]) for i in group))
-        tokens = np.zeros((len(group), width), dtype=np.int64)  # (B, T); padding is masked: any id does
-        for row, i in enumerate(group):
-            tokens[row, : len(encoded[i])] = encoded[i]
-        mask = np.arange(width)[None, :] < np.array([len(encoded[i]) for i in group])[:, None]
+        tokens, mask = pad([encoded[i] for i in group])  # (B, T); padding is masked: any id does
         with torch.inference_mode():
             logits = module(torch.from_numpy(tokens).to(device), torch.from_numpy(mask).to(device))  # (B, L)
         probabilities = logits.double().softmax(dim=1).cpu().numpy()

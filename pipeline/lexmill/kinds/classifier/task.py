@@ -6,7 +6,7 @@ Shape letters: B texts, T tokens, L labels.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,9 @@ from lexmill.base import layout
 from lexmill.base.errors import UserError
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.permutation import fold, permute
+from lexmill.data.texts import encode, parts
 from lexmill.kinds.classifier import Classifier, FineTuning, LinearProbe, linear_probe
-from lexmill.kinds.classifier.batches import Batch, ClassificationBatches, cut, encode
+from lexmill.kinds.classifier.batches import ClassificationBatches
 from lexmill.params import Params
 from lexmill.tokenizers import Tokenizer
 from lexmill.training.engine import FitResult
@@ -140,24 +141,17 @@ class ClassificationTask(Task):
         self.module, self.train, self.valid = module, train, valid
 
     def batch(self, step: int, rank: int, world: int) -> Arrays:
-        return _arrays(self.train.rows(step, rank, world))
+        return self.train.arrays(self.train.rows(step, rank, world))
 
     def parts(self, batch: Arrays, pass_cost: int) -> list[Arrays]:
-        lengths = batch["mask"].sum(axis=1)
-        return [
-            {
-                name: array[start:end, : lengths[start]] if array.ndim > 1 else array[start:end]
-                for name, array in batch.items()
-            }
-            for start, end in pairwise(cut(lengths, pass_cost))
-        ]
+        return parts(batch, pass_cost)
 
     def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, int]:
         logits = module(batch["tokens"], batch["mask"]).float()  # (B, L)
         return functional.cross_entropy(logits, batch["labels"], reduction="sum"), len(logits)
 
     def validation_batches(self, rank: int, world: int) -> Iterable[Arrays]:
-        return map(_arrays, islice(self.valid.evaluation_batches(), rank, None, world))
+        return map(self.valid.arrays, islice(self.valid.evaluation_batches(), rank, None, world))
 
     def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
         logits = module(batch["tokens"], batch["mask"]).float()  # (B, L)
@@ -171,7 +165,3 @@ class ClassificationTask(Task):
 
     def epochs(self, step: int) -> float:
         return self.train.epoch(step)
-
-
-def _arrays(batch: Batch) -> Arrays:
-    return {"tokens": batch.tokens, "mask": batch.mask, "labels": batch.labels}
