@@ -1,12 +1,14 @@
-"""What small models of the linear-attention family learn: to recall the value of a key, and to copy.
+"""What small causal models learn: to recall the value of a key, and to copy.
 
-    python -m benchmarks.recall [MIXER...] [--steps N]
+    python -m benchmarks.recall [NAME...] [--steps N]
+
+A name is a family, or a mixer of the family `linear_attention`.
 
 * `recall`: pairs of a key and its value, then the keys again in another order, each to be answered with its value
   (Arora et al. 2024). A state must hold all pairs and find one by its key.
 * `copy`: tokens, a separator, the same tokens. A state must hold them in their order.
 
-Every model has two layers of width 64 with two heads and is trained alike, as the presets are: Muon at one constant
+Every model has two layers of width 64, with two heads where it has heads, and is trained alike: Muon at one constant
 rate, no dropout. Accuracy is over the answers of 256 fresh sequences; a guess is right in 1 of 16 cases.
 
 Shape letters: B sequences, T tokens.
@@ -16,14 +18,13 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from lexmill.models.linear_attention.model import LinearAttention
+from lexmill import models
 from lexmill.models.linear_attention.rows import ROWS
-from lexmill.models.linear_attention.shape import Mixer, Shape
 from lexmill.params.optimizers import Muon
 from lexmill.training import optimizers
 from lexmill.training.engine import keep_freed_memory
@@ -31,7 +32,14 @@ from lexmill.training.engine import keep_freed_memory
 SYMBOLS = 16  # keys, and as many values
 VOCABULARY = 2 * SYMBOLS + 1
 TASKS = (("recall", 8), ("copy", 16))
-SIZES: dict[str, Any] = {"n_layer": 2, "n_head": 2, "d_model": 64, "d_ffn": 128, "chunk": 32}
+WIDTHS: dict[str, Any] = {"n_layer": 2, "d_model": 64}
+TRANSFORMER: dict[str, Any] = {**WIDTHS, "n_head": 2, "n_kv_head": 2, "d_ffn": 128}
+SIZES: dict[str, dict[str, Any]] = {
+    **{name: WIDTHS for name in ("elman", "gru", "lstm", "reservoir")},
+    "gpt": {**WIDTHS, "n_head": 2},
+    **{name: TRANSFORMER for name in ("llama", "decoder")},
+}
+"""Of each family but `linear_attention`."""
 
 
 def batch(task: str, rows: int, length: int, random: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -59,12 +67,19 @@ def batch(task: str, rows: int, length: int, random: torch.Generator) -> tuple[T
     return whole[:, :-1], targets
 
 
-def learn(mixers: tuple[str, ...], task: str, length: int, steps: int, rows: int = 32) -> float:
+def network(name: str, context: int) -> Any:
+    """Return a family's network, or one of a mixer."""
+    if name in SIZES:
+        return models.build({"family": name, "shape": {**SIZES[name], "context": context}, "vocab_size": VOCABULARY})
+    shape = {**WIDTHS, "n_head": 2, "d_ffn": 128, "chunk": 32, "mixers": [name], "context": context}
+    return models.build({"family": "linear_attention", "shape": shape, "vocab_size": VOCABULARY})
+
+
+def learn(name: str, task: str, length: int, steps: int, rows: int = 32) -> float:
     """Train a model and return its accuracy on 256 fresh sequences."""
     torch.manual_seed(0)
     random = torch.Generator().manual_seed(0)
-    context = batch(task, 1, length, random)[0].shape[1]
-    model = LinearAttention(Shape(**SIZES, context=context, mixers=cast(tuple[Mixer, ...], mixers)), VOCABULARY)
+    model = network(name, batch(task, 1, length, random)[0].shape[1])
     optimizer = optimizers.build(model, Muon("muon", lr=0.02, adamw_lr=0.003))
     for _ in range(steps):
         tokens, targets = batch(task, rows, length, random)
@@ -80,17 +95,17 @@ def learn(mixers: tuple[str, ...], task: str, length: int, steps: int, rows: int
 
 
 def main() -> None:
-    """Print a table: mixers by tasks."""
+    """Print a table: models by tasks."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recall", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("mixers", nargs="*", default=list(ROWS), metavar="MIXER", help="default: all")
+    parser.add_argument("names", nargs="*", default=[*SIZES, *ROWS], metavar="NAME", help="default: all")
     parser.add_argument("--steps", type=int, default=500, help="of each training (default 500)")
     options = parser.parse_args()
     keep_freed_memory()
-    print("| mixer |", " | ".join(f"{task} {length}" for task, length in TASKS), "| processor's seconds |")
+    print("| model |", " | ".join(f"{task} {length}" for task, length in TASKS), "| processor's seconds |")
     print("|---" * (len(TASKS) + 2) + "|")
-    for name in options.mixers:
+    for name in options.names:
         begun = time.process_time()
-        found = [learn((name,), task, length, options.steps) for task, length in TASKS]
+        found = [learn(name, task, length, options.steps) for task, length in TASKS]
         took = time.process_time() - begun
         print(f"| {name} | {' | '.join(f'{100 * one:.0f} %' for one in found)} | {took:.0f} |", flush=True)
 

@@ -33,4 +33,4 @@ def test_a_copy_follows_its_separator() -> None:
 )
 def test_small_models_learn_to_copy(mixer: str, length: int, steps: int, above: float) -> None:
     """A guess is right in 1 of 16 cases; these reached 0.96, 0.73 and 0.54."""
-    assert recall.learn((mixer,), "copy", length, steps, rows=16) > above
+    assert recall.learn(mixer, "copy", length, steps, rows=16) > above

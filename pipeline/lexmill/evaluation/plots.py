@@ -118,6 +118,32 @@ def plot_confusion(counts: NDArray[np.int64], labels: Sequence[str], path: Path,
     _save(figure, path)
 
 
+def plot_reliability(bins: Sequence[tuple[int, float, float]], path: Path, title: str) -> None:
+    """Plot accuracy by confidence, for bins of (items, mean confidence, accuracy); the area of a dot is its items."""
+    figure, axes = _axes(4.8, 4.4)
+    counts, confidence, accuracy = (np.array(column, dtype=float) for column in zip(*bins, strict=True))
+    axes.plot([0, 1], [0, 1], color="#94a3b8", linewidth=1, linestyle="--", label="as often right as it says")
+    axes.plot(confidence, accuracy, color="#1d4ed8", linewidth=1)
+    axes.scatter(confidence, accuracy, s=12 + 200 * counts / counts.sum(), color="#1d4ed8", zorder=3)
+    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="probability of the prediction", ylabel="share that is right")
+    axes.set_title(title, parse_math=False)
+    axes.grid(alpha=0.3)
+    axes.legend(loc="upper left")
+    _save(figure, path)
+
+
+def plot_numbers(right: NDArray[np.float64], predicted: NDArray[np.float64], path: Path, title: str) -> None:
+    """Plot predicted numbers against the right ones, (items,) each."""
+    figure, axes = _axes(4.8, 4.4)
+    low, high = float(min(right.min(), predicted.min())), float(max(right.max(), predicted.max()))
+    axes.plot([low, high], [low, high], color="#94a3b8", linewidth=1, linestyle="--")
+    axes.scatter(right, predicted, s=6, alpha=0.4, color="#1d4ed8", linewidths=0)
+    axes.set(xlabel="right", ylabel="predicted")
+    axes.set_title(title, parse_math=False)
+    axes.grid(alpha=0.3)
+    _save(figure, path)
+
+
 def plot_words(places: NDArray[np.float32], words: Sequence[str], path: Path, title: str) -> None:
     """Plot words in a plane, (words, 2), the most frequent first; each is labelled if its label has room."""
     figure, axes = _axes(9.0, 7.0)

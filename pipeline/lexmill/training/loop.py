@@ -93,7 +93,7 @@ class Loop:
         if self.module is not self.task.module:
             parallel.release(self.task.module)
         self._objective = fabric.setup_module(parallel.Objective(self.task, self.module))
-        self._optimizers = optimizers.build(self.module, self.settings.optimizer)
+        self._optimizers = optimizers.build(self.module, self.settings.optimizer, self.task.pace)
 
     def _start(self) -> None:
         """Resume from a checkpoint, if any, and finish the step it was saved in."""
@@ -218,7 +218,7 @@ class Loop:
         reason = self.guard.judge(step, loss, norm)
         if reason is None:
             gradients.scale(grads, scale * min(1.0, s.clip_norm / norm) if 0 < s.clip_norm < norm else scale)
-            self._optimizers.set_learning_rates(factor)
+            self._optimizers.set_learning_rates(factor, step)
             self._optimizers.step()
             self.keeper.update(self.module)
             self.curve.add(total, count)

@@ -6,7 +6,7 @@ norms; a tied parameter is one parameter. Fused kernels (one pass over the weigh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from lexmill.base.errors import UserError
 from lexmill.models.common.mixer import fused_layouts
 from lexmill.params.optimizers import SGD, AdaDelta, AdaGrad, Adam, AdamW, Muon, Optimizer, RMSprop
 from lexmill.training.muon import MuonOptimizer
+from lexmill.training.task import Pace
 
 
 class Optimizers:
@@ -32,15 +33,16 @@ class Optimizers:
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in module.named_parameters()}
         self._groups = [group for part in parts for group in part.param_groups]
         self._peaks: list[float] = [group["lr"] for group in self._groups]
+        self._begins: list[int] = [group.pop("begins", 0) for group in self._groups]
 
     def parameters(self) -> list[Tensor]:
         """Return all trained parameters."""
         return [parameter for group in self._groups for parameter in group["params"]]
 
-    def set_learning_rates(self, factor: float) -> None:
-        """Set each learning rate to `factor` of its own peak."""
-        for group, peak in zip(self._groups, self._peaks, strict=True):
-            group["lr"] = peak * factor
+    def set_learning_rates(self, factor: float, step: int = 1) -> None:
+        """Set each learning rate for a step (from 1): `factor` of its own peak, 0 before its parameters begin."""
+        for group, peak, begins in zip(self._groups, self._peaks, self._begins, strict=True):
+            group["lr"] = peak * factor if step > begins else 0.0
 
     def step(self) -> None:
         """Update the parameters by their gradients."""
@@ -86,15 +88,21 @@ class Optimizers:
                         part.state[parameter] = {k: v.to(where.get(k, device), copy=True) for k, v in state.items()}
 
 
-def build(module: nn.Module, settings: Optimizer) -> Optimizers:
+def build(module: nn.Module, settings: Optimizer, pace: Callable[[str], Pace] = lambda _: Pace()) -> Optimizers:
     """Return the optimizers of `settings` over the module's trained parameters.
 
+    Args:
+        pace: of a parameter, by its name.
+
     Raises:
-        UserError: Muon for a module that has no matrix in a stack of blocks.
+        UserError: Muon for a module that has no matrix in a stack of blocks, or whose parameters differ in pace.
     """
     named = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+    paces = {parameter: pace(name) for name, parameter in named}
     if not isinstance(settings, Muon):
-        return Optimizers(module, [_plain([parameter for _, parameter in named], settings)])
+        return Optimizers(module, [_plain([parameter for _, parameter in named], settings, paces)])
+    if len(set(paces.values())) > 1:
+        raise UserError("optimizer muon: all parameters have one rate and begin at once; choose adamw")
     inside = _block_matrices(module)
     if not inside:
         raise UserError("optimizer muon: this model has no matrix in a stack of blocks; choose adamw")
@@ -104,19 +112,22 @@ def build(module: nn.Module, settings: Optimizer) -> Optimizers:
     betas = {"beta1": s.beta1, "beta2": s.beta2}
     rest = AdamW("adamw", lr=s.adamw_lr, eps=s.eps, weight_decay=s.weight_decay, **betas)
     others = [parameter for name, parameter in named if name not in inside]
-    return Optimizers(module, [muon, _plain(others, rest)] if others else [muon])
+    return Optimizers(module, [muon, _plain(others, rest, paces)] if others else [muon])
 
 
-def _plain(parameters: list[nn.Parameter], settings: Optimizer) -> torch.optim.Optimizer:
-    """Return a torch optimizer in groups: matrices, which decay, and all else, which does not.
+def _plain(
+    parameters: list[nn.Parameter], settings: Optimizer, paces: Mapping[nn.Parameter, Pace]
+) -> torch.optim.Optimizer:
+    """Return a torch optimizer in groups: matrices, which decay, and all else, which does not; by pace.
 
     Kernels over many tensors need equal placement: tensors sharded differently are separate groups.
     """
     groups: dict[Any, dict[str, Any]] = {}
     for p in sorted(parameters, key=lambda p: p.ndim < 2):
         place = p.device_mesh if isinstance(p, DTensor) else None
-        decay = settings.weight_decay if p.ndim >= 2 else 0.0
-        groups.setdefault((p.ndim >= 2, place), {"params": [], "weight_decay": decay})["params"].append(p)
+        decay, pace = settings.weight_decay if p.ndim >= 2 else 0.0, paces[p]
+        group = {"params": [], "weight_decay": decay, "lr": settings.lr * pace.rate, "begins": pace.begins}
+        groups.setdefault((p.ndim >= 2, place, pace), group)["params"].append(p)
     made, s = list(groups.values()), settings
     if isinstance(s, SGD):
         return torch.optim.SGD(made, lr=s.lr, momentum=s.momentum, nesterov=s.nesterov, fused=True)

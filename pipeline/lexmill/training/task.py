@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,13 @@ Arrays = Mapping[str, np.ndarray]
 """A batch: arrays whose first axis is the row (sequence); the second, if any, is time."""
 
 
+class Pace(NamedTuple):
+    """How a parameter learns beside the others: its share of the learning rate, and the steps before it begins."""
+
+    rate: float = 1.0
+    begins: int = 0
+
+
 class Task(ABC):
     """One training; each kind of model has a subclass.
 
@@ -39,6 +46,10 @@ class Task(ABC):
     metric: str = "valid_loss"
     higher_is_better: bool = False
     counted: str = "tokens"
+
+    def pace(self, name: str) -> Pace:
+        """Return how a parameter learns, by its name in the module."""
+        return Pace()
 
     @abstractmethod
     def batch(self, step: int, rank: int, world: int) -> Arrays:

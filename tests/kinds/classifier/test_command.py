@@ -36,7 +36,7 @@ def classify(*options: str) -> list[str]:
     app = typer.Typer()
     command.add(app, cast(Use, _Labels()))
     texts = [str(i) for i in range(len(LABELS))]
-    result = CliRunner().invoke(app, [*texts, *options], catch_exceptions=False)
+    result = CliRunner().invoke(app, ["classify", *texts, *options], catch_exceptions=False)
     assert result.exit_code == 0
     return result.stdout_bytes.decode().removesuffix("\n").split("\n")
 

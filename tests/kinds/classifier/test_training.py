@@ -12,6 +12,7 @@ import pytest
 import torch
 import yaml
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score
 
 from lexmill import tokenizers
 from lexmill.base import layout
@@ -159,7 +160,7 @@ def test_the_planted_word_is_learned_and_measured(
     samples = read_json(layout.samples("sentiment"))
     assert samples["worst"][0]["loss"] == pytest.approx(max(losses))
     pictures = layout.plots("sentiment")
-    assert sorted(path.name for path in pictures.iterdir()) == ["confusion.png", "curve.png"]
+    assert sorted(path.name for path in pictures.iterdir()) == ["confusion.png", "curve.png", "reliability.png"]
 
 
 @pytest.mark.usefixtures("workspace")
@@ -360,10 +361,12 @@ def test_valid_is_summed_over_all_texts_for_any_batch_and_number_of_ranks() -> N
     for size, world in ((1, 1), (2, 1), (5, 1), (2, 3)):
         batches = ClassificationBatches(ids, labels, size, 1, pad_id=0)
         task = ClassificationTask(module, batches, batches)
-        sums = torch.zeros(3, dtype=torch.float64)
+        sums = torch.zeros(1 + 3 * 2, dtype=torch.float64)
         for rank in range(world):
             for arrays in task.validation_batches(rank, world):
                 rows = {name: torch.as_tensor(array) for name, array in arrays.items()}
                 sums += task.validation_sums(module, rows).detach()
         found = task.validation_metrics(sums.tolist())
-        assert found == pytest.approx({"valid_loss": nats, "valid_accuracy": right, "valid_texts": 5})
+        f1 = f1_score(labels, logits.argmax(1).tolist(), average="macro", zero_division=0)
+        wanted = {"valid_loss": nats, "valid_accuracy": right, "valid_macro_f1": f1, "valid_texts": 5}
+        assert found == pytest.approx(wanted)

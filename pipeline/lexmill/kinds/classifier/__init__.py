@@ -10,6 +10,7 @@ from lexmill.base import layout
 from lexmill.base.budgets import MAX_CONTEXT
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
+from lexmill.params.length import Length
 from lexmill.params.models import Model
 from lexmill.params.recipe import Recipe
 
@@ -42,9 +43,50 @@ class LinearProbe:
 
 @dataclass(frozen=True)
 class FineTuning(Recipe):
-    """A recipe with the head's dropout."""
+    """A recipe with what the labels and a pretrained encoder ask for."""
 
     head_dropout: float = spec("dropout before the head", 0.1, low=0, below=1)
+    decided_by: Literal["loss", "accuracy", "macro_f1"] = spec(
+        "the validation metric that chooses the best weights and stops early", "loss"
+    )
+    class_weights: Literal["none", "balanced"] = spec(
+        "weight of a text in the loss; balanced: N / (labels * texts with its label)", "none"
+    )
+    sampling: Literal["shuffled", "balanced"] = spec(
+        "texts of a batch: each once an epoch, or labels in turn", "shuffled"
+    )
+    label_smoothing: float = spec("share of the target spread over all labels", 0.0, low=0, below=1)
+    focal_gamma: float = spec("of the focal loss (Lin et al. 2017); 0: cross-entropy", 0.0, low=0, high=10)
+    layer_decay: float = spec(
+        "rate of a block over that of the one above it; the head has all of it", 1.0, above=0, high=1
+    )
+    frozen_blocks: int = spec(
+        "first blocks that keep their weights, with the embeddings; 0: all learn", 0, low=0, high=1000
+    )
+    unfreeze_every: Length = spec(
+        "between blocks that begin to learn, from the head down (Howard and Ruder 2018); '0 steps': all at once",
+        Length(0, "steps"),
+    )
+    lora_rank: int = spec(
+        "low-rank adaptation: rank of what each matrix of a block learns; 0: whole", 0, low=0, high=1024
+    )
+    lora_alpha: float = spec("its scale is lora_alpha / lora_rank", 16.0, above=0, high=1e4)
+    calibrate: bool = spec("divide the logits by the temperature that fits valid best (Guo et al. 2017)", True)
+    answer_accuracy: float = spec(
+        "abstain below the score at which this share of valid's answers is right; 0: never", 0.0, low=0, high=1
+    )
+
+    def errors(self) -> list[str]:
+        found = super().errors()
+        if self.class_weights == "balanced" and self.sampling == "balanced":
+            found.append("sampling: class_weights and sampling both balance the labels; choose one")
+        if self.optimizer.name == "muon" and (self.lora_rank or self.unfreeze_every.amount or self.layer_decay != 1):
+            found.append(
+                "optimizer: muon has one rate for all; with lora_rank, layer_decay or unfreeze_every take adamw"
+            )
+        if self.lora_rank and (self.frozen_blocks or self.unfreeze_every.amount):
+            found.append("lora_rank: it freezes all blocks; leave out frozen_blocks and unfreeze_every")
+        return found
 
 
 @dataclass(frozen=True)
@@ -57,9 +99,10 @@ class Classifier(Model):
 
 
 def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    scores = "are calibrated on its validation split" if entry["recipe"].get("calibrate") else "are not calibrated"
     return (
         "It knows only the labels of its corpus and always answers with one of them, even for a text that fits none.",
-        f"Texts longer than {entry['data']['max_tokens']} tokens are cut. Scores are not calibrated.",
+        f"Texts longer than {entry['data']['max_tokens']} tokens are cut. Scores {scores}.",
     )
 
 

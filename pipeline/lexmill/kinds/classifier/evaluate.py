@@ -10,9 +10,11 @@ from lexmill.base import progress
 from lexmill.evaluation import plots
 from lexmill.evaluation.rows import Row, spread
 from lexmill.evaluation.subject import Evaluated, Subject
+from lexmill.kinds.classifier.calibration import bins
 from lexmill.kinds.classifier.metrics import (
     all_labels,
     classifier_row,
+    confidences,
     confusion,
     confusion_counts,
     per_class,
@@ -33,6 +35,7 @@ def evaluate(subject: Subject) -> Evaluated:
     def draw(folder: Path) -> None:
         labels = all_labels(found)
         plots.plot_confusion(confusion(found, labels), labels, folder / "confusion.png", subject.name)
+        plots.plot_reliability(bins(*confidences(found)), folder / "reliability.png", subject.name)
 
     return Evaluated(
         rows=found,
@@ -64,7 +67,7 @@ def rows(subject: Subject) -> list[Row]:
 
 def metrics(subject: Subject, rows: Sequence[Row]) -> dict[str, Any]:
     """Return the metrics of the test set from its rows."""
-    return summarise(rows, subject.corpus.unit, subject.resampling)
+    return summarise(rows, subject.corpus.unit, subject.resampling, subject.config.get("threshold"))
 
 
 def sample(record: dict[str, str], row: Row) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from lexmill.base.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling, Weights, resampling_units, with_intervals
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.significance import PairedTest, by_key, ratio
+from lexmill.kinds.classifier.calibration import calibration_error
 
 _AS = re.compile("(?<![^ ])as(?![^ ])")
 _SMALLEST = 1e-12  # a probability of 0 for the right label would be an infinite loss
@@ -64,8 +65,14 @@ def macro_f1(counts: NDArray[Any]) -> float:
     return float(np.mean(np.divide(2 * hits, denominators, out=np.zeros(len(hits)), where=denominators > 0)))
 
 
-def summarise(rows: Sequence[Row], unit: str, how: Resampling) -> dict[str, float | str]:
-    """Return accuracy, macro_f1 and loss (nats per item) with intervals, and the count of items.
+def summarise(
+    rows: Sequence[Row], unit: str, how: Resampling, threshold: float | None = None
+) -> dict[str, float | str]:
+    """Return accuracy, macro_f1 and loss (nats per item) with intervals, the calibration error, and the count of items.
+
+    Args:
+        threshold: the score below which the model abstains; adds the share of items that it answers, and the accuracy
+            of its answers if there are any.
 
     Raises:
         UserError: there are no rows.
@@ -89,7 +96,19 @@ def summarise(rows: Sequence[Row], unit: str, how: Resampling) -> dict[str, floa
     metrics = score(np.ones(len(rows), dtype=np.int64))
     found = with_intervals(metrics, score, resampling_units(rows, unit, "item"), how)
     found["items"] = len(rows)
+    confidence, right = confidences(rows)
+    found["calibration_error"] = calibration_error(confidence, right)
+    if threshold is not None:
+        answered = confidence >= threshold
+        found["answered"] = float(answered.mean())
+        found |= {"answered_accuracy": float(right[answered].mean())} if answered.any() else {}
     return found
+
+
+def confidences(rows: Sequence[Row]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the probability of each prediction, and whether it is right, (items,) each."""
+    confidence = np.array([row["probabilities"][row["predicted"]] for row in rows], dtype=np.float64)
+    return confidence, np.array([row["label"] == row["predicted"] for row in rows], dtype=np.bool_)
 
 
 def confusion_counts(rows: Sequence[Row]) -> dict[str, int]:

@@ -1,5 +1,7 @@
 """Predictions of a packaged classifier: {"label", "score", "scores": {label: probability}}; no params.
 
+One that may abstain adds "abstained": whether the score is below its threshold, so that the label is not to be trusted.
+
 Letters: N texts, B texts in a batch, T tokens, L labels.
 """
 
@@ -25,7 +27,8 @@ class Predictor(predictor.Predictor):
 
     @classmethod
     def example(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        return {"label": "", "score": 0.5, "scores": dict.fromkeys(config["labels"], 0.5)}
+        answer = {"label": "", "score": 0.5, "scores": dict.fromkeys(config["labels"], 0.5)}
+        return answer | ({"abstained": False} if "threshold" in config else {})
 
     def answer(self, texts: Sequence[str], chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
         labels, most = self.config["labels"], self.config["max_tokens"]
@@ -34,7 +37,9 @@ class Predictor(predictor.Predictor):
         for row in chances:
             best = int(row.argmax())
             scores = {label: float(chance) for label, chance in zip(labels, row, strict=True)}
-            found.append({"label": labels[best], "score": float(row[best]), "scores": scores})
+            answer = {"label": labels[best], "score": float(row[best]), "scores": scores}
+            threshold = self.config.get("threshold")
+            found.append(answer | ({} if threshold is None else {"abstained": answer["score"] < threshold}))
         return found
 
 

@@ -5,28 +5,30 @@ Shape letters: B texts, T tokens, L labels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import softmax
 from torch import Tensor, nn
 from torch.nn import functional
 
 from lexmill import tokenizers
-from lexmill.base import layout
+from lexmill.base import layout, progress
 from lexmill.base.errors import UserError
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.permutation import fold, permute
 from lexmill.data.texts import encode, parts
-from lexmill.kinds.classifier import Classifier, FineTuning, LinearProbe, linear_probe
+from lexmill.kinds.classifier import Classifier, FineTuning, LinearProbe, adapting, calibration, linear_probe
 from lexmill.kinds.classifier.batches import ClassificationBatches
+from lexmill.kinds.classifier.losses import balanced_weights, label_loss
 from lexmill.params import Params
 from lexmill.tokenizers import Tokenizer
 from lexmill.training.engine import FitResult
 from lexmill.training.production import Training, config_of, new_network, produce
-from lexmill.training.task import Arrays, Task
+from lexmill.training.task import Arrays, Pace, Task, tensors
 
 VALID_BATCH = 64  # texts per validation batch; results do not depend on it
 
@@ -58,18 +60,22 @@ def train(name: str, choices: Params) -> None:
             " positions; lower it"
         )
     batches = {split: _batches(corpus, split, tokenizer, model, choices.data_seed) for split in ("train", "valid")}
-    task = ClassificationTask(module, batches["train"], batches["valid"])
+    recipe, settled = model.recipe, dict[str, float]()
+    task = ClassificationTask(
+        module, batches["train"], batches["valid"], recipe if isinstance(recipe, FineTuning) else None
+    )
     training = Training(
         name=name,
         model=model,
         config=config,
         task=task,
         steps_per_epoch=task.train.steps_per_epoch,
-        metrics=lambda result: metrics(result, task, model.data.max_tokens),
+        metrics=lambda result: {**metrics(result, task, model.data.max_tokens), **settled},
         speed=speed,
+        finish=lambda: settled.update(_settle(task, recipe, config, name)) if isinstance(recipe, FineTuning) else None,
     )
-    if isinstance(model.recipe, LinearProbe):
-        linear_probe.fit(training, task.train, task.valid, model.recipe, sizes(task, model.data.max_tokens))
+    if isinstance(recipe, LinearProbe):
+        linear_probe.fit(training, task.train, task.valid, recipe, sizes(task, model.data.max_tokens))
     else:
         produce(training, choices)
 
@@ -92,7 +98,41 @@ def _batches(
     number = {label: i for i, label in enumerate(corpus.labels)}
     ids = encode(tokenizer, [record["text"] for record in records], model.data.max_tokens)
     labels = [number[record["label"]] for record in records]
-    return ClassificationBatches(ids, labels, batch, seed, pad_id=0)  # padding is masked: any id does
+    balanced = split == "train" and isinstance(model.recipe, FineTuning) and model.recipe.sampling == "balanced"
+    return ClassificationBatches(
+        ids, labels, batch, seed, pad_id=0, balanced=balanced
+    )  # padding is masked: any id does
+
+
+@torch.no_grad()
+def _settle(task: ClassificationTask, recipe: FineTuning, config: dict[str, Any], name: str) -> dict[str, float]:
+    """Merge low ranks, fold the temperature into the head, note the score to abstain below; return what was found."""
+    module: Any = task.module
+    adapting.settle(module, recipe)
+    if not recipe.calibrate and not recipe.answer_accuracy:
+        return {}
+    module.eval()
+    rows = [tensors(task.valid.arrays(batch), module.head.weight.device) for batch in task.valid.evaluation_batches()]
+    logits = np.concatenate([module(row["tokens"], row["mask"]).double().cpu().numpy() for row in rows])  # (N, L)
+    labels = np.concatenate([row["labels"].cpu().numpy() for row in rows])  # (N,)
+    found: dict[str, float] = {}
+    if recipe.calibrate:
+        temperature = calibration.fit_temperature(logits, labels)
+        module.head.weight.div_(temperature)  # so that every use and every export has it
+        module.head.bias.div_(temperature)
+        logits, found["temperature"] = logits / temperature, temperature
+    confidence, right = softmax(logits, axis=1).max(axis=1), logits.argmax(axis=1) == labels
+    found["valid_calibration_error"] = calibration.calibration_error(confidence, right)
+    if recipe.answer_accuracy:
+        threshold = calibration.abstention_threshold(confidence, right, recipe.answer_accuracy)
+        if threshold is None:
+            progress.say(
+                f"train {name}: no score makes {recipe.answer_accuracy:.0%} of valid's answers right: it will abstain"
+                " on every text; lower recipe.answer_accuracy"
+            )
+        config["threshold"] = found["threshold"] = 2.0 if threshold is None else threshold
+        found["valid_answered"] = float((confidence >= found["threshold"]).mean())
+    return found
 
 
 def metrics(result: FitResult, task: ClassificationTask, max_tokens: int) -> dict[str, float]:
@@ -127,18 +167,38 @@ def speed(result: FitResult) -> tuple[dict[str, float], str]:
 class ClassificationTask(Task):
     """Texts to labels.
 
-    The best weights are those of the lowest validation loss: it is steadier than accuracy, which on a few hundred texts
-    moves by more than a point by chance.
+    By default the best weights are those of the lowest validation loss: it is steadier than accuracy, which on a few
+    hundred texts moves by more than a point by chance. It is of plain cross-entropy, whatever train minimises.
 
     Args:
         module: `forward(tokens (B, T), mask (B, T)) -> logits (B, L)`, with its initial weights.
         train, valid: the batches of both splits.
+        recipe: the loss and how the encoder adapts; None: cross-entropy, all learn alike.
     """
 
     counted = "texts"
 
-    def __init__(self, module: nn.Module, train: ClassificationBatches, valid: ClassificationBatches) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        train: ClassificationBatches,
+        valid: ClassificationBatches,
+        recipe: FineTuning | None = None,
+    ) -> None:
         self.module, self.train, self.valid = module, train, valid
+        self._pace: Callable[[str], Pace] = lambda _: Pace()
+        self._smoothing, self._gamma = 0.0, 0.0
+        self._weights: Tensor | None = None
+        if recipe is not None:
+            self.metric = f"valid_{recipe.decided_by}"
+            self.higher_is_better = recipe.decided_by != "loss"
+            self._pace = adapting.adapt(module, recipe, train.steps_per_epoch)
+            self._smoothing, self._gamma = recipe.label_smoothing, recipe.focal_gamma
+            if recipe.class_weights == "balanced":
+                self._weights = balanced_weights(train.labels.tolist(), int(train.labels.max()) + 1)
+
+    def pace(self, name: str) -> Pace:
+        return self._pace(name)
 
     def batch(self, step: int, rank: int, world: int) -> Arrays:
         return self.train.arrays(self.train.rows(step, rank, world))
@@ -146,9 +206,13 @@ class ClassificationTask(Task):
     def parts(self, batch: Arrays, pass_cost: int) -> list[Arrays]:
         return parts(batch, pass_cost)
 
-    def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, int]:
+    def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | int]:
         logits = module(batch["tokens"], batch["mask"]).float()  # (B, L)
-        return functional.cross_entropy(logits, batch["labels"], reduction="sum"), len(logits)
+        losses = label_loss(logits, batch["labels"], smoothing=self._smoothing, focal_gamma=self._gamma)  # (B,)
+        if self._weights is None:
+            return losses.sum(), len(logits)
+        weights = self._weights.to(losses.device)[batch["labels"]]  # (B,)
+        return (losses * weights).sum(), weights.sum()
 
     def validation_batches(self, rank: int, world: int) -> Iterable[Arrays]:
         return map(self.valid.arrays, islice(self.valid.evaluation_batches(), rank, None, world))
@@ -156,12 +220,21 @@ class ClassificationTask(Task):
     def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
         logits = module(batch["tokens"], batch["mask"]).float()  # (B, L)
         nats = functional.cross_entropy(logits, batch["labels"], reduction="sum")
-        right = (logits.argmax(dim=1) == batch["labels"]).sum()
-        return torch.stack([nats.double(), right.double(), torch.tensor(float(len(logits))).to(nats).double()])
+        found, n_labels = logits.argmax(dim=1), logits.shape[1]
+        right = batch["labels"][found == batch["labels"]]
+        counts = [torch.bincount(one, minlength=n_labels) for one in (right, found, batch["labels"])]  # (L,) each
+        return torch.cat([nats.double()[None], *(one.double() for one in counts)])
 
     def validation_metrics(self, sums: Sequence[float]) -> dict[str, float]:
-        nats, right, texts = sums
-        return {"valid_loss": nats / texts, "valid_accuracy": right / texts, "valid_texts": texts}
+        nats, *counts = sums
+        right, found, texts = np.array(counts).reshape(3, -1)  # (L,) each
+        f1 = np.divide(2 * right, found + texts, out=np.zeros(len(right)), where=found + texts > 0)
+        return {
+            "valid_loss": nats / texts.sum(),
+            "valid_accuracy": right.sum() / texts.sum(),
+            "valid_macro_f1": float(f1.mean()),
+            "valid_texts": float(texts.sum()),
+        }
 
     def epochs(self, step: int) -> float:
         return self.train.epoch(step)

@@ -1,0 +1,75 @@
+"""Regressors: a number, or a level of a scale, for a text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from lexmill.base import layout
+from lexmill.base.budgets import MAX_CONTEXT
+from lexmill.base.strict import spec
+from lexmill.kinds import Inputs, Kind, Metric
+from lexmill.params.models import Model
+from lexmill.params.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Data:
+    """Labelled texts whose labels are numbers."""
+
+    corpus: str = spec("the labelled corpus; its labels are numbers")
+    tokenizer: str = spec("its tokenizer: a checkpoint's")
+    max_tokens: int = spec("longer texts are cut", 128, unit="tokens", low=4, high=MAX_CONTEXT)
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Settings of the evaluation: none."""
+
+
+@dataclass(frozen=True)
+class Regression(Recipe):
+    """A recipe with what the numbers mean."""
+
+    target: Literal["number", "level"] = spec(
+        "number: least squares; level: few numbers in order, whether the text is above each (Niu et al. 2016)", "number"
+    )
+    head_dropout: float = spec("dropout before the head", 0.1, low=0, below=1)
+
+
+@dataclass(frozen=True)
+class Regressor(Model):
+    """A regressor on an encoder."""
+
+    data: Data = spec("what it learns from")
+    recipe: Regression = spec("how it is trained")
+    evaluate: Evaluate = spec("how it is evaluated")
+
+
+def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        "It gives every text a number, also one that the scale does not fit.",
+        f"Texts longer than {entry['data']['max_tokens']} tokens are cut.",
+    )
+
+
+KIND = Kind(
+    name="regressor",
+    words="regressor",
+    does="gives a text a number",
+    verb="rate",
+    corpus="labelled",
+    entry=Regressor,
+    role="encoder",
+    metrics=(
+        Metric("mean_absolute_error", "mean absolute error", higher_is_better=False),
+        Metric("pearson", "Pearson's r", higher_is_better=True),
+        Metric("spearman", "Spearman's rho", higher_is_better=True),
+    ),
+    counted="texts",
+    inputs=lambda entry: Inputs(layout.corpus(entry["data"]["corpus"]).as_posix()),
+    facts=lambda entry: [("longest text", f"{entry.data.max_tokens:,} tokens")],
+    example=lambda sample: (sample["text"], sample["predicted"]),
+    limits=_limits,
+)

@@ -1,0 +1,176 @@
+"""Training a regressor: half the squared error of a standardised number, or nats of whether it is above each level.
+
+Shape letters: B texts, T tokens, K levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lexmill import tokenizers
+from lexmill.base import layout
+from lexmill.base.errors import UserError
+from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.data.texts import TextBatches, encode, parts
+from lexmill.kinds.regressor import Regressor
+from lexmill.kinds.regressor.scale import levels_of, number_of
+from lexmill.params import Params
+from lexmill.training.engine import FitResult
+from lexmill.training.production import Training, config_of, new_network, produce
+from lexmill.training.task import Arrays, Task
+
+VALID_BATCH = 64  # texts per validation batch; results do not depend on it
+
+
+def train(name: str, choices: Params) -> None:
+    """Train `models.<name>`.
+
+    Raises:
+        UserError: a label is no number, all are equal, a split is empty, or a checkpoint does not fit.
+    """
+    model = choices.models[name]
+    assert isinstance(model, Regressor)
+    corpus = PreparedCorpus(layout.corpus(model.data.corpus))
+    tokenizer = tokenizers.load(layout.tokenizer(model.data.tokenizer))
+    levels = levels_of(corpus) if model.recipe.target == "level" else []
+    sides = {}
+    for split, size in (("train", model.recipe.batch), ("valid", max(model.recipe.batch, VALID_BATCH))):
+        records = list(corpus.records(split))
+        if not records:
+            raise UserError(f"the {split} split is empty; give `splits` other shares", corpus.folder)
+        ids = encode(tokenizer, [record["text"] for record in records], model.data.max_tokens)
+        numbers = np.array([number_of(record["label"], corpus) for record in records])
+        sides[split] = (TextBatches(ids, size, choices.data_seed, 0), numbers)  # padding is masked: any id does
+    numbers = sides["train"][1]
+    if not numbers.std():
+        raise UserError(f"all numbers of train are {numbers[0]:g}; there is nothing to learn", corpus.folder)
+    config = config_of(
+        model,
+        tokenizer,
+        tokenizer.vocab_size,
+        labels=[f"above {level:g}" for level in levels[:-1]] or ["number"],
+        dropout=model.recipe.head_dropout,
+        max_tokens=model.data.max_tokens,
+        levels=levels,
+        target=model.recipe.target,
+    )
+    module: Any = new_network(model, config, choices.training_seed)
+    if model.data.max_tokens > module.max_positions:
+        raise UserError(
+            f"models.{name}.data.max_tokens is {model.data.max_tokens}, but the network has {module.max_positions}"
+            " positions; lower it"
+        )
+    task = RegressionTask(module, sides["train"], sides["valid"], levels)
+    produce(
+        Training(
+            name=name,
+            model=model,
+            config=config,
+            task=task,
+            steps_per_epoch=task.train[0].steps_per_epoch,
+            metrics=lambda result: metrics(result, task),
+            speed=speed,
+            finish=task.unscale,
+        ),
+        choices,
+    )
+
+
+def metrics(result: FitResult, task: RegressionTask) -> dict[str, float]:
+    """Return the stage's metrics: losses per text, counts, no times."""
+    return {
+        "train_loss": result.train_loss,
+        **result.metrics,
+        "best_step": result.best_step,
+        "steps": result.step,
+        "epochs": task.epochs(result.step),
+        "train_texts": len(task.train[1]),
+        "parameters": sum(parameter.numel() for parameter in task.module.parameters()),
+    }
+
+
+def speed(result: FitResult) -> tuple[dict[str, float], str]:
+    """Return texts per second, as a metric and as a sentence."""
+    words = f"valid mean absolute error {result.metrics['valid_absolute_error']:.4g}, {result.rate:,.0f} texts/s"
+    return {"texts_per_second": result.rate}, words
+
+
+class RegressionTask(Task):
+    """Texts to numbers.
+
+    Args:
+        module: `forward(tokens (B, T), mask (B, T))` returns (B, 1), or (B, K - 1) with levels.
+        train, valid: the batches of each split, and its texts' numbers, (N,).
+        levels: in order; empty: the number itself is learned, standardised by train's mean and deviation.
+    """
+
+    counted = "texts"
+
+    def __init__(
+        self,
+        module: nn.Module,
+        train: tuple[TextBatches, np.ndarray],
+        valid: tuple[TextBatches, np.ndarray],
+        levels: Sequence[float],
+    ) -> None:
+        self.module, self.train, self.valid, self.levels = module, train, valid, tuple(levels)
+        self.mean, self.deviation = float(train[1].mean()), float(train[1].std())
+
+    def batch(self, step: int, rank: int, world: int) -> Arrays:
+        batches, numbers = self.train
+        batch = batches.rows(step, rank, world)
+        return {"tokens": batch.tokens, "mask": batch.mask, "numbers": numbers[batch.index]}
+
+    def parts(self, batch: Arrays, pass_cost: int) -> list[Arrays]:
+        return parts(batch, pass_cost)
+
+    def _losses(self, outputs: Tensor, numbers: Tensor) -> Tensor:
+        """Return the loss of each text, (B,)."""
+        if not self.levels:
+            return (outputs[:, 0] - (numbers.float() - self.mean) / self.deviation).square() / 2
+        levels = torch.tensor(self.levels[:-1], dtype=numbers.dtype, device=numbers.device)
+        above = (numbers[:, None] > levels).float()  # (B, K - 1)
+        return functional.binary_cross_entropy_with_logits(outputs, above, reduction="none").sum(dim=1)
+
+    def _numbers(self, outputs: Tensor) -> Tensor:
+        """Return the number that each text gets, (B,) float64."""
+        if not self.levels:
+            return outputs[:, 0].double() * self.deviation + self.mean
+        steps = torch.tensor(np.diff(self.levels), device=outputs.device)  # (K - 1,)
+        return self.levels[0] + outputs.double().sigmoid() @ steps
+
+    def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, int]:
+        outputs = module(batch["tokens"], batch["mask"]).float()
+        return self._losses(outputs, batch["numbers"]).sum(), len(outputs)
+
+    def validation_batches(self, rank: int, world: int) -> Iterable[Arrays]:
+        batches, numbers = self.valid
+        for batch in islice(batches.evaluation_batches(), rank, None, world):
+            yield {"tokens": batch.tokens, "mask": batch.mask, "numbers": numbers[batch.index]}
+
+    def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        outputs = module(batch["tokens"], batch["mask"]).float()
+        losses, errors = self._losses(outputs, batch["numbers"]), (self._numbers(outputs) - batch["numbers"]).abs()
+        return torch.stack([losses.double().sum(), errors.sum(), torch.ones_like(errors).sum()])
+
+    def validation_metrics(self, sums: Sequence[float]) -> dict[str, float]:
+        loss, errors, texts = sums
+        return {"valid_loss": loss / texts, "valid_absolute_error": errors / texts, "valid_texts": texts}
+
+    def epochs(self, step: int) -> float:
+        return self.train[0].epoch(step)
+
+    @torch.no_grad()
+    def unscale(self) -> None:
+        """Fold the mean and deviation of train into the head, which then gives the number itself."""
+        if not self.levels:
+            head: Any = self.module.head
+            head.weight.mul_(self.deviation)
+            head.bias.mul_(self.deviation).add_(self.mean)
