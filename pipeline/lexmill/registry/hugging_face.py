@@ -224,6 +224,8 @@ def _write_tokenizer(source: Path, folder: Path, there: _Target, config: Mapping
     more: dict[str, Any] = {}
     if "max_tokens" in config:
         more["model_max_length"] = config["max_tokens"]
+    if config.get("spans") and config["shape"].get("type_vocab_size", 1) > 1:
+        more["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     if "chat_template" in config:
         more |= {"chat_template": config["chat_template"], "split_special_tokens": False}
     if more:
