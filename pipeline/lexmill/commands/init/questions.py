@@ -27,7 +27,7 @@ def reader_of(paths: Sequence[str], reading: Reading, root: Path) -> dict[str, A
     """
     chosen, columns = _format(paths, reading, root), {role: name for role, name in reading.columns.items() if name}
     if chosen == "squad":
-        given = {f"--{role}": column for role, column in columns.items()}
+        given: dict[str, str | None] = {f"--{role}": column for role, column in columns.items()}
         given |= {"--group": reading.group, "--split-column": reading.split}
         if wrong := [option for option, column in given.items() if column]:
             raise UserError(f"{wrong[0]}: files in SQuAD's format have no columns; leave it out")
