@@ -107,6 +107,7 @@ def _corpus(
         said = {role: column for role, column in reading.columns.items() if column}
         said |= {"group": reading.group} if reading.group else {}
         said |= {key: reader[key] for key in ("source", "target") if reader["format"] == "parallel_text"}
+        said |= {key: reader[key] for key in ("file_format",) if key in reader}
         # The files' own encodings are found; those of the corpus name its files.
         alike = {key: value for key, value in own["reader"].items() if key not in ("encoding", "encodings")}
         entry["reader"] = {**alike, **said, **reading.choices}

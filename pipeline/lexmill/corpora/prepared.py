@@ -2,7 +2,9 @@
 
 A record is `{"id", "group", "text"}`, with `"label"` in a labelled corpus; `{"id", "group", "source", "target"}` in a
 parallel one; `{"id", "group", "messages": [{"role", "content"}], "rejected"}` in one of conversations, where the last
-message is the answer and `rejected`, which may be missing, a worse one. Reading streams: memory is one record.
+message is the answer and `rejected`, which may be missing, a worse one. Of questions it is `{"id", "group", "question",
+"context", "answers": [{"text", "start"}]}`: spans of the context by their first character; none: no answer is there.
+Reading streams: memory is one record.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ class PreparedCorpus:
 
     Attributes:
         folder, manifest: its path and its manifest.json.
-        kind: text, labelled, parallel or conversation.
+        kind: text, labelled, parallel, conversation or questions.
         unit: what a group is, the unit of intervals.
         languages: one language, or source and target language.
         labels: the sorted labels of a labelled corpus; else empty.
@@ -83,8 +85,14 @@ class PreparedCorpus:
 
 
 def texts_of(stored: dict[str, Any]) -> tuple[str, ...]:
-    """The text or both sides of a stored record; of a conversation what comes before the answer, and the answers."""
+    """The text or both sides of a stored record.
+
+    Of a conversation what comes before the answer, and the answers; of a question its context, and the question. The
+    first is what no two splits share.
+    """
     if "messages" in stored:
         *before, answer = (message["content"] for message in stored["messages"])
         return (" ".join(before), answer, *([stored["rejected"]] if "rejected" in stored else []))
+    if "context" in stored:
+        return stored["context"], stored["question"]
     return (stored["source"], stored["target"]) if "source" in stored else (stored["text"],)

@@ -23,7 +23,8 @@ __all__ = ["Family", "build", "families", "family"]
 def build(config: Mapping[str, Any]) -> nn.Module:
     """Return a network with fresh weights from a model folder's `config.json` (at least family, shape, vocab_size).
 
-    A config with `labels` describes an encoder under a pooled head, one with `reward` a causal network under a reward.
+    A config with `labels` describes an encoder under a pooled head, one with `reward` a causal network under a reward,
+    one with `spans` an encoder that points at spans.
 
     Raises:
         UserErrors: an unknown family, or wrong sizes.
@@ -42,4 +43,8 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         from lexmill.models.common.heads import RewardModel
 
         return RewardModel(module)
+    if config.get("spans"):
+        from lexmill.models.common.span_head import SpanHead
+
+        return SpanHead(module)
     return module

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -25,18 +25,20 @@ if TYPE_CHECKING:
 
 CONFIG, WEIGHTS = "config.json", weight_files.WEIGHTS
 LOADS = ("lexmill.models.{family}.hugging_face",)  # by name, see lexmill.base.code
-_UNDER_HEAD = "encoder."  # prefix in a model with a pooled head
+_UNDER_HEAD = "encoder."  # prefix in a model with a head
+_HEAD, _SPANS = "head.", "qa_outputs."  # prefixes of a head that points at spans, here and there
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A model as found, without a head.
+    """A model as found, without a head, but for one that points at spans.
 
     Attributes:
         family, shape: as in params.yaml, without the sizes that may differ.
         vocab_size: rows of the embedding, possibly more than the tokenizer has entries.
         state: the weights.
         ours: whether the folder is a model folder of lexmill.
+        span_head: the weights of a head that points at spans, as `models.common.span_head` names them; {}: none.
     """
 
     family: str
@@ -44,6 +46,7 @@ class Pretrained:
     vocab_size: int
     state: dict[str, Tensor]
     ours: bool
+    span_head: dict[str, Tensor] = field(default_factory=dict)
 
 
 def mapping(name: str) -> ModuleType:
@@ -77,11 +80,13 @@ def read(folder: str | Path) -> Pretrained:
     name, shape, ours = read_shape(folder)
     config, state = model_folder.read_mapping(folder / CONFIG), tensors(folder)
     if ours:
-        if "labels" in config or config.get("reward"):
+        heads = {key: value for key, value in state.items() if config.get("spans") and key.startswith(_HEAD)}
+        if "labels" in config or config.get("reward") or heads:
             state = {
                 key.removeprefix(_UNDER_HEAD): value for key, value in state.items() if key.startswith(_UNDER_HEAD)
             }
-        return Pretrained(name, shape, int(config["vocab_size"]), state, True)
+        return Pretrained(name, shape, int(config["vocab_size"]), state, True, heads)
+    heads = {f"{_HEAD}{key[len(_SPANS) :]}": value for key, value in state.items() if key.startswith(_SPANS)}
     with parsing("its weights do not fit its config.json", folder):
         try:
             state = mapping(name).read_state(shape, state)
@@ -91,7 +96,7 @@ def read(folder: str | Path) -> Pretrained:
         size = len(rows) if rows is not None else config.get("vocab_size")
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise UserError(f"vocab_size is {size!r}, not a number of tokens", folder / CONFIG)
-    return Pretrained(name, shape, size, state, False)
+    return Pretrained(name, shape, size, state, False, heads)
 
 
 def read_shape(folder: Path) -> tuple[str, dict[str, Any], bool]:

@@ -70,9 +70,12 @@ def start(module: nn.Module, config: Mapping[str, Any], path: str | Path, tokeni
     if found.vocab_size < size:
         raise UserError(f"its embedding has {found.vocab_size} rows, but {tokenizer} {size} entries", path)
     from lexmill.models.common.heads import PooledClassifier, RewardModel
+    from lexmill.models.common.span_head import SpanHead
 
-    headless = module.encoder if isinstance(module, PooledClassifier | RewardModel) else module
+    headless = module.encoder if isinstance(module, PooledClassifier | RewardModel | SpanHead) else module
     load_weights(headless, _cut(found, config), f"the weights of {path}")
+    if isinstance(module, SpanHead) and found.span_head:
+        load_weights(module.head, {key.removeprefix("head."): one for key, one in found.span_head.items()}, f"{path}")
 
 
 def _shape_errors(found: Pretrained, config: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ from lexmill.base.errors import UserError
 from lexmill.base.languages import standard
 from lexmill.base.shown import value_text
 from lexmill.base.strict import spec
-from lexmill.params.readers import ConversationsReader, Reader, RecordsReader, XmlPairsReader, outside
+from lexmill.params.readers import Reader, RowsReader, XmlPairsReader, outside
 
 
 def _no_sha256(key: str, hashes: Sequence[str]) -> Iterator[str]:
@@ -203,8 +203,8 @@ class Splits:
 class Corpus:
     """Where text comes from and how it is cleaned and split."""
 
-    kind: Literal["text", "labelled", "parallel", "conversation"] = spec(
-        "running text, labelled texts, sentence pairs, or conversations"
+    kind: Literal["text", "labelled", "parallel", "conversation", "questions"] = spec(
+        "running text, labelled texts, sentence pairs, conversations, or questions with answers in a context"
     )
     source: Source = spec("where it comes from")
     reader: Reader = spec("how its files are read")
@@ -218,8 +218,13 @@ class Corpus:
 
     def errors(self) -> list[str]:
         found = [*_no_tags(self.languages), *(f"reader.{error}" for error in self.reader.unfit(self.kind))]
-        if self.splits.column is not None and not isinstance(self.reader, RecordsReader | ConversationsReader):
+        if self.splits.column is not None and not isinstance(self.reader, RowsReader):
             found.append(f"splits.column: '{self.reader.format}' files have no columns; name the files in splits.files")
+        if self.kind == "questions" and self.deduplicate.near:
+            found.append(
+                "deduplicate.near: questions about one context share it, so all but one would be near duplicates; set"
+                " it to false"
+            )
         if self.kind == "parallel" and len(self.languages) != 2:
             found.append(f"languages: a parallel corpus has two, not {len(self.languages)}")
         elif isinstance(self.reader, XmlPairsReader) and len({name.lower() for name in self.languages}) == 1:

@@ -1,6 +1,7 @@
 """How the files of a corpus are read: a dataclass for each format or family of formats.
 
-Each has `unfit(kind)`: the errors of reading a corpus of that kind (text, labelled, parallel, conversation) with it.
+Each has `unfit(kind)`: the errors of reading a corpus of that kind (text, labelled, parallel, conversation, questions)
+with it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,12 @@ ROLES = {
     "labelled": ("text", "label"),
     "parallel": ("source", "target"),
     "conversation": ("messages", "prompt", "answer", "rejected"),
+    "questions": ("question", "context", "answers", "start", "id"),
 }
-"""The columns of a record of each kind of corpus; of a conversation some of them."""
+"""The columns of a record of each kind of corpus; of a conversation and a question some of them."""
+
+Offsets = Literal["characters", "utf-16", "bytes", "search"]
+Unmatched = Literal["error", "remove"]
 
 
 def outside(key: str, patterns: Sequence[str]) -> Iterator[str]:
@@ -61,7 +66,7 @@ class TextReader:
         return _no_encoding(self.encoding, self.encodings)
 
     def unfit(self, kind: str) -> list[str]:
-        if kind in ("parallel", "conversation"):
+        if kind in ("parallel", "conversation", "questions"):
             return [f"format: 'text' cannot give a {kind} corpus"]
         if kind == "labelled" and self.label_from is None:
             return ["label_from: texts of a labelled corpus need it; 'folder' takes the name of a file's folder"]
@@ -139,6 +144,8 @@ class RecordsReader:
         given = {"label"} if self.labels else set()
         if kind == "conversation":
             return [f"format: conversations are read by format 'conversations', not '{self.format}'"]
+        if kind == "questions":
+            return [f"format: questions are read by format 'squad' or 'questions', not '{self.format}'"]
         given |= {role for role in ROLES[kind] if getattr(self, role) is not None}
         return [f"{role}: a {kind} corpus needs the column of its {role}" for role in ROLES[kind] if role not in given]
 
@@ -168,6 +175,57 @@ class ConversationsReader:
 
     def unfit(self, kind: str) -> list[str]:
         return [] if kind == "conversation" else [f"format: 'conversations' gives conversations, but kind is '{kind}'"]
+
+
+def _only_questions(form: str, kind: str) -> list[str]:
+    return [] if kind == "questions" else [f"format: '{form}' gives questions, but kind is '{kind}'"]
+
+
+@dataclass(frozen=True)
+class SquadReader:
+    """Files in the format of SQuAD 1.1 or 2.0: documents, their paragraphs, questions about each."""
+
+    format: Literal["squad"]
+    group: Literal["paragraph", "document"] = spec(
+        "what is never split: a paragraph, or all those of a title", "paragraph"
+    )
+    offsets: Offsets = spec("what an answer's start counts; search: ignore it and find the answer", "characters")
+    unmatched: Unmatched = spec("an answer that is not where its start says: an error, or removed", "error")
+    encoding: str = spec("the files' character encoding", "utf-8")
+    encodings: dict[str, str] = spec("that of some files: a glob of their names -> their encoding", factory=dict)
+
+    def errors(self) -> list[str]:
+        return _no_encoding(self.encoding, self.encodings)
+
+    def unfit(self, kind: str) -> list[str]:
+        return _only_questions(self.format, kind)
+
+
+@dataclass(frozen=True)
+class QuestionsReader:
+    """Records of a question, its context and answers that are spans of the context."""
+
+    format: Literal["questions"]
+    file_format: Literal["jsonl", "json", "parquet"] = spec("the format of the files", "jsonl")
+    question: str = spec("the key of the question", "question")
+    context: str = spec("the key of the text that it is about", "context")
+    answers: str = spec("the key of the answers: a text or several, or objects of text and start", "answers")
+    start: str | None = spec("the key of the answers' starts, where `answers` are texts alone", None)
+    id: str | None = spec("the key of a name for each question; none: its line", None)
+    group: str | None = spec("the key whose value keeps records in one split; none: the context", None)
+    offsets: Offsets = spec("what an answer's start counts; search: ignore it and find the answer", "characters")
+    unmatched: Unmatched = spec("an answer that is not where its start says: an error, or removed", "error")
+    encoding: str = spec("the files' character encoding", "utf-8")
+    encodings: dict[str, str] = spec("that of some files: a glob of their names -> their encoding", factory=dict)
+
+    def errors(self) -> list[str]:
+        found = _no_encoding(self.encoding, self.encodings)
+        if self.start is not None and self.offsets == "search":
+            found.append("start: with offsets 'search' it has no use; leave it out")
+        return found
+
+    def unfit(self, kind: str) -> list[str]:
+        return _only_questions(self.format, kind)
 
 
 @dataclass(frozen=True)
@@ -216,6 +274,6 @@ class XmlPairsReader:
         return _only_pairs(self.format, kind)
 
 
-RowsReader = RecordsReader | ConversationsReader
-EncodedReader = TextReader | LabelledLinesReader | RecordsReader | ConversationsReader | ParallelTextReader
+RowsReader = RecordsReader | ConversationsReader | QuestionsReader
+EncodedReader = TextReader | LabelledLinesReader | RowsReader | SquadReader | ParallelTextReader
 Reader = EncodedReader | TranslationTreeReader | XmlPairsReader

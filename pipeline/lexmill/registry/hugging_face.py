@@ -10,7 +10,7 @@
 
 A chat model's tokenizer has its chat template; there, unlike here, a text may spell the special tokens.
 
-A reward model is exported for sequence classification, with one label.
+A reward model is exported for sequence classification, with one label; one that points at spans for question answering.
 
 A model with labels is exported with its head on each token: the head is linear, so the mean of the logits over the
 tokens is the head of the mean of the hidden states. The models of `transformers` for whole texts pool in another way.
@@ -133,6 +133,10 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
         described |= _labels(config["labels"])
         head = pretrained.tensors(model)
         tensors |= mapping.write_head(head["head.weight"], head["head.bias"])
+    if config.get("spans"):
+        described["architectures"] = [mapping.SPAN_MODEL]
+        head = pretrained.tensors(model)
+        tensors |= mapping.write_span_head(head["head.weight"], head["head.bias"])
     if config.get("reward"):
         described |= _labels(["reward"])
         tensors = {key: value for key, value in tensors.items() if key != "lm_head.weight"}
@@ -174,12 +178,30 @@ _REWARD = replace(
 )
 
 
+_SPANS = replace(
+    _TARGETS["encoder"],
+    auto="AutoModelForQuestionAnswering",
+    pipeline="question-answering",
+    use=(
+        'batch = tokenizer("a question", "a text that answers it", return_tensors="pt")',
+        "found = model(**batch)",
+        "first, last = int(found.start_logits.argmax()), int(found.end_logits.argmax())",
+        'print(tokenizer.decode(batch["input_ids"][0, first : last + 1]))',
+    ),
+    notes=(
+        "lexmill reads longer texts in windows, and takes only spans of the text; the threshold for no answer is its.",
+    ),
+)
+
+
 def _target(config: Mapping[str, Any], role: Role, tokenizer: tokenizers.Tokenizer) -> _Target:
     """Return what a model becomes; raise `UserError` where transformers would not find a text's last token."""
     if config.get("reward"):
         if tokenizer.pad_id == tokenizer.eos_id:
             raise UserError("a reward model whose tokenizer pads with its end token cannot be exported")
         return _REWARD
+    if config.get("spans"):
+        return _SPANS
     return _CHAT if "chat_template" in config else _TARGETS[role]
 
 
@@ -202,6 +224,8 @@ def _write_tokenizer(source: Path, folder: Path, there: _Target, config: Mapping
     more: dict[str, Any] = {}
     if "max_tokens" in config:
         more["model_max_length"] = config["max_tokens"]
+    if config.get("spans") and config["shape"].get("type_vocab_size", 1) > 1:
+        more["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     if "chat_template" in config:
         more |= {"chat_template": config["chat_template"], "split_special_tokens": False}
     if more:

@@ -21,6 +21,7 @@ _KINDS = {
     "labelled": "labelled texts",
     "parallel": "sentence pairs",
     "conversation": "conversations",
+    "questions": "questions",
 }
 _PAIR = " ||| "  # between the sides of an example pair
 
@@ -125,7 +126,7 @@ def _removals(removed: Mapping[str, Any], filters: Any, corpus: Corpus, raw: int
 
 
 def _sides(example: str, kind: str) -> tuple[str, ...]:
-    return tuple(example.split(_PAIR, 1)) if kind in ("parallel", "conversation") else (example,)
+    return tuple(example.split(_PAIR, 1)) if kind in ("parallel", "conversation", "questions") else (example,)
 
 
 def source_text(source: Source, pin: Mapping[str, Any] | None = None) -> str:

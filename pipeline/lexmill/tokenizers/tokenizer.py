@@ -90,6 +90,17 @@ class Tokenizer:
             raise UserError(_not_unicode(texts)) from None
         return [encoding.ids for encoding in encodings]
 
+    def encode_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """Return the ids of each text, and of each id the span of characters of the text as given that it stands for.
+
+        A span may be empty, hold white space at its ends, or be that of several ids (bytes of one character).
+        """
+        try:
+            encodings = self.backend.encode_batch(list(texts), add_special_tokens=False)
+        except (UnicodeEncodeError, TypeError):
+            raise UserError(_not_unicode(texts)) from None
+        return [(encoding.ids, encoding.offsets) for encoding in encodings]
+
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Return the text of ids; no space is added or removed.
 

@@ -1,4 +1,4 @@
-"""`lexmill init lm | classify | translate`: write the configuration for a user's own files."""
+"""`lexmill init lm | classify | translate | answer`: write the configuration for a user's own files."""
 
 from __future__ import annotations
 
@@ -191,3 +191,47 @@ def init_translate(
         delimiter=delimiter,
     )
     initialize("parallel", files, reading, name=name, force=force, languages=languages)
+
+
+@app.command("answer")
+def init_answer(
+    files: Files,
+    *,
+    question: Annotated[str | None, typer.Option("--question", help="The question's key; default question.")] = None,
+    context: Annotated[str | None, typer.Option("--context", help="The key of its text; default context.")] = None,
+    answers: Annotated[str | None, typer.Option("--answers", help="The answers' key; default answers.")] = None,
+    start: Annotated[
+        str | None, typer.Option("--start", help="The key of where they start, if the answers are texts alone.")
+    ] = None,
+    identifier: Annotated[str | None, typer.Option("--id", help="The key of a question's name.")] = None,
+    group: Group = None,
+    valid: Valid = None,
+    test: Test = None,
+    split_column: Split = None,
+    language: Language = None,
+    name: CorpusName = None,
+    force: Force = False,
+    file_format: Format = None,
+    encoding: Encoding = None,
+    offsets: Annotated[
+        str | None, typer.Option("--offsets", help="What starts count: characters, utf-16, bytes; search: ignore them.")
+    ] = None,
+    unmatched: Annotated[
+        str | None, typer.Option("--unmatched", help="An answer that is not where its start says: error or remove.")
+    ] = None,
+) -> None:
+    """Set up a model that answers questions from a text: files in SQuAD's format, JSON lines or Parquet."""
+    from lexmill.commands.init.initialize import initialize
+
+    reading = reading_of(
+        {"question": question, "context": context, "answers": answers, "start": start, "id": identifier},
+        group=group,
+        split=split_column,
+        file_format=file_format,
+        valid=valid,
+        test=test,
+        encoding=encoding,
+        offsets=offsets,
+        unmatched=unmatched,
+    )
+    initialize("questions", files, reading, name=name, force=force, languages=language)

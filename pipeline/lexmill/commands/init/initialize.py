@@ -1,4 +1,4 @@
-"""`lexmill init lm|classify|translate`: write the configuration for a user's own files.
+"""`lexmill init lm|classify|translate|answer`: write the configuration for a user's own files.
 
 Reads   all of the files, as the prepare stage will; reports every error with file and line before writing anything
 Writes  conf/corpus/<name>.yaml, conf/config.yaml (the old one kept as config.yaml.bak-N), params.yaml
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lexmill.corpora.preparing.filters import Filter
     from lexmill.corpora.preparing.record import Record
 
-COMMANDS = {"text": "lm", "labelled": "classify", "parallel": "translate"}
+COMMANDS = {"text": "lm", "labelled": "classify", "parallel": "translate", "questions": "answer"}
 MARK = "# Written by `lexmill init"
 LEAST_RECORDS = 20
 _SAY_NOTHING = ("data", "train", "training")  # names of files
@@ -51,7 +51,7 @@ def initialize(
     """Check the files, then write conf/ and params.yaml for them.
 
     Args:
-        kind: text, labelled or parallel.
+        kind: text, labelled, parallel or questions.
         files: paths, globs, or folders with a folder of texts for each label; relative to the present folder.
         reading: how they are read, and the files of the owners' valid and test sets.
         name: the corpus's name; None: from the first file's name.

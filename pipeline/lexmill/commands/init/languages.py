@@ -20,7 +20,7 @@ def choose(kind: Kind, reader: Mapping[str, Any], given: str | None) -> list[str
     """Return the language of texts, or the source and target language of pairs, as BCP 47 tags.
 
     Args:
-        kind: text, labelled or parallel.
+        kind: text, labelled, parallel or questions.
         reader: the corpus's reader, which names the two files or columns of pairs.
         given: the option's text, or None.
 

@@ -18,7 +18,7 @@ from lexmill.corpora.fetching.files import locate
 from lexmill.corpora.preparing.splits import names_file
 from lexmill.params import corpora, readers
 
-Kind = Literal["text", "labelled", "parallel"]
+Kind = Literal["text", "labelled", "parallel", "questions"]
 
 _TABLES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".parquet": "parquet"}
 _PAIRS = {".tmx": "tmx", ".xlf": "xliff", ".xliff": "xliff"}

@@ -38,7 +38,8 @@ def _clamp(value: float, low: int, high: int) -> int:
 
 def configuration(kind: Kind, name: str, counts: Counts) -> dict[str, Any]:
     """Return conf/config.yaml for one corpus and one model, sized by the amount of data."""
-    parts = {"text": _text, "labelled": _labelled, "parallel": _parallel}[kind](name, counts)
+    sized = {"text": _text, "labelled": _labelled, "parallel": _parallel, "questions": _questions}
+    parts = sized[kind](name, counts)
     return {
         "defaults": [{f"corpus@corpora.{name}": name}, *parts["defaults"], "_self_"],
         "experiment": name,
@@ -101,6 +102,14 @@ def _labelled(name: str, counts: Counts) -> dict[str, Any]:
                 "recipe": {"length": f"{epochs} epochs"},
             }
         },
+    }
+
+
+def _questions(name: str, counts: Counts) -> dict[str, Any]:
+    epochs = 4 if counts.records < 5_000 else 2
+    return {
+        "defaults": [{f"model@models.{name}": "answerer_minilm"}],
+        "models": {name: {"data": {"corpus": name}, "recipe": {"length": f"{epochs} epochs"}}},
     }
 
 

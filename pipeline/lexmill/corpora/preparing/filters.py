@@ -67,9 +67,10 @@ def mask(record: Record, counts: Counter[str]) -> None:
 def of_all_sets(steps: Mapping[str, Filter]) -> dict[str, Filter]:
     """Return the filters that also a given valid or test set must pass: it stays whole but for these.
 
-    A text without a label cannot be scored, and personal data that is unwanted is unwanted everywhere.
+    A text without a label or an answer cannot be scored, and personal data that is unwanted is unwanted everywhere.
     """
-    return {name: step for name, step in steps.items() if name == "neutral_rating" or name.startswith("personal_")}
+    always = ("neutral_rating", "answer_not_found")
+    return {name: step for name, step in steps.items() if name in always or name.startswith("personal_")}
 
 
 def active(corpus: Corpus) -> dict[str, Filter]:
@@ -77,6 +78,8 @@ def active(corpus: Corpus) -> dict[str, Filter]:
     bounds = corpus.filters
     pairs = corpus.kind == "parallel"
     found: dict[str, Filter] = {}
+    if corpus.kind == "questions":
+        found["answer_not_found"] = lambda record: record.lost
     if isinstance(corpus.reader, RecordsReader) and corpus.reader.positive_from is not None:
         found["neutral_rating"] = lambda record: record.label is None
     if bounds.min_characters:

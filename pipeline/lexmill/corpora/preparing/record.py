@@ -8,21 +8,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from lexmill.corpora.preparing.answers import Answer, moved
+
 Form = Literal["NFC", "NFKC", "none"]
 
 
 @dataclass(slots=True)
 class Record:
-    """A text, a labelled text, a sentence pair or a conversation.
+    """A text, a labelled text, a sentence pair, a conversation or a question about a context.
 
     Attributes:
         id: unique in the corpus, `<file>` or `<file>:<line>` or `<component>:<key>`.
         group: records of one group share a split; None: the text itself.
-        text, target: the text, or the two sides of a pair; of a conversation all before the answer, and the answer.
+        text, target: the text, or the two sides of a pair; of a conversation all before the answer, and the answer; of
+            a question its context, and the question.
         label: of a labelled text; None for a rating between the thresholds.
         split: the set that the data's owners put it in: valid, test, a further test set; None: train, or none.
         turns: of a conversation the role and text of each message before the answer.
         rejected: of a conversation a worse answer; None: there is none.
+        answers: of a question, spans of its context; none: the context does not answer it. None: no question.
+        lost: of a question, whether it had answers but none is in its context.
     """
 
     id: str
@@ -33,13 +38,18 @@ class Record:
     split: str | None = None
     turns: tuple[tuple[str, str], ...] = ()
     rejected: str | None = None
+    answers: tuple[Answer, ...] | None = None
+    lost: bool = False
 
     @property
     def sides(self) -> tuple[str, ...]:
         return tuple(side for side in (self.text, self.target, self.rejected) if side is not None)
 
     def rewrite(self, change: Callable[[str], str]) -> None:
-        """Change each text of the record in place."""
+        """Change each text of the record in place; answers stay spans of their context."""
+        if self.answers:
+            self.answers = moved(self.text, self.answers, change)
+            self.lost = not self.answers
         if self.turns:
             self.turns = tuple((role, change(content)) for role, content in self.turns)
             self.text = " ".join(content for _, content in self.turns)

@@ -38,6 +38,8 @@ def prepare_test_set(corpus: Corpus, source: Path, target: Path) -> PreparedCorp
             if errors or (corpus.kind == "labelled" and record.label is None):
                 continue
             normalize_record(record, corpus.kind, corpus.normalization)
+            if record.lost:
+                continue
             stored = to_json(record, group_of(record))
             line = json_line(stored)
             writer.write(line, Row.of(stored, 0, line, given=True))

@@ -24,6 +24,10 @@ def to_json(record: Record, group: str) -> dict[str, Any]:
         messages = [{"role": role, "content": content} for role, content in said]
         rejected = {} if record.rejected is None else {"rejected": record.rejected}
         return {"id": record.id, "group": group, "messages": messages, **rejected}
+    if record.answers is not None:
+        answers = [{"text": text, "start": start} for text, start in record.answers]
+        about = {"question": record.target, "context": record.text}
+        return {"id": record.id, "group": group, **about, "answers": answers}
     if record.target is not None:
         return {"id": record.id, "group": group, "source": record.text, "target": record.target}
     stored = {"id": record.id, "group": group, "text": record.text}

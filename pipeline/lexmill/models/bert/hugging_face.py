@@ -11,6 +11,7 @@ from torch import Tensor
 from lexmill.models.bert.shape import Shape
 
 MODEL_TYPE = "bert"
+SPAN_MODEL = "BertForQuestionAnswering"
 
 _OURS = ("embeddings.", "encoder.")
 _INDEX = "embeddings.position_ids"  # a table 0, 1, 2, ... that older files hold
@@ -49,6 +50,11 @@ def write_config(shape: Mapping[str, Any], vocab_size: int) -> dict[str, Any]:
 def write_tensors(shape: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the encoder's weights under the names there."""
     return {f"bert.{name}": tensor for name, tensor in state.items()}
+
+
+def write_span_head(weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
+    """Return the weights of a head that points at spans, (2, D) and (2,), under the names there."""
+    return {"qa_outputs.weight": weight, "qa_outputs.bias": bias}
 
 
 def write_head(weight: Tensor, bias: Tensor) -> dict[str, Tensor]:

@@ -17,6 +17,7 @@ from lexmill.corpora.preparing.readers import (
     delimited,
     labelled_lines,
     parallel,
+    squad,
     tables,
     text,
     translation_tree,
@@ -32,7 +33,9 @@ from lexmill.params.readers import (
     EncodedReader,
     LabelledLinesReader,
     ParallelTextReader,
+    QuestionsReader,
     Reader,
+    SquadReader,
     TextReader,
     TranslationTreeReader,
     XmlPairsReader,
@@ -102,11 +105,11 @@ def of_lines(reader: Reader) -> OfLines | None:
     if isinstance(reader, TextReader):
         by_blank_lines = OfLines(lambda line, _: text.inside_after(line), by_last_line=True)
         return {"file": None, "paragraph": by_blank_lines, "line": OfLines()}[reader.document]
-    if isinstance(reader, TranslationTreeReader | XmlPairsReader):
+    if isinstance(reader, TranslationTreeReader | XmlPairsReader | SquadReader):
         return None
     if isinstance(reader, ParallelTextReader | LabelledLinesReader) or tables.file_format(reader) == "jsonl":
         return OfLines()
-    if isinstance(reader, ConversationsReader) or reader.format in ("json", "parquet"):
+    if isinstance(reader, ConversationsReader | QuestionsReader) or reader.format in ("json", "parquet"):
         return None
     return OfLines(partial(delimited.inside_after, reader)) if reader.quoting else OfLines()
 
@@ -152,4 +155,6 @@ def _read_unit(
         return text.read(reader, name, paths[0], files[0], span=span, errors=errors, advance=advance)
     if isinstance(reader, LabelledLinesReader):
         return labelled_lines.read(reader, name, files[0], span=span, errors=errors, advance=advance)
+    if isinstance(reader, SquadReader):
+        return squad.read(reader, name, files[0], errors=errors, advance=advance)
     return tables.read(corpus, reader, name, files[0], span=span, errors=errors, advance=advance)
