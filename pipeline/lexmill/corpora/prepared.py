@@ -2,7 +2,8 @@
 
 A record is `{"id", "group", "text"}`, with `"label"` in a labelled corpus; `{"id", "group", "source", "target"}` in a
 parallel one; `{"id", "group", "messages": [{"role", "content"}], "rejected"}` in one of conversations, where the last
-message is the answer and `rejected`, which may be missing, a worse one. Reading streams: memory is one record.
+message is the answer and `rejected`, which may be missing, a worse one; `{"id", "group", "words", "tags"}` in a tagged
+one, with entities in iob2. Reading streams: memory is one record.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ class PreparedCorpus:
 
     Attributes:
         folder, manifest: its path and its manifest.json.
-        kind: text, labelled, parallel or conversation.
+        kind: text, labelled, tagged, parallel or conversation.
         unit: what a group is, the unit of intervals.
         languages: one language, or source and target language.
-        labels: the sorted labels of a labelled corpus; else empty.
+        labels: the sorted labels of a labelled corpus, or tags of a tagged one; else empty.
+        entities: whether the tags mark entities.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -48,6 +50,7 @@ class PreparedCorpus:
             self.unit: str = self.manifest["unit"]
             self.languages: tuple[str, ...] = tuple(self.manifest["languages"])
             self.labels: tuple[str, ...] = tuple(self.manifest.get("labels", ()))
+            self.entities = bool(self.manifest.get("entities", False))
             self._counts = {name: int(split["records"]) for name, split in self.manifest["splits"].items()}
             self._shards = {
                 name: [str(shard["path"]) for shard in split["shards"]]
@@ -87,4 +90,6 @@ def texts_of(stored: dict[str, Any]) -> tuple[str, ...]:
     if "messages" in stored:
         *before, answer = (message["content"] for message in stored["messages"])
         return (" ".join(before), answer, *([stored["rejected"]] if "rejected" in stored else []))
+    if "words" in stored:
+        return (" ".join(stored["words"]),)
     return (stored["source"], stored["target"]) if "source" in stored else (stored["text"],)

@@ -66,7 +66,8 @@ class Kind:
         words: what people call one such model: "classifier", "language model".
         does: what such a model does, for the model card: "gives a text one of its labels".
         verb: the command that uses it.
-        corpus: the kind of corpus it is trained and evaluated on: "text", "labelled", "parallel" or "conversation".
+        corpus: the kind of corpus it is trained and evaluated on: "text", "labelled", "tagged", "parallel" or
+            "conversation".
         entry: the dataclass of an entry of `models` (see `lexmill.params.models.Model`).
         role: of the network families it can use: "causal", "encoder", "encoder_decoder" or "static".
         metrics: the test split's metrics to show; the first decides.

@@ -70,8 +70,9 @@ def start(module: nn.Module, config: Mapping[str, Any], path: str | Path, tokeni
     if found.vocab_size < size:
         raise UserError(f"its embedding has {found.vocab_size} rows, but {tokenizer} {size} entries", path)
     from lexmill.models.common.heads import PooledClassifier, RewardModel
+    from lexmill.models.common.tagging import Tagger
 
-    headless = module.encoder if isinstance(module, PooledClassifier | RewardModel) else module
+    headless = module.encoder if isinstance(module, PooledClassifier | RewardModel | Tagger) else module
     load_weights(headless, _cut(found, config), f"the weights of {path}")
 
 

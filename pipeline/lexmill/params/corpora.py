@@ -14,7 +14,14 @@ from lexmill.base.errors import UserError
 from lexmill.base.languages import standard
 from lexmill.base.shown import value_text
 from lexmill.base.strict import spec
-from lexmill.params.readers import ConversationsReader, Reader, RecordsReader, XmlPairsReader, outside
+from lexmill.params.readers import (
+    ConversationsReader,
+    Reader,
+    RecordsReader,
+    TaggedRecordsReader,
+    XmlPairsReader,
+    outside,
+)
 
 
 def _no_sha256(key: str, hashes: Sequence[str]) -> Iterator[str]:
@@ -203,8 +210,8 @@ class Splits:
 class Corpus:
     """Where text comes from and how it is cleaned and split."""
 
-    kind: Literal["text", "labelled", "parallel", "conversation"] = spec(
-        "running text, labelled texts, sentence pairs, or conversations"
+    kind: Literal["text", "labelled", "tagged", "parallel", "conversation"] = spec(
+        "running text, labelled texts, sentences with a tag for each word, sentence pairs, or conversations"
     )
     source: Source = spec("where it comes from")
     reader: Reader = spec("how its files are read")
@@ -218,7 +225,8 @@ class Corpus:
 
     def errors(self) -> list[str]:
         found = [*_no_tags(self.languages), *(f"reader.{error}" for error in self.reader.unfit(self.kind))]
-        if self.splits.column is not None and not isinstance(self.reader, RecordsReader | ConversationsReader):
+        by_rows = RecordsReader | ConversationsReader | TaggedRecordsReader
+        if self.splits.column is not None and not isinstance(self.reader, by_rows):
             found.append(f"splits.column: '{self.reader.format}' files have no columns; name the files in splits.files")
         if self.kind == "parallel" and len(self.languages) != 2:
             found.append(f"languages: a parallel corpus has two, not {len(self.languages)}")

@@ -13,7 +13,7 @@ Form = Literal["NFC", "NFKC", "none"]
 
 @dataclass(slots=True)
 class Record:
-    """A text, a labelled text, a sentence pair or a conversation.
+    """A text, a labelled text, a tagged sentence, a sentence pair or a conversation.
 
     Attributes:
         id: unique in the corpus, `<file>` or `<file>:<line>` or `<component>:<key>`.
@@ -23,6 +23,7 @@ class Record:
         split: the set that the data's owners put it in: valid, test, a further test set; None: train, or none.
         turns: of a conversation the role and text of each message before the answer.
         rejected: of a conversation a worse answer; None: there is none.
+        words, tags: of a tagged sentence, whose text is its words with a space between each two.
     """
 
     id: str
@@ -33,6 +34,8 @@ class Record:
     split: str | None = None
     turns: tuple[tuple[str, str], ...] = ()
     rejected: str | None = None
+    words: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -43,6 +46,9 @@ class Record:
         if self.turns:
             self.turns = tuple((role, change(content)) for role, content in self.turns)
             self.text = " ".join(content for _, content in self.turns)
+        elif self.words:
+            self.words = tuple(change(word) for word in self.words)
+            self.text = " ".join(self.words)
         else:
             self.text = change(self.text)
         self.target = self.target if self.target is None else change(self.target)
@@ -75,10 +81,11 @@ def normalize(text: str, form: Form) -> str:
 
 
 def normalize_record(record: Record, kind: str, form: Form) -> None:
-    """Normalise the texts, the label and the group of a record in place; strip all texts but running text."""
+    """Normalise the texts, the label or tags, and the group of a record in place; strip all texts but running text."""
     record.rewrite(lambda text: normalize(text, form) if kind == "text" else normalize(text, form).strip())
     if record.label is not None:
         record.label = normalize(record.label, form)
+    record.tags = tuple(normalize(tag, form) for tag in record.tags)
     if record.group is not None:
         record.group = normalize(record.group, form)
 

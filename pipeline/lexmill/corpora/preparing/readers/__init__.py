@@ -18,6 +18,7 @@ from lexmill.corpora.preparing.readers import (
     labelled_lines,
     parallel,
     tables,
+    tagged,
     text,
     translation_tree,
     xml_pairs,
@@ -28,11 +29,13 @@ from lexmill.corpora.preparing.splits import GivenFiles
 from lexmill.corpora.preparing.text_files import Advance, TextFile, no_advance
 from lexmill.params.corpora import Corpus
 from lexmill.params.readers import (
+    ColumnsReader,
     ConversationsReader,
     EncodedReader,
     LabelledLinesReader,
     ParallelTextReader,
     Reader,
+    TaggedRecordsReader,
     TextReader,
     TranslationTreeReader,
     XmlPairsReader,
@@ -104,9 +107,13 @@ def of_lines(reader: Reader) -> OfLines | None:
         return {"file": None, "paragraph": by_blank_lines, "line": OfLines()}[reader.document]
     if isinstance(reader, TranslationTreeReader | XmlPairsReader):
         return None
+    if isinstance(reader, ColumnsReader):
+        # Where a document begins decides what its sentences are called.
+        by_blank_lines = OfLines(lambda line, _: tagged.inside_after(line), by_last_line=True)
+        return by_blank_lines if reader.group == "sentence" else None
     if isinstance(reader, ParallelTextReader | LabelledLinesReader) or tables.file_format(reader) == "jsonl":
         return OfLines()
-    if isinstance(reader, ConversationsReader) or reader.format in ("json", "parquet"):
+    if isinstance(reader, ConversationsReader | TaggedRecordsReader) or reader.format in ("json", "parquet"):
         return None
     return OfLines(partial(delimited.inside_after, reader)) if reader.quoting else OfLines()
 
@@ -152,4 +159,6 @@ def _read_unit(
         return text.read(reader, name, paths[0], files[0], span=span, errors=errors, advance=advance)
     if isinstance(reader, LabelledLinesReader):
         return labelled_lines.read(reader, name, files[0], span=span, errors=errors, advance=advance)
+    if isinstance(reader, ColumnsReader):
+        return tagged.read_columns(reader, name, files[0], span=span, errors=errors, advance=advance)
     return tables.read(corpus, reader, name, files[0], span=span, errors=errors, advance=advance)

@@ -12,14 +12,14 @@ from typing import Any
 
 from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.errors import Errors
-from lexmill.corpora.preparing.readers import conversations, delimited, json_records, parquet
+from lexmill.corpora.preparing.readers import conversations, delimited, json_records, parquet, tagged
 from lexmill.corpora.preparing.readers.columns import BadValue, Row, shown, text_of
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import Span
 from lexmill.corpora.preparing.splits import given_by_column
 from lexmill.corpora.preparing.text_files import Advance, TextFile
 from lexmill.params.corpora import Corpus
-from lexmill.params.readers import ROLES, ConversationsReader, RecordsReader, RowsReader
+from lexmill.params.readers import ROLES, RecordsReader, RowsReader, TaggedRecordsReader
 
 JOINED = " / "
 """What joins the values of several label columns."""
@@ -80,7 +80,7 @@ def _rows(
 
 def file_format(reader: RowsReader) -> str:
     """Return the format of a reader's files."""
-    return reader.file_format if isinstance(reader, ConversationsReader) else reader.format
+    return reader.format if isinstance(reader, RecordsReader) else reader.file_format
 
 
 # ---------------------------------------------------------------- values
@@ -88,7 +88,9 @@ def file_format(reader: RowsReader) -> str:
 
 def _record(kind: str, reader: RowsReader, columns: dict[str, str], name: str, row: Mapping[str, Any]) -> Record:
     group = _scalar(columns["group"], row["group"]) if "group" in columns and row["group"] is not None else ""
-    if isinstance(reader, ConversationsReader):
+    if isinstance(reader, TaggedRecordsReader):
+        record = tagged.of_lists(reader, name, group or None, columns, row)
+    elif not isinstance(reader, RecordsReader):
         record = conversations.record(name, group or None, columns, row)
     elif kind == "parallel":
         source, target = text_of(columns["source"], row["source"]), text_of(columns["target"], row["target"])
