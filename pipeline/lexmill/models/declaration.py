@@ -19,8 +19,8 @@ from lexmill.base.strict import build, nearest
 
 LOADS = ("lexmill.models.{family}.shape",)  # by name, see lexmill.base.code
 
-# The choices of a tagger's head in a model folder's config.json.
-_OF_TAGGERS = {"scheme": ("none", "iob2", "bioes"), "pieces": ("first", "mean"), "head": ("softmax", "crf")}
+# The choices of a head that tags words, in a model folder's config.json.
+_OF_TAGS = {"scheme": ("none", "iob2", "bioes"), "pieces": ("first", "mean"), "head": ("softmax", "crf")}
 
 Role = Literal["causal", "encoder", "encoder_decoder", "static"]
 
@@ -115,7 +115,7 @@ def config_errors(config: Mapping[str, Any]) -> list[str]:
             errors.append(f"{key}: a list of texts is expected")
         if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
             errors.append(f"dropout: a number from 0 to below 1 is expected, got {value_text(dropout)}")
-    for key, known in _OF_TAGGERS.items() if "tags" in config else ():
+    for key, known in _OF_TAGS.items() if "tags" in config else ():
         if config.get(key) not in known:
             errors.append(f"{key}: one of {', '.join(known)} is expected, got {value_text(config.get(key))}")
     return errors

@@ -15,8 +15,8 @@ A reward model is exported for sequence classification, with one label.
 A model with labels is exported with its head on each token: the head is linear, so the mean of the logits over the
 tokens is the head of the mean of the hidden states. The models of `transformers` for whole texts pool in another way.
 
-A tagger is exported with its head on each token, of which the first pieces of words are read. `transformers` has no
-chain over tags, and no word's mean over its pieces: taggers with one of them are refused.
+A model that tags words is exported with its head on each token, of which the first pieces of words are read.
+`transformers` has no chain over tags, and no word's mean over its pieces: models with one of them are refused.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError("this exists and is not empty; name a new folder", target)
     if "tags" in config:
-        _refuse_tagger(config, name)
+        _refuse_tags(config, f"'{name}' is a {what}")
     shape, tokenizer = config["shape"], tokenizers.load(model / model_folder.TOKENIZER)
     there, mapping = _target(config, declared.role, tokenizer), pretrained.mapping(config["family"])
     ids = _ids(tokenizer, declared.role)
@@ -179,7 +179,7 @@ _REWARD = replace(
 )
 
 
-_TAGGER = replace(
+_TAGS = replace(
     _TARGETS["encoder"],
     pipeline="token-classification",
     use=(
@@ -193,15 +193,15 @@ _TAGGER = replace(
 )
 
 
-def _refuse_tagger(config: Mapping[str, Any], name: str) -> None:
-    """Raise `UserError` for a tagger that transformers cannot compute."""
+def _refuse_tags(config: Mapping[str, Any], this: str) -> None:
+    """Raise `UserError` for a model of tags that transformers cannot compute; `this` begins the sentence."""
     if config["head"] == "crf":
         why = "a chain over its tags (recipe.head: crf)"
     elif config["pieces"] == "mean":
         why = "words that are the mean of their pieces (data.pieces: mean)"
     else:
         return
-    raise UserError(f"'{name}' is a tagger with {why}, which transformers has not; it can be used here and served")
+    raise UserError(f"{this} with {why}, which transformers has not; it can be used here and served")
 
 
 def _target(config: Mapping[str, Any], role: Role, tokenizer: tokenizers.Tokenizer) -> _Target:
@@ -211,7 +211,7 @@ def _target(config: Mapping[str, Any], role: Role, tokenizer: tokenizers.Tokeniz
             raise UserError("a reward model whose tokenizer pads with its end token cannot be exported")
         return _REWARD
     if "tags" in config:
-        return _TAGGER
+        return _TAGS
     return _CHAT if "chat_template" in config else _TARGETS[role]
 
 

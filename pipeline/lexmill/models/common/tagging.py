@@ -18,7 +18,7 @@ from lexmill.models.common.heads import Encoder
 
 
 class Scores(NamedTuple):
-    """What a tagger says of sentences: emissions (B, W, L) in float32, and the scores of a chain if it has one."""
+    """The scores of sentences: emissions (B, W, L) in float32, and those of a chain, if there is one."""
 
     emissions: Tensor
     chain: Chain | None
