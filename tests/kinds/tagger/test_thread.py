@@ -10,12 +10,19 @@ import numpy as np
 import pytest
 import yaml
 
+from lexmill import tokenizers
 from lexmill.base import layout
 from lexmill.base.storage import sha256_folder
+from lexmill.commands.evaluate import _corpus
+from lexmill.commands.init.reading import Reading
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.evaluation.rows import read_rows
+from lexmill.kinds.tagger.predict import tag_sentences
 from lexmill.kinds.tagger.task import TaggingTask
-from lexmill.stages import baseline, evaluate, fetch, import_tokenizer, prepare, tokenizer, train
+from lexmill.models import folder as model_folder
+from lexmill.params.readers import ConllReader, TaggedRecordsReader
+from lexmill.registry.loader import load_package
+from lexmill.stages import baseline, evaluate, fetch, import_tokenizer, prepare, register, report, tokenizer, train
 from tests.support.small_project import whole
 from tests.support.tiny_bert import make_tiny_bert
 
@@ -101,6 +108,12 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+def model_parts() -> tuple[Any, tokenizers.Tokenizer]:
+    """The trained network and its tokenizer."""
+    folder = layout.model("ner")
+    return model_folder.load(folder)[1].eval(), tokenizers.load(folder / model_folder.TOKENIZER)
+
+
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -159,6 +172,30 @@ def test_entities_are_learned_and_measured(head: str, family: str, bioes: bool) 
     }
     assert beside["most_frequent_tag"]["entity_f1"] == 0.0 < beside["dictionary"]["entity_f1"] < good
     assert beside["averaged_perceptron"]["entity_f1"] > 0.9
+
+    register.main("ner")
+    package = load_package(layout.package("ner"))
+    (answer,) = package.predict(["anna went in ulm"])
+    wanted = tag_sentences(*model_parts(), [["anna", "went", "in", "ulm"]], config, 100)
+    assert (answer["words"], answer["tags"]) == (["anna", "went", "in", "ulm"], wanted[0])
+    assert type(package).example(package.config).keys() == answer.keys()
+    card = (layout.package("ner") / "card.md").read_text(encoding="utf-8")
+    assert "gives each word of a sentence a tag" in card
+    assert "F1 of entities" in card
+    own = {**read_json(layout.package("ner") / "package.json")}
+    Path("more.iob2").write_text(conll(5, 9), encoding="utf-8")
+    corpus = _corpus(own, [Path("more.iob2")], Reading({}), None, Path())
+    assert isinstance(corpus.reader, ConllReader)
+    assert (corpus.kind, corpus.reader.scheme, corpus.unit) == ("tagged", "iob2", "sentence")
+    Path("more.jsonl").write_text('{"words": ["a"], "tags": ["O"]}', encoding="utf-8")
+    other = _corpus(own, [Path("more.jsonl")], Reading({}), None, Path())
+    assert isinstance(other.reader, TaggedRecordsReader)
+    assert other.reader.scheme == "iob2"
+
+    report.main()
+    page = Path("reports/index.html").read_text(encoding="utf-8")
+    for wanted_text in ("Each type of entity, or tag", "Sentences and tags", "tagged sentences", "averaged perceptron"):
+        assert wanted_text in page
 
 
 @pytest.mark.usefixtures("workspace")
