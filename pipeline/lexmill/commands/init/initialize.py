@@ -79,7 +79,7 @@ def initialize(
     if plain and len(located(typed(entry), root)) >= LEAST_RECORDS:
         entry["reader"]["document"] = "file"
     if kind == "tagged" and "scheme" not in entry["reader"]:
-        entry["reader"]["scheme"] = scheme_of(typed(entry), root)
+        entry["reader"]["scheme"] = scheme_of(typed(entry), located(typed(entry), root))
     counts = count(typed(entry), root)
     if plain and len(counts.different) < LEAST_RECORDS:
         entry["reader"]["document"] = "line"  # too few paragraphs to split

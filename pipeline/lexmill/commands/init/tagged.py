@@ -49,17 +49,18 @@ def _number(option: str, value: str) -> int:
         raise UserError(f"{option}: {value_text(value)} is no number of a column, from 0; -1: the last") from None
 
 
-def scheme_of(corpus: Corpus, root: Path) -> Scheme:
+def scheme_of(corpus: Corpus, files: Mapping[str, Path]) -> Scheme:
     """Return how the tags of a user's files mark entities: the first scheme that allows all of them.
 
     `iob2` where the tags have the form of a scheme but fit none, so that reading them by it names what is wrong.
 
     Args:
         corpus: with the scheme `none`.
+        files: its files by name.
     """
     fitting: dict[Scheme, bool] = {"iob2": True, "iob1": True, "bioes": True}
     some = False
-    for tags in _sentences(corpus, root):
+    for tags in _sentences(corpus, files):
         if not all(tag == OUTSIDE or (tag[:1] in _PREFIXES and tag[1:2] == "-" and tag[2:]) for tag in tags):
             return "none"
         some = some or any(tag != OUTSIDE for tag in tags)
@@ -75,14 +76,13 @@ def _is_valid(tags: tuple[str, ...], scheme: Scheme) -> bool:
     return True
 
 
-def _sentences(corpus: Corpus, root: Path) -> Iterator[tuple[str, ...]]:
+def _sentences(corpus: Corpus, files: Mapping[str, Path]) -> Iterator[tuple[str, ...]]:
     """Yield the tags of each sentence; what cannot be read is left out."""
-    from lexmill.commands.init.entry import located
     from lexmill.corpora.preparing.errors import Errors
     from lexmill.corpora.preparing.readers import read
     from lexmill.corpora.preparing.small import linked
     from lexmill.corpora.preparing.source_files import SourceFiles
 
-    with linked(located(corpus, root)) as folder:
+    with linked(files) as folder:
         for record in read(corpus, SourceFiles(folder), Errors()):
             yield record.tags

@@ -70,15 +70,16 @@ def read_columns(
     """Yield the sentences of one file; each is its own group, or belongs to its document."""
     documents = _Documents(name)
     of_row = _conllu_row(reader, documents) if isinstance(reader, ConlluReader) else _conll_row(reader, documents)
-    sentence, wrong, skipping = _Sentence(), False, span.inside
+    sentence, begun, wrong, skipping = _Sentence(), False, False, span.inside
     try:
         for number, line in lines(*file, advance, place=span.places[0]):
-            if number >= span.stop and not sentence.numbers and not wrong:
+            if number >= span.stop and not begun:
                 return
             skipping = skipping and inside_after(line)
             if skipping:
                 continue
             if inside_after(line):
+                begun = True
                 sentence.size += len(line)
                 if sentence.size > MAX_DOCUMENT_BYTES:
                     message = f"the sentence that ends here is longer than {MAX_DOCUMENT_BYTES >> 20} MiB"
@@ -97,7 +98,7 @@ def read_columns(
                 continue
             if not wrong:
                 yield from _records(reader, documents, sentence, file.path, errors)
-            sentence, wrong = _Sentence(), False
+            sentence, begun, wrong = _Sentence(), False, False
         if not wrong:
             yield from _records(reader, documents, sentence, file.path, errors)
     except UserError as error:
