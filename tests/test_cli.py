@@ -255,13 +255,14 @@ def test_init_classify(project: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [2_000, 300_000, 3_000_000, 50_000_000])
-@pytest.mark.parametrize("kind", ["text", "labelled", "parallel"])
+@pytest.mark.parametrize("kind", ["text", "labelled", "tagged", "parallel"])
 def test_sizes_follow_the_data_and_always_compose(kind: Any, size: int, project: Path) -> None:
     counts = initialize.Counts(records=max(20, size // 100), characters=size, bytes=size)
     config = initialize.configuration(kind, "mine", counts)
     entries = {
         "text": (["a.txt"], {"text": None}),
         "labelled": (["a.csv"], {"text": None, "label": None}),
+        "tagged": (["a.conll"], {"words": None, "tags": None}),
         "parallel": (["a.en", "a.de"], {"source": None, "target": None}),
     }
     paths, columns = entries[kind]

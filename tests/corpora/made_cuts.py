@@ -23,6 +23,7 @@ CORPORA = {
     "csv without header": corpus_of("text", {"format": "csv", "text": "1", "header": False}),
     "tsv": corpus_of("text", {**QUOTED, "format": "tsv"}),
     "tsv without quotes": corpus_of("text", {**QUOTED, "format": "tsv", "quoting": False}),
+    "conll": corpus_of("tagged", {"format": "conll", "separator": "tab", "scheme": "iob2", "comment": "//"}),
     "parallel": corpus_of("parallel", PAIRS),
 }
 

@@ -94,6 +94,7 @@ MADE = {
     "paragraphs": "é1\r\n😀2\n\n \n",
     "jsonl": '{"t": "é1\u2028", "g": 1}\r\n\n',
     "csv": '"é, ""1""\r\n\n",g\n2😀,"h"\r\n',
+    "conll": "// a\n//b\né1\u2028\tB-x\r\nb\tI-x\n \t\n\n😀2\tO\n\n",
     "tsv without quotes": '"é\t1\r\n\n😀\t"2"\n',
 }
 
@@ -111,6 +112,13 @@ def test_a_good_file_cut_at_every_byte(tmp_path, form):
     records, errors = read_all(CORPORA[form], folder)
     assert len(records) > 12
     assert not errors
+
+
+def test_the_errors_of_sentences_cut_at_every_byte(tmp_path):
+    folder = make_source(tmp_path, {"a.txt": "a\tO\nb\n\nc\tI-x\n\n// d\ne\tO\tO\nf\tX\n\n" * 3})
+    for size in range(1, 60):
+        same(CORPORA["conll"], folder, size)
+    assert len(error_texts(read_all(CORPORA["conll"], folder)[1])) == 9
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,10 @@ XLIFF1 = (
     b"<xliff><file source-language='en' target-language='de'>\n<trans-unit>" + UNIT + b"</trans-unit></file></xliff>"
 )
 XLIFF2 = b"<xliff srcLang='en' trgLang='de'>\n<file><unit><segment>" + UNIT + b"</segment></unit></file></xliff>"
+COLUMNS = b"-DOCSTART- O\n\na I-x\nb B-x\n\n\xc3\xa4 O\n"
+UD = b"# newdoc id = x\n1-2\tab" + b"\t_" * 8 + b"\n1\ta\t_\tX" + b"\t_" * 6 + b"\n\n2\tb\t_\tY" + b"\t_" * 6 + b"\n"
+LISTS = b'{"words": ["a", "b"], "tags": ["B-x", "E-x"]}\n{"words": ["c"], "tags": ["O"]}\n'
+NUMBERS = parquet({"words": [["a", "b"], ["c"]] * 9, "tags": [[0, 1], [0]] * 9}, row_group_size=7)
 RECORDS = {"text": "text", "label": "label"}
 KINDS: dict[str, tuple[str, dict[str, Any], list[bytes]]] = {
     "file": ("text", {"format": "text"}, [TEXT, gzip.compress(TEXT), zstandard.compress(TEXT)]),
@@ -58,6 +62,14 @@ KINDS: dict[str, tuple[str, dict[str, Any], list[bytes]]] = {
     "json": ("labelled", {"format": "json", **RECORDS}, [ARRAY, b'{"x": [1], "data": ' + ARRAY + b"}"]),
     "several labels": ("labelled", {"format": "csv", "text": "text", "labels": ["label", "text"]}, [ROWS]),
     "parquet": ("labelled", {"format": "parquet", **RECORDS}, [TABLE, parquet({"text": ["a"], "label": [1]})]),
+    "conll": ("tagged", {"format": "conll", "scheme": "iob1"}, [COLUMNS, gzip.compress(COLUMNS)]),
+    "conllu": ("tagged", {"format": "conllu", "group": "document"}, [UD, zstandard.compress(UD)]),
+    "lists": ("tagged", {"format": "tagged_records", "scheme": "bioes"}, [LISTS]),
+    "lists in parquet": (
+        "tagged",
+        {"format": "tagged_records", "file_format": "parquet", "names": ["O", "X"]},
+        [NUMBERS],
+    ),
     "parallel": ("parallel", {"format": "parallel_text", "source": ["a.en"], "target": ["a.de"]}, [TEXT]),
     "tmx": ("parallel", {"format": "tmx"}, [TMX, gzip.compress(TMX), TMX.decode().encode("utf-16"), ENTITIES]),
     "xliff": ("parallel", {"format": "xliff"}, [XLIFF1, XLIFF2]),

@@ -111,6 +111,8 @@ def _corpus(
         # The files' own encodings are found; those of the corpus name its files.
         alike = {key: value for key, value in own["reader"].items() if key not in ("encoding", "encodings")}
         entry["reader"] = {**alike, **said, **reading.choices}
+    elif kind == "tagged":
+        entry["reader"]["scheme"] = own["reader"]["scheme"]
     entry["unit"], entry["normalization"] = own["unit"], own["normalization"]
     for sentence in note_encodings(entry, root, own["reader"].get("encoding", "utf-8")):
         say(sentence)

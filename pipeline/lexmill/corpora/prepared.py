@@ -3,8 +3,8 @@
 A record is `{"id", "group", "text"}`, with `"label"` in a labelled corpus; `{"id", "group", "source", "target"}` in a
 parallel one; `{"id", "group", "messages": [{"role", "content"}], "rejected"}` in one of conversations, where the last
 message is the answer and `rejected`, which may be missing, a worse one. Of questions it is `{"id", "group", "question",
-"context", "answers": [{"text", "start"}]}`: spans of the context by their first character; none: no answer is there.
-Reading streams: memory is one record.
+"context", "answers": [{"text", "start"}]}`: spans of the context by their first character; none: no answer is there. In
+a tagged one it is `{"id", "group", "words", "tags"}`, with entities in iob2. Reading streams: memory is one record.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ class PreparedCorpus:
 
     Attributes:
         folder, manifest: its path and its manifest.json.
-        kind: text, labelled, parallel, conversation or questions.
+        kind: text, labelled, tagged, parallel, conversation or questions.
         unit: what a group is, the unit of intervals.
         languages: one language, or source and target language.
-        labels: the sorted labels of a labelled corpus; else empty.
+        labels: the sorted labels of a labelled corpus, or tags of a tagged one; else empty.
+        entities: whether the tags mark entities.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -50,6 +51,7 @@ class PreparedCorpus:
             self.unit: str = self.manifest["unit"]
             self.languages: tuple[str, ...] = tuple(self.manifest["languages"])
             self.labels: tuple[str, ...] = tuple(self.manifest.get("labels", ()))
+            self.entities = bool(self.manifest.get("entities", False))
             self._counts = {name: int(split["records"]) for name, split in self.manifest["splits"].items()}
             self._shards = {
                 name: [str(shard["path"]) for shard in split["shards"]]
@@ -95,4 +97,6 @@ def texts_of(stored: dict[str, Any]) -> tuple[str, ...]:
         return (" ".join(before), answer, *([stored["rejected"]] if "rejected" in stored else []))
     if "context" in stored:
         return stored["context"], stored["question"]
+    if "words" in stored:
+        return (" ".join(stored["words"]),)
     return (stored["source"], stored["target"]) if "source" in stored else (stored["text"],)

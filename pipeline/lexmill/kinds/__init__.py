@@ -66,7 +66,7 @@ class Kind:
         words: what people call one such model: "classifier", "language model".
         does: what such a model does, for the model card: "gives a text one of its labels".
         verb: the command that uses it.
-        corpus: the kind of corpus it is trained and evaluated on: "text", "labelled", "parallel",
+        corpus: the kind of corpus it is trained and evaluated on: "text", "labelled", "tagged", "parallel",
             "conversation" or "questions".
         entry: the dataclass of an entry of `models` (see `lexmill.params.models.Model`).
         role: of the network families it can use: "causal", "encoder", "encoder_decoder" or "static".

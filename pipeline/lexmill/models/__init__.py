@@ -23,8 +23,8 @@ __all__ = ["Family", "build", "families", "family"]
 def build(config: Mapping[str, Any]) -> nn.Module:
     """Return a network with fresh weights from a model folder's `config.json` (at least family, shape, vocab_size).
 
-    A config with `labels` describes an encoder under a pooled head, one with `reward` a causal network under a reward,
-    one with `spans` an encoder that points at spans.
+    A config with `labels` describes an encoder under a pooled head, one with `tags` an encoder that tags words, one
+    with `reward` a causal network under a reward, one with `spans` an encoder that points at spans.
 
     Raises:
         UserErrors: an unknown family, or wrong sizes.
@@ -39,6 +39,11 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         from lexmill.models.common.heads import PooledClassifier
 
         return PooledClassifier(module, len(config["labels"]), config["dropout"])
+    if "tags" in config:
+        from lexmill.models.common.tagging import Tagger
+
+        choices = {key: config[key] for key in ("scheme", "pieces", "head", "dropout")}
+        return Tagger(module, config["tags"], **choices)
     if config.get("reward"):
         from lexmill.models.common.heads import RewardModel
 

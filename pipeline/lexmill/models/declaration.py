@@ -19,6 +19,9 @@ from lexmill.base.strict import build, nearest
 
 LOADS = ("lexmill.models.{family}.shape",)  # by name, see lexmill.base.code
 
+# The choices of a head that tags words, in a model folder's config.json.
+_OF_TAGS = {"scheme": ("none", "iob2", "bioes"), "pieces": ("first", "mean"), "head": ("softmax", "crf")}
+
 Role = Literal["causal", "encoder", "encoder_decoder", "static"]
 
 
@@ -104,12 +107,17 @@ def config_errors(config: Mapping[str, Any]) -> list[str]:
     size = config.get("vocab_size")
     if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= MAX_VOCABULARY:
         errors.append(f"vocab_size: a whole number from 1 to {MAX_VOCABULARY:,} is expected, got {value_text(size)}")
-    if "labels" in config:
-        labels, dropout = config["labels"], config.get("dropout")
+    for key in ("labels", "tags"):
+        if key not in config:
+            continue
+        labels, dropout = config[key], config.get("dropout")
         if not isinstance(labels, list) or not labels or not all(isinstance(one, str) for one in labels):
-            errors.append("labels: a list of texts is expected")
+            errors.append(f"{key}: a list of texts is expected")
         if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
             errors.append(f"dropout: a number from 0 to below 1 is expected, got {value_text(dropout)}")
+    for key, known in _OF_TAGS.items() if "tags" in config else ():
+        if config.get(key) not in known:
+            errors.append(f"{key}: one of {', '.join(known)} is expected, got {value_text(config.get(key))}")
     return errors
 
 

@@ -71,8 +71,9 @@ def start(module: nn.Module, config: Mapping[str, Any], path: str | Path, tokeni
         raise UserError(f"its embedding has {found.vocab_size} rows, but {tokenizer} {size} entries", path)
     from lexmill.models.common.heads import PooledClassifier, RewardModel
     from lexmill.models.common.span_head import SpanHead
+    from lexmill.models.common.tagging import Tagger
 
-    headless = module.encoder if isinstance(module, PooledClassifier | RewardModel | SpanHead) else module
+    headless = module.encoder if isinstance(module, PooledClassifier | RewardModel | SpanHead | Tagger) else module
     load_weights(headless, _cut(found, config), f"the weights of {path}")
     if isinstance(module, SpanHead) and found.span_head:
         load_weights(module.head, {key.removeprefix("head."): one for key, one in found.span_head.items()}, f"{path}")

@@ -203,8 +203,9 @@ class Splits:
 class Corpus:
     """Where text comes from and how it is cleaned and split."""
 
-    kind: Literal["text", "labelled", "parallel", "conversation", "questions"] = spec(
-        "running text, labelled texts, sentence pairs, conversations, or questions with answers in a context"
+    kind: Literal["text", "labelled", "tagged", "parallel", "conversation", "questions"] = spec(
+        "running text, labelled texts, sentences with a tag for each word, sentence pairs, conversations, or questions"
+        " with answers in a context"
     )
     source: Source = spec("where it comes from")
     reader: Reader = spec("how its files are read")

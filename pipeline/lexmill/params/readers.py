@@ -1,7 +1,6 @@
 """How the files of a corpus are read: a dataclass for each format or family of formats.
 
-Each has `unfit(kind)`: the errors of reading a corpus of that kind (text, labelled, parallel, conversation, questions)
-with it.
+Each has `unfit(kind)`: the errors of reading a corpus of that kind (text, labelled, tagged, parallel ...) with it.
 """
 
 from __future__ import annotations
@@ -14,10 +13,12 @@ from typing import Literal
 from lexmill.base.encodings import codec_name
 from lexmill.base.shown import value_text
 from lexmill.base.strict import spec
+from lexmill.base.tag_schemes import Scheme
 
 ROLES = {
     "text": ("text",),
     "labelled": ("text", "label"),
+    "tagged": ("words", "tags"),
     "parallel": ("source", "target"),
     "conversation": ("messages", "prompt", "answer", "rejected"),
     "questions": ("question", "context", "answers", "start", "id"),
@@ -26,6 +27,9 @@ ROLES = {
 
 Offsets = Literal["characters", "utf-16", "bytes", "search"]
 Unmatched = Literal["error", "remove"]
+
+
+MOST_COLUMNS = 1000
 
 
 def outside(key: str, patterns: Sequence[str]) -> Iterator[str]:
@@ -66,7 +70,7 @@ class TextReader:
         return _no_encoding(self.encoding, self.encodings)
 
     def unfit(self, kind: str) -> list[str]:
-        if kind in ("parallel", "conversation", "questions"):
+        if kind in ("tagged", "parallel", "conversation", "questions"):
             return [f"format: 'text' cannot give a {kind} corpus"]
         if kind == "labelled" and self.label_from is None:
             return ["label_from: texts of a labelled corpus need it; 'folder' takes the name of a file's folder"]
@@ -146,6 +150,8 @@ class RecordsReader:
             return [f"format: conversations are read by format 'conversations', not '{self.format}'"]
         if kind == "questions":
             return [f"format: questions are read by format 'squad' or 'questions', not '{self.format}'"]
+        if kind == "tagged":
+            return [f"format: tagged sentences are read by 'conll', 'conllu' or 'tagged_records', not '{self.format}'"]
         given |= {role for role in ROLES[kind] if getattr(self, role) is not None}
         return [f"{role}: a {kind} corpus needs the column of its {role}" for role in ROLES[kind] if role not in given]
 
@@ -175,6 +181,75 @@ class ConversationsReader:
 
     def unfit(self, kind: str) -> list[str]:
         return [] if kind == "conversation" else [f"format: 'conversations' gives conversations, but kind is '{kind}'"]
+
+
+def _only_tagged(form: str, kind: str) -> list[str]:
+    return [] if kind == "tagged" else [f"format: '{form}' gives tagged sentences, but kind is '{kind}'"]
+
+
+@dataclass(frozen=True)
+class ConllReader:
+    """Files with a word and its tag in each line, and a blank line after each sentence."""
+
+    format: Literal["conll"]
+    word: int = spec("the column of the word, from 0; -1 is the last", 0, low=-MOST_COLUMNS, high=MOST_COLUMNS)
+    tag: int = spec("the column of the tag", -1, low=-MOST_COLUMNS, high=MOST_COLUMNS)
+    separator: Literal["whitespace", "tab"] = spec("what is between columns: spaces and tabs, or one tab", "whitespace")
+    comment: str = spec("lines that begin with this are left out; empty: none", "")
+    scheme: Scheme = spec("how the tags mark entities; none: they do not, as parts of speech", "none")
+    group: Literal["sentence", "document"] = spec("what shares a split: document is from -DOCSTART- on", "sentence")
+    encoding: str = spec("the files' character encoding", "utf-8")
+    encodings: dict[str, str] = spec("that of some files: a glob of their names -> their encoding", factory=dict)
+
+    def errors(self) -> list[str]:
+        same = [f"tag: {self.tag} is the column of the word"] if self.word == self.tag else []
+        return [*same, *_no_encoding(self.encoding, self.encodings)]
+
+    def unfit(self, kind: str) -> list[str]:
+        return _only_tagged(self.format, kind)
+
+
+@dataclass(frozen=True)
+class ConlluReader:
+    """Files of Universal Dependencies; ranges of words (`3-4`) and empty nodes (`8.1`) are left out."""
+
+    format: Literal["conllu"]
+    tag: Literal["upos", "xpos", "misc"] = spec("the column of the tag", "upos")
+    key: str | None = spec("of misc: the key whose value is the tag; a word without it has O", None)
+    scheme: Scheme = spec("how the tags mark entities; none: they do not, as parts of speech", "none")
+    group: Literal["sentence", "document"] = spec("what shares a split: document is from `# newdoc` on", "sentence")
+    encoding: str = spec("the files' character encoding", "utf-8")
+    encodings: dict[str, str] = spec("that of some files: a glob of their names -> their encoding", factory=dict)
+
+    def errors(self) -> list[str]:
+        found = _no_encoding(self.encoding, self.encodings)
+        if (self.tag == "misc") != (self.key is not None):
+            found.append("key: it belongs to tag: misc; give both or neither")
+        return found
+
+    def unfit(self, kind: str) -> list[str]:
+        return _only_tagged(self.format, kind)
+
+
+@dataclass(frozen=True)
+class TaggedRecordsReader:
+    """Records with a list of words and a list of their tags."""
+
+    format: Literal["tagged_records"]
+    file_format: Literal["jsonl", "json", "parquet"] = spec("the format of the files", "jsonl")
+    words: str = spec("the key of the words", "words")
+    tags: str = spec("the key of the tags", "tags")
+    names: tuple[str, ...] = spec("where the tags are numbers: the name of each, from 0 on", ())
+    scheme: Scheme = spec("how the tags mark entities; none: they do not, as parts of speech", "none")
+    group: str | None = spec("the key whose value keeps records in one split; none: the text itself", None)
+    encoding: str = spec("the files' character encoding", "utf-8")
+    encodings: dict[str, str] = spec("that of some files: a glob of their names -> their encoding", factory=dict)
+
+    def errors(self) -> list[str]:
+        return _no_encoding(self.encoding, self.encodings)
+
+    def unfit(self, kind: str) -> list[str]:
+        return _only_tagged(self.format, kind)
 
 
 def _only_questions(form: str, kind: str) -> list[str]:
@@ -274,6 +349,8 @@ class XmlPairsReader:
         return _only_pairs(self.format, kind)
 
 
-RowsReader = RecordsReader | ConversationsReader | QuestionsReader
-EncodedReader = TextReader | LabelledLinesReader | RowsReader | SquadReader | ParallelTextReader
+RowsReader = RecordsReader | ConversationsReader | QuestionsReader | TaggedRecordsReader
+ColumnsReader = ConllReader | ConlluReader
+TaggedReader = ColumnsReader | TaggedRecordsReader
+EncodedReader = TextReader | LabelledLinesReader | RowsReader | SquadReader | ColumnsReader | ParallelTextReader
 Reader = EncodedReader | TranslationTreeReader | XmlPairsReader

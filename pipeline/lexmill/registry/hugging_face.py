@@ -14,6 +14,9 @@ A reward model is exported for sequence classification, with one label; one that
 
 A model with labels is exported with its head on each token: the head is linear, so the mean of the logits over the
 tokens is the head of the mean of the hidden states. The models of `transformers` for whole texts pool in another way.
+
+A model that tags words is exported with its head on each token, of which the first pieces of words are read.
+`transformers` has no chain over tags, and no word's mean over its pieces: models with one of them are refused.
 """
 
 from __future__ import annotations
@@ -124,13 +127,15 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
         raise UserError(f"'{name}' is a {what} {of}")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError("this exists and is not empty; name a new folder", target)
+    if "tags" in config:
+        _refuse_tags(config, f"'{name}' is a {what}")
     shape, tokenizer = config["shape"], tokenizers.load(model / model_folder.TOKENIZER)
     there, mapping = _target(config, declared.role, tokenizer), pretrained.mapping(config["family"])
     ids = _ids(tokenizer, declared.role)
     described = {**mapping.write_config(shape, config["vocab_size"]), **ids, "dtype": "float32"}
     tensors: dict[str, Tensor] = mapping.write_tensors(shape, pretrained.read(model).state)
-    if "labels" in config:
-        described |= _labels(config["labels"])
+    if labels := config.get("labels", config.get("tags")):
+        described |= _labels(labels)
         head = pretrained.tensors(model)
         tensors |= mapping.write_head(head["head.weight"], head["head.bias"])
     if config.get("spans"):
@@ -194,6 +199,31 @@ _SPANS = replace(
 )
 
 
+_TAGS = replace(
+    _TARGETS["encoder"],
+    pipeline="token-classification",
+    use=(
+        'words = "a sentence as a list of its words".split()',
+        'batch = tokenizer(words, is_split_into_words=True, truncation=True, return_tensors="pt")',
+        "best, numbers = model(**batch).logits[0].argmax(-1), batch.word_ids()",
+        "first = [i for i, word in enumerate(numbers) if word is not None and numbers[i - 1] != word]",
+        "print([model.config.id2label[int(best[i])] for i in first])",
+    ),
+    notes=("A word's tag is that of its first piece; the tags of the other pieces mean nothing.",),
+)
+
+
+def _refuse_tags(config: Mapping[str, Any], this: str) -> None:
+    """Raise `UserError` for a model of tags that transformers cannot compute; `this` begins the sentence."""
+    if config["head"] == "crf":
+        why = "a chain over its tags (recipe.head: crf)"
+    elif config["pieces"] == "mean":
+        why = "words that are the mean of their pieces (data.pieces: mean)"
+    else:
+        return
+    raise UserError(f"{this} with {why}, which transformers has not; it can be used here and served")
+
+
 def _target(config: Mapping[str, Any], role: Role, tokenizer: tokenizers.Tokenizer) -> _Target:
     """Return what a model becomes; raise `UserError` where transformers would not find a text's last token."""
     if config.get("reward"):
@@ -202,6 +232,8 @@ def _target(config: Mapping[str, Any], role: Role, tokenizer: tokenizers.Tokeniz
         return _REWARD
     if config.get("spans"):
         return _SPANS
+    if "tags" in config:
+        return _TAGS
     return _CHAT if "chat_template" in config else _TARGETS[role]
 
 

@@ -19,6 +19,7 @@ _COLUMNS = ("records", "groups", "words", "bytes")
 _KINDS = {
     "text": "running text",
     "labelled": "labelled texts",
+    "tagged": "tagged sentences",
     "parallel": "sentence pairs",
     "conversation": "conversations",
     "questions": "questions",

@@ -1,4 +1,4 @@
-"""`lexmill init lm | classify | translate | answer`: write the configuration for a user's own files."""
+"""`lexmill init lm | classify | tag | translate | answer`: write the configuration for a user's own files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ app = typer.Typer(help="Write the configuration for your own files; then `lexmil
 
 Files = Annotated[
     list[Path],
-    typer.Argument(metavar="FILE...", help=".txt .jsonl .json .csv .tsv .tmx .xliff, also .gz .zst; .parquet"),
+    typer.Argument(
+        metavar="FILE...", help=".txt .jsonl .json .csv .tsv .conll .conllu .tmx .xliff, also .gz .zst; .parquet"
+    ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier `lexmill init`; a backup is kept.")]
 CorpusName = Annotated[str | None, typer.Option("--name", help="The corpus's name; default from the file's.")]
@@ -148,6 +150,49 @@ def init_classify(
         labels=tuple(label) if label and len(label) > 1 else None,
     )
     initialize("labelled", files, reading, name=name, force=force, languages=language)
+
+
+@app.command("tag")
+def init_tag(
+    files: Files,
+    *,
+    words: Annotated[
+        str | None, typer.Option("--words", help="The words' column: a number from 0 (.conll, default 0), or a key.")
+    ] = None,
+    tags: Annotated[
+        str | None,
+        typer.Option("--tags", help="The tags' column: a number (.conll, default -1); upos, xpos, misc:KEY; a key."),
+    ] = None,
+    scheme: Annotated[
+        str | None,
+        typer.Option("--scheme", help="How tags mark entities: none, iob1, iob2, bioes; else found out."),
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", help="document: its sentences share a split; of records a key.")
+    ] = None,
+    valid: Valid = None,
+    test: Test = None,
+    split_column: Split = None,
+    language: Language = None,
+    name: CorpusName = None,
+    force: Force = False,
+    file_format: Format = None,
+    encoding: Encoding = None,
+) -> None:
+    """Set up a model that tags each word, with parts of speech or entities: CoNLL, CoNLL-U, records of lists."""
+    from lexmill.commands.init.initialize import initialize
+
+    reading = reading_of(
+        {"words": words, "tags": tags},
+        group=group,
+        split=split_column,
+        file_format=file_format,
+        valid=valid,
+        test=test,
+        encoding=encoding,
+        scheme=scheme,
+    )
+    initialize("tagged", files, reading, name=name, force=force, languages=language)
 
 
 @app.command("translate")

@@ -13,7 +13,7 @@ from lexmill.base.strict import build
 from lexmill.commands.init import languages as of_files
 from lexmill.commands.init import questions
 from lexmill.commands.init.encodings import encodings, is_in
-from lexmill.commands.init.reading import Kind, Reading, format_of, reader_of, split_files
+from lexmill.commands.init.reading import Kind, Reading, format_of, reader_of, records_format, split_files
 from lexmill.corpora.fetching.files import locate
 from lexmill.params.corpora import Corpus, FileSource
 
@@ -42,6 +42,8 @@ def corpus_entry(
     else:
         chosen = format_of(kind, everything, reading, root)
         reader = reader_of(chosen, reading)
+    if chosen == "tagged_records":
+        reader["file_format"] = records_format(everything[0])
     if folders := chosen == "folders":
         sets = ([_texts_in(path, root) for path in some] for some in (paths, reading.valid, reading.test))
         paths, valid, test = sets
@@ -50,16 +52,13 @@ def corpus_entry(
     source = FileSource("file", tuple(everything), keep_folder=folders)
     files, sides = split_files(chosen == "parallel_text", paths, reading, locate(source, root), root)
     reader |= sides
-    splits: dict[str, Any] = {
-        "valid": 0.05,
-        "test": 0.1 if kind in ("labelled", "questions") else 0.05,
-        "salt": "lexmill",
-    }
+    of_test = 0.1 if kind in ("labelled", "tagged", "questions") else 0.05
+    splits: dict[str, Any] = {"valid": 0.05, "test": of_test, "salt": "lexmill"}
     splits |= {"files": files} if files else {}
     splits |= {"column": reading.split} if reading.split else {}
     entry: dict[str, Any] = {
         "kind": kind,
-        "unit": "group" if reading.group else "context" if kind == "questions" else "record",
+        "unit": _unit(kind, reading.group),
         "languages": of_files.choose(kind, reader, languages),
         "licence": "",
         "source": {"kind": "file", "paths": everything, "sha256": []} | ({"keep_folder": True} if folders else {}),
@@ -70,6 +69,13 @@ def corpus_entry(
     if kind == "parallel":
         entry["filters"] = {"min_words": 1, "max_words": 150, "min_length_ratio": 0.2, "max_length_ratio": 5.0}
     return entry
+
+
+def _unit(kind: Kind, group: str | None) -> str:
+    """Return what a group is called."""
+    if kind == "tagged":
+        return group or "sentence"
+    return "group" if group else "record"
 
 
 def _texts_in(path: str, root: Path) -> str:

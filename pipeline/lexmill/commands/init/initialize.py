@@ -1,4 +1,4 @@
-"""`lexmill init lm|classify|translate|answer`: write the configuration for a user's own files.
+"""`lexmill init lm|classify|tag|translate|answer`: write the configuration for a user's own files.
 
 Reads   all of the files, as the prepare stage will; reports every error with file and line before writing anything
 Writes  conf/corpus/<name>.yaml, conf/config.yaml (the old one kept as config.yaml.bak-N), params.yaml
@@ -24,6 +24,7 @@ from lexmill.commands.init.entry import corpus_entry, from_workspace, located, n
 from lexmill.commands.init.leftovers import set_aside
 from lexmill.commands.init.reading import Kind, Reading, corpus_name
 from lexmill.commands.init.starting_sizes import Counts, configuration
+from lexmill.commands.init.tagged import scheme_of
 from lexmill.config import compose
 from lexmill.config.unresolved import literal
 from lexmill.params.corpora import Corpus
@@ -32,7 +33,13 @@ if TYPE_CHECKING:
     from lexmill.corpora.preparing.filters import Filter
     from lexmill.corpora.preparing.record import Record
 
-COMMANDS = {"text": "lm", "labelled": "classify", "parallel": "translate", "questions": "answer"}
+COMMANDS = {
+    "text": "lm",
+    "labelled": "classify",
+    "tagged": "tag",
+    "parallel": "translate",
+    "questions": "answer",
+}
 MARK = "# Written by `lexmill init"
 LEAST_RECORDS = 20
 _SAY_NOTHING = ("data", "train", "training")  # names of files
@@ -51,7 +58,7 @@ def initialize(
     """Check the files, then write conf/ and params.yaml for them.
 
     Args:
-        kind: text, labelled, parallel or questions.
+        kind: text, labelled, tagged, parallel or questions.
         files: paths, globs, or folders with a folder of texts for each label; relative to the present folder.
         reading: how they are read, and the files of the owners' valid and test sets.
         name: the corpus's name; None: from the first file's name.
@@ -77,6 +84,8 @@ def initialize(
     plain = kind == "text" and entry["reader"]["format"] == "text"
     if plain and len(located(typed(entry), root)) >= LEAST_RECORDS:
         entry["reader"]["document"] = "file"
+    if kind == "tagged" and "scheme" not in entry["reader"]:
+        entry["reader"]["scheme"] = scheme_of(typed(entry), located(typed(entry), root))
     counts = count(typed(entry), root)
     if plain and len(counts.different) < LEAST_RECORDS:
         entry["reader"]["document"] = "line"  # too few paragraphs to split
@@ -94,6 +103,8 @@ def initialize(
         say("as given: " + ", ".join(f"{split} {n:,}" for split, n in counts.given.items()))
     for sentence in encodings:
         say(sentence)
+    if kind == "tagged":
+        say(f"scheme: {entry['reader']['scheme']}, which says how the tags mark entities; --scheme sets another")
     say(of_files.origin(kind, entry["reader"], languages, entry["languages"]))
     if aside is not None:
         say(f"set aside: {aside[0]} files of models and corpora that are no more, in {aside[1]}")
@@ -152,8 +163,7 @@ def count(corpus: Corpus, root: Path) -> Counts:
                     counts.different.add(text_key(*record.sides))
                 counts.characters += sum(map(len, record.sides))
                 counts.bytes += sum(len(side.encode("utf-8", "replace")) for side in record.sides)
-                if record.label is not None:
-                    counts.labels[record.label] += 1
+                counts.labels.update(record.tags if record.label is None else [record.label])
                 if len(counts.groups) < shares.MOST_GROUPS:
                     _note_group(record, corpus, removed, counts)
         errors.raise_all()
@@ -176,7 +186,7 @@ def _enough(kind: Kind, counts: Counts, files: str) -> None:
     elif len(counts.different) < LEAST_RECORDS:
         only = f"but only {len(counts.different)} different texts"
         errors.append(f"{counts.records:,} records, {only}; at least {LEAST_RECORDS} are needed")
-    if kind == "labelled" and len(counts.labels) == 1:
+    if kind in ("labelled", "tagged") and len(counts.labels) == 1:
         errors.append(f"all records have the label {value_text(next(iter(counts.labels)))}; two labels are needed")
     if kind == "labelled" and len(counts.labels) > max(2, counts.records // 2):
         found = f"{len(counts.labels):,} different labels in {counts.records:,} records"

@@ -14,14 +14,17 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from lexmill.base.errors import UserError
 from lexmill.base.shown import value_text
+from lexmill.commands.init.tagged import columns_of
 from lexmill.corpora.fetching.files import locate
 from lexmill.corpora.preparing.splits import names_file
 from lexmill.params import corpora, readers
 
-Kind = Literal["text", "labelled", "parallel", "questions"]
+Kind = Literal["text", "labelled", "tagged", "parallel", "questions"]
 
 _TABLES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".parquet": "parquet"}
 _PAIRS = {".tmx": "tmx", ".xlf": "xliff", ".xliff": "xliff"}
+_COLUMNS = {".conll": "conll", ".conllu": "conllu", ".iob": "conll", ".iob2": "conll", ".bio": "conll"}
+_RECORDS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".parquet": "parquet"}
 _PLAIN = (".txt", ".text", "")
 _MOST_NAME = 60  # the models' names are made from it
 _ESCAPES = {"\\t": "\t", "tab": "\t", "space": " "}
@@ -29,6 +32,7 @@ _READERS = {name: reader for reader in get_args(readers.Reader) for name in get_
 _FORMATS_OF = {
     "text": ("text", *_TABLES.values()),
     "labelled": ("labelled_lines", "text", *_TABLES.values()),
+    "tagged": ("conll", "conllu", "tagged_records"),
     "parallel": (*_TABLES.values(), *_PAIRS.values()),
 }
 
@@ -87,6 +91,8 @@ def format_of(kind: Kind, paths: Sequence[str], reading: Reading, root: Path) ->
         return "parallel_text"  # train.en and train.de are plain text
     if len(found) > 1:
         raise UserError(f"the files have several formats ({', '.join(found)}); give files of one format, or --format")
+    if kind == "tagged":
+        return _tagged_format(paths[0], found[0])
     if found[0] in _TABLES:
         return _TABLES[found[0]]
     if found[0] in _PAIRS and kind == "parallel":
@@ -105,6 +111,29 @@ def format_of(kind: Kind, paths: Sequence[str], reading: Reading, root: Path) ->
     return "text"
 
 
+def records_format(path: str) -> str:
+    """Return the format of a file of records, by its name; jsonl where that says nothing."""
+    return _RECORDS.get(suffix(path), "jsonl")
+
+
+def _no_split(chosen: str, reading: Reading) -> None:
+    """Raise `UserError` for a column of splits in files that have none."""
+    if reading.split and chosen != "tagged_records":
+        raise UserError("--split-column: such files have no columns for it; leave it out, or give --valid and --test")
+
+
+def _tagged_format(path: str, ending: str) -> str:
+    if ending in _RECORDS:
+        return "tagged_records"
+    if ending not in _COLUMNS:
+        known = ", ".join([*_COLUMNS, *_RECORDS])
+        raise UserError(
+            f"{path}: the format '{ending}' of tagged sentences is unknown; known: {known}; --format conll says that it"
+            " has a word and its tag in each line"
+        )
+    return _COLUMNS[ending]
+
+
 def reader_of(chosen: str, reading: Reading) -> dict[str, Any]:
     """Return the reader of a format, as plain data; that of `parallel_text` has no files yet.
 
@@ -112,7 +141,10 @@ def reader_of(chosen: str, reading: Reading) -> dict[str, Any]:
         UserError: an option does not fit the format.
     """
     options = dict(reading.choices)
-    if chosen in _TABLES.values():
+    if chosen in _FORMATS_OF["tagged"]:
+        _no_split(chosen, reading)
+        reader = {"format": chosen, **columns_of(chosen, reading.columns, reading.group)}
+    elif chosen in _TABLES.values():
         columns = _columns(reading, header=options.get("header", True))
         if "labels" in options:
             del columns["label"]

@@ -16,7 +16,7 @@ from lexmill.params.derived import PARTS
 
 @dataclass
 class Counts:
-    """The numbers of records, characters, UTF-8 bytes and of each label in the files of train.
+    """The numbers of records, characters, UTF-8 bytes and of each label or tag in the files of train.
 
     `given` counts the records of valid and the test sets that the data's owners made.
     `different` holds hashes of distinct texts, and `groups` groups with their labels, no more than needed to know that
@@ -38,7 +38,13 @@ def _clamp(value: float, low: int, high: int) -> int:
 
 def configuration(kind: Kind, name: str, counts: Counts) -> dict[str, Any]:
     """Return conf/config.yaml for one corpus and one model, sized by the amount of data."""
-    sized = {"text": _text, "labelled": _labelled, "parallel": _parallel, "questions": _questions}
+    sized = {
+        "text": _text,
+        "labelled": _labelled,
+        "tagged": _tagged,
+        "parallel": _parallel,
+        "questions": _questions,
+    }
     parts = sized[kind](name, counts)
     return {
         "defaults": [{f"corpus@corpora.{name}": name}, *parts["defaults"], "_self_"],
@@ -109,6 +115,14 @@ def _questions(name: str, counts: Counts) -> dict[str, Any]:
     epochs = 4 if counts.records < 5_000 else 2
     return {
         "defaults": [{f"model@models.{name}": "answerer_minilm"}],
+        "models": {name: {"data": {"corpus": name}, "recipe": {"length": f"{epochs} epochs"}}},
+    }
+
+
+def _tagged(name: str, counts: Counts) -> dict[str, Any]:
+    epochs = 5 if counts.records < 5_000 else 3 if counts.records < 20_000 else 1
+    return {
+        "defaults": [{f"model@models.{name}": "tagger_minilm"}],
         "models": {name: {"data": {"corpus": name}, "recipe": {"length": f"{epochs} epochs"}}},
     }
 

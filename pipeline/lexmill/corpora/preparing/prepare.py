@@ -36,10 +36,12 @@ from lexmill.corpora.preparing.source_files import SourceFiles, Span, Unit
 from lexmill.corpora.preparing.splits import check_filled, check_pinned
 from lexmill.corpora.preparing.writing import ROW, Row, SplitWriter
 from lexmill.params.corpora import Corpus
+from lexmill.params.readers import TaggedReader
 
 EXACT, NEAR, LEAKED = "exact_duplicates", "near_duplicates", "also_in_valid_or_test"
 MOST_LABELS = 10_000
 _MOST_SETS = 50
+_WITH_LABELS = {"labelled": ("label", "reader.label"), "tagged": ("tag", "reader")}
 _SOME_GROUPS = 1000
 _SOME_RECORDS = 1_000_000
 _SHOW_EVERY = 1 << 20
@@ -230,24 +232,27 @@ class _Preparation:
 
     def _keep(self, split: str, line: bytes, row: Row) -> None:
         self.writers[split].write(line, row)
-        if self.corpus.kind == "labelled":
-            self.labels[json.loads(line)["label"]] += 1
+        if self.corpus.kind in _WITH_LABELS:
+            stored, (name, key) = json.loads(line), _WITH_LABELS[self.corpus.kind]
+            self.labels.update(stored["tags"] if name == "tag" else [stored["label"]])
             if len(self.labels) > MOST_LABELS:
-                message = f"more than {MOST_LABELS:,} different labels; is this the column of the label?"
-                raise UserError(f"{self.where}.reader.label: {message}")
+                message = f"more than {MOST_LABELS:,} different {name}s; is this the column of the {name}?"
+                raise UserError(f"{self.where}.{key}: {message}")
 
     def finish(self) -> Report:
         """Check the splits, write the manifest and report."""
         splits = {split: writer.manifest() for split, writer in self.writers.items()}
-        manifest = {
+        manifest: dict[str, Any] = {
             "kind": self.corpus.kind,
             "unit": self.corpus.unit,
             "languages": list(self.corpus.languages),
             "licence": self.corpus.licence,
             "splits": splits,
         }
-        if self.corpus.kind == "labelled":
+        if self.corpus.kind in _WITH_LABELS:
             manifest["labels"] = sorted(self.labels)
+        if isinstance(self.corpus.reader, TaggedReader):
+            manifest["entities"] = self.corpus.reader.scheme != "none"
         storage.write_json(self.folder / "manifest.json", manifest)
         self._check(splits)
         used = sum(split["records"] for split in splits.values())
@@ -261,6 +266,8 @@ class _Preparation:
         metrics["overlap"] = {"train_in_valid_or_test": self.leaks}
         for one, other in combinations(self.held_out, 2):
             metrics["overlap"][f"{one}_in_{other}"] = self.held_out[one].shared_with(self.held_out[other])
+        if self.corpus.kind == "tagged":
+            metrics["tags"] = dict(sorted(self.labels.items()))
         if self.given:
             metrics["gave_way"] = {split: self.shared[split] for split in self.held_out if split in self.given}
         return Report(metrics, {"filters": self.removals.samples()})
@@ -275,8 +282,9 @@ class _Preparation:
         check_pinned(self.splits, self.pins_met, self._some_groups(), self.where)
         groups = {split: counts["groups"] for split, counts in splits.items()}
         check_filled(self.splits, groups, self.corpus.unit, self.where, self.given)
-        if self.corpus.kind == "labelled" and len(self.labels) < 2:
-            raise UserError(f"{self.where}: one label only, '{next(iter(self.labels))}'; two are needed")
+        if self.corpus.kind in _WITH_LABELS and len(self.labels) < 2:
+            name, _ = _WITH_LABELS[self.corpus.kind]
+            raise UserError(f"{self.where}: one {name} only, '{next(iter(self.labels))}'; two are needed")
 
     def _some_groups(self) -> list[str]:
         """Some of the corpus's groups, if a pinned one is missing: enough to find the nearest name in most cases."""

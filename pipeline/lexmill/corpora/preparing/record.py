@@ -15,7 +15,7 @@ Form = Literal["NFC", "NFKC", "none"]
 
 @dataclass(slots=True)
 class Record:
-    """A text, a labelled text, a sentence pair, a conversation or a question about a context.
+    """A text, a labelled text, a tagged sentence, a sentence pair, a conversation or a question about a context.
 
     Attributes:
         id: unique in the corpus, `<file>` or `<file>:<line>` or `<component>:<key>`.
@@ -28,6 +28,7 @@ class Record:
         rejected: of a conversation a worse answer; None: there is none.
         answers: of a question, spans of its context; none: the context does not answer it. None: no question.
         lost: of a question, whether it had answers but none is in its context.
+        words, tags: of a tagged sentence, whose text is its words with a space between each two.
     """
 
     id: str
@@ -40,6 +41,8 @@ class Record:
     rejected: str | None = None
     answers: tuple[Answer, ...] | None = None
     lost: bool = False
+    words: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -53,6 +56,9 @@ class Record:
         if self.turns:
             self.turns = tuple((role, change(content)) for role, content in self.turns)
             self.text = " ".join(content for _, content in self.turns)
+        elif self.words:
+            self.words = tuple(change(word) for word in self.words)
+            self.text = " ".join(self.words)
         else:
             self.text = change(self.text)
         self.target = self.target if self.target is None else change(self.target)
@@ -85,10 +91,11 @@ def normalize(text: str, form: Form) -> str:
 
 
 def normalize_record(record: Record, kind: str, form: Form) -> None:
-    """Normalise the texts, the label and the group of a record in place; strip all texts but running text."""
+    """Normalise the texts, the label or tags, and the group of a record in place; strip all texts but running text."""
     record.rewrite(lambda text: normalize(text, form) if kind == "text" else normalize(text, form).strip())
     if record.label is not None:
         record.label = normalize(record.label, form)
+    record.tags = tuple(normalize(tag, form) for tag in record.tags)
     if record.group is not None:
         record.group = normalize(record.group, form)
 

@@ -30,6 +30,8 @@ def to_json(record: Record, group: str) -> dict[str, Any]:
         return {"id": record.id, "group": group, **about, "answers": answers}
     if record.target is not None:
         return {"id": record.id, "group": group, "source": record.text, "target": record.target}
+    if record.words:
+        return {"id": record.id, "group": group, "words": list(record.words), "tags": list(record.tags)}
     stored = {"id": record.id, "group": group, "text": record.text}
     if record.label is not None:
         stored["label"] = record.label

@@ -19,6 +19,7 @@ from lexmill.corpora.preparing.readers import (
     parallel,
     squad,
     tables,
+    tagged,
     text,
     translation_tree,
     xml_pairs,
@@ -29,6 +30,7 @@ from lexmill.corpora.preparing.splits import GivenFiles
 from lexmill.corpora.preparing.text_files import Advance, TextFile, no_advance
 from lexmill.params.corpora import Corpus
 from lexmill.params.readers import (
+    ColumnsReader,
     ConversationsReader,
     EncodedReader,
     LabelledLinesReader,
@@ -36,6 +38,7 @@ from lexmill.params.readers import (
     QuestionsReader,
     Reader,
     SquadReader,
+    TaggedRecordsReader,
     TextReader,
     TranslationTreeReader,
     XmlPairsReader,
@@ -107,9 +110,16 @@ def of_lines(reader: Reader) -> OfLines | None:
         return {"file": None, "paragraph": by_blank_lines, "line": OfLines()}[reader.document]
     if isinstance(reader, TranslationTreeReader | XmlPairsReader | SquadReader):
         return None
+    if isinstance(reader, ColumnsReader):
+        # Where a document begins decides what its sentences are called.
+        by_blank_lines = OfLines(lambda line, _: tagged.inside_after(line), by_last_line=True)
+        return by_blank_lines if reader.group == "sentence" else None
     if isinstance(reader, ParallelTextReader | LabelledLinesReader) or tables.file_format(reader) == "jsonl":
         return OfLines()
-    if isinstance(reader, ConversationsReader | QuestionsReader) or reader.format in ("json", "parquet"):
+    if isinstance(reader, ConversationsReader | QuestionsReader | TaggedRecordsReader) or reader.format in (
+        "json",
+        "parquet",
+    ):
         return None
     return OfLines(partial(delimited.inside_after, reader)) if reader.quoting else OfLines()
 
@@ -157,4 +167,6 @@ def _read_unit(
         return labelled_lines.read(reader, name, files[0], span=span, errors=errors, advance=advance)
     if isinstance(reader, SquadReader):
         return squad.read(reader, name, files[0], errors=errors, advance=advance)
+    if isinstance(reader, ColumnsReader):
+        return tagged.read_columns(reader, name, files[0], span=span, errors=errors, advance=advance)
     return tables.read(corpus, reader, name, files[0], span=span, errors=errors, advance=advance)

@@ -12,14 +12,14 @@ from typing import Any
 
 from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.errors import Errors
-from lexmill.corpora.preparing.readers import conversations, delimited, json_records, parquet, questions
+from lexmill.corpora.preparing.readers import conversations, delimited, json_records, parquet, questions, tagged
 from lexmill.corpora.preparing.readers.columns import BadValue, Row, shown, text_of
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import Span
 from lexmill.corpora.preparing.splits import given_by_column
 from lexmill.corpora.preparing.text_files import Advance, TextFile
 from lexmill.params.corpora import Corpus
-from lexmill.params.readers import ROLES, QuestionsReader, RecordsReader, RowsReader
+from lexmill.params.readers import ROLES, QuestionsReader, RecordsReader, RowsReader, TaggedRecordsReader
 
 JOINED = " / "
 """What joins the values of several label columns."""
@@ -92,7 +92,9 @@ def _record(kind: str, reader: RowsReader, columns: dict[str, str], name: str, r
         if "id" in columns:
             name = f"{name.rpartition(':')[0]}:{_scalar(columns['id'], row['id'])}"
         record = questions.record(name, group or None, reader, row)
-    elif kind == "conversation":
+    elif isinstance(reader, TaggedRecordsReader):
+        record = tagged.of_lists(reader, name, group or None, columns, row)
+    elif not isinstance(reader, RecordsReader):
         record = conversations.record(name, group or None, columns, row)
     elif kind == "parallel":
         source, target = text_of(columns["source"], row["source"]), text_of(columns["target"], row["target"])

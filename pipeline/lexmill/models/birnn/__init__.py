@@ -1,0 +1,1 @@
+"""The bidirectional recurrent encoder."""
