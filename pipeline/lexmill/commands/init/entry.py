@@ -75,7 +75,7 @@ def _unit(kind: Kind, group: str | None) -> str:
     """Return what a group is called."""
     if kind == "tagged":
         return group or "sentence"
-    return "group" if group else "record"
+    return "group" if group else "context" if kind == "questions" else "record"
 
 
 def _texts_in(path: str, root: Path) -> str:
