@@ -98,6 +98,11 @@ class Kind:
     baseline_tokenizer: bool = False
     trained_tokenizer: bool = False
 
+    @property
+    def one(self) -> str:
+        """One such model with its article: "a classifier", "an encoder"."""
+        return f"{'an' if self.words[0] in 'aeiou' else 'a'} {self.words}"
+
     def evaluate_settings(self, plain: Mapping[str, Any]) -> Any:
         """Return the `evaluate` part of an entry from plain data.
 

@@ -77,7 +77,7 @@ def read(folder: str | Path) -> Pretrained:
     name, shape, ours = read_shape(folder)
     config, state = model_folder.read_mapping(folder / CONFIG), tensors(folder)
     if ours:
-        if "labels" in config or config.get("reward"):
+        if "labels" in config or "pretraining" in config or config.get("reward"):
             state = {
                 key.removeprefix(_UNDER_HEAD): value for key, value in state.items() if key.startswith(_UNDER_HEAD)
             }

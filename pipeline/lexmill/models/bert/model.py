@@ -1,7 +1,7 @@
 """BERT (Devlin et al. 2019): a bidirectional Transformer encoder with learned positions and post-norm.
 
-Modules are named so that weights have the names of published checkpoints. All texts are one segment, the first. The
-pooler of published models is left out, because nothing here uses it.
+Modules are named so that weights have the names of published checkpoints. Without `segments` a text is one segment, the
+first. The pooler of published models is left out of the encoder.
 
 Cost: a training step is about 6 * (parameters without embeddings) FLOPs a token, plus attention's T^2.
 
@@ -53,15 +53,18 @@ class Bert(nn.Module):
         """The standard deviation of the initial weights."""
         return self.shape.initializer_range
 
-    def hidden(self, tokens: Tensor, mask: Tensor) -> Tensor:
+    def hidden(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
         """Map token ids (B, T) and a mask (B, T), true at real tokens, to (B, T, D).
+
+        Args:
+            segments: the segment of each token, (B, T) int64; None: the first.
 
         Raises:
             ValueError: a text is longer than the positions.
         """
         if tokens.shape[1] > self.max_positions:
             raise ValueError(f"{tokens.shape[1]} tokens, but the encoder has {self.max_positions} positions")
-        hidden, keys = self.embeddings(tokens), key_mask(mask)
+        hidden, keys = self.embeddings(tokens, segments), key_mask(mask)
         for layer in self.encoder["layer"]:  # type: ignore[attr-defined]  # a list
             hidden = layer(hidden, keys)
         return hidden
@@ -83,10 +86,11 @@ class _Embeddings(nn.Module):
         self.LayerNorm = nn.LayerNorm(width, eps=shape.layer_norm_eps)
         self.dropout = Dropout(shape.hidden_dropout_prob)
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, segments: Tensor | None) -> Tensor:
         """(B, T) -> (B, T, D)."""
-        of_place = self.position_embeddings.weight[: tokens.shape[1]] + self.token_type_embeddings.weight[0]  # (T, D)
-        summed = self.word_embeddings(tokens) + of_place  # (B, T, D)
+        of_place = self.position_embeddings.weight[: tokens.shape[1]]  # (T, D)
+        of_segment = self.token_type_embeddings.weight[0] if segments is None else self.token_type_embeddings(segments)
+        summed = self.word_embeddings(tokens) + (of_place + of_segment)  # (B, T, D)
         out: Tensor = self.dropout(self.LayerNorm(summed))
         return out
 
