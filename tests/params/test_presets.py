@@ -196,6 +196,31 @@ def test_shakespeare_char_has_nanogpts_parameters() -> None:
     assert small.batch * small.length.amount == 1_536_000
 
 
+# Layers, width and parameters at 30,522 entries: Turc et al. 2019 (base and large: Devlin et al. 2019).
+BERT = {
+    "bert_tiny": (2, 128, 4.4e6),
+    "bert_mini": (4, 256, 11.2e6),
+    "bert_small": (4, 512, 28.8e6),
+    "bert_medium": (8, 512, 41.4e6),
+    "bert_base": (12, 768, 109.5e6),
+    "bert_large": (24, 1024, 335e6),
+}
+
+
+@pytest.mark.parametrize("preset", BERT)
+def test_the_berts_have_the_published_parameters(preset: str) -> None:
+    """The published counts have the pooler, which is no part of the encoder here, and not the masked head."""
+    n_layer, width, parameters = BERT[preset]
+    model, module = network(preset)
+    shape = cast(Any, model.shape)
+    assert (shape.num_hidden_layers, shape.hidden_size, shape.intermediate_size) == (n_layer, width, 4 * width)
+    assert shape.hidden_size // shape.num_attention_heads == 64
+    counted = sum(parameter.numel() for parameter in module.parameters()) + width * width + width
+    by_hand = (30522 + 512 + 2 + 2) * width + n_layer * (12 * width**2 + 13 * width) + width**2 + width
+    assert counted == by_hand == pytest.approx(parameters, rel=0.005)
+    assert f"{counted:,} parameters" in (FOLDER / f"{preset}.yaml").read_text(encoding="utf-8")
+
+
 def test_smollm2_has_the_parameters_of_the_model_it_starts_from() -> None:
     assert count("smollm2", vocab_size=49_152) == 134_515_008
     assert model_of("smollm2").start == "artifacts/checkpoints/smollm2"

@@ -20,3 +20,8 @@ def names(room: str) -> tuple[str, ...]:
 def load(room: str, name: str, module: str = "") -> ModuleType:
     """Import `lexmill.<room>.<name>`, or one of its modules."""
     return importlib.import_module(".".join(["lexmill", room, name, *([module] if module else [])]))
+
+
+def has(room: str, name: str, module: str) -> bool:
+    """Return whether `lexmill.<room>.<name>` has a module of that name; imports nothing."""
+    return (_PACKAGE / room / name / f"{module}.py").is_file()

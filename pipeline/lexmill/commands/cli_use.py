@@ -75,6 +75,46 @@ def evaluate(
     command(name, files, reading, version=version, languages=languages, rows=rows, as_json=as_json)
 
 
+Rows = Annotated[Path | None, typer.Option("--rows", help="Write one JSON line for each item there.")]
+Version = Annotated[str | None, typer.Option("--version", help="Default: the champion.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@app.command()
+def minimal_pairs(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A registered model.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines, or a .tsv or .csv with a header.")],
+    *,
+    good: Annotated[str, typer.Option("--good", help="The acceptable sentence's column.")] = "sentence_good",
+    bad: Annotated[str, typer.Option("--bad", help="The unacceptable sentence's column.")] = "sentence_bad",
+    phenomenon: Annotated[str, typer.Option("--phenomenon", help="The column that groups pairs.")] = "UID",
+    version: Version = None,
+    rows: Rows = None,
+    as_json: AsJson = False,
+) -> None:
+    """How often a model finds the acceptable one of two sentences likelier, by phenomenon (as in BLiMP)."""
+    from lexmill.commands.probes import minimal_pairs as command
+    from lexmill.evaluation.probes import Columns
+
+    command(name, file, Columns(good, bad, phenomenon), version=version, rows=rows, as_json=as_json)
+
+
+@app.command()
+def last_words(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A registered model.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A text a line, or .jsonl, .tsv, .csv.")],
+    *,
+    text: Annotated[str, typer.Option("--text", help="The text's column (tables).")] = "text",
+    version: Version = None,
+    rows: Rows = None,
+    as_json: AsJson = False,
+) -> None:
+    """How often a model completes the last word of a text (as in LAMBADA)."""
+    from lexmill.commands.probes import last_words as command
+
+    command(name, file, text, version=version, rows=rows, as_json=as_json)
+
+
 @app.command()
 def export(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A model of this project, or a registered one.")],

@@ -10,6 +10,7 @@ A kind's folder declares a `KIND` in its `__init__.py`, which imports no torch, 
     predict.py     Predictor: a packaged model that answers requests
     command.py     add(app, use): the kind's verb on the command line
     section.html.j2   a model's section in the report
+    sentences.py   where its models give sentences probabilities: see `lexmill.evaluation.probes`
 
 No other package names a kind: all are found here.
 """
@@ -99,6 +100,11 @@ class Kind:
     baseline_tokenizer: bool = False
     trained_tokenizer: bool = False
 
+    @property
+    def one(self) -> str:
+        """One such model with its article: "a classifier", "an encoder"."""
+        return f"{'an' if self.words[0] in 'aeiou' else 'a'} {self.words}"
+
     def evaluate_settings(self, plain: Mapping[str, Any]) -> Any:
         """Return the `evaluate` part of an entry from plain data.
 
@@ -110,6 +116,11 @@ class Kind:
         if found is None:
             raise UserErrors(errors)
         return found
+
+    @property
+    def scores_sentences(self) -> bool:
+        """Whether it has a module `sentences`."""
+        return plugins.has("kinds", self.name, "sentences")
 
     def module(self, name: str) -> ModuleType:
         """Return one of the kind's modules: `task`, `evaluate` ..."""

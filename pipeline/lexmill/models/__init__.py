@@ -24,7 +24,8 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     """Return a network with fresh weights from a model folder's `config.json` (at least family, shape, vocab_size).
 
     A config with `labels` describes an encoder under a pooled head, one with `tags` an encoder that tags words, one
-    with `reward` a causal network under a reward, one with `spans` an encoder that points at spans.
+    with `spans` an encoder that points at spans, one with `pretraining` an encoder under the heads that it is
+    pre-trained with, one with `reward` a causal network under a reward.
 
     Raises:
         UserErrors: an unknown family, or wrong sizes.
@@ -35,6 +36,14 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     declared = family(config["family"])
     network = getattr(importlib.import_module(f"lexmill.models.{config['family']}.model"), declared.network)
     module: nn.Module = network(declared.shape(**config["shape"]), config["vocab_size"])
+    if "pretraining" in config:
+        from lexmill.models.common.pretraining import MaskedLanguageModel, ReplacedTokenDetection
+
+        heads = config["pretraining"]
+        if heads["objective"] == "masked":
+            return MaskedLanguageModel(module, heads["pairs"] != "none")
+        small = network(declared.shape(**{**config["shape"], **heads["generator"]}), config["vocab_size"])
+        return ReplacedTokenDetection(module, MaskedLanguageModel(small))
     if "labels" in config:
         from lexmill.models.common.heads import PooledClassifier
 

@@ -13,7 +13,7 @@ from lexmill.base.errors import UserError
 if TYPE_CHECKING:
     from torch import Tensor
 
-_NAMES = ("embedding.weight", "embeddings.word_embeddings.weight")
+NAMES = ("embedding.weight", "embeddings.word_embeddings.weight")
 
 
 def input_embeddings(state: Mapping[str, Tensor]) -> NDArray[np.float32]:
@@ -25,7 +25,7 @@ def input_embeddings(state: Mapping[str, Tensor]) -> NDArray[np.float32]:
     Raises:
         UserError: the model reads its text by other means.
     """
-    for name in _NAMES:
+    for name in NAMES:
         if name in state:
             found: NDArray[np.float32] = state[name].detach().float().cpu().numpy()
             return found

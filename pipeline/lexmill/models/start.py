@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.storage import sha256_file, sha256_folder
 from lexmill.models.declaration import family, unlike
-from lexmill.models.pretrained import Pretrained, read
+from lexmill.models.pretrained import Pretrained, mapping, read, tensors
 from lexmill.tokenizers.imported import origin, origin_of
 
 if TYPE_CHECKING:
@@ -70,13 +70,33 @@ def start(module: nn.Module, config: Mapping[str, Any], path: str | Path, tokeni
     if found.vocab_size < size:
         raise UserError(f"its embedding has {found.vocab_size} rows, but {tokenizer} {size} entries", path)
     from lexmill.models.common.heads import PooledClassifier, RewardModel
+    from lexmill.models.common.pretraining import MaskedLanguageModel, ReplacedTokenDetection
     from lexmill.models.common.span_head import SpanHead
     from lexmill.models.common.tagging import Tagger
 
-    headless = module.encoder if isinstance(module, PooledClassifier | RewardModel | SpanHead | Tagger) else module
+    headed = PooledClassifier | RewardModel | SpanHead | Tagger | MaskedLanguageModel | ReplacedTokenDetection
+    headless = module.encoder if isinstance(module, headed) else module
     load_weights(headless, _cut(found, config), f"the weights of {path}")
     if isinstance(module, SpanHead) and found.span_head:
         load_weights(module.head, {key.removeprefix("head."): one for key, one in found.span_head.items()}, f"{path}")
+    if isinstance(module, MaskedLanguageModel):
+        _load_heads(module, path, found, size)
+
+
+def _load_heads(module: nn.Module, path: Path, found: Pretrained, size: int) -> None:
+    """Load each head whose weights the folder has; the others stay as they are drawn."""
+    from lexmill.models.common.state import load_weights, weights
+
+    state = tensors(path)
+    if not found.ours:
+        reading = getattr(mapping(found.family), "read_pretraining", None)
+        state = reading(state) if reading else {}
+    state = {name: tensor[:size] if name == "head.bias" else tensor for name, tensor in state.items()}
+    for prefix in ("head.", "pair_head."):
+        names = {name for name in weights(module) if name.startswith(prefix)}
+        if names and names <= state.keys():
+            part = {name.removeprefix(prefix): state[name] for name in names}
+            load_weights(module.get_submodule(prefix[:-1]), part, f"the weights of {path}")
 
 
 def _shape_errors(found: Pretrained, config: Mapping[str, Any]) -> list[str]:

@@ -23,7 +23,7 @@ def card(description: Mapping[str, Any]) -> str:
 
 def _lines(description: Mapping[str, Any]) -> Iterator[str]:
     kind, name, chosen = kinds.find(description["kind"]), description["name"], description["params"]
-    yield from (f"# {name}", "", f"A {kind.words} that {kind.does}.", "")
+    yield from (f"# {name}", "", f"{kind.one[0].upper()}{kind.one[1:]} that {kind.does}.", "")
     yield from _use(kind, name, description["example"])
     yield from _data(description["test_corpus"], chosen)
     yield from _training(chosen)

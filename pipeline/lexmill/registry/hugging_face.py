@@ -10,7 +10,8 @@
 
 A chat model's tokenizer has its chat template; there, unlike here, a text may spell the special tokens.
 
-A reward model is exported for sequence classification, with one label; one that points at spans for question answering.
+A reward model is exported for sequence classification, with one label; one that points at spans for question answering;
+an encoder with the heads that it was pre-trained with.
 
 A model with labels is exported with its head on each token: the head is linear, so the mean of the logits over the
 tokens is the head of the mean of the hidden states. The models of `transformers` for whole texts pool in another way.
@@ -142,6 +143,9 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
         described["architectures"] = [mapping.SPAN_MODEL]
         head = pretrained.tensors(model)
         tensors |= mapping.write_span_head(head["head.weight"], head["head.bias"])
+    if "pretraining" in config:
+        name_there, tensors = mapping.write_pretraining(pretrained.tensors(model))
+        described |= {"architectures": [name_there], "tie_word_embeddings": True}
     if config.get("reward"):
         described |= _labels(["reward"])
         tensors = {key: value for key, value in tensors.items() if key != "lm_head.weight"}
@@ -234,7 +238,31 @@ def _target(config: Mapping[str, Any], role: Role, tokenizer: tokenizers.Tokeniz
         return _SPANS
     if "tags" in config:
         return _TAGS
+    if "pretraining" in config:
+        return _pretraining(config, tokenizer)
     return _CHAT if "chat_template" in config else _TARGETS[role]
+
+
+def _pretraining(config: Mapping[str, Any], tokenizer: tokenizers.Tokenizer) -> _Target:
+    """Return what an encoder becomes; raise `UserError` where transformers has no such heads."""
+    if config["pretraining"]["objective"] != "masked":
+        raise UserError("an encoder that finds replaced tokens cannot be exported: transformers has no such heads")
+    assert tokenizer.mask_id is not None, "it was pre-trained with it"
+    return _Target(
+        "AutoModelForMaskedLM" if config["pretraining"]["pairs"] == "none" else "AutoModelForPreTraining",
+        "fill-mask",
+        True,
+        True,
+        (
+            'batch = tokenizer("the" + tokenizer.mask_token, return_tensors="pt")',
+            'at = batch["input_ids"][0] == tokenizer.mask_token_id',
+            "print(tokenizer.batch_decode(model(**batch)[0][0, at].argmax(-1)))",
+        ),
+        (
+            "A word's token brings the space before it along where the tokenizer is byte-level BPE.",
+            "Remove special tokens from texts that you do not trust: transformers reads them as such.",
+        ),
+    )
 
 
 def _ids(tokenizer: tokenizers.Tokenizer, role: Role) -> dict[str, int]:
@@ -260,6 +288,8 @@ def _write_tokenizer(source: Path, folder: Path, there: _Target, config: Mapping
         more["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     if "chat_template" in config:
         more |= {"chat_template": config["chat_template"], "split_special_tokens": False}
+    if "pretraining" in config:
+        more["split_special_tokens"] = False
     if more:
         path = folder / "tokenizer_config.json"
         storage.write_json(path, {**storage.read_json(path), **more})

@@ -12,14 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from lexmill.evaluation.blocks import BLOCK, cuts
 from lexmill.evaluation.bootstrap import MIN_GROUPS, Resampling
 from lexmill.evaluation.rows import read_rows, write_rows
 from lexmill.evaluation.scoring import NetworkScorer
 from lexmill.kinds.language_model.baselines import ByteEncoder, byte_ngram, token_documents
 from lexmill.kinds.language_model.metrics import (
-    BLOCK,
     OffsetEncoder,
-    cuts,
     loss_by_position,
     score_documents,
     summarise,

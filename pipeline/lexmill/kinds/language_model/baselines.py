@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from lexmill import params, tokenizers
 from lexmill.base import layout
 from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.evaluation.blocks import cuts
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.subject import Baseline
 from lexmill.kinds.language_model.metrics import (
     OffsetEncoder,
     TextEncoder,
     batched,
-    cuts,
     score_documents,
     summarise,
 )

@@ -12,7 +12,6 @@ whole works are too few to resample. A token belongs to the block in which it st
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 
 from lexmill.base.errors import UserError
 from lexmill.base.storage import sha256_bytes
+from lexmill.evaluation.blocks import BLOCK, cuts
 from lexmill.evaluation.bootstrap import Resampling, Weights, resampling_units, with_intervals
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.scoring import Floats, Scorer, window_positions
@@ -33,10 +33,8 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-BLOCK = 8000  # characters, about 2,000 tokens
 _MOST_GROUPS = 12  # with more, each says little
 _LARGEST_EXPONENT = 700.0  # exp of more is not a float64
-_SPACE = re.compile(r"\s")
 
 
 class TextEncoder(Protocol):
@@ -64,19 +62,6 @@ class OffsetEncoder:
 
     def normalize(self, text: str) -> str:
         return self.tokenizer.normalize(text)
-
-
-def cuts(text: str, size: int = BLOCK) -> list[int]:
-    """Return where blocks of at least `size` characters end, each just before white space; the last is `len(text)`."""
-    found = []
-    start = 0
-    while len(text) - start > size:
-        space = _SPACE.search(text, start + size)
-        if space is None or not text[space.start() :].strip():
-            break
-        found.append(space.start())
-        start = space.start()
-    return [*found, len(text)]
 
 
 @dataclass

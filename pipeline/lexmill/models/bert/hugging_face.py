@@ -60,3 +60,32 @@ def write_span_head(weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
 def write_head(weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
     """Return the weights of a linear head over hidden states, (L, D) and (L,), under the names there."""
     return {"classifier.weight": weight, "classifier.bias": bias}
+
+
+_HEADS = {
+    "encoder.": "bert.",
+    "head.": "cls.predictions.",
+    "pair_head.pooler.": "bert.pooler.dense.",
+    "pair_head.order.": "cls.seq_relationship.",
+}
+
+
+def write_pretraining(state: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
+    """Return the class there of an encoder under the heads that it is pre-trained with, and its weights there."""
+    renamed = {}
+    for name, tensor in state.items():
+        ours = next(prefix for prefix in _HEADS if name.startswith(prefix))
+        renamed[_HEADS[ours] + name.removeprefix(ours)] = tensor
+    pairs = any(name.startswith("pair_head.") for name in state)
+    return "BertForPreTraining" if pairs else "BertForMaskedLM", renamed
+
+
+def read_pretraining(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of the heads that a model was pre-trained with, under the names here."""
+    found = {}
+    for there, tensor in tensors.items():
+        name = there.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+        for ours, theirs in _HEADS.items():
+            if ours != "encoder." and name.startswith(theirs) and ".decoder." not in name:
+                found[ours + name.removeprefix(theirs)] = tensor
+    return found

@@ -1,10 +1,9 @@
 """BERT (Devlin et al. 2019): a bidirectional Transformer encoder with learned positions and post-norm.
 
 Modules are named so that weights have the names of published checkpoints. A text is one segment, the first, unless its
-segments are given. The pooler of published models is left out, because nothing here uses it.
+segments are given. The pooler of published models is left out of the encoder.
 
 Cost: a training step is about 6 * (parameters without embeddings) FLOPs a token, plus attention's T^2.
-
 Shape letters: B texts, T tokens, D width, H heads, K head width, F width of the feed-forward layers.
 """
 
@@ -62,7 +61,6 @@ class Bert(nn.Module):
         """Map token ids (B, T) and a mask (B, T), true at real tokens, to (B, T, D).
 
         Args:
-            tokens, mask: the texts.
             segments: of each token (B, T), below `n_segments`; None: all are of the first.
 
         Raises:

@@ -28,7 +28,10 @@ class Encoder(Protocol):
     def init_std(self) -> float: ...
 
     def hidden(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """(B, T) int64 and bool, true at real tokens -> (B, T, D)."""
+        """(B, T) int64 and bool, true at real tokens -> (B, T, D).
+
+        An encoder that takes part in tasks on pairs of texts has a third parameter, `segments` (B, T) int64.
+        """
 
 
 class PooledClassifier(nn.Module):

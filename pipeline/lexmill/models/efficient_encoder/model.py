@@ -48,8 +48,10 @@ class EfficientEncoder(nn.Module):
         """The standard deviation of the initial weights."""
         return _STD
 
-    def hidden(self, tokens: Tensor, mask: Tensor) -> Tensor:
+    def hidden(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
         """Map token ids (B, T) and a mask (B, T), true at real tokens, to (B, T, D).
+
+        Segments have no embedding here: the token between them tells them apart.
 
         Raises:
             ValueError: a text is longer than the positions.

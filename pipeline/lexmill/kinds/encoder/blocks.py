@@ -1,0 +1,58 @@
+"""Blocks of texts, and the rows that the scores of their tokens make.
+
+T tokens of a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lexmill.base.storage import sha256_bytes
+from lexmill.evaluation.blocks import cuts
+from lexmill.evaluation.rows import Row
+from lexmill.kinds.encoder.masking import Vocabulary
+
+if TYPE_CHECKING:
+    from lexmill.tokenizers import Tokenizer
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Of the tokens of a text: nats, (T,), and whether the most probable one is right, (T,); of special ones 0."""
+
+    nats: npt.NDArray[np.float64]
+    right: npt.NDArray[np.bool_]
+
+
+def blocks(records: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+    """Return the blocks of text records: id, group, text."""
+    found = []
+    for record in records:
+        ends = cuts(record["text"])
+        for number, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+            found.append((f"{record['id']}/{number}", record["group"], record["text"][start:end]))
+    return found
+
+
+def block_row(
+    block: tuple[str, str, str], ids: Sequence[int], values: Scores, words: Vocabulary, tokenizer: Tokenizer
+) -> Row:
+    """Return the row of a block from the scores of its tokens."""
+    name, group, text = block
+    ordinary = ~words.special[np.asarray(ids, dtype=np.int64)]
+    data = tokenizer.normalize(text).encode("utf-8")
+    return {
+        "id": name,
+        "group": group,
+        "nats": float(values.nats.sum()),
+        "targets": int(ordinary.sum()),
+        "right": int(values.right.sum()),
+        "bytes": len(data),
+        "unknown": int((~ordinary).sum()),
+        "text_sha256": sha256_bytes(data),
+    }

@@ -1,0 +1,95 @@
+"""Evaluates an encoder on a test split: masked tokens, the pseudo-perplexity of a part of it, fillings to read.
+
+Cost: about eight passes over the test split, and one pass over a piece for each token of the pseudo-perplexity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from lexmill.base import progress
+from lexmill.evaluation.rows import Row, spread
+from lexmill.evaluation.subject import Evaluated, Subject
+from lexmill.kinds.encoder.blocks import Scores, block_row, blocks
+from lexmill.kinds.encoder.masking import Vocabulary, vocabulary
+from lexmill.kinds.encoder.metrics import summarise
+from lexmill.kinds.encoder.predict import MASK, fill
+from lexmill.kinds.encoder.scoring import scores
+
+SAMPLES = 12
+_WORDS = 24  # of a sample
+_TOGETHER = 64  # blocks between progress updates
+
+
+def evaluate(subject: Subject) -> Evaluated:
+    """Score the test split, and fill in a word of some of its blocks."""
+    found = rows(subject)
+    samples = _samples(subject)
+    measured = metrics(subject, found) | pseudo_perplexity(subject)
+    return Evaluated(rows=found, metrics=measured, samples={"samples": samples})
+
+
+def rows(subject: Subject) -> list[Row]:
+    """Return the rows, a block of a document each."""
+    words = vocabulary(subject.tokenizer)
+    found: list[Row] = []
+    pending = list(blocks(subject.records()))
+    with progress.bar(f"evaluate {subject.words}", len(pending)) as bar:
+        for start in range(0, len(pending), _TOGETHER):
+            some = pending[start : start + _TOGETHER]
+            ids = subject.tokenizer.encode_batch([text for _, _, text in some])
+            scored = _scores(subject, words, ids)
+            for block, tokens, values in zip(some, ids, scored, strict=True):
+                found.append(block_row(block, tokens, values, words, subject.tokenizer))
+            bar.update(len(some))
+    return found
+
+
+def metrics(subject: Subject, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the metrics of the test set from its rows."""
+    return summarise(rows, subject.corpus.unit, subject.resampling)
+
+
+def pseudo_perplexity(subject: Subject) -> dict[str, float]:
+    """Return the pseudo-perplexity (Salazar et al. 2020) of blocks spread over the test split, and its tokens.
+
+    It is exp of the mean nats of tokens, each of which is masked alone; {} where the settings ask for none.
+    """
+    wanted, words = subject.settings.pseudo_tokens, vocabulary(subject.tokenizer)
+    every = blocks(subject.records())
+    nats, count = 0.0, 0
+    room = subject.config["max_tokens"] - 2
+    for i in spread(len(every), max(1, -(-wanted // room))) if wanted else ():
+        ids = subject.tokenizer.encode(every[i][2])[:room]
+        (found,) = _scores(subject, words, [ids], alone=True)
+        nats, count = nats + float(found.nats.sum()), count + int((~words.special[ids]).sum())
+    return {"pseudo_perplexity": math.exp(min(nats / count, 700.0)), "pseudo_tokens": count} if count else {}
+
+
+def _scores(subject: Subject, words: Vocabulary, ids: Sequence[Sequence[int]], alone: bool = False) -> list[Scores]:
+    return scores(
+        subject.module,
+        subject.tokenizer,
+        words,
+        ids,
+        max_tokens=subject.config["max_tokens"],
+        batch_tokens=subject.evaluation.batch_tokens,
+        alone=alone,
+    )
+
+
+def _samples(subject: Subject) -> list[dict[str, Any]]:
+    """Return texts with one word masked, the word, and what the encoder fills in."""
+    every, found = blocks(subject.records()), []
+    for i in spread(len(every), SAMPLES):
+        parts = every[i][2].split()[:_WORDS]
+        if len(parts) < 2:
+            continue
+        at = len(parts) // 2
+        text = " ".join([*parts[:at], MASK, *parts[at + 1 :]])
+        answers = fill(subject.module, subject.tokenizer, [text], subject.config["max_tokens"], top=5)[0]
+        filled = [{"token": one["token"], "probability": one["probability"]} for one in answers]
+        found.append({"text": text, "word": parts[at], "filled": filled})
+    return found

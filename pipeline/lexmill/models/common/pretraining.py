@@ -1,0 +1,198 @@
+"""Heads under which an encoder is pre-trained: masked tokens, the order of two segments, replaced tokens.
+
+The weights of the masked head have the names that published BERT models give them below `cls.predictions`.
+
+Cost: the matrix of the masked head is read at the chosen positions alone, 2 * M * E * V FLOPs.
+
+Shape letters: B texts, T tokens, D width, E width of the token embedding, M chosen positions, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from lexmill.base.errors import UserError
+from lexmill.models.common.cross_entropy import IGNORED
+from lexmill.models.common.heads import Encoder
+from lexmill.models.input_embeddings import NAMES
+
+_EPS = 1e-12  # of the norm, as in published models
+
+
+class Transform(nn.Module):
+    """A matrix, GELU, a norm."""
+
+    def __init__(self, width: int, out: int, std: float) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, out)
+        self.LayerNorm = nn.LayerNorm(out, eps=_EPS)
+        nn.init.normal_(self.dense.weight, std=std)
+        nn.init.zeros_(self.dense.bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(..., D) -> (..., E)."""
+        out: Tensor = self.LayerNorm(functional.gelu(self.dense(hidden)))
+        return out
+
+
+class MaskedHead(nn.Module):
+    """Logits of tokens from hidden states: a transform, then the encoder's token embedding as a matrix, and a bias."""
+
+    def __init__(self, width: int, vocab_size: int, embedding_width: int, std: float) -> None:
+        super().__init__()
+        self.transform = Transform(width, embedding_width, std)
+        self.bias = nn.Parameter(torch.zeros(vocab_size))
+
+    def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
+        """(M, D) and (V, E) -> (M, V)."""
+        return functional.linear(self.transform(hidden), embedding, self.bias)
+
+
+class PairHead(nn.Module):
+    """Two logits of a text, from its first token: 0, the second segment follows; 1, it does not."""
+
+    def __init__(self, width: int, std: float) -> None:
+        super().__init__()
+        self.pooler = nn.Linear(width, width)
+        self.order = nn.Linear(width, 2)
+        for layer in (self.pooler, self.order):
+            nn.init.normal_(layer.weight, std=std)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(B, T, D) -> (B, 2)."""
+        out: Tensor = self.order(torch.tanh(self.pooler(hidden[:, 0])))
+        return out
+
+
+class MaskedLanguageModel(nn.Module):
+    """An encoder under a masked head (Devlin et al. 2019) and, if `pairs`, one for the order of two segments.
+
+    Raises:
+        UserError: the encoder has no token embedding, which the head shares.
+    """
+
+    def __init__(self, encoder: nn.Module, pairs: bool = False) -> None:
+        super().__init__()
+        self.encoder = encoder
+        width, std = self._encoder.d_model, self._encoder.init_std
+        size, narrow = self.embedding.shape
+        self.head = MaskedHead(width, size, narrow, std)
+        self.pair_head = PairHead(width, std) if pairs else None
+
+    @property
+    def _encoder(self) -> Encoder:
+        return cast(Encoder, self.encoder)
+
+    @property
+    def max_positions(self) -> int:
+        """The longest text, in tokens."""
+        return self._encoder.max_positions
+
+    @property
+    def embedding(self) -> nn.Parameter:
+        """The encoder's token embedding, (V, E)."""
+        return token_embedding(self.encoder)
+
+    def hidden(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
+        """Return the encoder's hidden states, (B, T, D)."""
+        return hidden_of(self.encoder, tokens, mask, segments)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return logits (M, V) of hidden states (M, D)."""
+        out: Tensor = self.head(hidden, self.embedding)
+        return out
+
+    def forward(
+        self, tokens: Tensor, mask: Tensor, chosen: Tensor, segments: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return logits (M, V) at the M positions where `chosen` (B, T) is true, and of the pairs (B, 2)."""
+        hidden = self.hidden(tokens, mask, segments)
+        return self.logits(hidden[chosen]), None if self.pair_head is None else self.pair_head(hidden)
+
+
+class ReplacedTokenDetection(nn.Module):
+    """An encoder that finds the tokens which a small generator replaced (Clark et al. 2020).
+
+    The generator learns the masked tokens; no gradient goes from the encoder to it. If both have embeddings of one
+    width, they share the token embedding.
+
+    Args:
+        encoder: the one that is kept.
+        generator: under its masked head.
+    """
+
+    def __init__(self, encoder: nn.Module, generator: MaskedLanguageModel) -> None:
+        super().__init__()
+        self.encoder, self.generator = encoder, generator
+        width, std = self._encoder.d_model, self._encoder.init_std
+        self.head = Transform(width, width, std)
+        self.replaced = nn.Linear(width, 1)
+        nn.init.normal_(self.replaced.weight, std=std)
+        nn.init.zeros_(self.replaced.bias)
+        name, own = _embedding_place(encoder), token_embedding(encoder)
+        if own.shape == generator.embedding.shape:
+            holder, _, last = name.rpartition(".")
+            setattr(generator.encoder.get_submodule(holder), last, own)
+
+    @property
+    def _encoder(self) -> Encoder:
+        return cast(Encoder, self.encoder)
+
+    @property
+    def max_positions(self) -> int:
+        """The longest text, in tokens."""
+        return self._encoder.max_positions
+
+    def forward(self, tokens: Tensor, mask: Tensor, labels: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Let the generator replace masked tokens, and find them.
+
+        Args:
+            tokens, mask: (B, T), with masked tokens; true at real tokens.
+            labels: (B, T), the right tokens at the M masked positions, elsewhere `IGNORED`.
+            noise: (B, T), uniform, which draws the generator's tokens.
+
+        Returns:
+            Its logits (M, V), the logit of each token's being a replaced one (B, T), and which are (B, T): a token that
+            the generator got right is none.
+        """
+        chosen = labels != IGNORED
+        logits, _ = self.generator(tokens, mask, chosen)
+        original = torch.where(chosen, labels, tokens)
+        read = original.masked_scatter(chosen, draw(logits.detach(), noise[chosen]))
+        return logits, self.find(read, mask), (read != original) & mask
+
+    def find(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Return the logit of each token's being a replaced one, (B, T)."""
+        out: Tensor = self.replaced(self.head(self._encoder.hidden(tokens, mask))).squeeze(-1)
+        return out
+
+
+def draw(logits: Tensor, noise: Tensor) -> Tensor:
+    """Return a token of each row's distribution, (M, V) and uniform noise (M,) -> (M,): the inverse of its sums."""
+    reached = logits.double().softmax(1).cumsum(1)  # (M, V)
+    found = torch.searchsorted(reached, noise.double()[:, None], right=True)[:, 0]
+    return found.clamp(max=logits.shape[1] - 1)
+
+
+def hidden_of(encoder: Any, tokens: Tensor, mask: Tensor, segments: Tensor | None) -> Tensor:
+    """Return an encoder's hidden states (B, T, D); segments (B, T) are given to it only where a text has several."""
+    out: Tensor = encoder.hidden(tokens, mask) if segments is None else encoder.hidden(tokens, mask, segments)
+    return out
+
+
+def token_embedding(encoder: nn.Module) -> nn.Parameter:
+    """Return an encoder's token embedding, (V, E); raise `UserError` where it has none."""
+    return encoder.get_parameter(_embedding_place(encoder))
+
+
+def _embedding_place(encoder: nn.Module) -> str:
+    names = {name for name, _ in encoder.named_parameters()}
+    for name in NAMES:
+        if name in names:
+            return name
+    raise UserError("an encoder without a token embedding cannot be pre-trained: the masked head shares it")

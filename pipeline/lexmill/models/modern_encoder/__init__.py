@@ -1,0 +1,1 @@
+"""An encoder with what Transformers have learned since BERT."""

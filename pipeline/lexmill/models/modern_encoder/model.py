@@ -1,0 +1,124 @@
+"""The network: BERT's task with the parts of later Transformers, as ModernBERT (Warner et al. 2024) has them.
+
+Rotary positions (Su et al. 2021) in place of learned ones, so that no weight depends on the longest text; pre-norm and
+a norm after the embedding; feed-forward layers gated by GELU (Shazeer 2020); no biases anywhere.
+
+Cost: a training step is about 6 * (parameters without the embedding) FLOPs a token, plus attention's T^2.
+
+Shape letters: B texts, T tokens, D width, H heads, K head width, F width of the feed-forward layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu, scaled_dot_product_attention
+
+from lexmill.models.common.attention import key_mask
+from lexmill.models.common.dropout import Dropout, add_dropped
+from lexmill.models.common.norms import RMSNorm
+from lexmill.models.common.rotary import Rotation, rotate, rotation
+from lexmill.models.modern_encoder.shape import Shape
+
+_STD = 0.02
+
+
+class ModernEncoder(nn.Module):
+    """Computes hidden states of texts."""
+
+    def __init__(self, shape: Shape, vocab_size: int) -> None:
+        super().__init__()
+        self.shape = shape
+        self.embedding = nn.Embedding(vocab_size, shape.d_model)
+        self.embedding_norm = _norm(shape)
+        self.dropout = Dropout(shape.dropout)
+        self.blocks = nn.ModuleList(_Layer(shape) for _ in range(shape.n_layer))
+        self.norm = _norm(shape)
+        self.apply(_draw)
+
+    @property
+    def d_model(self) -> int:
+        """D."""
+        return self.shape.d_model
+
+    @property
+    def max_positions(self) -> int:
+        """The longest text, in tokens."""
+        return self.shape.max_positions
+
+    @property
+    def init_std(self) -> float:
+        """The standard deviation of the initial weights."""
+        return _STD
+
+    def hidden(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
+        """Map token ids (B, T) and a mask (B, T), true at real tokens, to (B, T, D).
+
+        Segments have no embedding here: the token between them tells them apart.
+
+        Raises:
+            ValueError: a text is longer than the positions.
+        """
+        if tokens.shape[1] > self.max_positions:
+            raise ValueError(f"{tokens.shape[1]} tokens, but the encoder has {self.max_positions} positions")
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        by = rotation(places, self.d_model // self.shape.n_head, self.shape.rope_theta)
+        hidden, keys = self.dropout(self.embedding_norm(self.embedding(tokens))), key_mask(mask)
+        for layer in self.blocks:
+            hidden = layer(hidden, by, keys)
+        out: Tensor = self.norm(hidden)
+        return out
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """See `hidden`."""
+        return self.hidden(tokens, mask)
+
+
+def _norm(shape: Shape) -> nn.Module:
+    return RMSNorm(shape.d_model) if shape.norm_kind == "rms" else nn.LayerNorm(shape.d_model, bias=False)
+
+
+def _draw(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.normal_(module.weight, std=_STD)
+
+
+class _Layer(nn.Module):
+    """Attention, then a gated feed-forward layer, each on its normed input and added to it."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        width = shape.d_model
+        self.n_head, self.rate = shape.n_head, shape.dropout
+        self.attention_norm, self.feed_forward_norm = _norm(shape), _norm(shape)
+        self.query, self.key, self.value, self.output = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.feed_forward = _GatedByGELU(width, shape.d_ffn)
+
+    def forward(self, hidden: Tensor, by: Rotation, mask: Tensor | None) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        normed = self.attention_norm(hidden)
+        query, key, value = (of(normed).unflatten(-1, (self.n_head, -1)) for of in (self.query, self.key, self.value))
+        query, key, value = (part.transpose(1, 2) for part in (rotate(query, by), rotate(key, by), value))
+        heads = scaled_dot_product_attention(query, key, value, attn_mask=mask)  # (B, H, T, K)
+        hidden = add_dropped(hidden, self.output(heads.transpose(1, 2).flatten(2)), self.rate, self.training)
+        return add_dropped(hidden, self.feed_forward(self.feed_forward_norm(hidden)), self.rate, self.training)
+
+
+class _GatedByGELU(nn.Module):
+    """W_o (GELU(W_g x) * W_x x)."""
+
+    def __init__(self, d_model: int, d_ffn: int) -> None:
+        super().__init__()
+        self.gate, self.expand = (nn.Linear(d_model, d_ffn, bias=False) for _ in range(2))
+        self.output = nn.Linear(d_ffn, d_model, bias=False)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        out: Tensor = self.output(gelu(self.gate(hidden)) * self.expand(hidden))
+        return out
+
+    def activations_read(self) -> dict[str, Callable[[Tensor], Tensor]]:
+        """Return the gate's activation for the output layer."""
+        return {"output": gelu}

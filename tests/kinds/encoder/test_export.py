@@ -1,0 +1,121 @@
+"""Exported encoders: a process without lexmill gives the same logits, and the folder comes back as a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lexmill import tokenizers
+from lexmill.base import storage
+from lexmill.base.errors import UserError
+from lexmill.models import build, folder, pretrained
+from lexmill.models.common.state import weights
+from lexmill.models.start import start
+from lexmill.registry.hugging_face import export
+from lexmill.tokenizers.imported import import_tokenizer
+from lexmill.tokenizers.kinds import assemble, byte_model
+from lexmill.tokenizers.saving import save
+
+SHAPE = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 40,
+}
+# A process that cannot have lexmill.
+APART = """
+import sys
+sys.modules["lexmill"] = None
+import json, torch, transformers
+folder, auto, text = sys.argv[1:]
+tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+model, loading = getattr(transformers, auto).from_pretrained(folder, output_loading_info=True)
+assert not any(loading.values()), loading
+batch = tokenizer(text + tokenizer.mask_token, return_tensors="pt")
+outputs = model.eval()(**batch)
+found = {"name": type(model).__name__, "ids": batch["input_ids"][0].tolist(), "logits": outputs[0][0].tolist()}
+if "Pre" in auto:
+    found["pair"] = outputs[1][0].tolist()
+print("FOUND " + json.dumps(found))
+"""
+
+
+def make(target: Path, **heads: Any) -> Path:
+    """A model folder with a byte tokenizer, every weight away from its fresh value."""
+    (target / "tokenizer").mkdir(parents=True)
+    save(assemble("byte", byte_model(), lowercase=False), target / "tokenizer")
+    pretraining = {"objective": "masked", "pairs": "none", "generator": {}} | heads
+    config = {"kind": "encoder", "family": "bert", "shape": SHAPE, "vocab_size": 261, "pretraining": pretraining}
+    config |= {"max_tokens": 40, "corpus": "plays"}
+    torch.manual_seed(5)
+    module = build(config)
+    with torch.no_grad():
+        for value in weights(module).values():
+            value.add_(torch.randn_like(value) * 0.3)
+    folder.save(target, config, module)
+    return target
+
+
+@pytest.mark.parametrize(
+    ("pairs", "auto", "name"),
+    [
+        ("none", "AutoModelForMaskedLM", "BertForMaskedLM"),
+        ("next_sentence", "AutoModelForPreTraining", "BertForPreTraining"),
+    ],
+)
+def test_a_process_without_lexmill_gives_the_same(tmp_path: Path, pairs: str, auto: str, name: str) -> None:
+    model = make(tmp_path / "model", pairs=pairs)
+    export(model, tmp_path / "export", "plays")
+    asked = [sys.executable, "-c", APART, str(tmp_path / "export"), auto, "To be,"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False, cwd=tmp_path)
+    (line,) = [line for line in done.stdout.split("\n") if line.startswith("FOUND ")] or [done.stderr]
+    found = json.loads(line.removeprefix("FOUND "))
+    tokenizer = tokenizers.load(model / "tokenizer")
+    ids = [tokenizer.bos_id, *tokenizer.encode("To be,"), tokenizer.mask_id, tokenizer.eos_id]
+    assert (found["name"], found["ids"]) == (name, ids)
+    _, module = folder.load(model)
+    tokens = torch.tensor([ids])
+    every = torch.ones_like(tokens, dtype=torch.bool)
+    with torch.inference_mode():
+        logits, order = module(tokens, every, every)
+    np.testing.assert_allclose(found["logits"], logits, rtol=1e-4, atol=1e-4)
+    if order is not None:
+        np.testing.assert_allclose(found["pair"], order[0], rtol=1e-4, atol=1e-4)
+
+
+def test_it_comes_back_as_a_checkpoint(tmp_path: Path) -> None:
+    model = make(tmp_path / "model", pairs="next_sentence")
+    export(model, tmp_path / "export", "plays")
+    assert "AutoModelForPreTraining" in (tmp_path / "export" / "README.md").read_text(encoding="utf-8")
+    found, own = pretrained.read(tmp_path / "export"), pretrained.read(model)
+    assert (found.family, found.vocab_size) == ("bert", 261)
+    assert found.state.keys() == own.state.keys()
+    assert all(torch.equal(found.state[name], own.state[name]) for name in own.state)
+    (tmp_path / "tokenizer").mkdir()
+    import_tokenizer(tmp_path / "export", tmp_path / "tokenizer")
+    config = folder.read_config(model)
+    module = build(config)
+    start(module, config, tmp_path / "export", tmp_path / "tokenizer")
+    _, whole = folder.load(model)
+    for name, parameter in whole.named_parameters():
+        assert torch.equal(module.get_parameter(name), parameter), name
+
+
+def test_detectors_of_replaced_tokens_stay_here(tmp_path: Path) -> None:
+    model = make(tmp_path / "model", objective="replaced", generator={"num_hidden_layers": 1})
+    with pytest.raises(UserError, match="finds replaced tokens cannot be exported"):
+        export(model, tmp_path / "export", "plays")
+    start_config = {"family": "bert", "shape": SHAPE, "vocab_size": 261}
+    assert storage.read_json(model / "config.json")["family"] == start_config["family"]
+    bare = build(start_config)
+    start(bare, start_config, model, model / "tokenizer")
+    _, whole = folder.load(model)
+    assert torch.equal(bare.get_parameter("embeddings.LayerNorm.weight"), whole.encoder.embeddings.LayerNorm.weight)
