@@ -23,7 +23,8 @@ __all__ = ["Family", "build", "families", "family"]
 def build(config: Mapping[str, Any]) -> nn.Module:
     """Return a network with fresh weights from a model folder's `config.json` (at least family, shape, vocab_size).
 
-    A config with `labels` describes an encoder under a pooled head, one with `reward` a causal network under a reward.
+    A config with `labels` describes a network under a head that pools its states, one with `reward` a causal network
+    under a reward.
 
     Raises:
         UserErrors: an unknown family, or wrong sizes.
@@ -35,9 +36,10 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     network = getattr(importlib.import_module(f"lexmill.models.{config['family']}.model"), declared.network)
     module: nn.Module = network(declared.shape(**config["shape"]), config["vocab_size"])
     if "labels" in config:
-        from lexmill.models.common.heads import PooledClassifier
+        from lexmill.models.common.heads import BagClassifier, PooledClassifier
 
-        return PooledClassifier(module, len(config["labels"]), config["dropout"])
+        headed = BagClassifier if declared.role == "bag" else PooledClassifier
+        return headed(module, len(config["labels"]), config["dropout"], config.get("pooling", "mean"))
     if config.get("reward"):
         from lexmill.models.common.heads import RewardModel
 

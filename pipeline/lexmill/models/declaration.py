@@ -19,7 +19,8 @@ from lexmill.base.strict import build, nearest
 
 LOADS = ("lexmill.models.{family}.shape",)  # by name, see lexmill.base.code
 
-Role = Literal["causal", "encoder", "encoder_decoder", "static"]
+POOLINGS = ("mean", "max", "last", "attention")  # of a head on a whole text
+Role = Literal["causal", "encoder", "encoder_decoder", "static", "bag"]
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ class Family:
     """An architecture.
 
     Attributes:
-        role: what it computes: next-token logits, hidden states of a text, target logits given a source, or one vector
-            for each token, whatever its text.
+        role: what it computes: next-token logits, hidden states of a text, target logits given a source, one vector for
+            each token, whatever its text, or features of a whole text.
         network: the class in its `model.py`, called with (shape, vocab_size).
         shape: the dataclass of its sizes.
         tiny: fields of a shape small enough for tests and examples.
@@ -71,10 +72,10 @@ class Family:
     libraries: tuple[str, ...] = ()
 
 
-def families(role: Role | None = None) -> list[str]:
-    """Return the names of all families, or of those with a role."""
+def families(*roles: Role) -> list[str]:
+    """Return the names of all families, or of those with one of the roles."""
     names = sorted(path.parent.name for path in Path(__file__).parent.glob("*/shape.py"))
-    return [name for name in names if role is None or family(name).role == role]
+    return [name for name in names if not roles or family(name).role in roles]
 
 
 def family(name: object) -> Family:
@@ -110,6 +111,8 @@ def config_errors(config: Mapping[str, Any]) -> list[str]:
             errors.append("labels: a list of texts is expected")
         if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
             errors.append(f"dropout: a number from 0 to below 1 is expected, got {value_text(dropout)}")
+        if (pooling := config.get("pooling", "mean")) not in POOLINGS:
+            errors.append(f"pooling: one of {', '.join(POOLINGS)} is expected, got {value_text(pooling)}")
     return errors
 
 
