@@ -56,7 +56,7 @@ def documents(module: Any) -> Tensor:
 
 
 def test_every_role_has_a_family() -> None:
-    assert {models.family(name).role for name in ALL} == {"causal", "encoder", "encoder_decoder", "static"}
+    assert {models.family(name).role for name in ALL} == {"causal", "encoder", "encoder_decoder", "static", "bag"}
     assert {name.partition("+")[0] for name in CAUSAL} < set(ALL)
     with pytest.raises(UserError, match="there is no model family 'gtp', did you mean 'gpt'"):
         models.family("gtp")

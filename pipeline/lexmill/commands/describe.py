@@ -52,7 +52,7 @@ def _models(path: str) -> Iterator[str]:
     for kind in kinds.every():
         yield f"{path}, with kind {kind.name}: {_first_line(kind.entry)}"
         yield from _lines(kind.entry, f"{path}.")
-    for family in dict.fromkeys(family for kind in kinds.every() for family in declaration.families(kind.role)):
+    for family in dict.fromkeys(family for kind in kinds.every() for family in declaration.families(*kind.roles)):
         shape = declaration.family(family).shape
         yield f"{path}.shape, with family {family}: {_first_line(shape)}"
         yield from _lines(shape, f"{path}.shape.")

@@ -70,7 +70,8 @@ class Kind:
         corpus: the kind of corpus it is trained and evaluated on: "text", "labelled", "tagged", "parallel",
             "conversation" or "questions".
         entry: the dataclass of an entry of `models` (see `lexmill.params.models.Model`).
-        role: of the network families it can use: "causal", "encoder", "encoder_decoder" or "static".
+        role: of the network families it can use: "causal", "encoder", "encoder_decoder", "static" or "bag".
+        further_roles: other roles that it can use too.
         metrics: the test split's metrics to show; the first decides.
         counted: what the training loss counts as targets: "tokens", "texts", "pairs".
         inputs: what a model reads, from its entry as plain data; raises KeyError if a key is missing.
@@ -99,6 +100,12 @@ class Kind:
     baseline: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda _: {}
     baseline_tokenizer: bool = False
     trained_tokenizer: bool = False
+    further_roles: tuple[Role, ...] = ()
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """Return all roles of the families it can use."""
+        return (self.role, *self.further_roles)
 
     @property
     def one(self) -> str:

@@ -23,9 +23,9 @@ __all__ = ["Family", "build", "families", "family"]
 def build(config: Mapping[str, Any]) -> nn.Module:
     """Return a network with fresh weights from a model folder's `config.json` (at least family, shape, vocab_size).
 
-    A config with `labels` describes an encoder under a pooled head, one with `tags` an encoder that tags words, one
-    with `spans` an encoder that points at spans, one with `pretraining` an encoder under the heads that it is
-    pre-trained with, one with `reward` a causal network under a reward.
+    A config with `labels` describes a network under a head that pools its states, one with `tags` an encoder that tags
+    words, one with `spans` an encoder that points at spans, one with `pretraining` an encoder under the heads that it
+    is pre-trained with, one with `reward` a causal network under a reward.
 
     Raises:
         UserErrors: an unknown family, or wrong sizes.
@@ -45,9 +45,10 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         small = network(declared.shape(**{**config["shape"], **heads["generator"]}), config["vocab_size"])
         return ReplacedTokenDetection(module, MaskedLanguageModel(small))
     if "labels" in config:
-        from lexmill.models.common.heads import PooledClassifier
+        from lexmill.models.common.heads import BagClassifier, PooledClassifier
 
-        return PooledClassifier(module, len(config["labels"]), config["dropout"])
+        headed = BagClassifier if declared.role == "bag" else PooledClassifier
+        return headed(module, len(config["labels"]), config["dropout"], config.get("pooling", "mean"))
     if "tags" in config:
         from lexmill.models.common.tagging import Tagger
 

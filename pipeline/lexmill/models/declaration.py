@@ -21,8 +21,9 @@ LOADS = ("lexmill.models.{family}.shape",)  # by name, see lexmill.base.code
 
 # The choices of a head that tags words, in a model folder's config.json.
 _OF_TAGS = {"scheme": ("none", "iob2", "bioes"), "pieces": ("first", "mean"), "head": ("softmax", "crf")}
+POOLINGS = ("mean", "max", "last", "attention")  # of a head on a whole text
 
-Role = Literal["causal", "encoder", "encoder_decoder", "static"]
+Role = Literal["causal", "encoder", "encoder_decoder", "static", "bag"]
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,8 @@ class Family:
     """An architecture.
 
     Attributes:
-        role: what it computes: next-token logits, hidden states of a text, target logits given a source, or one vector
-            for each token, whatever its text.
+        role: what it computes: next-token logits, hidden states of a text, target logits given a source, one vector for
+            each token, whatever its text, or features of a whole text.
         network: the class in its `model.py`, called with (shape, vocab_size).
         shape: the dataclass of its sizes.
         tiny: fields of a shape small enough for tests and examples.
@@ -74,10 +75,10 @@ class Family:
     libraries: tuple[str, ...] = ()
 
 
-def families(role: Role | None = None) -> list[str]:
-    """Return the names of all families, or of those with a role."""
+def families(*roles: Role) -> list[str]:
+    """Return the names of all families, or of those with one of the roles."""
     names = sorted(path.parent.name for path in Path(__file__).parent.glob("*/shape.py"))
-    return [name for name in names if role is None or family(name).role == role]
+    return [name for name in names if not roles or family(name).role in roles]
 
 
 def family(name: object) -> Family:
@@ -115,6 +116,8 @@ def config_errors(config: Mapping[str, Any]) -> list[str]:
             errors.append(f"{key}: a list of texts is expected")
         if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
             errors.append(f"dropout: a number from 0 to below 1 is expected, got {value_text(dropout)}")
+        if (pooling := config.get("pooling", "mean")) not in POOLINGS:
+            errors.append(f"pooling: one of {', '.join(POOLINGS)} is expected, got {value_text(pooling)}")
     for key, known in _OF_TAGS.items() if "tags" in config else ():
         if config.get(key) not in known:
             errors.append(f"{key}: one of {', '.join(known)} is expected, got {value_text(config.get(key))}")

@@ -54,7 +54,7 @@ class Model:
             errors.append(f"{path}.kind: {_unknown(kind_name, plugins.names('kinds'))}")
             return None
         kind = plugins.load("kinds", kind_name).KIND
-        fitting = tuple(families(kind.role))
+        fitting = tuple(families(*kind.roles))
         if not isinstance(family_name, str) or family_name not in fitting:
             errors.append(f"{path}.family: {_unknown(family_name, fitting)}")
             return None

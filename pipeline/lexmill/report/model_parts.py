@@ -64,6 +64,7 @@ class ModelPart:
     samples: list[dict[str, Any]]
     baseline_samples: list[dict[str, Any]]
     worst: list[dict[str, Any]]
+    telling: list[dict[str, Any]]
     temperature: float | None
     pictures: list[Picture]
 
@@ -113,6 +114,7 @@ def _part(name: str, model: Model, choices: Params, rows: Sequence[Row], root: P
         samples=_objects(samples.get("samples")),
         baseline_samples=_baseline_samples(model, choices, root),
         worst=_objects(samples.get("worst")),
+        telling=_objects(samples.get("telling")),
         temperature=read.number(samples.get("temperature")),
         pictures=[
             Picture(plain(path.stem), f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}")

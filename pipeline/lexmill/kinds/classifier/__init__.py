@@ -10,6 +10,7 @@ from lexmill.base import layout
 from lexmill.base.budgets import MAX_CONTEXT
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
+from lexmill.models.declaration import family
 from lexmill.params.length import Length
 from lexmill.params.models import Model
 from lexmill.params.recipe import Recipe
@@ -20,7 +21,7 @@ class Data:
     """Labelled texts."""
 
     corpus: str = spec("the labelled corpus")
-    tokenizer: str = spec("its tokenizer: a checkpoint's")
+    tokenizer: str = spec("its tokenizer")
     max_tokens: int = spec("longer texts are cut", 128, unit="tokens", low=4, high=MAX_CONTEXT)
     max_train: int = spec("train on at most so many texts; 0: all", 0, unit="texts", low=0)
 
@@ -30,15 +31,54 @@ class Evaluate:
     """Settings of the evaluation: none."""
 
 
+Pooling = Literal["mean", "max", "last", "none"]
+LearnedPooling = Literal["mean", "max", "last", "attention", "none"]
+_POOLING = "what the head reads of the states of a text's tokens; none: the family gives one vector for a whole text"
+
+
 @dataclass(frozen=True)
 class LinearProbe:
     """The optimum of the head alone on a frozen encoder, by L-BFGS (Liu and Nocedal 1989) over the whole of train."""
 
     method: Literal["linear_probe"] = spec("how the weights are found")
+    loss: Literal["softmax", "sigmoid"] = spec("of all labels together, or of each label against the others", "softmax")
     l2: float = spec("L2 penalty on the head's weights, over the number of texts", 1.0, low=0, high=1e9)
     history: int = spec("pairs that approximate the curvature", 10, low=1, high=1000)
     max_iterations: int = spec("most iterations", 500, low=1, high=1_000_000)
     tolerance: float = spec("stop when the largest gradient is below", 1e-6, above=0, high=1)
+    pooling: Pooling = spec(_POOLING, "mean")
+
+
+@dataclass(frozen=True)
+class LinearSVM:
+    """The optimum of the hinge loss of the head on a frozen encoder, by dual coordinate descent (Hsieh et al. 2008)."""
+
+    method: Literal["linear_svm"] = spec("how the weights are found")
+    l2: float = spec("L2 penalty on the head's weights and biases, over the number of texts", 1.0, above=0, high=1e9)
+    max_iterations: int = spec("most passes over train", 10_000, low=1, high=1_000_000)
+    tolerance: float = spec("stop when the dual gradients differ by less", 1e-4, above=0, high=1)
+    pooling: Pooling = spec(_POOLING, "mean")
+
+
+@dataclass(frozen=True)
+class Perceptron:
+    """The perceptron (Rosenblatt 1958) on a frozen encoder: each mistake moves the head by the text's features."""
+
+    method: Literal["perceptron"] = spec("how the weights are found")
+    epochs: int = spec("passes over train", 10, low=1, high=1_000_000)
+    average: bool = spec("take the mean of the weights after each text (Freund and Schapire 1999)", True)
+    pooling: Pooling = spec(_POOLING, "mean")
+
+
+@dataclass(frozen=True)
+class NaiveBayes:
+    """Naive Bayes on a bag: the label's probability from those of the n-grams, as if these were independent."""
+
+    method: Literal["naive_bayes"] = spec("how the weights are found")
+    event: Literal["multinomial", "bernoulli"] = spec(
+        "what is drawn given a label: each n-gram of a text, or whether each of all n-grams is in it", "multinomial"
+    )
+    alpha: float = spec("added to each count", 1.0, above=0, high=1e6)
 
 
 @dataclass(frozen=True)
@@ -76,6 +116,8 @@ class FineTuning(Recipe):
         "abstain below the score at which this share of valid's answers is right; 0: never", 0.0, low=0, high=1
     )
 
+    pooling: LearnedPooling = spec(_POOLING, "mean")
+
     def errors(self) -> list[str]:
         found = super().errors()
         if self.class_weights == "balanced" and self.sampling == "balanced":
@@ -89,13 +131,27 @@ class FineTuning(Recipe):
         return found
 
 
+Fitted = LinearProbe | LinearSVM | Perceptron | NaiveBayes
+
+
 @dataclass(frozen=True)
 class Classifier(Model):
-    """A classifier on an encoder."""
+    """A classifier on an encoder, a causal network or a bag of n-grams."""
 
     data: Data = spec("what it learns from")
-    recipe: FineTuning | LinearProbe = spec("how it is trained")  # type: ignore[assignment]
+    recipe: FineTuning | Fitted = spec("how it is trained")  # type: ignore[assignment]
     evaluate: Evaluate = spec("how it is evaluated")
+
+    def cross_errors(self) -> list[str]:
+        bag = family(self.family).role == "bag"
+        pooling = getattr(self.recipe, "pooling", "none")
+        if isinstance(self.recipe, NaiveBayes) and not bag:
+            return [f"recipe.method: naive_bayes counts n-grams, which family '{self.family}' does not; take bag"]
+        if bag and pooling != "none":
+            return [f"recipe.pooling: family '{self.family}' gives one vector for a whole text; set none"]
+        if not bag and pooling == "none":
+            return [f"recipe.pooling: family '{self.family}' gives a state for each token; set mean, max or last"]
+        return []
 
 
 def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:
@@ -114,6 +170,7 @@ KIND = Kind(
     corpus="labelled",
     entry=Classifier,
     role="encoder",
+    further_roles=("causal", "bag"),
     metrics=(
         Metric("accuracy", "accuracy", higher_is_better=True),
         Metric("macro_f1", "macro F1", higher_is_better=True),

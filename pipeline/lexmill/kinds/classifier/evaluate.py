@@ -23,6 +23,7 @@ from lexmill.kinds.classifier.metrics import (
     worst,
 )
 from lexmill.kinds.classifier.predict import classify_texts
+from lexmill.kinds.classifier.telling import telling
 
 SAMPLES, WORST = 20, 20
 CHUNK = 512  # texts between progress updates; an answer does not depend on the texts around it
@@ -43,6 +44,7 @@ def evaluate(subject: Subject) -> Evaluated:
         samples={
             "samples": [sample(records[i], found[i]) for i in spread(len(found), SAMPLES)],
             "worst": [sample(records[i], found[i]) for i in worst(found, WORST)],
+            **telling_features(subject),
         },
         more={"confusion": confusion_counts(found), "per_class": per_class(found)},
         draw=draw,
@@ -68,6 +70,15 @@ def rows(subject: Subject) -> list[Row]:
 def metrics(subject: Subject, rows: Sequence[Row]) -> dict[str, Any]:
     """Return the metrics of the test set from its rows."""
     return summarise(rows, subject.corpus.unit, subject.resampling, subject.config.get("threshold"))
+
+
+def telling_features(subject: Subject) -> dict[str, Any]:
+    """Return `telling`, for each label of a bag the n-grams that speak most for it; nothing for other models."""
+    from lexmill.models.common.heads import BagClassifier
+
+    if not isinstance(subject.module, BagClassifier):
+        return {}
+    return {"telling": telling(subject.module, subject.tokenizer, subject.config["labels"])}
 
 
 def sample(record: dict[str, str], row: Row) -> dict[str, Any]:

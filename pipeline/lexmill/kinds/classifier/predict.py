@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lexmill.base.errors import UserError
 from lexmill.data.texts import encode, pad
 from lexmill.decoding import predictor
+from lexmill.kinds.classifier.telling import telling
 
 if TYPE_CHECKING:
     from torch import nn
@@ -41,6 +43,18 @@ class Predictor(predictor.Predictor):
             threshold = self.config.get("threshold")
             found.append(answer | ({} if threshold is None else {"abstained": answer["score"] < threshold}))
         return found
+
+    def telling(self) -> list[dict[str, Any]]:
+        """Return the n-grams that speak most for each label (see `telling.telling`).
+
+        Raises:
+            UserError: the model reads more than a bag of n-grams.
+        """
+        from lexmill.models.common.heads import BagClassifier
+
+        if not isinstance(self.module, BagClassifier):
+            raise UserError("only a classifier on a bag of n-grams has telling features; this is another")
+        return telling(self.module, self.tokenizer, self.config["labels"])
 
 
 def classify_texts(

@@ -5,6 +5,7 @@ Shape letters: B texts, T tokens, L labels.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -15,15 +16,17 @@ from scipy.special import softmax
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lexmill import tokenizers
+from lexmill import models, tokenizers
 from lexmill.base import layout, progress
 from lexmill.base.errors import UserError
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.permutation import fold, permute
 from lexmill.data.texts import encode, parts
-from lexmill.kinds.classifier import Classifier, FineTuning, LinearProbe, adapting, calibration, linear_probe
+from lexmill.kinds.classifier import Classifier, FineTuning, NaiveBayes, adapting, calibration, fitting
 from lexmill.kinds.classifier.batches import ClassificationBatches
 from lexmill.kinds.classifier.losses import balanced_weights, label_loss
+from lexmill.models import family
+from lexmill.models.common.state import load_weights, weights
 from lexmill.params import Params
 from lexmill.tokenizers import Tokenizer
 from lexmill.training.engine import FitResult
@@ -45,6 +48,7 @@ def train(name: str, choices: Params) -> None:
     if len(corpus.labels) < 2:
         raise UserError(f"the corpus has {len(corpus.labels)} label(s); two or more are needed", corpus.folder)
     tokenizer = tokenizers.load(layout.tokenizer(model.data.tokenizer))
+    batches = {split: _batches(corpus, split, tokenizer, model, choices.data_seed) for split in ("train", "valid")}
     config = config_of(
         model,
         tokenizer,
@@ -52,14 +56,14 @@ def train(name: str, choices: Params) -> None:
         labels=list(corpus.labels),
         dropout=model.recipe.head_dropout if isinstance(model.recipe, FineTuning) else 0.0,
         max_tokens=model.data.max_tokens,
+        **_pooling(model),
     )
-    module: Any = new_network(model, config, choices.training_seed)
+    module = _network(model, config, tokenizer, batches["train"].ids, choices.training_seed)
     if model.data.max_tokens > module.max_positions:
         raise UserError(
             f"models.{name}.data.max_tokens is {model.data.max_tokens}, but the network has {module.max_positions}"
             " positions; lower it"
         )
-    batches = {split: _batches(corpus, split, tokenizer, model, choices.data_seed) for split in ("train", "valid")}
     recipe, settled = model.recipe, dict[str, float]()
     task = ClassificationTask(
         module, batches["train"], batches["valid"], recipe if isinstance(recipe, FineTuning) else None
@@ -74,10 +78,43 @@ def train(name: str, choices: Params) -> None:
         speed=speed,
         finish=lambda: settled.update(_settle(task, recipe, config, name)) if isinstance(recipe, FineTuning) else None,
     )
-    if isinstance(recipe, LinearProbe):
-        linear_probe.fit(training, task.train, task.valid, recipe, sizes(task, model.data.max_tokens))
-    else:
+    if isinstance(recipe, FineTuning):
         produce(training, choices)
+    else:
+        fitting.fit(training, task.train, task.valid, recipe, sizes(task, model.data.max_tokens))
+
+
+def _pooling(model: Classifier) -> dict[str, str]:
+    """Return the config's `pooling`; the mean is left out, as in models made before there was a choice."""
+    found = "none" if isinstance(model.recipe, NaiveBayes) else model.recipe.pooling
+    return {} if found in ("mean", "none") else {"pooling": found}
+
+
+def _network(
+    model: Classifier, config: dict[str, Any], tokenizer: Tokenizer, texts: Sequence[Sequence[int]], seed: int
+) -> Any:
+    """Return the network with its initial weights; a bag's features are the n-grams of train."""
+    if family(model.family).role != "bag":
+        return new_network(model, config, seed)
+    bag: Any = models.build({key: config[key] for key in ("family", "shape", "vocab_size")})
+    marks = tokenizer.unseen | ({tokenizer.unk_id} if tokenizer.unk_id is not None else set())
+    config["shape"] = {**config["shape"], "n_feature": bag.learn(texts, frozenset(marks), _same_words(tokenizer))}
+    module: Any = new_network(model, config, seed)
+    load_weights(module.encoder, weights(bag))
+    return module
+
+
+def _same_words(tokenizer: Tokenizer) -> list[int]:
+    """Return for each token the one that it counts as: of a word with and without the space before it, the former.
+
+    Tokens that are parts of words count as themselves: a space before one is where its word begins.
+    """
+    numbers = range(tokenizer.vocab_size)
+    if json.loads(tokenizer.backend.to_str())["model"]["type"] != "WordLevel":
+        return list(numbers)
+    texts = [tokenizer.decode([number], skip_special=False) for number in numbers]
+    after_space = {text[1:]: number for number, text in enumerate(texts) if text.startswith(" ") and text[1:].strip()}
+    return [after_space.get(text, number) for number, text in enumerate(texts)]
 
 
 def _batches(
@@ -88,7 +125,7 @@ def _batches(
     if not records:
         raise UserError(f"the {split} split is empty; give `splits` other shares", corpus.folder)
     # The optimum over all texts does not depend on batches: these are for speed.
-    batch = VALID_BATCH if isinstance(model.recipe, LinearProbe) else model.recipe.batch
+    batch = model.recipe.batch if isinstance(model.recipe, FineTuning) else VALID_BATCH
     most = model.data.max_train
     if split != "train":
         batch = max(batch, VALID_BATCH)

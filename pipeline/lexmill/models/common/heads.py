@@ -5,10 +5,17 @@ Shape letters: B texts, T tokens, D width, L labels.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
+
+from lexmill.base.budgets import MAX_CONTEXT
+from lexmill.models.common.causal import CausalModel
+from lexmill.models.common.sparse_rows import SparseRows, linear
+
+_CAUSAL_STD = 0.02  # of a head on a causal network
 
 
 class Encoder(Protocol):
@@ -35,23 +42,38 @@ class Encoder(Protocol):
 
 
 class PooledClassifier(nn.Module):
-    """Label logits of texts: the encoder, the mean over real tokens, dropout, one matrix.
+    """Label logits of texts: an encoder or a causal network, one vector of its states, dropout, one matrix.
 
     The mean, not the first token: sentence encoders are trained that way, and a plain BERT loses nothing by it.
 
     Args:
-        encoder: an `Encoder`.
+        encoder: an `Encoder`, or a `CausalModel`.
         n_labels: L.
         dropout: on the pooled vector.
+        pooling: over the real tokens: their mean, the largest value of each feature, the last one's, or a mean weighted
+            by the softmax of a learned product (additive in nothing else: Yang et al. 2016 without its layer).
     """
 
-    def __init__(self, encoder: nn.Module, n_labels: int, dropout: float) -> None:
+    def __init__(self, encoder: nn.Module, n_labels: int, dropout: float, pooling: str = "mean") -> None:
         super().__init__()
-        self.encoder = encoder
+        self.encoder, self.pooling = encoder, pooling
         self.dropout = nn.Dropout(dropout)
-        self.head = nn.Linear(self._encoder.d_model, n_labels)
-        nn.init.normal_(self.head.weight, std=self._encoder.init_std)
+        self.head = nn.Linear(self.width, n_labels)
+        std = getattr(encoder, "init_std", _CAUSAL_STD)
+        nn.init.normal_(self.head.weight, std=std)
         nn.init.zeros_(self.head.bias)
+        if pooling == "attention":
+            self.attention = nn.Linear(self.width, 1, bias=False)
+            nn.init.normal_(self.attention.weight, std=std)
+
+    @property
+    def width(self) -> int:
+        """D."""
+        return int(cast(Any, self.encoder).shape.d_model if self._causal else self._encoder.d_model)
+
+    @property
+    def _causal(self) -> bool:
+        return isinstance(self.encoder, CausalModel)
 
     @property
     def _encoder(self) -> Encoder:
@@ -60,7 +82,9 @@ class PooledClassifier(nn.Module):
     @property
     def max_positions(self) -> int:
         """The longest text, in tokens."""
-        return self._encoder.max_positions
+        if not isinstance(self.encoder, CausalModel):
+            return self._encoder.max_positions
+        return MAX_CONTEXT if self.encoder.unlimited else self.encoder.context
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Return logits (B, L) of token ids (B, T) and a mask (B, T), true at real tokens; raises like `features`."""
@@ -68,17 +92,46 @@ class PooledClassifier(nn.Module):
         return logits
 
     def features(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Return the input of the matrix: the mean (B, D) of the encoder's hidden states over the real tokens.
+        """Return the input of the matrix: one vector (B, D) of the states of the real tokens, padded at the end.
 
         Raises:
             ValueError: the shapes differ, or a text is longer than the encoder's positions.
         """
         if tokens.shape != mask.shape or tokens.ndim != 2:
             raise ValueError(f"tokens are {tuple(tokens.shape)}, mask is {tuple(mask.shape)}; both must be (B, T)")
-        hidden = self._encoder.hidden(tokens, mask)  # (B, T, D)
+        if isinstance(self.encoder, CausalModel):
+            hidden = self.encoder.hidden(tokens)  # padding comes later and cannot be seen
+        else:
+            hidden = self._encoder.hidden(tokens, mask)  # (B, T, D)
         weights = mask.unsqueeze(-1).to(hidden.dtype)  # (B, T, 1)
+        if self.pooling == "max":
+            return hidden.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(dim=1)
+        if self.pooling == "last":
+            return hidden[torch.arange(len(mask), device=mask.device), mask.sum(dim=1) - 1]
+        if self.pooling == "attention":
+            scores = self.attention(hidden).masked_fill(~mask.unsqueeze(-1), -torch.inf)
+            return (hidden * scores.softmax(dim=1)).sum(dim=1)
         pooled: Tensor = (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
         return pooled
+
+
+class BagClassifier(PooledClassifier):
+    """Label logits of texts from sparse features: a `Bag`, dropout, one matrix."""
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """See `PooledClassifier.forward`."""
+        found = self.sparse(tokens, mask)
+        found = replace(found, values=self.dropout(found.values))
+        return linear(found, self.head.weight, self.head.bias)
+
+    def features(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Return the input of the matrix, (B, F)."""
+        return self.sparse(tokens, mask).dense()
+
+    def sparse(self, tokens: Tensor, mask: Tensor) -> SparseRows:
+        """Return the input of the matrix, sparse."""
+        found: SparseRows = self.encoder(tokens, mask)
+        return found
 
 
 class RewardModel(nn.Module):

@@ -1,0 +1,129 @@
+"""Trains a classification head on fixed features: those of a frozen encoder, or counts of n-grams. No gradient goes
+through the network; each method of `kinds.classifier.Fitted` has a module.
+
+Cost: one forward pass over train and valid, then seconds; memory 8 bytes per feature and text, 16 per n-gram and text.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import torch
+
+from lexmill.base import layout, progress
+from lexmill.base.storage import write_json
+from lexmill.compute.execution import load_execution
+from lexmill.kinds.classifier import Fitted, LinearProbe, LinearSVM, NaiveBayes, Perceptron
+from lexmill.kinds.classifier.batches import ClassificationBatches
+from lexmill.kinds.classifier.convex import Iteration, fit_logistic
+from lexmill.kinds.classifier.linear_svm import fit_svm
+from lexmill.kinds.classifier.naive_bayes import fit_naive_bayes
+from lexmill.kinds.classifier.perceptron import fit_perceptron
+from lexmill.kinds.classifier.solution import Note, Solution, Texts, measure, with_temperature
+from lexmill.models.common.heads import BagClassifier
+from lexmill.models.common.sparse_rows import joined
+from lexmill.training.curve import write_csv
+from lexmill.training.engine import set_threads
+from lexmill.training.production import STAGE, Training, write_model
+
+if TYPE_CHECKING:
+    from lexmill.models.common.heads import PooledClassifier
+
+
+def fit(
+    training: Training,
+    train: ClassificationBatches,
+    valid: ClassificationBatches,
+    recipe: Fitted,
+    sizes: Mapping[str, int],
+) -> None:
+    """Set the head of the training's network by the recipe, and write a training's outputs.
+
+    The network, in eval mode and float32, runs on the execution settings' device. The curve has a row per iteration;
+    its `grad_norm` is the largest gradient where there is one, its tokens are texts.
+
+    Args:
+        sizes: counts for the metrics.
+    """
+    begun, run, execution = time.monotonic(), f"{STAGE}-{training.name}", load_execution()
+    set_threads(execution)
+    module = cast("PooledClassifier", training.task.module)
+    module.eval().to(torch.device(execution.accelerator))
+    texts = _features(f"{run}: features of train", module, train)
+    valid_texts = _features(f"{run}: features of valid", module, valid)
+    module.cpu()
+    rows: list[dict[str, float]] = []
+
+    with progress.bar(run, _most(recipe)) as bar:
+
+        def note(at: Solution) -> None:
+            row = {"step": at.number, "tokens": at.passes * len(texts), "epoch": float(at.passes)}
+            gradient = {"grad_norm": at.largest_gradient} if isinstance(at, Iteration) else {}
+            rows.append(row | {"train_loss": at.loss} | gradient)
+            rows[-1]["valid_loss"] = measure(valid_texts, at.weight, at.bias)[0]
+            shown = {"gradient": at.largest_gradient} if isinstance(at, Iteration) else {}
+            bar.update(1, loss=at.loss, **shown)
+
+        found = _solve(texts, valid_texts, recipe, train.seed, note)
+    with torch.no_grad():
+        module.head.weight.copy_(found.weight)
+        module.head.bias.copy_(found.bias)
+    if isinstance(found, Iteration) and found.largest_gradient > getattr(recipe, "tolerance", 0.0):
+        progress.say(
+            f"{run}: after {found.number} iterations the largest gradient is {found.largest_gradient:.1e}, above"
+            f" recipe.tolerance ({getattr(recipe, 'tolerance', 0.0):g}); raise recipe.max_iterations or recipe.l2"
+        )
+    write_model(training)
+    write_csv(layout.curve(training.name), rows)
+    loss, accuracy = measure(valid_texts, found.weight, found.bias)
+    measured = {"valid_loss": loss, "valid_accuracy": accuracy, "valid_texts": len(valid_texts)}
+    steps = {"best_step": found.number, "steps": found.number, "epochs": found.passes}
+    gradient = {"largest_gradient": found.largest_gradient} if isinstance(found, Iteration) else {}
+    metrics = {"train_loss": found.loss, **measured, **steps, "stopped_early": 0, **gradient, **sizes}
+    write_json(layout.metrics(STAGE, training.name), metrics)
+    took = {"seconds": time.monotonic() - begun, "steps": found.number}
+    write_json(Path(".lexmill") / "metrics" / f"{run}.json", took)
+    progress.say(f"{STAGE} {training.name}: valid accuracy {100 * accuracy:.1f}, loss {loss:.3f}, {_length(found)}")
+
+
+def _most(recipe: Fitted) -> int:
+    """Return the most iterations that are noted."""
+    if isinstance(recipe, LinearProbe):
+        return recipe.max_iterations
+    return recipe.epochs if isinstance(recipe, Perceptron) else 1
+
+
+def _length(found: Solution) -> str:
+    return f"{found.number} iterations" if isinstance(found, Iteration) else f"{found.passes} passes"
+
+
+def _solve(texts: Texts, valid: Texts, recipe: Fitted, seed: int, note: Note) -> Solution:
+    """Return the head; margins get a temperature."""
+    if isinstance(recipe, LinearProbe):
+        return fit_logistic(texts.features, texts.labels, texts.classes, recipe, note)
+    if isinstance(recipe, NaiveBayes):
+        return fit_naive_bayes(texts, recipe, note)
+    if isinstance(recipe, LinearSVM):
+        return with_temperature(fit_svm(texts, recipe, note), valid, texts)
+    return with_temperature(fit_perceptron(texts, recipe, seed, note), valid, texts)
+
+
+@torch.no_grad()
+def _features(title: str, module: PooledClassifier, batches: ClassificationBatches) -> Texts:
+    """Return the head's input for every text."""
+    dense, sparse, labels = [], [], []
+    device = module.head.weight.device
+    with progress.bar(title, -(-len(batches.ids) // batches.batch_size)) as bar:
+        for batch in batches.evaluation_batches():
+            tokens, mask = (torch.from_numpy(array).to(device) for array in (batch.tokens, batch.mask))
+            if isinstance(module, BagClassifier):
+                sparse.append(module.sparse(tokens, mask).cpu_doubles())
+            else:
+                dense.append(module.features(tokens, mask).cpu().double())
+            labels.append(torch.from_numpy(batches.labels[batch.index]))
+            bar.update(1)
+    features = joined(sparse) if sparse else torch.cat(dense)
+    return Texts(features, torch.cat(labels), module.head.out_features)

@@ -1,0 +1,1 @@
+"""A bag of n-grams: which of them a text has, whatever their order."""
