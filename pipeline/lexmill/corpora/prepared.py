@@ -1,10 +1,16 @@
 """A prepared corpus: JSON lines in shards for each split, and a manifest; all other packages read it through this one.
 
-A record is `{"id", "group", "text"}`, with `"label"` in a labelled corpus; `{"id", "group", "source", "target"}` in a
-parallel one; `{"id", "group", "messages": [{"role", "content"}], "rejected"}` in one of conversations, where the last
-message is the answer and `rejected`, which may be missing, a worse one. Of questions it is `{"id", "group", "question",
-"context", "answers": [{"text", "start"}]}`: spans of the context by their first character; none: no answer is there. In
-a tagged one it is `{"id", "group", "words", "tags"}`, with entities in iob2. Reading streams: memory is one record.
+A record is `{"id", "group"}` and, by the kind of corpus,
+
+* text: `"text"`.
+* labelled: `"text"`, `"label"`, and `"second"` where a pair of texts is labelled.
+* tagged: `"words"`, `"tags"`, with entities in iob2.
+* parallel: `"source"`, `"target"`.
+* conversation: `"messages": [{"role", "content"}]`, of which the last is the answer, and perhaps `"rejected"`, a worse one.
+* questions: `"question"`, `"context"`, `"answers": [{"text", "start"}]`, spans of the context by their first character;
+  none: no answer is there.
+
+Reading streams: memory is one record.
 """
 
 from __future__ import annotations
@@ -99,4 +105,11 @@ def texts_of(stored: dict[str, Any]) -> tuple[str, ...]:
         return stored["context"], stored["question"]
     if "words" in stored:
         return (" ".join(stored["words"]),)
+    if "second" in stored:
+        return stored["text"], stored["second"]
     return (stored["source"], stored["target"]) if "source" in stored else (stored["text"],)
+
+
+def shown(stored: dict[str, Any]) -> str:
+    """The texts of a stored record for display: `source ||| target`."""
+    return " ||| ".join(texts_of(stored))

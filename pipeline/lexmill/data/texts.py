@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lexmill.base.errors import UserError
+from lexmill.base.shown import value_text
 from lexmill.data.permutation import fold, permute
 
 if TYPE_CHECKING:
@@ -29,14 +30,54 @@ Mask = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
 
 
-def encode(tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int) -> list[list[int]]:
+Text = str | tuple[str, str]
+"""A text, or a pair of texts."""
+
+
+def encode(tokenizer: Tokenizer, texts: Sequence[Text], max_tokens: int) -> list[list[int]]:
     """Return the ids of texts between the tokenizer's begin and end tokens, cut to at most `max_tokens` each.
+
+    A pair is `<begin> first <end> second <end>`; of one that is too long the longer side is cut until both are equally
+    long, so no side is lost.
 
     Raises:
         UserError: a text is not Unicode.
     """
-    first, last = tokenizer.bos_id, tokenizer.eos_id
-    return [[first, *ids[: max_tokens - 2], last] for ids in tokenizer.encode_batch(texts)]
+    sides = [side for text in texts for side in ((text,) if isinstance(text, str) else text)]
+    encoded, begin, end = iter(tokenizer.encode_batch(sides)), tokenizer.bos_id, tokenizer.eos_id
+    found = []
+    for text in texts:
+        first = next(encoded)
+        if isinstance(text, str):
+            found.append([begin, *first[: max_tokens - 2], end])
+        else:
+            one, other = cut_pair(first, next(encoded), max_tokens - 3)
+            found.append([begin, *one, end, *other, end])
+    return found
+
+
+def cut_pair(first: Sequence[int], second: Sequence[int], room: int) -> tuple[Sequence[int], Sequence[int]]:
+    """Return both sides, together at most `room` long: the longer one is cut to the length of the other, then both."""
+    first = first[: max(room - len(second), (room + 1) // 2)]
+    return first, second[: room - len(first)]
+
+
+def as_pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Return texts that hold a tab as the pairs before and after it.
+
+    Raises:
+        UserError: a text has no tab, or several.
+    """
+    found = [tuple(text.split("\t")) for text in texts]
+    for text, sides in zip(texts, found, strict=True):
+        if len(sides) != 2:
+            raise UserError(f"{value_text(text, 60)} is no pair of texts; write one tab between the two")
+    return [(sides[0], sides[1]) for sides in found]
+
+
+def of_record(record: Mapping[str, str]) -> Text:
+    """Return the text of a record of a labelled corpus, or its pair of texts."""
+    return (record["text"], record["second"]) if "second" in record else record["text"]
 
 
 def cut(lengths: Ids, pass_cost: int) -> list[int]:

@@ -48,7 +48,8 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         from lexmill.models.common.heads import BagClassifier, PooledClassifier
 
         headed = BagClassifier if declared.role == "bag" else PooledClassifier
-        return headed(module, len(config["labels"]), config["dropout"], config.get("pooling", "mean"))
+        pooling, separator = config.get("pooling", "mean"), config.get("separator")
+        return headed(module, len(config["labels"]), config["dropout"], pooling, separator)
     if "tags" in config:
         from lexmill.models.common.tagging import Tagger
 

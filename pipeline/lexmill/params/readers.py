@@ -107,6 +107,7 @@ class RecordsReader:
     text: str | None = spec("the column of the text (a number from 0 where there is no header)", None)
     label: str | None = spec("the column of the label", None)
     labels: tuple[str, ...] = spec("in its place: several columns, whose values joined by ' / ' are the label", ())
+    second: str | None = spec("of a labelled corpus: the column of a second text; the label is that of the pair", None)
     source: str | None = spec("the column of the source sentence", None)
     target: str | None = spec("the column of the target sentence", None)
     group: str | None = spec("the column whose value keeps records in one split; none: the text itself", None)
@@ -153,6 +154,8 @@ class RecordsReader:
         if kind == "tagged":
             return [f"format: tagged sentences are read by 'conll', 'conllu' or 'tagged_records', not '{self.format}'"]
         given |= {role for role in ROLES[kind] if getattr(self, role) is not None}
+        if self.second is not None and kind != "labelled":
+            return [f"second: only a labelled corpus has second texts, but kind is '{kind}'"]
         return [f"{role}: a {kind} corpus needs the column of its {role}" for role in ROLES[kind] if role not in given]
 
 

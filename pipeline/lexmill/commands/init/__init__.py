@@ -116,6 +116,9 @@ def init_classify(
     label: Annotated[
         list[str] | None, typer.Option("--label", help="The label's column; default label. Several: joined by ' / '.")
     ] = None,
+    second: Annotated[
+        str | None, typer.Option("--second", help="The column of a second text, where pairs are labelled.")
+    ] = None,
     group: Group = None,
     valid: Valid = None,
     test: Test = None,
@@ -148,6 +151,7 @@ def init_classify(
         separator=separator,
         label_first=False if label_last else None,
         labels=tuple(label) if label and len(label) > 1 else None,
+        second=second,
     )
     initialize("labelled", files, reading, name=name, force=force, languages=language)
 

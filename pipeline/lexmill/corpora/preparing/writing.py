@@ -28,11 +28,13 @@ def to_json(record: Record, group: str) -> dict[str, Any]:
         answers = [{"text": text, "start": start} for text, start in record.answers]
         about = {"question": record.target, "context": record.text}
         return {"id": record.id, "group": group, **about, "answers": answers}
-    if record.target is not None:
+    if record.target is not None and record.label is None:
         return {"id": record.id, "group": group, "source": record.text, "target": record.target}
     if record.words:
         return {"id": record.id, "group": group, "words": list(record.words), "tags": list(record.tags)}
     stored = {"id": record.id, "group": group, "text": record.text}
+    if record.target is not None:
+        stored["second"] = record.target
     if record.label is not None:
         stored["label"] = record.label
     return stored

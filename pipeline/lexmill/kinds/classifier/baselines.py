@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lexmill.base.errors import UserError
-from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.corpora.prepared import PreparedCorpus, texts_of
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.subject import Baseline
@@ -31,6 +31,9 @@ def baselines(_: Chosen, corpus: PreparedCorpus, how: Resampling) -> Iterator[Ba
     yield Baseline("majority", rows, summarise(rows, corpus.unit, how))
     rows = tfidf_logistic_regression(train, valid, test)
     yield Baseline("tfidf_logistic_regression", rows, summarise(rows, corpus.unit, how))
+    if "second" in train[0]:
+        rows = tfidf_similarity(train, test)
+        yield Baseline("tfidf_similarity", rows, summarise(rows, corpus.unit, how))
 
 
 def majority(train: Records, test: Records) -> list[Row]:
@@ -61,19 +64,34 @@ def tfidf_logistic_regression(train: Records, valid: Records, test: Records) -> 
     labels = sorted({record["label"] for record in train})
     if len(labels) < 2:
         raise UserError(f"the train split has {len(labels)} label(s); a classifier needs two or more")
-    texts = [record["text"] for record in train]
+    texts = [" ".join(texts_of(record)) for record in train]
     vectorizer = _fitted_vectorizer(texts)
 
     def rows_of(model: Any, records: Records) -> list[Row]:
         if not records:
             return []
-        found = model.predict_proba(vectorizer.transform([record["text"] for record in records]))
+        found = model.predict_proba(vectorizer.transform([" ".join(texts_of(record)) for record in records]))
         return [classifier_row(record, list(model.classes_), row) for record, row in zip(records, found, strict=True)]
 
     features, truth = vectorizer.transform(texts), [record["label"] for record in train]
     models = [LogisticRegression(C=strength, max_iter=1000).fit(features, truth) for strength in STRENGTHS]
     best = min(models, key=lambda model: sum(row_loss(row) for row in rows_of(model, valid)))
     return rows_of(best, test)
+
+
+def tfidf_similarity(train: Records, test: Records) -> list[Row]:
+    """Return rows of logistic regression on one number, the cosine of both texts' TF-IDF, fitted on train."""
+    from sklearn.linear_model import LogisticRegression
+
+    vectorizer = _fitted_vectorizer([text for record in train for text in texts_of(record)])
+
+    def cosines(records: Records) -> Any:
+        first, second = (vectorizer.transform([texts_of(record)[side] for record in records]) for side in (0, 1))
+        return np.asarray(first.multiply(second).sum(axis=1)).reshape(-1, 1)  # the rows have length 1
+
+    model = LogisticRegression(C=100.0, max_iter=1000).fit(cosines(train), [record["label"] for record in train])
+    found = model.predict_proba(cosines(test)) if test else []
+    return [classifier_row(record, list(model.classes_), row) for record, row in zip(test, found, strict=True)]
 
 
 def _fitted_vectorizer(texts: Sequence[str]) -> Any:

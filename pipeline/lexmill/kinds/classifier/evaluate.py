@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from lexmill.base import progress
+from lexmill.corpora.prepared import shown
+from lexmill.data.texts import of_record
 from lexmill.evaluation import plots
 from lexmill.evaluation.rows import Row, spread
 from lexmill.evaluation.subject import Evaluated, Subject
@@ -58,7 +60,7 @@ def rows(subject: Subject) -> list[Row]:
     with progress.bar(f"evaluate {subject.words}", len(records)) as bar:
         for start in range(0, len(records), CHUNK):
             chunk = records[start : start + CHUNK]
-            texts = [record["text"] for record in chunk]
+            texts = [of_record(record) for record in chunk]
             chances = classify_texts(
                 subject.module, subject.tokenizer, texts, config["max_tokens"], subject.evaluation.batch_tokens
             )
@@ -84,7 +86,7 @@ def telling_features(subject: Subject) -> dict[str, Any]:
 def sample(record: dict[str, str], row: Row) -> dict[str, Any]:
     """Return an item for people: its text, the right label, the prediction with its score, the loss in nats."""
     return {
-        "text": record["text"],
+        "text": shown(record),
         "label": row["label"],
         "predicted": row["predicted"],
         "score": row["probabilities"][row["predicted"]],

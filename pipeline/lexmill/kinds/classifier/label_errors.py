@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lexmill.base import layout
 from lexmill.base.errors import UserError
-from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.corpora.prepared import PreparedCorpus, texts_of
 from lexmill.kinds.verbs import one_field
 
 FOLDS = 5
@@ -100,7 +100,7 @@ def lines(corpus: str, split: str, count: int) -> list[tuple[str, ...]]:
     number = {label: i for i, label in enumerate(known)}
     judged = [record for record in records if record["label"] in number]
     given = np.array([number[record["label"]] for record in judged], dtype=np.int64)
-    found = doubtful(given, out_of_sample([record["text"] for record in judged], given))
+    found = doubtful(given, out_of_sample([" ".join(texts_of(record)) for record in judged], given))
     return [
         (
             one_field(judged[one.index]["id"]),

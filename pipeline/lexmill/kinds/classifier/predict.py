@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexmill.base.errors import UserError
-from lexmill.data.texts import encode, pad
+from lexmill.data.texts import Text, as_pairs, encode, pad
 from lexmill.decoding import predictor
 from lexmill.kinds.classifier.telling import telling
 
@@ -34,7 +34,8 @@ class Predictor(predictor.Predictor):
 
     def answer(self, texts: Sequence[str], chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
         labels, most = self.config["labels"], self.config["max_tokens"]
-        chances = classify_texts(self.module, self.tokenizer, texts, most, predictor.BATCH_TOKENS)  # (N, L)
+        given = as_pairs(texts) if "separator" in self.config else texts
+        chances = classify_texts(self.module, self.tokenizer, given, most, predictor.BATCH_TOKENS)  # (N, L)
         found = []
         for row in chances:
             best = int(row.argmax())
@@ -58,7 +59,7 @@ class Predictor(predictor.Predictor):
 
 
 def classify_texts(
-    module: nn.Module, tokenizer: Tokenizer, texts: Sequence[str], max_tokens: int, batch_tokens: int
+    module: nn.Module, tokenizer: Tokenizer, texts: Sequence[Text], max_tokens: int, batch_tokens: int
 ) -> NDArray[np.float64]:
     """Return probabilities (N, L), in the order of the model's labels; each row sums to 1.
 

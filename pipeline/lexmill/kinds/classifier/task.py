@@ -21,7 +21,7 @@ from lexmill.base import layout, progress
 from lexmill.base.errors import UserError
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.permutation import fold, permute
-from lexmill.data.texts import encode, parts
+from lexmill.data.texts import encode, of_record, parts
 from lexmill.kinds.classifier import Classifier, FineTuning, NaiveBayes, adapting, calibration, fitting
 from lexmill.kinds.classifier.batches import ClassificationBatches
 from lexmill.kinds.classifier.losses import balanced_weights, label_loss
@@ -57,6 +57,7 @@ def train(name: str, choices: Params) -> None:
         dropout=model.recipe.head_dropout if isinstance(model.recipe, FineTuning) else 0.0,
         max_tokens=model.data.max_tokens,
         **_pooling(model),
+        **({"separator": tokenizer.eos_id} if any("second" in record for record in corpus.records("train")) else {}),
     )
     module = _network(model, config, tokenizer, batches["train"].ids, choices.training_seed)
     if model.data.max_tokens > module.max_positions:
@@ -133,7 +134,7 @@ def _batches(
         places = permute(np.arange(most), len(records), fold(seed, "max_train"))
         records = [records[i] for i in sorted(places.tolist())]
     number = {label: i for i, label in enumerate(corpus.labels)}
-    ids = encode(tokenizer, [record["text"] for record in records], model.data.max_tokens)
+    ids = encode(tokenizer, [of_record(record) for record in records], model.data.max_tokens)
     labels = [number[record["label"]] for record in records]
     balanced = split == "train" and isinstance(model.recipe, FineTuning) and model.recipe.sampling == "balanced"
     return ClassificationBatches(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lexmill.base.errors import UserError
-from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.corpora.prepared import PreparedCorpus, texts_of
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.subject import Baseline
@@ -44,13 +44,13 @@ def _ridge(
 
     terms = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b", sublinear_tf=True)
     try:
-        features = terms.fit_transform([record["text"] for record in train])
+        features = terms.fit_transform([" ".join(texts_of(record)) for record in train])
     except ValueError as error:
         raise UserError(f"the texts of the train split have no words ({error})") from None
     models = [Ridge(alpha=strength, solver="lsqr", random_state=0).fit(features, numbers[0]) for strength in STRENGTHS]
 
     def predicted(model: Ridge, records: list[dict[str, Any]]) -> np.ndarray:
-        found: np.ndarray = model.predict(terms.transform([record["text"] for record in records]))
+        found: np.ndarray = model.predict(terms.transform([" ".join(texts_of(record)) for record in records]))
         return found
 
     def off(model: Ridge) -> float:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from lexmill.base import progress
+from lexmill.corpora.prepared import shown
+from lexmill.data.texts import of_record
 from lexmill.evaluation import plots
 from lexmill.evaluation.rows import Row, spread
 from lexmill.evaluation.subject import Evaluated, Subject
@@ -46,7 +48,7 @@ def rows(subject: Subject) -> list[Row]:
     with progress.bar(f"evaluate {subject.words}", len(records)) as bar:
         for start in range(0, len(records), CHUNK):
             some = records[start : start + CHUNK]
-            texts = [record["text"] for record in some]
+            texts = [of_record(record) for record in some]
             numbers = rate(subject.module, subject.tokenizer, texts, subject.config, subject.evaluation.batch_tokens)
             found += [
                 regressor_row(record, number_of(record["label"], subject.corpus), float(number))
@@ -62,4 +64,4 @@ def metrics(subject: Subject, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _sample(record: dict[str, str], row: Row) -> dict[str, Any]:
-    return {"text": record["text"], "number": row["number"], "predicted": row["predicted"]}
+    return {"text": shown(record), "number": row["number"], "predicted": row["predicted"]}

@@ -11,6 +11,7 @@ from scipy.stats import rankdata
 
 from lexmill.base.errors import UserError
 from lexmill.base.storage import sha256_bytes
+from lexmill.corpora.prepared import shown
 from lexmill.evaluation.bootstrap import Resampling, Weights, resampling_units, with_intervals
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.significance import PairedTest, ratio
@@ -26,7 +27,7 @@ def regressor_row(record: dict[str, Any], number: float, predicted: float) -> Ro
         record: {"id", "group", "text"}.
         number, predicted: the right number and the model's.
     """
-    digest = sha256_bytes(record["text"].encode("utf-8"))
+    digest = sha256_bytes(shown(record).encode("utf-8"))
     row = {"id": record["id"], "group": record["group"], "text_sha256": digest}
     return {**row, "number": number, "predicted": predicted}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import expit
 
-from lexmill.data.texts import encode, pad
+from lexmill.data.texts import Text, as_pairs, encode, pad
 from lexmill.decoding import predictor
 from lexmill.kinds.regressor.scale import Floats, expected, nearest
 
@@ -29,7 +29,8 @@ class Predictor(predictor.Predictor):
         return {"number": 0.5, **({"level": 0.5} if config["levels"] else {})}
 
     def answer(self, texts: Sequence[str], chosen: Mapping[str, Any]) -> list[dict[str, float]]:
-        numbers = rate(self.module, self.tokenizer, texts, self.config, predictor.BATCH_TOKENS)
+        given = as_pairs(texts) if "separator" in self.config else texts
+        numbers = rate(self.module, self.tokenizer, given, self.config, predictor.BATCH_TOKENS)
         levels = self.config["levels"]
         if not levels:
             return [{"number": float(number)} for number in numbers]
@@ -40,7 +41,7 @@ class Predictor(predictor.Predictor):
 
 
 def rate(
-    module: nn.Module, tokenizer: Tokenizer, texts: Sequence[str], config: Mapping[str, Any], batch_tokens: int
+    module: nn.Module, tokenizer: Tokenizer, texts: Sequence[Text], config: Mapping[str, Any], batch_tokens: int
 ) -> Floats:
     """Return the number of each text, (N,); none depends on the others.
 

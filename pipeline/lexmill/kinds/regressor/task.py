@@ -18,7 +18,7 @@ from lexmill import tokenizers
 from lexmill.base import layout
 from lexmill.base.errors import UserError
 from lexmill.corpora.prepared import PreparedCorpus
-from lexmill.data.texts import TextBatches, encode, parts
+from lexmill.data.texts import TextBatches, encode, of_record, parts
 from lexmill.kinds.regressor import Regressor
 from lexmill.kinds.regressor.scale import levels_of, number_of
 from lexmill.params import Params
@@ -45,7 +45,7 @@ def train(name: str, choices: Params) -> None:
         records = list(corpus.records(split))
         if not records:
             raise UserError(f"the {split} split is empty; give `splits` other shares", corpus.folder)
-        ids = encode(tokenizer, [record["text"] for record in records], model.data.max_tokens)
+        ids = encode(tokenizer, [of_record(record) for record in records], model.data.max_tokens)
         numbers = np.array([number_of(record["label"], corpus) for record in records])
         sides[split] = (TextBatches(ids, size, choices.data_seed, 0), numbers)  # padding is masked: any id does
     numbers = sides["train"][1]
@@ -60,6 +60,7 @@ def train(name: str, choices: Params) -> None:
         max_tokens=model.data.max_tokens,
         levels=levels,
         target=model.recipe.target,
+        **({"separator": tokenizer.eos_id} if any("second" in record for record in corpus.records("train")) else {}),
     )
     module: Any = new_network(model, config, choices.training_seed)
     if model.data.max_tokens > module.max_positions:

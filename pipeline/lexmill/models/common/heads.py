@@ -34,10 +34,10 @@ class Encoder(Protocol):
     @property
     def init_std(self) -> float: ...
 
-    def hidden(self, tokens: Tensor, mask: Tensor) -> Tensor:
+    def hidden(self, tokens: Tensor, mask: Tensor, *segments: Tensor) -> Tensor:
         """(B, T) int64 and bool, true at real tokens -> (B, T, D).
 
-        An encoder that takes part in tasks on pairs of texts has a third parameter, `segments` (B, T) int64.
+        One that tells the texts of a pair apart has `n_segments`, and a third parameter, `segments` (B, T) int64.
         """
 
 
@@ -52,11 +52,19 @@ class PooledClassifier(nn.Module):
         dropout: on the pooled vector.
         pooling: over the real tokens: their mean, the largest value of each feature, the last one's, or a mean weighted
             by the softmax of a learned product (additive in nothing else: Yang et al. 2016 without its layer).
+        separator: of pairs, the token after the first text; an encoder with `n_segments` above 1 is given the segments.
     """
 
-    def __init__(self, encoder: nn.Module, n_labels: int, dropout: float, pooling: str = "mean") -> None:
+    def __init__(
+        self,
+        encoder: nn.Module,
+        n_labels: int,
+        dropout: float,
+        pooling: str = "mean",
+        separator: int | None = None,
+    ) -> None:
         super().__init__()
-        self.encoder, self.pooling = encoder, pooling
+        self.encoder, self.pooling, self.separator = encoder, pooling, separator
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(self.width, n_labels)
         std = getattr(encoder, "init_std", _CAUSAL_STD)
@@ -102,7 +110,9 @@ class PooledClassifier(nn.Module):
         if isinstance(self.encoder, CausalModel):
             hidden = self.encoder.hidden(tokens)  # padding comes later and cannot be seen
         else:
-            hidden = self._encoder.hidden(tokens, mask)  # (B, T, D)
+            paired = self.separator is not None and getattr(self.encoder, "n_segments", 1) > 1
+            more = (self._segments(tokens),) if paired else ()
+            hidden = self._encoder.hidden(tokens, mask, *more)  # (B, T, D)
         weights = mask.unsqueeze(-1).to(hidden.dtype)  # (B, T, 1)
         if self.pooling == "max":
             return hidden.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(dim=1)
@@ -113,6 +123,11 @@ class PooledClassifier(nn.Module):
             return (hidden * scores.softmax(dim=1)).sum(dim=1)
         pooled: Tensor = (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
         return pooled
+
+    def _segments(self, tokens: Tensor) -> Tensor:
+        """Return 0 up to the first separator of each row, 1 after it, (B, T)."""
+        ends = (tokens == torch.tensor(self.separator, device=tokens.device)).long()
+        return (ends.cumsum(dim=1) - ends).clamp(max=1)
 
 
 class BagClassifier(PooledClassifier):

@@ -45,6 +45,7 @@ def read(
     columns = {role: column for role in ROLES[kind] if (column := getattr(reader, role)) is not None}
     if isinstance(reader, RecordsReader):
         columns |= {f"{_LABEL}{i}": column for i, column in enumerate(reader.labels)}
+        columns |= {} if reader.second is None else {"second": reader.second}
     if reader.group is not None:
         columns["group"] = reader.group
     if corpus.splits.column is not None:
@@ -100,7 +101,8 @@ def _record(kind: str, reader: RowsReader, columns: dict[str, str], name: str, r
         source, target = text_of(columns["source"], row["source"]), text_of(columns["target"], row["target"])
         record = Record(name, group or None, source, target)
     else:
-        record = Record(name, group or None, text_of(columns["text"], row["text"]))
+        second = text_of(columns["second"], row["second"]) if "second" in columns else None
+        record = Record(name, group or None, text_of(columns["text"], row["text"]), second)
     if kind == "labelled" and isinstance(reader, RecordsReader):
         record.label = _joined(columns, row) if reader.labels else _label(reader, columns["label"], row["label"])
     if "split" in columns:
