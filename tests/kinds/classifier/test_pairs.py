@@ -25,7 +25,7 @@ from lexmill.models.bert.model import Bert
 from lexmill.models.bert.shape import Shape
 from lexmill.models.common.heads import PooledClassifier
 from lexmill.params.readers import RecordsReader
-from lexmill.stages import evaluate, import_tokenizer, prepare, train
+from lexmill.stages import evaluate, fetch, import_tokenizer, prepare, train
 from lexmill.tokenizers import load
 from tests.kinds.classifier.test_training import FILLER, FINE_TUNING, MARKS, SHAPE, read_json
 from tests.support.small_project import whole
@@ -78,10 +78,9 @@ def test_pairs_go_from_the_table_to_the_answer(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("LEXMILL_EXECUTION", "execution.yaml")
     Path("execution.yaml").write_text("threads: 1\n", encoding="utf-8")
     write_params()
-    source = layout.source("pairs")
-    source.mkdir(parents=True)
     lines = "".join(json.dumps(row) + "\n" for row in rows(200))
-    (source / "pairs.jsonl").write_text(lines, encoding="utf-8")
+    Path("pairs.jsonl").write_text(lines, encoding="utf-8")
+    fetch.main("pairs")
     prepare.main("pairs")
     corpus = PreparedCorpus(layout.corpus("pairs"))
     record = next(corpus.records("train"))
