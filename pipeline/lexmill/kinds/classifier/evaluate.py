@@ -12,6 +12,7 @@ from lexmill.data.texts import of_record
 from lexmill.evaluation import plots
 from lexmill.evaluation.rows import Row, spread
 from lexmill.evaluation.subject import Evaluated, Subject
+from lexmill.kinds.classifier.attribution import words
 from lexmill.kinds.classifier.calibration import bins
 from lexmill.kinds.classifier.metrics import (
     all_labels,
@@ -27,7 +28,7 @@ from lexmill.kinds.classifier.metrics import (
 from lexmill.kinds.classifier.predict import classify_texts
 from lexmill.kinds.classifier.telling import telling
 
-SAMPLES, WORST = 20, 20
+SAMPLES, WORST, EXPLAINED = 20, 20, 8
 CHUNK = 512  # texts between progress updates; an answer does not depend on the texts around it
 
 
@@ -44,13 +45,26 @@ def evaluate(subject: Subject) -> Evaluated:
         rows=found,
         metrics=metrics(subject, found),
         samples={
-            "samples": [sample(records[i], found[i]) for i in spread(len(found), SAMPLES)],
-            "worst": [sample(records[i], found[i]) for i in worst(found, WORST)],
+            "samples": _explained(subject, records, found, spread(len(found), SAMPLES)),
+            "worst": _explained(subject, records, found, worst(found, WORST)),
             **telling_features(subject),
         },
         more={"confusion": confusion_counts(found), "per_class": per_class(found)},
         draw=draw,
     )
+
+
+def _explained(
+    subject: Subject, records: Sequence[dict[str, str]], found: Sequence[Row], places: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Return items for people; the first `EXPLAINED` have what each word adds to the prediction."""
+    items = [sample(records[i], found[i]) for i in places]
+    labels, most = subject.config["labels"], subject.config["max_tokens"]
+    for item, i in zip(items[:EXPLAINED], places, strict=False):
+        text, label = of_record(records[i]), labels.index(found[i]["predicted"])
+        if (added := words(subject.module, subject.tokenizer, text, label, most)) is not None:
+            item["words"] = added
+    return items
 
 
 def rows(subject: Subject) -> list[Row]:
