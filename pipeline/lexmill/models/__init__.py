@@ -36,8 +36,11 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     network = getattr(importlib.import_module(f"lexmill.models.{config['family']}.model"), declared.network)
     module: nn.Module = network(declared.shape(**config["shape"]), config["vocab_size"])
     if "labels" in config:
-        from lexmill.models.common.heads import BagClassifier, PooledClassifier
+        from lexmill.models.common.heads import BagClassifier, NearestNeighbours, PooledClassifier
 
+        if "neighbours" in config:
+            many = (config["neighbours"], config["train_texts"])
+            return NearestNeighbours(module, len(config["labels"]), config.get("pooling", "mean"), *many)
         headed = BagClassifier if declared.role == "bag" else PooledClassifier
         return headed(module, len(config["labels"]), config["dropout"], config.get("pooling", "mean"))
     if config.get("reward"):
