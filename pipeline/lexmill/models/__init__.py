@@ -45,8 +45,11 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         small = network(declared.shape(**{**config["shape"], **heads["generator"]}), config["vocab_size"])
         return ReplacedTokenDetection(module, MaskedLanguageModel(small))
     if "labels" in config:
-        from lexmill.models.common.heads import BagClassifier, PooledClassifier
+        from lexmill.models.common.heads import BagClassifier, NearestNeighbours, PooledClassifier
 
+        if "neighbours" in config:
+            many = (config["neighbours"], config["train_texts"])
+            return NearestNeighbours(module, len(config["labels"]), config.get("pooling", "mean"), *many)
         headed = BagClassifier if declared.role == "bag" else PooledClassifier
         pooling, separator = config.get("pooling", "mean"), config.get("separator")
         return headed(module, len(config["labels"]), config["dropout"], pooling, separator)

@@ -116,6 +116,8 @@ def config_errors(config: Mapping[str, Any]) -> list[str]:
             errors.append(f"{key}: a list of texts is expected")
         if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
             errors.append(f"dropout: a number from 0 to below 1 is expected, got {value_text(dropout)}")
+        if "neighbours" in config:
+            errors += _wrong_counts(config, "train_texts", "neighbours")
         if (pooling := config.get("pooling", "mean")) not in POOLINGS:
             errors.append(f"pooling: one of {', '.join(POOLINGS)} is expected, got {value_text(pooling)}")
     for key, known in _OF_TAGS.items() if "tags" in config else ():
@@ -124,15 +126,32 @@ def config_errors(config: Mapping[str, Any]) -> list[str]:
     return errors
 
 
+def _wrong_counts(config: Mapping[str, Any], *keys: str) -> list[str]:
+    """Return what is wrong with counts, of which each is at most the one before."""
+    found, most = [], MAX_VOCABULARY
+    for key in keys:
+        count = config.get(key)
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= most:
+            found.append(f"{key}: a whole number from 1 to {most:,} is expected, got {value_text(count)}")
+        else:
+            most = count
+    return found
+
+
 def unlike(
     name: str, shape: Mapping[str, Any], found_name: str, found_shape: Mapping[str, Any]
 ) -> dict[str, tuple[Any, Any]]:
     """Return why a model cannot start from another's weights: each differing field -> (the other's value, its own).
 
     Fields that a shape lacks (an older model's may) have their default. If the family differs, only that is reported.
+    An encoder of tokens may take its embedding from a static model of the same width, and only that.
     """
     if name != found_name:
-        return {"family": (found_name, name)}
+        static = found_name in families("static") and name in families("encoder")
+        width = shape.get("d_embedding", shape.get("d_model")) if static else None
+        if width is None:
+            return {"family": (found_name, name)}
+        return {} if width == found_shape["d_model"] else {"d_model": (found_shape["d_model"], width)}
     kind = family(name)
     here, there = _compared(kind, shape), _compared(kind, found_shape)
     found: dict[str, tuple[Any, Any]] = {}

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 # Matrices with a row per vocabulary entry or position; of a larger one the first rows are used.
-_BY_TOKEN = ("embedding.weight", "head.weight", "embeddings.word_embeddings.weight")
+_EMBEDDING = "embedding.weight"
+_BY_TOKEN = (_EMBEDDING, "head.weight", "embeddings.word_embeddings.weight")
 _BY_POSITION = ("positions.weight",)
 
 
@@ -42,13 +43,13 @@ def start(module: nn.Module, config: Mapping[str, Any], path: str | Path, tokeni
     Args:
         module: built from `config`.
         config: the model's: family, shape, vocab_size.
-        path: a recipe (YAML), or a model's folder, ours or in Hugging Face format.
+        path: a recipe (YAML), or a model's folder, ours or in Hugging Face format; word vectors start an embedding.
         tokenizer: the folder of its tokenizer.
 
     Raises:
         UserError, UserErrors: it does not exist; the model has another family, shape or tokenizer.
     """
-    from lexmill.models.common.state import load_weights
+    from lexmill.models.common.state import load_weights, weights
 
     path = _existing(path)
     if path.is_file():
@@ -76,7 +77,13 @@ def start(module: nn.Module, config: Mapping[str, Any], path: str | Path, tokeni
 
     headed = PooledClassifier | RewardModel | SpanHead | Tagger | MaskedLanguageModel | ReplacedTokenDetection
     headless = module.encoder if isinstance(module, headed) else module
-    load_weights(headless, _cut(found, config), f"the weights of {path}")
+    taken = _cut(found, config)
+    if found.family != config["family"]:  # word vectors: the other weights stay as they were drawn
+        taken = {_EMBEDDING: taken[_EMBEDDING]}
+        if _EMBEDDING not in weights(headless):
+            raise UserError(f"family '{config['family']}' has no embedding that could start from word vectors", path)
+        taken = {**weights(headless), **taken}
+    load_weights(headless, taken, f"the weights of {path}")
     if isinstance(module, SpanHead) and found.span_head:
         load_weights(module.head, {key.removeprefix("head."): one for key, one in found.span_head.items()}, f"{path}")
     if isinstance(module, MaskedLanguageModel):

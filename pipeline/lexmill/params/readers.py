@@ -100,6 +100,25 @@ class LabelledLinesReader:
 
 
 @dataclass(frozen=True)
+class MailReader:
+    """Mails, one a file: subject and body."""
+
+    format: Literal["mail"]
+    labels: dict[str, str] = spec(
+        "of a labelled corpus: a glob of a folder's name -> the label of its mails", factory=dict
+    )
+
+    def unfit(self, kind: str) -> list[str]:
+        if kind in ("parallel", "conversation"):
+            return [f"format: 'mail' cannot give a {kind} corpus"]
+        if kind == "labelled" and not self.labels:
+            return ["labels: mails of a labelled corpus need it: a glob of a folder's name for each label"]
+        if kind == "text" and self.labels:
+            return ["labels: a text corpus has no labels; leave them out"]
+        return []
+
+
+@dataclass(frozen=True)
 class RecordsReader:
     """Tables and records: a column or key for each role."""
 
@@ -356,4 +375,4 @@ RowsReader = RecordsReader | ConversationsReader | QuestionsReader | TaggedRecor
 ColumnsReader = ConllReader | ConlluReader
 TaggedReader = ColumnsReader | TaggedRecordsReader
 EncodedReader = TextReader | LabelledLinesReader | RowsReader | SquadReader | ColumnsReader | ParallelTextReader
-Reader = EncodedReader | TranslationTreeReader | XmlPairsReader
+Reader = EncodedReader | MailReader | TranslationTreeReader | XmlPairsReader

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import models
+from lexmill import models, tokenizers
 from lexmill.base import layout, progress
 from lexmill.base.errors import UserError
 from lexmill.base.storage import new_folder, sha256_file, write_json
@@ -87,7 +87,13 @@ def new_network(model: Model, config: dict[str, Any], seed: int) -> nn.Module:
     """Return the network with its initial weights, a function of the seed and of what `start` names."""
     seed_all(derive(seed, "weights"))
     module = models.build(config)
-    start(module, config, model.start, layout.tokenizer(model.data.tokenizer))
+    folder = layout.tokenizer(model.data.tokenizer)
+    start(module, config, model.start, folder)
+    parts: list[Any] = list(module.modules())
+    for part in parts:
+        if hasattr(part, "draw"):  # it reads its tokens as they look
+            tokenizer = tokenizers.load(folder)
+            part.draw([tokenizer.decode([number]) for number in range(config["vocab_size"])])
     return module
 
 

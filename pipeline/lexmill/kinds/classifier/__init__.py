@@ -82,6 +82,15 @@ class NaiveBayes:
 
 
 @dataclass(frozen=True)
+class NearestNeighbours:
+    """The labels of the texts of train whose pooled states are most similar, by cosine; nothing is trained."""
+
+    method: Literal["nearest_neighbours"] = spec("how the weights are found")
+    neighbours: int = spec("texts that vote", 10, unit="texts", low=1, high=100_000)
+    pooling: Pooling = spec(_POOLING, "mean")
+
+
+@dataclass(frozen=True)
 class FineTuning(Recipe):
     """A recipe with what the labels and a pretrained encoder ask for."""
 
@@ -139,7 +148,7 @@ class Classifier(Model):
     """A classifier on an encoder, a causal network or a bag of n-grams."""
 
     data: Data = spec("what it learns from")
-    recipe: FineTuning | Fitted = spec("how it is trained")  # type: ignore[assignment]
+    recipe: FineTuning | Fitted | NearestNeighbours = spec("how it is trained")  # type: ignore[assignment]
     evaluate: Evaluate = spec("how it is evaluated")
 
     def cross_errors(self) -> list[str]:
@@ -147,6 +156,8 @@ class Classifier(Model):
         pooling = getattr(self.recipe, "pooling", "none")
         if isinstance(self.recipe, NaiveBayes) and not bag:
             return [f"recipe.method: naive_bayes counts n-grams, which family '{self.family}' does not; take bag"]
+        if isinstance(self.recipe, NearestNeighbours) and bag:
+            return ["recipe.method: nearest_neighbours compares states of tokens, and a bag has none"]
         if bag and pooling != "none":
             return [f"recipe.pooling: family '{self.family}' gives one vector for a whole text; set none"]
         if not bag and pooling == "none":

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
 from lexmill.base import layout, progress
 from lexmill.base.storage import write_json
@@ -30,7 +32,7 @@ from lexmill.training.engine import set_threads
 from lexmill.training.production import STAGE, Training, write_model
 
 if TYPE_CHECKING:
-    from lexmill.models.common.heads import PooledClassifier
+    from lexmill.models.common.heads import NearestNeighbours, PooledClassifier
 
 
 def fit(
@@ -52,8 +54,9 @@ def fit(
     set_threads(execution)
     module = cast("PooledClassifier", training.task.module)
     module.eval().to(torch.device(execution.accelerator))
-    texts = _features(f"{run}: features of train", module, train)
-    valid_texts = _features(f"{run}: features of valid", module, valid)
+    classes = len(training.config["labels"])
+    texts = _features(f"{run}: features of train", module, train, classes)
+    valid_texts = _features(f"{run}: features of valid", module, valid, classes)
     module.cpu()
     rows: list[dict[str, float]] = []
 
@@ -76,17 +79,63 @@ def fit(
             f"{run}: after {found.number} iterations the largest gradient is {found.largest_gradient:.1e}, above"
             f" recipe.tolerance ({getattr(recipe, 'tolerance', 0.0):g}); raise recipe.max_iterations or recipe.l2"
         )
-    write_model(training)
-    write_csv(layout.curve(training.name), rows)
+    gradient = {"largest_gradient": found.largest_gradient} if isinstance(found, Iteration) else {}
     loss, accuracy = measure(valid_texts, found.weight, found.bias)
     measured = {"valid_loss": loss, "valid_accuracy": accuracy, "valid_texts": len(valid_texts)}
     steps = {"best_step": found.number, "steps": found.number, "epochs": found.passes}
-    gradient = {"largest_gradient": found.largest_gradient} if isinstance(found, Iteration) else {}
     metrics = {"train_loss": found.loss, **measured, **steps, "stopped_early": 0, **gradient, **sizes}
+    _write(training, rows, metrics, time.monotonic() - begun, _length(found))
+
+
+@torch.no_grad()
+def store(
+    training: Training, train: ClassificationBatches, valid: ClassificationBatches, sizes: Mapping[str, int]
+) -> None:
+    """Store the texts of train in the training's network, a `NearestNeighbours`, and write a training's outputs.
+
+    The curve has one row; its train loss is of texts that are their own nearest neighbour.
+    """
+    begun, run, execution = time.monotonic(), f"{STAGE}-{training.name}", load_execution()
+    set_threads(execution)
+    module = cast("NearestNeighbours", training.task.module)
+    module.eval().to(torch.device(execution.accelerator))
+    classes = len(training.config["labels"])
+    texts = _features(f"{run}: features of train", module, train, classes)
+    assert isinstance(texts.features, Tensor)
+    module.vectors.copy_(functional.normalize(texts.features, dim=1))
+    module.labels.copy_(texts.labels)
+    (train_loss, _), (loss, accuracy) = (_measured(module, batches) for batches in (train, valid))
+    module.cpu()
+    measured = {"valid_loss": loss, "valid_accuracy": accuracy, "valid_texts": len(valid.ids)}
+    steps = {"best_step": 1, "steps": 1, "epochs": 1, "stopped_early": 0}
+    row = {"step": 1, "tokens": len(texts), "epoch": 1.0, "train_loss": train_loss, "valid_loss": loss}
+    metrics = {"train_loss": train_loss, **measured, **steps, **sizes}
+    _write(training, [row], metrics, time.monotonic() - begun, f"{len(texts):,} texts stored")
+
+
+def _measured(module: nn.Module, batches: ClassificationBatches) -> tuple[float, float]:
+    """Return the mean nats and the accuracy over texts."""
+    nats = right = 0.0
+    device = next(module.buffers()).device
+    for batch in batches.evaluation_batches():
+        logits = module(*(torch.from_numpy(array).to(device) for array in (batch.tokens, batch.mask))).double()
+        labels = torch.from_numpy(batches.labels[batch.index]).to(device)
+        nats += float(functional.cross_entropy(logits, labels, reduction="sum"))
+        right += float((logits.argmax(dim=1) == labels).sum())
+    return nats / len(batches.ids), right / len(batches.ids)
+
+
+def _write(
+    training: Training, rows: list[dict[str, float]], metrics: dict[str, float], seconds: float, length: str
+) -> None:
+    """Write the model folder, the curve, the metrics and the time."""
+    write_model(training)
+    write_csv(layout.curve(training.name), rows)
     write_json(layout.metrics(STAGE, training.name), metrics)
-    took = {"seconds": time.monotonic() - begun, "steps": found.number}
-    write_json(Path(".lexmill") / "metrics" / f"{run}.json", took)
-    progress.say(f"{STAGE} {training.name}: valid accuracy {100 * accuracy:.1f}, loss {loss:.3f}, {_length(found)}")
+    took = {"seconds": seconds, "steps": metrics["steps"]}
+    write_json(Path(".lexmill") / "metrics" / f"{STAGE}-{training.name}.json", took)
+    accuracy, loss = 100 * metrics["valid_accuracy"], metrics["valid_loss"]
+    progress.say(f"{STAGE} {training.name}: valid accuracy {accuracy:.1f}, loss {loss:.3f}, {length}")
 
 
 def _most(recipe: Fitted) -> int:
@@ -112,10 +161,10 @@ def _solve(texts: Texts, valid: Texts, recipe: Fitted, seed: int, note: Note) ->
 
 
 @torch.no_grad()
-def _features(title: str, module: PooledClassifier, batches: ClassificationBatches) -> Texts:
+def _features(title: str, module: PooledClassifier, batches: ClassificationBatches, classes: int) -> Texts:
     """Return the head's input for every text."""
     dense, sparse, labels = [], [], []
-    device = module.head.weight.device
+    device = next(tensor.device for tensor in (*module.parameters(), *module.buffers()))
     with progress.bar(title, -(-len(batches.ids) // batches.batch_size)) as bar:
         for batch in batches.evaluation_batches():
             tokens, mask = (torch.from_numpy(array).to(device) for array in (batch.tokens, batch.mask))
@@ -126,4 +175,4 @@ def _features(title: str, module: PooledClassifier, batches: ClassificationBatch
             labels.append(torch.from_numpy(batches.labels[batch.index]))
             bar.update(1)
     features = joined(sparse) if sparse else torch.cat(dense)
-    return Texts(features, torch.cat(labels), module.head.out_features)
+    return Texts(features, torch.cat(labels), classes)

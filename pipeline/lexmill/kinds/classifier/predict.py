@@ -77,7 +77,7 @@ def classify_texts(
 
     from lexmill.decoding.batching import by_length
 
-    device = next(module.parameters()).device
+    device = next(tensor.device for tensor in (*module.parameters(), *module.buffers()))
     encoded = encode(tokenizer, texts, max_tokens) if texts else []
     found: list[NDArray[np.float64]] = [np.empty(0)] * len(encoded)
     for group in by_length([max(1, len(ids)) for ids in encoded], batch_tokens):

@@ -22,7 +22,15 @@ from lexmill.base.errors import UserError
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.permutation import fold, permute
 from lexmill.data.texts import encode, of_record, parts
-from lexmill.kinds.classifier import Classifier, FineTuning, NaiveBayes, adapting, calibration, fitting
+from lexmill.kinds.classifier import (
+    Classifier,
+    FineTuning,
+    NaiveBayes,
+    NearestNeighbours,
+    adapting,
+    calibration,
+    fitting,
+)
 from lexmill.kinds.classifier.batches import ClassificationBatches
 from lexmill.kinds.classifier.losses import balanced_weights, label_loss
 from lexmill.models import family
@@ -56,7 +64,7 @@ def train(name: str, choices: Params) -> None:
         labels=list(corpus.labels),
         dropout=model.recipe.head_dropout if isinstance(model.recipe, FineTuning) else 0.0,
         max_tokens=model.data.max_tokens,
-        **_pooling(model),
+        **_head(model, len(batches["train"].ids)),
         **({"separator": tokenizer.eos_id} if any("second" in record for record in corpus.records("train")) else {}),
     )
     module = _network(model, config, tokenizer, batches["train"].ids, choices.training_seed)
@@ -81,14 +89,19 @@ def train(name: str, choices: Params) -> None:
     )
     if isinstance(recipe, FineTuning):
         produce(training, choices)
+    elif isinstance(recipe, NearestNeighbours):
+        fitting.store(training, task.train, task.valid, sizes(task, model.data.max_tokens))
     else:
         fitting.fit(training, task.train, task.valid, recipe, sizes(task, model.data.max_tokens))
 
 
-def _pooling(model: Classifier) -> dict[str, str]:
-    """Return the config's `pooling`; the mean is left out, as in models made before there was a choice."""
-    found = "none" if isinstance(model.recipe, NaiveBayes) else model.recipe.pooling
-    return {} if found in ("mean", "none") else {"pooling": found}
+def _head(model: Classifier, texts: int) -> dict[str, Any]:
+    """Return what the config says of the head; the mean is left out, as in models made before there was a choice."""
+    pooling = "none" if isinstance(model.recipe, NaiveBayes) else model.recipe.pooling
+    found: dict[str, Any] = {} if pooling in ("mean", "none") else {"pooling": pooling}
+    if isinstance(model.recipe, NearestNeighbours):
+        found |= {"neighbours": min(model.recipe.neighbours, texts), "train_texts": texts}
+    return found
 
 
 def _network(

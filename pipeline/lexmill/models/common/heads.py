@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from lexmill.base.budgets import MAX_CONTEXT
 from lexmill.models.common.causal import CausalModel
@@ -147,6 +148,34 @@ class BagClassifier(PooledClassifier):
         """Return the input of the matrix, sparse."""
         found: SparseRows = self.encoder(tokens, mask)
         return found
+
+
+class NearestNeighbours(PooledClassifier):
+    """Label logits of texts from the `neighbours` texts of train with the most similar pooled states, by cosine.
+
+    Each votes for its label; of K votes a label with v has the probability (v + 1) / (K + L).
+
+    Attributes:
+        vectors: the states of the texts of train, of length 1, (N, D).
+        labels: theirs, (N,).
+    """
+
+    vectors: Tensor
+    labels: Tensor
+
+    def __init__(self, encoder: nn.Module, n_labels: int, pooling: str, neighbours: int, texts: int) -> None:
+        super().__init__(encoder, n_labels, 0.0, pooling)
+        del self.head
+        self.n_labels, self.neighbours = n_labels, neighbours
+        self.register_buffer("vectors", torch.zeros(texts, self.width))
+        self.register_buffer("labels", torch.zeros(texts, dtype=torch.int64))
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """See `PooledClassifier.forward`."""
+        similar = normalize(self.features(tokens, mask).float(), dim=1) @ self.vectors.t()  # (B, N)
+        nearest = similar.topk(self.neighbours, dim=1).indices  # (B, K)
+        votes = similar.new_zeros(len(tokens), self.n_labels)
+        return (votes.scatter_add(1, self.labels[nearest], torch.ones_like(nearest, dtype=votes.dtype)) + 1).log()
 
 
 class RewardModel(nn.Module):

@@ -16,6 +16,7 @@ from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.readers import (
     delimited,
     labelled_lines,
+    mail,
     parallel,
     squad,
     tables,
@@ -34,6 +35,7 @@ from lexmill.params.readers import (
     ConversationsReader,
     EncodedReader,
     LabelledLinesReader,
+    MailReader,
     ParallelTextReader,
     QuestionsReader,
     Reader,
@@ -108,7 +110,7 @@ def of_lines(reader: Reader) -> OfLines | None:
     if isinstance(reader, TextReader):
         by_blank_lines = OfLines(lambda line, _: text.inside_after(line), by_last_line=True)
         return {"file": None, "paragraph": by_blank_lines, "line": OfLines()}[reader.document]
-    if isinstance(reader, TranslationTreeReader | XmlPairsReader | SquadReader):
+    if isinstance(reader, TranslationTreeReader | XmlPairsReader | SquadReader | MailReader):
         return None
     if isinstance(reader, ColumnsReader):
         # Where a document begins decides what its sentences are called.
@@ -158,6 +160,8 @@ def _read_unit(
         return translation_tree.read(name, [folder / path for path in paths], errors, advance)
     if isinstance(reader, XmlPairsReader):
         return xml_pairs.read(reader, corpus.languages, name, folder / paths[0], errors=errors, advance=advance)
+    if isinstance(reader, MailReader):
+        return mail.read(reader, name, paths[0], folder / paths[0], errors=errors, advance=advance)
     files = [TextFile(folder / path, encoding_of(reader, path)) for path in paths]
     if isinstance(reader, ParallelTextReader):
         return parallel.read(name, paths, files, span=span, errors=errors, advance=advance)

@@ -1,0 +1,1 @@
+"""A convolutional network that looks at a text drawn as pixels."""

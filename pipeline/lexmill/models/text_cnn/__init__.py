@@ -1,0 +1,1 @@
+"""The convolutional network for sentences of Kim (2014)."""
