@@ -12,12 +12,12 @@ import torch
 
 from lexmill import models, tokenizers
 from lexmill.base.errors import UserError
+from lexmill.data.masking import Plan, vocabulary
 from lexmill.data.texts import parts
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.significance import compare
 from lexmill.kinds.encoder.baselines import Counts
 from lexmill.kinds.encoder.batches import MaskedBatches, Pieces, Reading
-from lexmill.kinds.encoder.masking import Plan, vocabulary
 from lexmill.kinds.encoder.metrics import TEST, summarise
 from lexmill.kinds.encoder.predict import Predictor, fill
 from lexmill.kinds.encoder.scoring import scores
