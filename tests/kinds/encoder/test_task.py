@@ -234,6 +234,14 @@ def test_fillings_are_the_likeliest_tokens(tokenizer: tokenizers.Tokenizer) -> N
         Predictor("bert", {"kind": "encoder", "max_tokens": 32}, module, tokenizer).predict(["a"], {"top": 0})
 
 
+def test_special_tokens_typed_in_a_text_stay_text(tokenizer: tokenizers.Tokenizer) -> None:
+    """Only [MASK] is a mask for `fill`; `<mask>` and `</s>` are characters to it, and to training."""
+    (answer,) = fill(network(), tokenizer, ["a<mask></s> [MASK]"], 32, top=1)
+    assert [one["mask"] for one in answer] == [1]
+    words = vocabulary(tokenizer)
+    assert not words.special[tokenizer.encode("a<mask></s>")].any()
+
+
 def test_the_guess_between_neighbours_by_hand(tokenizer: tokenizers.Tokenizer) -> None:
     """Train is `aba`, `aca`, `aba`: between a and a stand b, c and b."""
     words, one = vocabulary(tokenizer), {letter: tokenizer.encode(letter)[0] for letter in "abcd"}
