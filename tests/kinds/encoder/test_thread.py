@@ -226,6 +226,9 @@ def test_what_cannot_be_learned_is_said() -> None:
     write_params(bert=model({"objective": "replaced", "generator": {"hidden_sice": 3}}))
     with pytest.raises(UserErrors, match=r"generator.*hidden_sice: unknown key"):
         params.load()
+    write_params(bert=model({"length": "1e6 tokens"}))
+    with pytest.raises(UserErrors, match=r"length: 1000000 tokens of a batch of pieces\? give steps or epochs"):
+        params.load()
     write_params(bert=model(data={"corpus": "rows", "tokenizer": "words", "max_tokens": 17}))
     with pytest.raises(UserError, match="max_tokens is 17, but the network has 16 positions"):
         train.main("bert")
