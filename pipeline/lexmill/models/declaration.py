@@ -57,6 +57,7 @@ class Family:
         tiny: fields of a shape small enough for tests and examples.
         variants: changes of `tiny`, each tested as a family is.
         carries: its state can go from one training window to the next.
+        both_directions: its causal mask can be lifted, so that a token sees those after it too.
         model_types: the `model_type`s in transformers that its module `hugging_face` reads; it writes the first.
         free: sizes that may differ from those of the model whose weights a training starts from.
         shrinking: sizes that may be smaller then; the first rows of the weights are used.
@@ -69,6 +70,7 @@ class Family:
     tiny: Mapping[str, Any]
     variants: tuple[Mapping[str, Any], ...] = ()
     carries: bool = False
+    both_directions: bool = False
     model_types: tuple[str, ...] = ()
     free: tuple[str, ...] = ("dropout",)
     shrinking: tuple[str, ...] = ("context",)

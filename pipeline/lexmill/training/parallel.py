@@ -107,8 +107,9 @@ def prepare(module: nn.Module, execution: Execution, mesh: DeviceMesh | None) ->
         for block in module.blocks:  # type: ignore[union-attr]
             fully_shard(block, mesh=data)
         fully_shard(module, mesh=data)
-        if hasattr(module, "loss"):
-            register_fsdp_forward_method(module, "loss")
+        for name in ("loss", "masked_loss"):
+            if hasattr(module, name):
+                register_fsdp_forward_method(module, name)
     return module
 
 

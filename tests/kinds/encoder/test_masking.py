@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from lexmill import tokenizers
 from lexmill.base.errors import UserError
+from lexmill.data.masking import SPAN_P, Masking, Plan, Vocabulary, mask, vocabulary
 from lexmill.data.shards import TokenShards
 from lexmill.data.texts import parts
 from lexmill.kinds.encoder.batches import MaskedBatches, Pieces, Reading, piece_lengths
-from lexmill.kinds.encoder.masking import SPAN_P, Masking, Plan, Vocabulary, mask, vocabulary
 from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.tokenizers import saving
 from lexmill.tokenizers.imported import import_tokenizer

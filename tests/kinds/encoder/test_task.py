@@ -12,12 +12,12 @@ import torch
 
 from lexmill import models, tokenizers
 from lexmill.base.errors import UserError
+from lexmill.data.masking import Plan, vocabulary
 from lexmill.data.texts import parts
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.significance import compare
 from lexmill.kinds.encoder.baselines import Counts
 from lexmill.kinds.encoder.batches import MaskedBatches, Pieces, Reading
-from lexmill.kinds.encoder.masking import Plan, vocabulary
 from lexmill.kinds.encoder.metrics import TEST, summarise
 from lexmill.kinds.encoder.predict import Predictor, fill
 from lexmill.kinds.encoder.scoring import scores
@@ -232,6 +232,14 @@ def test_fillings_are_the_likeliest_tokens(tokenizer: tokenizers.Tokenizer) -> N
         fill(module, tokenizer, ["[MASK]" + "a" * 40 + "[MASK]"], 32, top=1)
     with pytest.raises(UserError, match="top is 0"):
         Predictor("bert", {"kind": "encoder", "max_tokens": 32}, module, tokenizer).predict(["a"], {"top": 0})
+
+
+def test_special_tokens_typed_in_a_text_stay_text(tokenizer: tokenizers.Tokenizer) -> None:
+    """Only [MASK] is a mask for `fill`; `<mask>` and `</s>` are characters to it, and to training."""
+    (answer,) = fill(network(), tokenizer, ["a<mask></s> [MASK]"], 32, top=1)
+    assert [one["mask"] for one in answer] == [1]
+    words = vocabulary(tokenizer)
+    assert not words.special[tokenizer.encode("a<mask></s>")].any()
 
 
 def test_the_guess_between_neighbours_by_hand(tokenizer: tokenizers.Tokenizer) -> None:

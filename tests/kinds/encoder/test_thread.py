@@ -226,6 +226,31 @@ def test_what_cannot_be_learned_is_said() -> None:
     write_params(bert=model({"objective": "replaced", "generator": {"hidden_sice": 3}}))
     with pytest.raises(UserErrors, match=r"generator.*hidden_sice: unknown key"):
         params.load()
+    write_params(bert=model({"length": "1e6 tokens"}))
+    with pytest.raises(UserErrors, match=r"length: 1000000 tokens of a batch of pieces\? give steps or epochs"):
+        params.load()
     write_params(bert=model(data={"corpus": "rows", "tokenizer": "words", "max_tokens": 17}))
     with pytest.raises(UserError, match="max_tokens is 17, but the network has 16 positions"):
         train.main("bert")
+
+
+@pytest.mark.usefixtures("workspace")
+def test_a_language_model_learns_masked_tokens_too() -> None:
+    """The method hybrid of language models, through the stages: it writes text, and its masked loss falls as well."""
+    writer = {
+        "kind": "language_model",
+        "family": "decoder",
+        "shape": {"n_layer": 2, "n_head": 2, "d_model": 32, "context": 12},
+        "data": {"corpus": "rows", "train": "rows", "tokenizer": "words"},
+        "start": "gpt2.yaml",
+        "recipe": RECIPE | {"method": "hybrid", "batch": 384, "masking": "word", "length": "120 steps"},
+        "evaluate": {"prompts": ["the king"], "ngrams": {}},
+    }
+    write_params(writer=writer)
+    train.main("writer")
+    evaluate.main("writer")
+    trained = read(layout.metrics("train", "writer"))
+    assert trained["valid_loss"] < 1.0
+    assert trained["valid_masked_loss"] < 1.5  # by frequency alone 2.4: ln 6 + (2 ln 4 + ln 3) / 6
+    (sample,) = read(layout.samples("writer"))["samples"]
+    assert sample["text"]

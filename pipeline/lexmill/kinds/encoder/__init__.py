@@ -48,6 +48,12 @@ class Pretraining(Recipe):
         found = super().errors()
         if self.objective == "replaced" and self.pairs != "none":
             found.append("pairs: with the objective replaced there are none")
+        named = {"length": self.length, "validate_every": self.validate_every, "schedule.warmup": self.schedule.warmup}
+        found += [
+            f"{name}: {one} of a batch of pieces? give steps or epochs"
+            for name, one in named.items()
+            if one.unit == "tokens"
+        ]
         return found
 
 

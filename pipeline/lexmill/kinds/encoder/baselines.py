@@ -17,11 +17,11 @@ import numpy.typing as npt
 from lexmill import params, tokenizers
 from lexmill.base import layout
 from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.data.masking import Vocabulary, vocabulary
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.subject import Baseline
 from lexmill.kinds.encoder.blocks import Scores, block_row, blocks
-from lexmill.kinds.encoder.masking import Vocabulary, vocabulary
 from lexmill.kinds.encoder.metrics import summarise
 
 if TYPE_CHECKING:

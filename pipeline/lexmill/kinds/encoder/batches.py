@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lexmill.base.errors import UserError
+from lexmill.data.masking import Ids, Plan, mask
 from lexmill.data.permutation import fold, permute
 from lexmill.data.shards import TokenShards
 from lexmill.data.texts import pad
-from lexmill.kinds.encoder.masking import Ids, Plan, mask
 from lexmill.models.common.cross_entropy import IGNORED
 
 Array = npt.NDArray[Any]

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lexmill.base.storage import sha256_bytes
+from lexmill.data.masking import Vocabulary
 from lexmill.evaluation.blocks import cuts
 from lexmill.evaluation.rows import Row
-from lexmill.kinds.encoder.masking import Vocabulary
 
 if TYPE_CHECKING:
     from lexmill.tokenizers import Tokenizer

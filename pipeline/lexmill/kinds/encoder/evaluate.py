@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from lexmill.base import progress
+from lexmill.data.masking import Vocabulary, vocabulary
 from lexmill.evaluation.rows import Row, spread
 from lexmill.evaluation.subject import Evaluated, Subject
 from lexmill.kinds.encoder.blocks import Scores, block_row, blocks
-from lexmill.kinds.encoder.masking import Vocabulary, vocabulary
 from lexmill.kinds.encoder.metrics import summarise
 from lexmill.kinds.encoder.predict import MASK, fill
 from lexmill.kinds.encoder.scoring import scores

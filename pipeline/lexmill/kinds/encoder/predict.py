@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from lexmill.base.errors import UserError
+from lexmill.data.masking import Ids, vocabulary
 from lexmill.decoding import predictor
-from lexmill.kinds.encoder.masking import Ids, vocabulary
 from lexmill.kinds.encoder.scoring import masking_network
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lexmill.data.masking import Ids, Vocabulary
 from lexmill.data.permutation import fold
 from lexmill.data.texts import pad
 from lexmill.decoding.batching import by_length
 from lexmill.kinds.encoder.batches import piece_lengths
 from lexmill.kinds.encoder.blocks import Scores
-from lexmill.kinds.encoder.masking import Ids, Vocabulary
 
 if TYPE_CHECKING:
     from torch import nn

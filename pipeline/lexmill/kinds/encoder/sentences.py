@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from lexmill.base.errors import UserError
+from lexmill.data.masking import vocabulary
 from lexmill.decoding.predictor import BATCH_TOKENS, Predictor
-from lexmill.kinds.encoder.masking import vocabulary
 from lexmill.kinds.encoder.scoring import masking_network, scores
 
 

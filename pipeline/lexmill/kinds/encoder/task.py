@@ -21,12 +21,12 @@ from torch.nn import functional
 from lexmill import tokenizers
 from lexmill.base import layout
 from lexmill.base.errors import UserError
+from lexmill.data.masking import Plan, vocabulary
 from lexmill.data.mixture import verify_once
 from lexmill.data.shards import TokenShards
 from lexmill.data.texts import parts
 from lexmill.kinds.encoder import Encoder, Pretraining
 from lexmill.kinds.encoder.batches import MaskedBatches, Pieces, Reading
-from lexmill.kinds.encoder.masking import Plan, vocabulary
 from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.params import Params
 from lexmill.tokenizers import Tokenizer

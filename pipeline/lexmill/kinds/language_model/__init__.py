@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from lexmill.base import layout
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
 from lexmill.models.declaration import families, family
 from lexmill.params.models import Model
+from lexmill.params.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,25 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
+class Hybrid(Recipe):
+    """Next tokens in some windows, masked tokens in the others, of one network (GPT-BERT, Charpentier and Samuel 2024).
+
+    In a masked window each token sees all others, and a masked token is told from the position before it, as a next
+    token is.
+    """
+
+    method: Literal["hybrid"] = spec("how the weights are found")  # type: ignore[assignment]
+    masked_windows: float = spec("the share of windows that are masked", 0.5, above=0, below=1)
+    masking: Literal["token", "word", "span"] = spec("what is masked as one: tokens, words, or spans of words", "span")
+    share: float = spec("of a masked window's tokens that is masked", 0.15, above=0, below=1)
+
+
+@dataclass(frozen=True)
 class LanguageModel(Model):
     """A causal language model."""
 
     data: Data = spec("what it learns from")
+    recipe: Recipe | Hybrid = spec("how it is trained")
     evaluate: Evaluate = spec("how it is evaluated")
 
     def cross_errors(self) -> list[str]:
@@ -56,6 +72,11 @@ class LanguageModel(Model):
             found.append(f"data.carry_state: '{self.family}' has no state to carry from window to window; {known} have")
         if self.data.carry_state and self.data.train != self.data.corpus:
             found.append("data.carry_state: windows of a mixture do not follow one another; train on one corpus")
+        if isinstance(self.recipe, Hybrid) and not family(self.family).both_directions:
+            known = ", ".join(name for name in families("causal") if family(name).both_directions)
+            found.append(f"recipe.method: a token of '{self.family}' cannot see those after it; one of {known} can")
+        if isinstance(self.recipe, Hybrid) and self.data.mask_documents:
+            found.append("data.mask_documents: a masked window is seen whole; leave it out with the method hybrid")
         return found
 
 

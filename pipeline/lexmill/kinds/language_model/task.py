@@ -7,9 +7,11 @@ from typing import Any
 from lexmill import tokenizers
 from lexmill.base import layout
 from lexmill.base.errors import UserError
+from lexmill.data.masking import Plan, vocabulary
 from lexmill.data.mixture import open_train, open_valid, verify_once
-from lexmill.kinds.language_model import LanguageModel
+from lexmill.kinds.language_model import Hybrid, LanguageModel
 from lexmill.kinds.language_model.carrying import CarryingTask
+from lexmill.kinds.language_model.hybrid import HybridTask
 from lexmill.kinds.language_model.next_token import LanguageModelTask
 from lexmill.kinds.language_model.sampling import sampler
 from lexmill.params import Params
@@ -36,15 +38,18 @@ def train(name: str, choices: Params) -> None:
     verify_once(train_shards, valid)
     config = config_of(model, tokenizer, train_shards.vocab_size)
     module: Any = new_network(model, config, choices.training_seed)
-    task = (CarryingTask if model.data.carry_state else LanguageModelTask)(
-        module,
-        train_shards,
-        valid,
-        context=model.shape.context,
-        batch_tokens=model.recipe.batch,
-        data_seed=choices.data_seed,
-        mask_documents=model.data.mask_documents,
-    )
+    options: dict[str, Any] = {
+        "context": model.shape.context,
+        "batch_tokens": model.recipe.batch,
+        "data_seed": choices.data_seed,
+        "mask_documents": model.data.mask_documents,
+    }
+    if isinstance(model.recipe, Hybrid):
+        plan = Plan(vocabulary(tokenizer), model.recipe.masking, model.recipe.share)
+        options |= {"plan": plan, "masked_windows": model.recipe.masked_windows}
+        task: LanguageModelTask = HybridTask(module, train_shards, valid, **options)
+    else:
+        task = (CarryingTask if model.data.carry_state else LanguageModelTask)(module, train_shards, valid, **options)
     parameters = sum(parameter.numel() for parameter in module.parameters())
     flops = module.flops_per_token()
     produce(
@@ -69,7 +74,7 @@ def metrics(result: FitResult, parameters: int, epochs: float) -> dict[str, floa
     """Return the stage's metrics: losses in nats per token, counts, no times."""
     return {
         "train_loss": result.train_loss,
-        "valid_loss": result.metrics["valid_loss"],
+        **result.metrics,
         "best_step": result.best_step,
         "steps": result.step,
         "tokens": result.tokens,

@@ -15,6 +15,8 @@ read and write checkpoints of transformers, this one does not.
 | ngram_rows, ngram_order | Svenstrup et al. 2017; Huang et al. 2025 |
 | qk_norm, logit_cap | Dehghani et al. 2023; Gemma 2, 2024 |
 
+Its causal mask can be lifted: `masked_loss` (Charpentier and Samuel 2024).
+
 Cost: as of `CausalModel`, plus the attention's 12 * n_layer * context * H * K FLOPs a training token.
 
 Shape letters: B batch, T time, D width, V vocabulary.
@@ -22,11 +24,15 @@ Shape letters: B batch, T time, D width, V vocabulary.
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
 from torch import Tensor, nn
 
+from lexmill.base.errors import UserError
 from lexmill.models.common.block import Block, SandwichBlock
 from lexmill.models.common.causal import Cache, CausalModel
+from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.models.common.decoder_attention import DecoderAttention
 from lexmill.models.common.documents import document_positions
 from lexmill.models.common.feed_forward import FeedForward, GatedFeedForward
@@ -84,6 +90,23 @@ class Decoder(CausalModel):
         places = torch.arange(start, start + tokens.shape[1], device=tokens.device)
         places = places if documents is None else document_positions(documents)
         return hidden + sinusoids(places, hidden.shape[-1]).to(hidden.dtype)
+
+    def masked_loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """Return nats (B, T) of the targets, 0 where they are -100, where each token sees its whole row.
+
+        Raises:
+            UserError: the shape's positions or window look back only.
+        """
+        if self.shape.window or self.shape.positions in ("alibi", "relative"):
+            raise UserError("a window, and alibi or relative positions, look back only; leave them out to mask tokens")
+        blocks, width = list(self.blocks), tokens.shape[1]
+        by, _ = cast(Any, blocks[0]).mixer.shared(tokens, 0, None)
+        everywhere = torch.ones(width, width, dtype=torch.bool, device=tokens.device)
+        hidden = self.dropout(self.embedded(tokens, None, None))
+        hidden = self.norm(self.through(blocks, hidden, (by, everywhere), [None] * len(blocks)))
+        told = targets != IGNORED
+        nats = nn.functional.cross_entropy(self.logits(hidden[told]).float(), targets[told], reduction="none")
+        return torch.zeros(targets.shape, device=nats.device).masked_scatter(told, nats)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(..., D) -> (..., V)."""

@@ -70,6 +70,7 @@ FAMILY = Family(
     network="Decoder",
     shape=Shape,
     tiny={"n_layer": 2, "n_head": 4, "n_kv_head": 2, "d_model": 16, "d_ffn": 24, "context": 12},
+    both_directions=True,
     variants=(
         {"norm": "post", "norm_kind": "layer", "activation": "gelu", "positions": "sinusoidal", "bias": True},
         {"norm": "sandwich", "activation": "relu_squared", "positions": "none", "qk_norm": True, "n_kv_head": 1},

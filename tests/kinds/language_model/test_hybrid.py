@@ -1,0 +1,166 @@
+"""Next tokens and masked next tokens of one network, beside slow twins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lexmill import models, tokenizers
+from lexmill.base.errors import UserError, UserErrors
+from lexmill.data.encoding import encode_corpus
+from lexmill.data.masking import Plan, vocabulary
+from lexmill.data.shards import TokenShards
+from lexmill.kinds.language_model.hybrid import HybridTask
+from lexmill.models.common.cross_entropy import IGNORED
+from lexmill.tokenizers.kinds import assemble, byte_model
+from lexmill.tokenizers.saving import save
+from lexmill.training.task import tensors
+
+CPU, T = torch.device("cpu"), 12
+SHAPE = {"n_layer": 2, "n_head": 2, "d_model": 16, "d_ffn": 24, "context": T}
+TEXT = "To be, or not to be, that is the question: whether 'tis nobler in the mind to suffer "
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> tokenizers.Tokenizer:
+    (tmp_path / "bytes").mkdir()
+    save(assemble("byte", byte_model(), lowercase=False), tmp_path / "bytes")
+    return tokenizers.load(tmp_path / "bytes")
+
+
+def network(**shape: Any) -> Any:
+    torch.manual_seed(1)
+    module = models.build({"family": "decoder", "shape": SHAPE | shape, "vocab_size": 261})
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return module.eval()
+
+
+def made(tokenizer: tokenizers.Tokenizer, folder: Path, module: Any, windows: float = 0.5) -> HybridTask:
+    if not (folder / "shards").exists():
+        (folder / "shards").mkdir()
+        records = {split: [{"id": "a", "group": "a", "text": TEXT}] for split in ("train", "valid", "test")}
+        encode_corpus(folder / "shards", "text", records, tokenizer, "0" * 64)
+    shards = [TokenShards(folder / "shards", split) for split in ("train", "valid")]
+    plan = Plan(vocabulary(tokenizer), "token", 0.3)
+    options = {"context": T, "batch_tokens": 4 * T, "data_seed": 3, "plan": plan, "masked_windows": windows}
+    return HybridTask(module, *shards, **options)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("positions", ["rotary", "learned", "sinusoidal", "none"])
+def test_the_loss_is_the_mean_of_both_objectives(
+    tokenizer: tokenizers.Tokenizer, tmp_path: Path, positions: str
+) -> None:
+    module = network(positions=positions)
+    task = made(tokenizer, tmp_path, module)
+    batch, plain = task.batch(5, 0, 1), task.batches.rows(5, 0, 1)
+    assert batch["masked"].tolist() == [True, True, False, False]
+    wanted = 0.0
+    for row in range(4):
+        inputs, targets = torch.tensor(batch["inputs"][row]), batch["targets"][row]
+        if not batch["masked"][row]:
+            assert np.array_equal(inputs, plain[0][row])
+            nats = [-module(inputs[None])[0, i].log_softmax(0)[targets[i]] for i in range(T)]
+            wanted += float(sum(nats))
+            continue
+        told = np.flatnonzero(targets != IGNORED)
+        assert len(told) == round(0.3 * (T - 1))
+        assert np.array_equal(targets[told], plain[1][row][told]), "the token after a position"
+        assert any(batch["inputs"][row][told + 1] == tokenizer.mask_id), "is masked there"
+        others = np.setdiff1d(np.arange(T), told + 1)
+        assert np.array_equal(batch["inputs"][row][others], plain[0][row][others])
+        logits = both_ways(module, inputs)
+        nats = [-float(logits[i].log_softmax(0)[targets[i]]) for i in told]
+        wanted += T * sum(nats) / len(nats)
+    loss, count = task.loss_sum(module, tensors(batch, CPU))
+    assert (float(loss), count) == (pytest.approx(wanted, rel=1e-4), 4 * T)
+    each = [task.loss_sum(module, tensors({k: a[i : i + 1] for k, a in batch.items()}, CPU)) for i in range(4)]
+    assert float(sum(one for one, _ in each)) == pytest.approx(wanted, rel=1e-4)
+
+
+def both_ways(module: Any, inputs: torch.Tensor) -> torch.Tensor:
+    """Logits (T, V) where the triangle of each attention is replaced by a full mask."""
+    from unittest.mock import patch
+
+    from torch.nn.functional import scaled_dot_product_attention
+
+    def whole(query: Any, key: Any, value: Any, **_: Any) -> Any:
+        return scaled_dot_product_attention(query, key, value)
+
+    with patch("lexmill.models.common.attention.scaled_dot_product_attention", whole):
+        out: torch.Tensor = module(inputs[None])[0]
+    return out
+
+
+@torch.no_grad()
+def test_masked_windows_look_ahead_and_the_others_do_not() -> None:
+    module = network()
+    inputs = torch.randint(5, 261, (1, T))
+    targets = torch.full((1, T), IGNORED)
+    targets[0, 2] = 7
+    changed = inputs.clone()
+    changed[0, -1] = (changed[0, -1] + 1) % 261
+    assert not torch.equal(module.masked_loss(inputs, targets), module.masked_loss(changed, targets))
+    assert torch.equal(module.loss(inputs[:, :-1], targets[:, :-1]), module.loss(changed[:, :-1], targets[:, :-1]))
+
+
+def test_batches_are_functions_of_seed_and_step_and_ranks_share_them(
+    tokenizer: tokenizers.Tokenizer, tmp_path: Path
+) -> None:
+    task = made(tokenizer, tmp_path, network())
+    whole, again = task.batch(7, 0, 1), made(tokenizer, tmp_path, network()).batch(7, 0, 1)
+    assert all(np.array_equal(whole[name], again[name]) for name in whole)
+    shares = [task.batch(7, rank, 2) for rank in range(2)]
+    for name in whole:
+        assert np.array_equal(np.stack([shares[row % 2][name][row // 2] for row in range(4)]), whole[name])
+    for share, masked in ((0.01, 1), (0.75, 3), (0.99, 3)):
+        assert made(tokenizer, tmp_path, network(), share).batch(0, 0, 1)["masked"].sum() == masked
+
+
+@torch.no_grad()
+def test_validation_has_each_objective_apart(tokenizer: tokenizers.Tokenizer, tmp_path: Path) -> None:
+    module = network()
+    task = made(tokenizer, tmp_path, module)
+    first, again = (list(task.validation_batches(0, 1)) for _ in range(2))
+    assert all(np.array_equal(a[k], b[k]) for a, b in zip(first, again, strict=True) for k in a)
+    sums = sum(torch.as_tensor(task.validation_sums(module, tensors(batch, CPU))) for batch in first)
+    found = task.validation_metrics(torch.as_tensor(sums).tolist())
+    nats, count = 0.0, 0
+    for batch in first:
+        for inputs, targets, whole in zip(
+            batch["masked_inputs"], batch["masked_targets"], batch["targets"], strict=True
+        ):
+            told = np.flatnonzero(targets != IGNORED)
+            assert not (len(told) and (whole == IGNORED).any()), "no padding is seen"
+            logits = both_ways(module, torch.tensor(inputs))
+            nats -= sum(float(logits[i].log_softmax(0)[targets[i]]) for i in told)
+            count += len(told)
+    assert count
+    assert found["valid_masked_loss"] == pytest.approx(nats / count, rel=1e-4)
+    plain = sum(float(module.loss(*(torch.tensor(batch[k]) for k in ("inputs", "targets")))) for batch in first)
+    targets = sum(int((batch["targets"] != IGNORED).sum()) for batch in first)
+    assert found["valid_loss"] == pytest.approx(plain / targets, rel=1e-4)
+
+
+def test_what_looks_back_only_is_refused() -> None:
+    for shape in ({"positions": "alibi"}, {"positions": "relative"}, {"window": 4}):
+        with pytest.raises(UserError, match="look back only"):
+            network(**shape).masked_loss(torch.ones(1, T, dtype=torch.long), torch.ones(1, T, dtype=torch.long))
+
+
+def test_the_params_are_checked() -> None:
+    from lexmill.params import parse
+    from tests.registry.plain import plain_params
+
+    chosen = plain_params()
+    chosen["models"]["gpt"]["recipe"] |= {"method": "hybrid"}
+    chosen["models"]["gpt"]["data"]["mask_documents"] = True
+    with pytest.raises(UserErrors, match="a token of 'gpt' cannot see those after it; one of decoder can") as found:
+        parse(chosen)
+    assert "mask_documents: a masked window is seen whole" in str(found.value)
