@@ -72,6 +72,18 @@ def test_each_state_depends_on_both_sides() -> None:
         assert not torch.allclose(module.hidden(tokens, mask)[0, seen], module.hidden(other, mask)[0, seen])
 
 
+def test_a_classifier_on_it_reads_each_text_alone() -> None:
+    shape = dataclasses.asdict(Shape(n_layer=1, d_embedding=6, d_state=5))
+    torch.manual_seed(0)
+    config = {"family": "birnn", "shape": shape, "vocab_size": 11, "labels": ["a", "b", "c"], "dropout": 0.0}
+    module, (tokens, mask) = models.build(config).eval(), batch()
+    logits = module(tokens, mask)
+    assert logits.shape == (len(LENGTHS), 3)
+    for row, length in enumerate(LENGTHS):
+        alone = module(tokens[row : row + 1, :length], mask[row : row + 1, :length])
+        torch.testing.assert_close(logits[row], alone[0], rtol=1e-5, atol=1e-6)
+
+
 def test_reversing_twice_changes_nothing() -> None:
     _, mask = batch()
     order = reverse_order(mask)

@@ -198,10 +198,12 @@ def test_models_are_timed_with_the_params_of_their_kind(
     assert asked == [challenger.root / "old", challenger.folder, ["my bill"], timed, challenger.execution]
 
 
-@pytest.mark.parametrize("key", ["text", "source"])
+@pytest.mark.parametrize("key", ["text", "source", "words"])
 def test_texts_of_a_timing_are_spread_over_the_test_split_and_short(key: str, challenger: Challenger) -> None:
     folder = challenger.root / layout.corpus("mail")
-    lines = [json.dumps({"id": str(i), key: f"{i} {'x' * 500}", "target": "y"}) for i in range(48)]
+    values = [f"{i} {'x' * 500}" for i in range(48)]
+    of_key = [value.split() if key == "words" else value for value in values]
+    lines = [json.dumps({"id": str(i), key: value, "target": "y"}) for i, value in enumerate(of_key)]
     storage.write_text(folder / "test-00000.jsonl", "".join(line + "\n" for line in lines))
     split = {"records": 48, "shards": [{"path": "test-00000.jsonl", "records": 48, "sha256": "0" * 64}]}
     manifest = {"kind": "labelled", "unit": "record", "languages": ["en"], "splits": {"test": split}}

@@ -2,6 +2,7 @@
 
 Language model  {"id", "group", "nats", "targets", "bytes", "words", "unknown", "text_sha256"}, a row a block of text
 Classifier      {"id", "group", "label", "predicted", "probabilities": {label: p}}
+Tags of words   {"id", "group", "tags", "predicted", "hits", "text_sha256"}, a row a sentence
 Translator      {"id", "group", "source", "reference", "hypothesis", "bleu_stats", "chrf_stats", "ter_stats"}
 """
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -224,5 +224,10 @@ def _texts(challenger: Challenger) -> list[str]:
         chosen = [record for i, record in enumerate(corpus.records("test")) if i in places]
     except (UserError, OSError):
         chosen = []
-    texts = [beginning(record.get("source") or record.get("text") or "", _CHARACTERS) for record in chosen]
+    texts = [beginning(_text(record), _CHARACTERS) for record in chosen]
     return texts or challenger.description["example"]["input"] or ["a"]
+
+
+def _text(record: Mapping[str, Any]) -> str:
+    """Return what a model reads of a record; "" for a conversation."""
+    return record.get("source") or record.get("text") or " ".join(record.get("words", ()))
