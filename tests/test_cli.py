@@ -28,6 +28,7 @@ from lexmill.params.readers import ParallelTextReader, RecordsReader, TextReader
 
 PROJECT = Path(__file__).resolve().parents[1]
 COMMANDS = {
+    "answer",
     "init",
     "evaluate",
     "run",
