@@ -13,9 +13,9 @@ the train stage without its start.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -68,8 +68,9 @@ def stages_of(data: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def run(folder: Path, stage: str, name: str) -> None:
-    """Run a stage in the folder; its messages go to stderr."""
-    subprocess.run([sys.executable, "-m", f"lexmill.stages.{stage}", name], cwd=folder, stdout=sys.stderr, check=True)
+    """Run a stage in the folder."""
+    with contextlib.chdir(folder):
+        importlib.import_module(f"lexmill.stages.{stage}").main(name)
 
 
 def row(folder: Path, name: str, family: str) -> str:

@@ -26,6 +26,7 @@ from lexmill.kinds.classifier.linear_svm import fit_svm
 from lexmill.kinds.classifier.perceptron import fit_perceptron
 from lexmill.kinds.classifier.predict import Predictor, classify_texts
 from lexmill.kinds.classifier.solution import Solution, Texts, measure, with_temperature
+from lexmill.kinds.classifier.telling import shown
 from lexmill.models import folder as model_folder
 from lexmill.models.common.heads import BagClassifier
 from lexmill.models.common.sparse_rows import SparseRows
@@ -224,6 +225,10 @@ def test_what_does_not_fit_together_is_refused() -> None:
     write_params(RECIPES["multinomial"], least_texts=1000)
     with pytest.raises(UserError, match=r"no n-gram is in 1000 texts of train; lower shape\.least_texts"):
         train.main("sentiment")
+
+
+def test_white_space_is_shown_where_it_is_all() -> None:
+    assert [shown(text) for text in (" a b", "\n", " ")] == ["a b", r"'\n'", "' '"]
 
 
 # Four texts over three words and three labels, two of the same label.

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 MOST = 20
 
 
+def shown(text: str) -> str:
+    """Return an n-gram without the spaces around it; white space alone as Python writes it."""
+    return text.strip() or repr(text)
+
+
 def telling(module: BagClassifier, tokenizer: Tokenizer, labels: Sequence[str]) -> list[dict[str, Any]]:
     """Return for each label {"label", "features": [{"n_gram", "weight"}]}, the largest weight first.
 
@@ -24,6 +29,6 @@ def telling(module: BagClassifier, tokenizer: Tokenizer, labels: Sequence[str]) 
     found = []
     for label, row in zip(labels, heads - others, strict=True):
         first = row.topk(min(MOST, len(row))).indices.tolist()
-        named = sorted((-float(row[i]), tokenizer.decode(bag.n_gram(i)).strip()) for i in first)
+        named = sorted((-float(row[i]), shown(tokenizer.decode(bag.n_gram(i)))) for i in first)
         found.append({"label": label, "features": [{"n_gram": one, "weight": -weight} for weight, one in named]})
     return found
