@@ -142,6 +142,7 @@ def test_the_whole_thread() -> None:
     assert measured["masked_nats"] == pytest.approx(sum(row["nats"] for row in rows) / 300)
     assert measured["masked_nats_low"] < measured["masked_nats"] < measured["masked_nats_high"]
     assert measured["pseudo_perplexity"] > 1
+    assert measured["pseudo_tokens"] == 60, "as many as were asked for: texts of 5 tokens each"
     # Only `now`, `then` and `still` cannot be told: ln 3 nats every fifth token.
     assert measured["masked_nats"] < 0.5 < baselines["neighbours"]["masked_nats"] < baselines["unigram"]["masked_nats"]
     for name in ("unigram", "neighbours"):
