@@ -18,7 +18,7 @@ from lexmill.data.encoding import encode_corpus
 from lexmill.evaluation.rows import read_rows
 from lexmill.models import folder as model_folder
 from lexmill.registry.loader import load_package
-from lexmill.stages import baseline, evaluate, register, train
+from lexmill.stages import baseline, evaluate, register, report, train
 from lexmill.tokenizers import load, saving
 from lexmill.tokenizers.training import train as train_tokenizer
 from tests.support.prepared import write_prepared
@@ -148,6 +148,11 @@ def test_the_whole_thread() -> None:
     for name in ("unigram", "neighbours"):
         theirs = read_rows(layout.predictions(f"baseline-{BASELINES}") / f"{name}.jsonl")
         assert [(row["id"], row["targets"]) for row in theirs] == [(row["id"], row["targets"]) for row in rows]
+
+    report.main()
+    page = (layout.REPORTS / "index.html").read_text(encoding="utf-8")
+    assert "Words that it fills in" in page
+    assert "[MASK]" in page
 
     package = load_package(layout.package("bert"))
     one, two, none = package.predict(
