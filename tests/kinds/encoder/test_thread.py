@@ -18,7 +18,7 @@ from lexmill.data.encoding import encode_corpus
 from lexmill.evaluation.rows import read_rows
 from lexmill.models import folder as model_folder
 from lexmill.registry.loader import load_package
-from lexmill.stages import baseline, evaluate, register, train
+from lexmill.stages import baseline, evaluate, register, report, train
 from lexmill.tokenizers import load, saving
 from lexmill.tokenizers.training import train as train_tokenizer
 from tests.support.prepared import write_prepared
@@ -142,11 +142,17 @@ def test_the_whole_thread() -> None:
     assert measured["masked_nats"] == pytest.approx(sum(row["nats"] for row in rows) / 300)
     assert measured["masked_nats_low"] < measured["masked_nats"] < measured["masked_nats_high"]
     assert measured["pseudo_perplexity"] > 1
+    assert measured["pseudo_tokens"] == 60, "as many as were asked for: texts of 5 tokens each"
     # Only `now`, `then` and `still` cannot be told: ln 3 nats every fifth token.
     assert measured["masked_nats"] < 0.5 < baselines["neighbours"]["masked_nats"] < baselines["unigram"]["masked_nats"]
     for name in ("unigram", "neighbours"):
         theirs = read_rows(layout.predictions(f"baseline-{BASELINES}") / f"{name}.jsonl")
         assert [(row["id"], row["targets"]) for row in theirs] == [(row["id"], row["targets"]) for row in rows]
+
+    report.main()
+    page = (layout.REPORTS / "index.html").read_text(encoding="utf-8")
+    assert "Words that it fills in" in page
+    assert "[MASK]" in page
 
     package = load_package(layout.package("bert"))
     one, two, none = package.predict(

@@ -58,13 +58,13 @@ def pseudo_perplexity(subject: Subject) -> dict[str, float]:
     It is exp of the mean nats of tokens, each of which is masked alone; {} where the settings ask for none.
     """
     wanted, words = subject.settings.pseudo_tokens, vocabulary(subject.tokenizer)
-    every = blocks(subject.records())
-    nats, count = 0.0, 0
     room = subject.config["max_tokens"] - 2
-    for i in spread(len(every), max(1, -(-wanted // room))) if wanted else ():
-        ids = subject.tokenizer.encode(every[i][2])[:room]
-        (found,) = _scores(subject, words, [ids], alone=True)
-        nats, count = nats + float(found.nats.sum()), count + int((~words.special[ids]).sum())
+    texts = [text for _, _, text in blocks(subject.records())] if wanted else []
+    every = [ids[:room] for ids in subject.tokenizer.encode_batch(texts)]
+    whole, nats, count = sum(map(len, every)), 0.0, 0
+    for i in spread(len(every), -(-wanted * len(every) // whole)) if whole else ():
+        (found,) = _scores(subject, words, [every[i]], alone=True)
+        nats, count = nats + float(found.nats.sum()), count + int((~words.special[every[i]]).sum())
     return {"pseudo_perplexity": math.exp(min(nats / count, 700.0)), "pseudo_tokens": count} if count else {}
 
 
