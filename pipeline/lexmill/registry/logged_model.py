@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from importlib.metadata import version as installed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,7 +90,10 @@ def signature(description: dict[str, Any]) -> ModelSignature:
 
     answering, config = kinds.find(description["kind"]).module("predict").Predictor, description["config"]
     params = [_param(name, value) for name, value in answering.params(config).items()]
-    found = infer_signature([""], [answering.example(config)]).outputs
+    with warnings.catch_warnings():
+        # Whole numbers in an answer are never missing, and so never turned into floats, of which MLflow warns.
+        warnings.filterwarnings("ignore", message=".*integer column")
+        found = infer_signature([""], [answering.example(config)]).outputs
     return ModelSignature(outputs=found, params=ParamSchema(params)) if params else ModelSignature(outputs=found)
 
 

@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from lexmill.models import folder
 from lexmill.registry import package
 from lexmill.registry.hugging_face import export
 from lexmill.registry.loader import load_package
+from lexmill.registry.logged_model import signature
 from lexmill.stages import baseline, evaluate, import_tokenizer, train
 from lexmill.training.task import tensors
 from tests.support.prepared import write_prepared
@@ -277,6 +279,10 @@ def test_the_package_answers_and_its_card_says_how() -> None:
     (answer,) = load_package(made).predict([as_input("who made the mill?", "So Ada made the mill,  far away")])
     assert answer["answer"] == "Ada"
     assert (answer["start"], answer["end"]) == (3, 6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        outputs = signature(storage.read_json(made / "package.json")).outputs
+    assert [one["name"] for one in outputs.to_dict()] == ["answer", "start", "end", "score"]
     card = (made / "card.md").read_text(encoding="utf-8")
     assert "`lexmill answer --model answers`" in card
     assert "no answer is longer than 3" in card
