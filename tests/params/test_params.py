@@ -227,7 +227,7 @@ def errors_of(data: dict[str, Any]) -> list[str]:
     [
         (lambda d: d["models"]["gpt"]["recipe"].update(batch=1000), "is not a multiple of shape.context"),
         (lambda d: d["models"]["gpt"]["recipe"]["schedule"].update(warmup="1000000 steps"), "must be below length"),
-        (lambda d: d["models"]["gpt"]["recipe"].update(method="linear_probe"), "is none of: gradient"),
+        (lambda d: d["models"]["gpt"]["recipe"].update(method="linear_probe"), "is unknown; known: gradient, hybrid"),
         (lambda d: d["models"]["gpt"]["recipe"].update(head_dropout=0.1), "recipe.head_dropout: unknown key"),
         (lambda d: d["models"]["sentiment"]["recipe"].update(method="lbfgs"), "recipe.method: 'lbfgs' is unknown"),
         (lambda d: d["models"]["sentiment"]["recipe"].update(length="10 %"), "of what? give steps, tokens or epochs"),

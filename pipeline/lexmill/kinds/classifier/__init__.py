@@ -15,6 +15,9 @@ from lexmill.params.length import Length
 from lexmill.params.models import Model
 from lexmill.params.recipe import Recipe
 
+By = Literal["margin", "least", "entropy"]
+"""How a prediction is unsure."""
+
 
 @dataclass(frozen=True)
 class Data:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from lexmill.kinds.classifier.predict import Predictor
+from lexmill.kinds.classifier import By
 from lexmill.kinds.verbs import ModelName, Texts, Use, one_field
 
-By = Literal["margin", "least", "entropy"]
 Features = Annotated[
     bool, typer.Option("--features", help="In place of texts: the n-grams that speak most for each label of a bag.")
 ]
@@ -31,6 +30,8 @@ def add(app: typer.Typer, use: Use) -> None:
         In a label, a tab, a line break and a backslash are written `\\t`, `\\n`, `\\r` and `\\\\`.
         """
         if features:
+            from lexmill.kinds.classifier.predict import Predictor
+
             opened = use.open("classifier", model)
             assert isinstance(opened, Predictor)
             use.show(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lexmill.kinds.classifier.command import By
+from lexmill.kinds.classifier import By
 
 
 def uncertainty(probabilities: NDArray[np.float64], by: By) -> NDArray[np.float64]:
