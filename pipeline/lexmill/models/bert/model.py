@@ -16,9 +16,10 @@ from lexmill.models.bert.activations import ACTIVATIONS
 from lexmill.models.bert.shape import Shape
 from lexmill.models.common.attention import key_mask, split_heads
 from lexmill.models.common.dropout import Dropout, add_dropped
+from lexmill.models.common.text_encoder import TextEncoder
 
 
-class Bert(nn.Module):
+class Bert(TextEncoder):
     """Computes hidden states of texts."""
 
     def __init__(self, shape: Shape, vocab_size: int) -> None:
@@ -66,16 +67,11 @@ class Bert(nn.Module):
         Raises:
             ValueError: a text is longer than the positions.
         """
-        if tokens.shape[1] > self.max_positions:
-            raise ValueError(f"{tokens.shape[1]} tokens, but the encoder has {self.max_positions} positions")
+        self.check(tokens)
         hidden, keys = self.embeddings(tokens, segments), key_mask(mask)
         for layer in self.encoder["layer"]:  # type: ignore[attr-defined]  # a list
             hidden = layer(hidden, keys)
         return hidden
-
-    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """See `hidden`."""
-        return self.hidden(tokens, mask)
 
 
 class _Embeddings(nn.Module):

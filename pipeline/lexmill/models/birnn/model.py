@@ -22,6 +22,7 @@ from lexmill.models.birnn.shape import Shape
 from lexmill.models.common.dropout import Dropout
 from lexmill.models.common.init import Xavier, initialize
 from lexmill.models.common.kernel_layer import KernelLayer
+from lexmill.models.common.text_encoder import TextEncoder
 
 _KERNELS: dict[str, Callable[[int, int], nn.RNNBase]] = {
     "elman": partial(nn.RNN, batch_first=True),
@@ -30,7 +31,7 @@ _KERNELS: dict[str, Callable[[int, int], nn.RNNBase]] = {
 }
 
 
-class BiRNN(nn.Module):
+class BiRNN(TextEncoder):
     """Computes hidden states of texts."""
 
     def __init__(self, shape: Shape, vocab_size: int) -> None:
@@ -48,32 +49,22 @@ class BiRNN(nn.Module):
         return 2 * self.shape.d_state
 
     @property
-    def max_positions(self) -> int:
-        """The longest text, in tokens."""
-        return self.shape.max_positions
-
-    @property
     def init_std(self) -> float:
         """The standard deviation of a head's initial weights."""
         return float(self.d_model**-0.5)
 
-    def hidden(self, tokens: Tensor, mask: Tensor) -> Tensor:
+    def hidden(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
         """Map token ids (B, T) and a mask (B, T), true at real tokens, which come first, to (B, T, D).
 
         Raises:
             ValueError: a text is longer than the positions.
         """
-        if tokens.shape[1] > self.max_positions:
-            raise ValueError(f"{tokens.shape[1]} tokens, but the encoder has {self.max_positions} positions")
+        self.check(tokens)
         turned = reverse_order(mask)
         hidden: Tensor = self.dropout(self.embedding(tokens))
         for layer in self.layers:
             hidden = layer(hidden, turned)
         return hidden
-
-    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """See `hidden`."""
-        return self.hidden(tokens, mask)
 
 
 class _Layer(nn.Module):

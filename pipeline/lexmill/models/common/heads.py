@@ -6,7 +6,7 @@ Shape letters: B texts, T tokens, D width, L labels.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,31 +15,9 @@ from torch.nn.functional import normalize
 from lexmill.base.budgets import MAX_CONTEXT
 from lexmill.models.common.causal import CausalModel
 from lexmill.models.common.sparse_rows import SparseRows, linear
+from lexmill.models.common.text_encoder import TextEncoder
 
 _CAUSAL_STD = 0.02  # of a head on a causal network
-
-
-class Encoder(Protocol):
-    """What a head needs of an encoder, besides being a module.
-
-    Attributes:
-        d_model: D.
-        max_positions: the longest text, in tokens.
-        init_std: the standard deviation of its initial weights, and of a head's.
-    """
-
-    @property
-    def d_model(self) -> int: ...
-    @property
-    def max_positions(self) -> int: ...
-    @property
-    def init_std(self) -> float: ...
-
-    def hidden(self, tokens: Tensor, mask: Tensor, *segments: Tensor) -> Tensor:
-        """(B, T) int64 and bool, true at real tokens -> (B, T, D).
-
-        One that tells the texts of a pair apart has `n_segments`, and a third parameter, `segments` (B, T) int64.
-        """
 
 
 class PooledClassifier(nn.Module):
@@ -48,7 +26,7 @@ class PooledClassifier(nn.Module):
     The mean, not the first token: sentence encoders are trained that way, and a plain BERT loses nothing by it.
 
     Args:
-        encoder: an `Encoder`, or a `CausalModel`.
+        encoder: a `TextEncoder`, or a `CausalModel`.
         n_labels: L.
         dropout: on the pooled vector.
         pooling: over the real tokens: their mean, the largest value of each feature, the last one's, or a mean weighted
@@ -85,8 +63,8 @@ class PooledClassifier(nn.Module):
         return isinstance(self.encoder, CausalModel)
 
     @property
-    def _encoder(self) -> Encoder:
-        return cast(Encoder, self.encoder)
+    def _encoder(self) -> TextEncoder:
+        return cast(TextEncoder, self.encoder)
 
     @property
     def max_positions(self) -> int:

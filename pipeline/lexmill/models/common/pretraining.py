@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from lexmill.base.errors import UserError
 from lexmill.models.common.cross_entropy import IGNORED
-from lexmill.models.common.heads import Encoder
+from lexmill.models.common.text_encoder import TextEncoder
 from lexmill.models.input_embeddings import NAMES
 
 _EPS = 1e-12  # of the norm, as in published models
@@ -85,8 +85,8 @@ class MaskedLanguageModel(nn.Module):
         self.pair_head = PairHead(width, std) if pairs else None
 
     @property
-    def _encoder(self) -> Encoder:
-        return cast(Encoder, self.encoder)
+    def _encoder(self) -> TextEncoder:
+        return cast(TextEncoder, self.encoder)
 
     @property
     def max_positions(self) -> int:
@@ -140,8 +140,8 @@ class ReplacedTokenDetection(nn.Module):
             setattr(generator.encoder.get_submodule(holder), last, own)
 
     @property
-    def _encoder(self) -> Encoder:
-        return cast(Encoder, self.encoder)
+    def _encoder(self) -> TextEncoder:
+        return cast(TextEncoder, self.encoder)
 
     @property
     def max_positions(self) -> int:

@@ -14,7 +14,7 @@ class SpanHead(nn.Module):
     """Start and end logits of tokens: the encoder and one matrix (Devlin et al. 2019, section 4.2).
 
     Args:
-        encoder: a `lexmill.models.common.heads.Encoder`; one with `n_segments` above 1 is given the segments.
+        encoder: a `TextEncoder` (models.common); one with `n_segments` above 1 is given the segments.
     """
 
     def __init__(self, encoder: nn.Module) -> None:

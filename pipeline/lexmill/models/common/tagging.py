@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from lexmill.base.tag_schemes import Scheme, allowed
 from lexmill.models.common.chain import FORBIDDEN, IGNORED, Chain, nats, viterbi
-from lexmill.models.common.heads import Encoder
+from lexmill.models.common.text_encoder import TextEncoder
 
 
 class Scores(NamedTuple):
@@ -41,7 +41,7 @@ class Tagger(nn.Module):
     """An encoder, one vector for each word from its pieces, dropout, one matrix, and perhaps a chain over the tags.
 
     Args:
-        encoder: an `Encoder`.
+        encoder: a `TextEncoder`.
         tags: the names of the L tags.
         scheme: how they mark entities; a chain gives no probability to sequences that it does not allow.
         pieces: whether a word's vector is the hidden state of its first piece, or the mean over all.
@@ -68,8 +68,8 @@ class Tagger(nn.Module):
         self.chain = _Chain(tags, scheme) if head == "crf" else None
 
     @property
-    def _encoder(self) -> Encoder:
-        return cast(Encoder, self.encoder)
+    def _encoder(self) -> TextEncoder:
+        return cast(TextEncoder, self.encoder)
 
     @property
     def max_positions(self) -> int:

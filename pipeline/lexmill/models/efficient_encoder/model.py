@@ -15,12 +15,11 @@ from lexmill.models.common.attention import key_mask, split_heads
 from lexmill.models.common.dropout import Dropout, add_dropped
 from lexmill.models.common.feed_forward import FeedForward
 from lexmill.models.common.random_features import LEAST, log_features, orthogonal_features
+from lexmill.models.common.text_encoder import STD, TextEncoder
 from lexmill.models.efficient_encoder.shape import Shape
 
-_STD = 0.02
 
-
-class EfficientEncoder(nn.Module):
+class EfficientEncoder(TextEncoder):
     """Computes hidden states of texts."""
 
     def __init__(self, shape: Shape, vocab_size: int) -> None:
@@ -33,21 +32,6 @@ class EfficientEncoder(nn.Module):
         self.norm = nn.LayerNorm(shape.d_model)
         self.apply(_draw)
 
-    @property
-    def d_model(self) -> int:
-        """D."""
-        return self.shape.d_model
-
-    @property
-    def max_positions(self) -> int:
-        """The longest text, in tokens."""
-        return self.shape.max_positions
-
-    @property
-    def init_std(self) -> float:
-        """The standard deviation of the initial weights."""
-        return _STD
-
     def hidden(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
         """Map token ids (B, T) and a mask (B, T), true at real tokens, to (B, T, D).
 
@@ -56,23 +40,18 @@ class EfficientEncoder(nn.Module):
         Raises:
             ValueError: a text is longer than the positions.
         """
-        if tokens.shape[1] > self.max_positions:
-            raise ValueError(f"{tokens.shape[1]} tokens, but the encoder has {self.max_positions} positions")
+        self.check(tokens)
         hidden = self.dropout(self.embedding(tokens) + self.positions.weight[: tokens.shape[1]])
         for layer in self.blocks:
             hidden = layer(hidden, mask)
         out: Tensor = self.norm(hidden)
         return out
 
-    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """See `hidden`."""
-        return self.hidden(tokens, mask)
-
 
 def _draw(module: nn.Module) -> None:
     """Draw first weights: normal, without biases."""
     if isinstance(module, nn.Linear | nn.Embedding):
-        nn.init.normal_(module.weight, std=_STD)
+        nn.init.normal_(module.weight, std=STD)
     if isinstance(module, nn.Linear) and module.bias is not None:
         nn.init.zeros_(module.bias)
 

@@ -20,12 +20,11 @@ from lexmill.models.common.attention import key_mask
 from lexmill.models.common.dropout import Dropout, add_dropped
 from lexmill.models.common.norms import RMSNorm
 from lexmill.models.common.rotary import Rotation, rotate, rotation
+from lexmill.models.common.text_encoder import STD, TextEncoder
 from lexmill.models.modern_encoder.shape import Shape
 
-_STD = 0.02
 
-
-class ModernEncoder(nn.Module):
+class ModernEncoder(TextEncoder):
     """Computes hidden states of texts."""
 
     def __init__(self, shape: Shape, vocab_size: int) -> None:
@@ -38,21 +37,6 @@ class ModernEncoder(nn.Module):
         self.norm = _norm(shape)
         self.apply(_draw)
 
-    @property
-    def d_model(self) -> int:
-        """D."""
-        return self.shape.d_model
-
-    @property
-    def max_positions(self) -> int:
-        """The longest text, in tokens."""
-        return self.shape.max_positions
-
-    @property
-    def init_std(self) -> float:
-        """The standard deviation of the initial weights."""
-        return _STD
-
     def hidden(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
         """Map token ids (B, T) and a mask (B, T), true at real tokens, to (B, T, D).
 
@@ -61,8 +45,7 @@ class ModernEncoder(nn.Module):
         Raises:
             ValueError: a text is longer than the positions.
         """
-        if tokens.shape[1] > self.max_positions:
-            raise ValueError(f"{tokens.shape[1]} tokens, but the encoder has {self.max_positions} positions")
+        self.check(tokens)
         places = torch.arange(tokens.shape[1], device=tokens.device)
         by = rotation(places, self.d_model // self.shape.n_head, self.shape.rope_theta)
         hidden, keys = self.dropout(self.embedding_norm(self.embedding(tokens))), key_mask(mask)
@@ -71,10 +54,6 @@ class ModernEncoder(nn.Module):
         out: Tensor = self.norm(hidden)
         return out
 
-    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """See `hidden`."""
-        return self.hidden(tokens, mask)
-
 
 def _norm(shape: Shape) -> nn.Module:
     return RMSNorm(shape.d_model) if shape.norm_kind == "rms" else nn.LayerNorm(shape.d_model, bias=False)
@@ -82,7 +61,7 @@ def _norm(shape: Shape) -> nn.Module:
 
 def _draw(module: nn.Module) -> None:
     if isinstance(module, nn.Linear | nn.Embedding):
-        nn.init.normal_(module.weight, std=_STD)
+        nn.init.normal_(module.weight, std=STD)
 
 
 class _Layer(nn.Module):

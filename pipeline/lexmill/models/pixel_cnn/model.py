@@ -20,13 +20,12 @@ from torch.nn import functional
 
 from lexmill.models.common.convolutions import Convolution2d
 from lexmill.models.common.dropout import Dropout
+from lexmill.models.common.text_encoder import TextEncoder
 from lexmill.models.pixel_cnn.font import SIZE, drawn
 from lexmill.models.pixel_cnn.shape import Shape
 
-_STD = 0.02
 
-
-class PixelCNN(nn.Module):
+class PixelCNN(TextEncoder):
     """Computes hidden states of texts.
 
     Attributes:
@@ -48,29 +47,13 @@ class PixelCNN(nn.Module):
         """Draw each token of the vocabulary from its text."""
         self.pixels.copy_(torch.tensor([drawn(token, self.shape.characters) for token in tokens]))
 
-    @property
-    def d_model(self) -> int:
-        """D."""
-        return self.shape.d_model
-
-    @property
-    def max_positions(self) -> int:
-        """The longest text, in tokens."""
-        return self.shape.max_positions
-
-    @property
-    def init_std(self) -> float:
-        """The standard deviation of a head's initial weights."""
-        return _STD
-
-    def hidden(self, tokens: Tensor, mask: Tensor) -> Tensor:
+    def hidden(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
         """Map token ids (B, T) and a mask (B, T), true at real tokens, to (B, T, D).
 
         Raises:
             ValueError: a text is longer than the positions.
         """
-        if tokens.shape[1] > self.max_positions:
-            raise ValueError(f"{tokens.shape[1]} tokens, but the encoder has {self.max_positions} positions")
+        self.check(tokens)
         strip = self.pixels[tokens].transpose(1, 2).flatten(2)  # (B, T, H, W) -> (B, H, T W)
         real = mask.repeat_interleave(self.pixels.shape[2], dim=1)  # (B, T W)
         image = (strip * real.unsqueeze(1)).unsqueeze(1)  # (B, 1, H, T W)
@@ -80,10 +63,6 @@ class PixelCNN(nn.Module):
         cells = image.squeeze(2).unflatten(2, (tokens.shape[1], self.shape.characters)).mean(dim=3)  # (B, C, T)
         out: Tensor = self.dropout(functional.relu(self.output(cells.transpose(1, 2))))
         return out
-
-    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """See `hidden`."""
-        return self.hidden(tokens, mask)
 
 
 class _Layer(nn.Module):

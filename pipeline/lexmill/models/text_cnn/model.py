@@ -16,12 +16,11 @@ from torch.nn import functional
 
 from lexmill.models.common.convolutions import Convolution1d
 from lexmill.models.common.dropout import Dropout
+from lexmill.models.common.text_encoder import TextEncoder
 from lexmill.models.text_cnn.shape import Shape
 
-_STD = 0.02
 
-
-class TextCNN(nn.Module):
+class TextCNN(TextEncoder):
     """Computes hidden states of texts."""
 
     def __init__(self, shape: Shape, vocab_size: int) -> None:
@@ -38,31 +37,16 @@ class TextCNN(nn.Module):
         """D."""
         return self.shape.filters * len(self.shape.widths)
 
-    @property
-    def max_positions(self) -> int:
-        """The longest text, in tokens."""
-        return self.shape.max_positions
-
-    @property
-    def init_std(self) -> float:
-        """The standard deviation of a head's initial weights."""
-        return _STD
-
-    def hidden(self, tokens: Tensor, mask: Tensor) -> Tensor:
+    def hidden(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
         """Map token ids (B, T) and a mask (B, T), true at real tokens, to (B, T, D).
 
         Raises:
             ValueError: a text is longer than the positions.
         """
-        if tokens.shape[1] > self.max_positions:
-            raise ValueError(f"{tokens.shape[1]} tokens, but the encoder has {self.max_positions} positions")
+        self.check(tokens)
         embedded = self.dropout(self.embedding(tokens)) * mask.unsqueeze(-1)  # (B, T, E)
         rows, found = embedded.transpose(1, 2), []
         for width, convolution in zip(self.shape.widths, self.convolutions, strict=True):
             padded = functional.pad(rows, ((width - 1) // 2, width // 2))  # (B, E, T + width - 1)
             found.append(functional.relu(convolution(padded)))
         return torch.cat(found, dim=1).transpose(1, 2)
-
-    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """See `hidden`."""
-        return self.hidden(tokens, mask)

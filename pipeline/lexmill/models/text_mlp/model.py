@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lexmill.models.common.dropout import Dropout
+from lexmill.models.common.text_encoder import TextEncoder
 from lexmill.models.text_mlp.shape import Activation, Shape
 
-_STD = 0.02
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "tanh": torch.tanh,
@@ -30,7 +30,7 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 }
 
 
-class TextMLP(nn.Module):
+class TextMLP(TextEncoder):
     """Computes one state of a text, which is that of each of its tokens."""
 
     def __init__(self, shape: Shape, vocab_size: int) -> None:
@@ -40,38 +40,18 @@ class TextMLP(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(shape.d_model, shape.d_model) for _ in range(shape.n_layer))
         self.dropout = Dropout(shape.dropout)
 
-    @property
-    def d_model(self) -> int:
-        """D."""
-        return self.shape.d_model
-
-    @property
-    def max_positions(self) -> int:
-        """The longest text, in tokens."""
-        return self.shape.max_positions
-
-    @property
-    def init_std(self) -> float:
-        """The standard deviation of a head's initial weights."""
-        return _STD
-
-    def hidden(self, tokens: Tensor, mask: Tensor) -> Tensor:
+    def hidden(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
         """Map token ids (B, T) and a mask (B, T), true at real tokens, to (B, T, D).
 
         Raises:
             ValueError: a text is longer than the positions.
         """
-        if tokens.shape[1] > self.max_positions:
-            raise ValueError(f"{tokens.shape[1]} tokens, but the encoder has {self.max_positions} positions")
+        self.check(tokens)
         real = mask.unsqueeze(-1).to(self.embedding.weight.dtype)  # (B, T, 1)
         state = self.dropout((self.embedding(tokens) * real).sum(dim=1) / real.sum(dim=1).clamp(min=1))  # (B, D)
         for layer in self.layers:
             state = self.dropout(ACTIVATIONS[self.shape.activation](layer(state)))
         return state.unsqueeze(1).expand(-1, tokens.shape[1], -1)
-
-    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """See `hidden`."""
-        return self.hidden(tokens, mask)
 
     def activations_read(self) -> dict[str, Callable[[Tensor], Tensor]]:
         """Return the layers after the first: each reads the activation of the one before."""
