@@ -40,6 +40,7 @@ PRESETS = (
     "llama_classifier",
     "reservoir_probe",
     "linformer_tiny",
+    "modern_tiny_reviews",
     "minilm_neighbours",
     "minilm_probe",
     "minilm",

@@ -39,7 +39,9 @@ def test_of_a_linear_network_each_token_adds_its_own_share() -> None:
     rows = module.embedding.weight.detach()[torch.tensor(tokens)].double()
     wanted = (rows[:, 1] - rows[:, 0]) / 4
     wanted[[0, 3]] = 0.0  # kept
-    assert torch.allclose(contributions(module, tokens, 1, frozenset({1, 2})), wanted, atol=1e-6)
+    found = contributions(module, tokens, 1, frozenset({1, 2}))
+    assert found is not None
+    assert torch.allclose(found, wanted, atol=1e-6)
 
 
 def test_the_contributions_add_up_to_the_change_of_the_log_odds() -> None:
@@ -47,6 +49,7 @@ def test_the_contributions_add_up_to_the_change_of_the_log_odds() -> None:
     module = PooledClassifier(Bert(Shape(**SHAPE), 30), 3, 0.0).eval()
     tokens, kept = [2, 9, 14, 22, 8, 3], frozenset({2, 3})
     found = contributions(module, tokens, 2, kept)
+    assert found is not None
     embedding = embedding_of(module)
     row, mask = torch.tensor([tokens]), torch.ones(1, 6, dtype=torch.bool)
     with torch.no_grad():
@@ -80,7 +83,9 @@ def test_pieces_are_summed_into_words(text: str | tuple[str, str], tmp_path: Pat
     tokens = [tokenizer.bos_id]
     for side in sides:
         tokens += [*tokenizer.encode_batch([side])[0], tokenizer.eos_id]
-    values = contributions(module, tokens, 0, frozenset({tokenizer.bos_id, tokenizer.eos_id})).tolist()
+    added = contributions(module, tokens, 0, frozenset({tokenizer.bos_id, tokenizer.eos_id}))
+    assert added is not None
+    values = added.tolist()
     real = [value for token, value in zip(tokens, values, strict=True) if token not in (tokens[0], tokens[-1])]
     assert [value for _, value in found] == pytest.approx([real[0], sum(real[1:4]), real[4]])
     short = words(module, tokenizer, text, 0, 5)

@@ -28,8 +28,8 @@ def log_odds(logits: Tensor, label: int) -> Tensor:
     return logits[:, label] - others.logsumexp(dim=1)
 
 
-def contributions(module: nn.Module, tokens: Sequence[int], label: int, kept: frozenset[int]) -> Tensor:
-    """Return what each token adds to the log odds of a label, (T,) float64.
+def contributions(module: nn.Module, tokens: Sequence[int], label: int, kept: frozenset[int]) -> Tensor | None:
+    """Return what each token adds to the log odds of a label, (T,) float64; None: no gradient leads to the answer.
 
     Args:
         module: a classifier in eval mode, whose embedding `embedding_of` finds.
@@ -51,6 +51,8 @@ def contributions(module: nn.Module, tokens: Sequence[int], label: int, kept: fr
         logits = module(row.expand(STEPS, -1), torch.ones_like(row, dtype=torch.bool).expand(STEPS, -1))
     finally:
         hook.remove()
+    if not logits.requires_grad:
+        return None  # votes of neighbours
     (gradient,) = torch.autograd.grad(log_odds(logits, label).sum(), path)
     return ((whole - start)[0].double() * gradient.double().mean(dim=0)).sum(dim=-1).cpu()
 
@@ -60,7 +62,7 @@ def words(
 ) -> list[tuple[str, float]] | None:
     """Return the words of a text, each with what it adds to the log odds of a label.
 
-    None: the network has no embedding.
+    None: the network has no embedding, or no gradient leads from its answer to it.
 
     Words beyond `max_tokens` add 0. Of a pair the words of both texts follow each other.
     """
@@ -68,7 +70,10 @@ def words(
         return None
     sides = (text,) if isinstance(text, str) else text
     tokens = encode(tokenizer, [text], max_tokens)[0]
-    values = contributions(module, tokens, label, frozenset({tokenizer.bos_id, tokenizer.eos_id})).tolist()
+    added = contributions(module, tokens, label, frozenset({tokenizer.bos_id, tokenizer.eos_id}))
+    if added is None:
+        return None
+    values = added.tolist()
     found: list[tuple[str, float]] = []
     place = 1
     for side in sides:
