@@ -9,7 +9,8 @@ A name is a family, or a mixer of the family `linear_attention`.
 * `copy`: tokens, a separator, the same tokens. A state must hold them in their order.
 
 Every model has two layers of width 64, with two heads where it has heads, and is trained alike: Muon at one constant
-rate, no dropout. Accuracy is over the answers of 256 fresh sequences; a guess is right in 1 of 16 cases.
+rate (a reservoir: AdamW), no dropout. Accuracy is over the answers of 256 fresh sequences; a guess is right in 1 of 16
+cases.
 
 Shape letters: B sequences, T tokens.
 """
@@ -25,13 +26,14 @@ from torch import Tensor
 
 from lexmill import models
 from lexmill.models.linear_attention.rows import ROWS
-from lexmill.params.optimizers import Muon
+from lexmill.params.optimizers import AdamW, Muon
 from lexmill.training import optimizers
 from lexmill.training.engine import keep_freed_memory
 
 SYMBOLS = 16  # keys, and as many values
 VOCABULARY = 2 * SYMBOLS + 1
 TASKS = (("recall", 8), ("copy", 16))
+MUON, ADAMW = Muon("muon", lr=0.02, adamw_lr=0.003), AdamW("adamw", lr=0.01)
 WIDTHS: dict[str, Any] = {"n_layer": 2, "d_model": 64}
 TRANSFORMER: dict[str, Any] = {**WIDTHS, "n_head": 2, "n_kv_head": 2, "d_ffn": 128}
 SIZES: dict[str, dict[str, Any]] = {
@@ -80,7 +82,7 @@ def learn(name: str, task: str, length: int, steps: int, rows: int = 32) -> floa
     torch.manual_seed(0)
     random = torch.Generator().manual_seed(0)
     model = network(name, batch(task, 1, length, random)[0].shape[1])
-    optimizer = optimizers.build(model, Muon("muon", lr=0.02, adamw_lr=0.003))
+    optimizer = optimizers.build(model, ADAMW if name == "reservoir" else MUON)
     for _ in range(steps):
         tokens, targets = batch(task, rows, length, random)
         loss = model.loss(tokens, targets) / (targets >= 0).sum()
