@@ -45,6 +45,7 @@ COMMANDS = {
     "search",
     "generate",
     "classify",
+    "label",
     "label-errors",
     "label-next",
     "rate",

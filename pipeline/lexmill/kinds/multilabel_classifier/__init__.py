@@ -1,0 +1,84 @@
+"""Multi-label classifiers: any number of labels for a text, none among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from lexmill.base import layout
+from lexmill.base.budgets import MAX_CONTEXT
+from lexmill.base.strict import spec
+from lexmill.kinds import Inputs, Kind, Metric
+from lexmill.params.models import Model
+from lexmill.params.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Data:
+    """Labelled texts whose label is a list of labels."""
+
+    corpus: str = spec("the labelled corpus")
+    tokenizer: str = spec("its tokenizer: a checkpoint's")
+    max_tokens: int = spec("longer texts are cut", 128, unit="tokens", low=4, high=MAX_CONTEXT)
+    separator: str = spec("what is between the labels of a text", ";")
+    no_labels: str = spec("what the corpus writes where a text has no label", "none")
+
+    def errors(self) -> list[str]:
+        return [] if self.separator.strip() else ["separator: a mark between labels is expected, as ';'"]
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Settings of the evaluation: none."""
+
+
+@dataclass(frozen=True)
+class MultiLabel(Recipe):
+    """A recipe with the head's dropout and where a label begins to be given."""
+
+    head_dropout: float = spec("dropout before the head", 0.1, low=0, below=1)
+    thresholds: Literal["half", "tuned"] = spec(
+        "a label is given from this probability on: 0.5, or each label's with the highest F1 on valid", "tuned"
+    )
+
+
+@dataclass(frozen=True)
+class MultiLabelClassifier(Model):
+    """A multi-label classifier on an encoder."""
+
+    data: Data = spec("what it learns from")
+    recipe: MultiLabel = spec("how it is trained")
+    evaluate: Evaluate = spec("how it is evaluated")
+
+
+_MARKS = {"separator": ";", "no_labels": "none"}
+
+
+def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        "It knows only the labels of its corpus and decides on each alone: two that exclude each other may come together.",
+        f"Texts longer than {entry['data']['max_tokens']} tokens are cut.",
+    )
+
+
+KIND = Kind(
+    name="multilabel_classifier",
+    words="multi-label classifier",
+    does="gives a text each of its labels, or none, with a score for each",
+    verb="label",
+    corpus="labelled",
+    entry=MultiLabelClassifier,
+    role="encoder",
+    metrics=(
+        Metric("micro_f1", "micro F1", higher_is_better=True),
+        Metric("macro_f1", "macro F1", higher_is_better=True),
+        Metric("exact_match", "exact match", higher_is_better=True),
+    ),
+    counted="texts",
+    inputs=lambda entry: Inputs(layout.corpus(entry["data"]["corpus"]).as_posix()),
+    facts=lambda entry: [("longest text", f"{entry.data.max_tokens:,} tokens")],
+    example=lambda sample: (sample["text"], {"labels": sample["predicted"]}),
+    limits=_limits,
+    baseline=lambda entry: {key: entry["data"].get(key, default) for key, default in _MARKS.items()},
+)
