@@ -57,7 +57,7 @@ _MARKS = {"separator": ";", "no_labels": "none"}
 
 def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:
     return (
-        "It knows only the labels of its corpus and decides on each alone: two that exclude each other may come together.",
+        "It knows only the labels of its corpus, and decides on each alone.",
         f"Texts longer than {entry['data']['max_tokens']} tokens are cut.",
     )
 
