@@ -37,6 +37,7 @@ PRESETS = (
     "text_cnn",
     "pixel_cnn",
     "gru_classifier",
+    "birnn_classifier",
     "llama_classifier",
     "reservoir_probe",
     "linformer_tiny",
