@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from lexmill.base.errors import UserError
 from lexmill.base.shown import value_text
+from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.permutation import fold, permute
 
 if TYPE_CHECKING:
@@ -29,9 +30,22 @@ Ids = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Array = npt.NDArray[Any]
 
-
 Text = str | tuple[str, str]
 """A text, or a pair of texts."""
+
+
+def records_of(corpus: PreparedCorpus, split: str) -> list[dict[str, Any]]:
+    """Return the records of a split; raise `UserError` if there are none."""
+    found = list(corpus.records(split))
+    if not found:
+        raise UserError(f"the {split} split is empty; give `splits` other shares", corpus.folder)
+    return found
+
+
+def reading(corpus: PreparedCorpus, tokenizer: Tokenizer, max_tokens: int) -> dict[str, int]:
+    """Return what a model's config says of how it reads texts: the longest, and for pairs the token between them."""
+    pairs = "second" in next(corpus.records("train"), {})
+    return {"max_tokens": max_tokens, **({"separator": tokenizer.eos_id} if pairs else {})}
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[Text], max_tokens: int) -> list[list[int]]:

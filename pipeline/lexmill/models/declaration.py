@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from lexmill.base.budgets import MAX_VOCABULARY
 from lexmill.base.errors import UserError
@@ -21,7 +21,8 @@ LOADS = ("lexmill.models.{family}.shape",)  # by name, see lexmill.base.code
 
 # The choices of a head that tags words, in a model folder's config.json.
 _OF_TAGS = {"scheme": ("none", "iob2", "bioes"), "pieces": ("first", "mean"), "head": ("softmax", "crf")}
-POOLINGS = ("mean", "max", "last", "attention")  # of a head on a whole text
+Pooling = Literal["mean", "max", "last", "attention"]
+"""What a head on a whole text reads of the states of its tokens."""
 
 Role = Literal["causal", "encoder", "encoder_decoder", "static", "bag"]
 
@@ -120,8 +121,8 @@ def config_errors(config: Mapping[str, Any]) -> list[str]:
             errors.append(f"dropout: a number from 0 to below 1 is expected, got {value_text(dropout)}")
         if "neighbours" in config:
             errors += _wrong_counts(config, "train_texts", "neighbours")
-        if (pooling := config.get("pooling", "mean")) not in POOLINGS:
-            errors.append(f"pooling: one of {', '.join(POOLINGS)} is expected, got {value_text(pooling)}")
+        if (pooling := config.get("pooling", "mean")) not in get_args(Pooling):
+            errors.append(f"pooling: one of {', '.join(get_args(Pooling))} is expected, got {value_text(pooling)}")
     for key, known in _OF_TAGS.items() if "tags" in config else ():
         if config.get(key) not in known:
             errors.append(f"{key}: one of {', '.join(known)} is expected, got {value_text(config.get(key))}")

@@ -97,6 +97,27 @@ def new_network(model: Model, config: dict[str, Any], seed: int) -> nn.Module:
     return module
 
 
+def check_positions(name: str, max_tokens: int, positions: int) -> None:
+    """Raise `UserError` where the model `name` is to read more tokens than its network has positions."""
+    if max_tokens > positions:
+        raise UserError(
+            f"models.{name}.data.max_tokens is {max_tokens}, but the network has {positions} positions; lower it"
+        )
+
+
+def metrics_of(result: FitResult, task: Task) -> dict[str, float]:
+    """Return the metrics that the trainings of many kinds share: losses a target, counts, no times."""
+    return {
+        "train_loss": result.train_loss,
+        **result.metrics,
+        "best_step": result.best_step,
+        "steps": result.step,
+        "epochs": task.epochs(result.step),
+        "stopped_early": int(result.stopped_early),
+        "parameters": sum(parameter.numel() for parameter in task.module.parameters()),
+    }
+
+
 def settings_of(recipe: Recipe, steps_per_epoch: int, seed: int) -> TrainingSettings:
     """Return the engine's settings from a recipe, with lengths in steps.
 

@@ -98,9 +98,9 @@ class Task(ABC):
         """Restore what `carried` returned."""
         assert not carried, "this task takes nothing over"
 
+    @abstractmethod
     def epochs(self, step: int) -> float:
         """Return the passes over train after `step` optimizer steps, for the curve."""
-        raise NotImplementedError
 
 
 def tensors(arrays: Arrays, device: torch.device) -> dict[str, Tensor]:

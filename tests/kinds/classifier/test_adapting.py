@@ -20,10 +20,13 @@ from lexmill.kinds.classifier.adapting import adapt
 from lexmill.kinds.classifier.batches import ClassificationBatches
 from lexmill.kinds.classifier.losses import balanced_weights, label_loss
 from lexmill.kinds.classifier.task import ClassificationTask
+from lexmill.models import build
 from lexmill.models import folder as model_folder
 from lexmill.models.bert.model import Bert
 from lexmill.models.bert.shape import Shape
 from lexmill.models.common.heads import PooledClassifier
+from lexmill.models.modern_encoder.shape import TINY as TINY_MODERN
+from lexmill.models.text_cnn.shape import TINY as TINY_CNN
 from lexmill.params.length import Length
 from lexmill.params.optimizers import AdamW, LinearSchedule, Muon
 from lexmill.stages import evaluate, train
@@ -136,6 +139,23 @@ def test_frozen_blocks_and_embeddings_stay() -> None:
     assert learning == {name for name, _ in module.named_parameters() if "layer.2." in name or name.startswith("head")}
 
 
+def test_the_norm_after_the_blocks_learns_as_the_last_block_does() -> None:
+    module = PooledClassifier(build({"family": "modern_encoder", "shape": TINY_MODERN, "vocab_size": 9}), 3, 0.0)
+    pace = adapt(module, dataclasses.replace(RECIPE, layer_decay=0.5, frozen_blocks=1), 1)
+    assert TINY_MODERN["n_layer"] == 2
+    assert pace("encoder.norm.weight") == pace("encoder.blocks.1.feed_forward_norm.weight") == Pace(0.5, 0)
+    assert pace("encoder.embedding.weight") == Pace(0.125, 0)
+    learning = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
+    assert "encoder.norm.weight" in learning
+    assert "encoder.embedding.weight" not in learning
+
+
+def test_low_ranks_need_a_matrix_in_the_blocks() -> None:
+    module = PooledClassifier(build({"family": "text_cnn", "shape": TINY_CNN, "vocab_size": 9}), 3, 0.0)
+    with pytest.raises(UserError, match=r"recipe\.lora_rank: the network has no linear layer"):
+        adapt(module, dataclasses.replace(RECIPE, lora_rank=2), 1)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [({"frozen_blocks": 4}, "the encoder has 3 blocks"), ({"layer_decay": 0.9}, "no stack of blocks")],
@@ -174,6 +194,17 @@ def test_a_temperature_undoes_a_scale() -> None:
     assert calibration.fit_temperature(4 * logits, labels) == pytest.approx(
         4 * calibration.fit_temperature(logits, labels), rel=1e-3
     )
+
+
+def test_a_temperature_has_the_scale_of_the_logits() -> None:
+    """Margins may be of any size; where all texts are right, the scores still stay below 1."""
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(500, 2))
+    labels = (logits[:, 1] - logits[:, 0] + generator.normal(size=500) > 0).astype(np.int64)
+    plain = calibration.fit_temperature(logits, labels)
+    assert calibration.fit_temperature(1e5 * logits, labels) == pytest.approx(1e5 * plain, rel=1e-4)
+    assert calibration.fit_temperature(logits, logits.argmax(1)) == pytest.approx(np.abs(logits).max() / 20, rel=1e-4)
+    assert calibration.fit_temperature(0 * logits, labels) == 1
 
 
 def test_the_calibration_error_by_hand() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from lexmill.base import layout
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.storage import sha256_folder
 from lexmill.corpora.prepared import PreparedCorpus
-from lexmill.kinds.classifier import LinearSVM, Perceptron
+from lexmill.kinds.classifier import KIND, LinearSVM, NaiveBayes, Perceptron
 from lexmill.kinds.classifier.linear_svm import fit_svm
+from lexmill.kinds.classifier.naive_bayes import fit_naive_bayes
 from lexmill.kinds.classifier.perceptron import fit_perceptron
 from lexmill.kinds.classifier.predict import Predictor, classify_texts
 from lexmill.kinds.classifier.solution import Solution, Texts, measure, with_temperature
@@ -307,6 +309,37 @@ def test_the_support_vector_machine_is_at_the_optimum_of_its_equation(classes: i
             assert objective(weight + step[:4], bias + step[4]) > least - 1e-9
 
 
+def test_a_label_that_no_text_of_train_has_is_never_predicted() -> None:
+    """Of three labels the last one is absent: the other two are as without it, and all losses are finite."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(40) % 2
+    features = torch.rand(40, 3, generator=generator, dtype=torch.float64) + labels[:, None]
+    two, three = (Texts(features, labels, classes) for classes in (2, 3))
+    settings = LinearSVM("linear_svm", l2=0.7)
+    pair, found = (fit_svm(one, settings, lambda _: None) for one in (two, three))
+    assert torch.equal(found.weight[:2], 2 * pair.weight)
+    assert found.weight[2].tolist() == [0, 0, 0]
+    assert found.bias[2] == -1
+    starts = torch.arange(0, 121, 3)
+    sparse = SparseRows(starts, torch.arange(3).repeat(40), features.flatten(), 3)
+    bayes = fit_naive_bayes(Texts(sparse, labels, 3), NaiveBayes("naive_bayes"), lambda _: None)
+    assert bayes.bias.exp().tolist() == pytest.approx([0.5, 0.5, 1e-12])
+    assert np.isfinite(measure(Texts(sparse, labels + 1, 3), bayes.weight, bayes.bias)[0])
+
+
+@pytest.mark.usefixtures("workspace")
+def test_a_train_split_of_one_label_is_refused() -> None:
+    folder = layout.corpus("reviews")
+    splits = {split: list(PreparedCorpus(folder).records(split)) for split in ("train", "valid", "test")}
+    label = splits["train"][0]["label"]
+    same = [record for record in splits["train"] if record["label"] == label]
+    shutil.rmtree(folder)
+    write_prepared(folder, "labelled", splits | {"train": same})
+    write_params(RECIPES["svm"])
+    with pytest.raises(UserError, match="all texts of train have one label"):
+        train.main("sentiment")
+
+
 def test_a_temperature_gives_the_lowest_loss_and_changes_no_answer() -> None:
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(200, 3, generator=generator, dtype=torch.float64)
@@ -318,3 +351,12 @@ def test_a_temperature_gives_the_lowest_loss_and_changes_no_answer() -> None:
     for factor in (0.9, 1.1):
         assert found.loss < measure(texts, found.weight * factor, found.bias * factor)[0]
     assert torch.equal((features @ found.weight.T).argmax(1), (features @ weight.T).argmax(1))
+
+
+def test_a_card_says_whether_scores_are_calibrated() -> None:
+    recipes = {"gradient": True, "linear_svm": True, "perceptron": True, "naive_bayes": False, "linear_probe": False}
+    for method, calibrated in recipes.items():
+        limits = KIND.limits({"recipe": {"method": method}, "data": {"max_tokens": 9}})
+        assert ("Scores are calibrated" in limits[1]) == calibrated, method
+    limits = KIND.limits({"recipe": {"method": "gradient", "calibrate": False}, "data": {"max_tokens": 9}})
+    assert "Scores are not calibrated" in limits[1]

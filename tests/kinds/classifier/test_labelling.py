@@ -96,3 +96,17 @@ def test_planted_errors_are_listed_first(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(run("label-errors", "reviews", "-n", "3")) == 3
     with pytest.raises(UserError, match="fewer than two labels of 5 texts"):
         label_errors.lines("reviews", "valid", 5)
+
+
+def test_both_texts_of_a_doubtful_pair_are_shown_and_texts_without_words_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pairs = [{"text": f"{mark} {i}", "second": "b", "label": mark} for mark in ("fine", "grim") for i in range(9)]
+    pairs.append({"text": "fine 9", "second": "other", "label": "grim"})
+    write_prepared(layout.corpus("pairs"), "labelled", {"train": pairs, "valid": pairs[:1], "test": pairs[:1]})
+    assert label_errors.lines("pairs", "train", 1)[0][4] == "fine 9 ||| other"
+    signs = [{"text": "!" * (1 + i), "label": "ab"[i % 2]} for i in range(20)]
+    write_prepared(layout.corpus("signs"), "labelled", {"train": signs, "valid": signs[:1], "test": signs[:1]})
+    with pytest.raises(UserError, match="have no words"):
+        label_errors.lines("signs", "train", 1)

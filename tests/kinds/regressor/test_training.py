@@ -113,6 +113,17 @@ def test_the_planted_number_is_learned_and_measured(target: str) -> None:
     assert must_beat["tfidf_ridge"]["pearson"] > 0.9
 
 
+@pytest.mark.usefixtures("workspace")
+def test_the_head_reads_the_states_as_the_recipe_says() -> None:
+    write_params(length="1 epochs", pooling="attention")
+    train.main("rating")
+    config, module = model_folder.load(layout.model("rating"))
+    assert config["pooling"] == "attention"
+    assert "attention.weight" in dict(module.named_parameters())
+    evaluate.main("rating")
+    assert read_json(layout.metrics("evaluate", "rating"))["test"]["items"] == 40
+
+
 def task_of(numbers: list[float], levels: list[float]) -> RegressionTask:
     torch.manual_seed(0)
 

@@ -10,7 +10,7 @@ from lexmill.base import layout
 from lexmill.base.budgets import MAX_CONTEXT
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
-from lexmill.models.declaration import family
+from lexmill.models.declaration import Pooling, family
 from lexmill.params.length import Length
 from lexmill.params.models import Model
 from lexmill.params.recipe import Recipe
@@ -34,8 +34,8 @@ class Evaluate:
     """Settings of the evaluation: none."""
 
 
-Pooling = Literal["mean", "max", "last", "none"]
-LearnedPooling = Literal["mean", "max", "last", "attention", "none"]
+FixedPooling = Literal["mean", "max", "last", "none"]
+LearnedPooling = Literal[Pooling, "none"]
 _POOLING = "what the head reads of the states of a text's tokens; none: the family gives one vector for a whole text"
 
 
@@ -49,7 +49,7 @@ class LinearProbe:
     history: int = spec("pairs that approximate the curvature", 10, low=1, high=1000)
     max_iterations: int = spec("most iterations", 500, low=1, high=1_000_000)
     tolerance: float = spec("stop when the largest gradient is below", 1e-6, above=0, high=1)
-    pooling: Pooling = spec(_POOLING, "mean")
+    pooling: FixedPooling = spec(_POOLING, "mean")
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class LinearSVM:
     l2: float = spec("L2 penalty on the head's weights and biases, over the number of texts", 1.0, above=0, high=1e9)
     max_iterations: int = spec("most passes over train", 10_000, low=1, high=1_000_000)
     tolerance: float = spec("stop when the dual gradients differ by less", 1e-4, above=0, high=1)
-    pooling: Pooling = spec(_POOLING, "mean")
+    pooling: FixedPooling = spec(_POOLING, "mean")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Perceptron:
     method: Literal["perceptron"] = spec("how the weights are found")
     epochs: int = spec("passes over train", 10, low=1, high=1_000_000)
     average: bool = spec("take the mean of the weights after each text (Freund and Schapire 1999)", True)
-    pooling: Pooling = spec(_POOLING, "mean")
+    pooling: FixedPooling = spec(_POOLING, "mean")
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class NearestNeighbours:
 
     method: Literal["nearest_neighbours"] = spec("how the weights are found")
     neighbours: int = spec("texts that vote", 10, unit="texts", low=1, high=100_000)
-    pooling: Pooling = spec(_POOLING, "mean")
+    pooling: FixedPooling = spec(_POOLING, "mean")
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,9 @@ class Classifier(Model):
 
 
 def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    scores = "are calibrated on its validation split" if entry["recipe"].get("calibrate") else "are not calibrated"
+    recipe = entry["recipe"]
+    calibrated = recipe.get("calibrate", recipe["method"] in ("gradient", "linear_svm", "perceptron"))
+    scores = "are calibrated on its validation split" if calibrated else "are not calibrated"
     return (
         "It knows only the labels of its corpus and always answers with one of them, even for a text that fits none.",
         f"Texts longer than {entry['data']['max_tokens']} tokens are cut. Scores {scores}.",

@@ -1,6 +1,6 @@
 """How a pretrained encoder learns under a new head: rates by depth, blocks that stay or begin later, low ranks.
 
-Depth 0 are the embeddings and all else below the blocks, 1 to n the blocks, n + 1 the head.
+Depth 0 are the embeddings and all else below the blocks, 1 to n the blocks (n with the norm after them), n + 1 the head.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def adapt(module: nn.Module, recipe: FineTuning, steps_per_epoch: int) -> Callab
         module: has the encoder under `encoder`; all else is head.
 
     Raises:
-        UserError: the encoder has no blocks, or fewer than are to be frozen.
+        UserError: the encoder has no blocks, fewer than are to be frozen, or no matrix in them for low ranks.
     """
     encoder = cast(nn.Module, module.encoder)
     wanted = recipe.layer_decay != 1 or recipe.frozen_blocks or recipe.unfreeze_every.amount or recipe.lora_rank
@@ -39,12 +39,21 @@ def adapt(module: nn.Module, recipe: FineTuning, steps_per_epoch: int) -> Callab
     if recipe.frozen_blocks > len(stack):
         raise UserError(f"recipe.frozen_blocks is {recipe.frozen_blocks}, but the encoder has {len(stack)} blocks")
     if recipe.lora_rank:
-        lora.adapt(encoder, recipe.lora_rank, recipe.lora_alpha)
+        try:
+            lora.adapt(encoder, recipe.lora_rank, recipe.lora_alpha)
+        except ValueError as error:
+            raise UserError(f"recipe.lora_rank: {error}") from None
+    names = [name for name, _ in encoder.named_parameters(prefix="encoder")]
+    end = max(i for i, name in enumerate(names) if name.startswith(f"encoder.{path}."))
+    above = set(names[end + 1 :])
     block, head = re.compile(rf"encoder\.{re.escape(path)}\.(\d+)\."), len(stack) + 1
 
     def depth(name: str) -> int:
-        found = block.match(name)
-        return int(found[1]) + 1 if found else 0 if name.startswith("encoder.") else head
+        if found := block.match(name):
+            return int(found[1]) + 1
+        if name in above:
+            return head - 1
+        return 0 if name.startswith("encoder.") else head
 
     if recipe.frozen_blocks:
         for name, parameter in module.named_parameters():
@@ -59,7 +68,7 @@ def adapt(module: nn.Module, recipe: FineTuning, steps_per_epoch: int) -> Callab
     return pace
 
 
-def settle(module: nn.Module, recipe: FineTuning) -> None:
+def merge(module: nn.Module, recipe: FineTuning) -> None:
     """Merge what low ranks learned into the matrices."""
     if recipe.lora_rank:
         lora.merge(cast(nn.Module, module.encoder))

@@ -16,6 +16,7 @@ from lexmill.corpora.prepared import PreparedCorpus, texts_of
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.subject import Baseline
+from lexmill.evaluation.terms import tfidf
 from lexmill.kinds.classifier.metrics import classifier_row, row_loss, summarise
 from lexmill.params import Baseline as Chosen
 
@@ -96,14 +97,7 @@ def tfidf_similarity(train: Records, test: Records) -> list[Row]:
 
 def _fitted_vectorizer(texts: Sequence[str]) -> Any:
     """Return TF-IDF of terms in two texts or more; of all terms in a corpus so small that none is."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    for least in (2, 1):
-        vectorizer = TfidfVectorizer(
-            ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b", sublinear_tf=True, min_df=min(least, len(texts))
-        )
-        try:
-            return vectorizer.fit(texts)
-        except ValueError as error:
-            reason = error
-    raise UserError(f"the texts of the train split have no words ({reason})")
+    try:
+        return tfidf(texts, 2)
+    except UserError:
+        return tfidf(texts, 1)

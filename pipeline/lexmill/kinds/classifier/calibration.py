@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
 BINS = 15
-_WIDEST = math.log(100)  # temperatures from 1/100 to 100
+_LEAST, _MOST = 1e-3, 20.0  # of the largest logit over T: texts that are all right have no lowest loss
 Floats = NDArray[np.float64]
 
 
@@ -21,17 +21,24 @@ def fit_temperature(logits: Floats, labels: NDArray[np.int64]) -> float:
     """Return the T for which softmax(logits / T) has the least cross-entropy (Guo et al. 2017).
 
     The most probable label stays what it was. The loss is convex in 1/T, so the minimum over log T is the only one.
+    T is 1 where all logits are 0.
 
     Args:
         logits: of held-out texts, (N, L).
         labels: of the right ones, (N,).
     """
 
+    largest = float(np.abs(logits).max())
+    if not largest:
+        return 1.0
+
     def nats(log_temperature: float) -> float:
         scaled = logits / math.exp(log_temperature)
         return float(np.mean(logsumexp(scaled, axis=1) - scaled[np.arange(len(labels)), labels]))
 
-    found = minimize_scalar(nats, bounds=(-_WIDEST, _WIDEST), method="bounded", options={"xatol": 1e-6})
+    found = minimize_scalar(
+        nats, bounds=(math.log(largest / _MOST), math.log(largest / _LEAST)), method="bounded", options={"xatol": 1e-6}
+    )
     return math.exp(float(found.x))
 
 

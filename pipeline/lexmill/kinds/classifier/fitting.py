@@ -64,22 +64,21 @@ def fit(
 
         def note(at: Solution) -> None:
             row = {"step": at.number, "tokens": at.passes * len(texts), "epoch": float(at.passes)}
-            gradient = {"grad_norm": at.largest_gradient} if isinstance(at, Iteration) else {}
-            rows.append(row | {"train_loss": at.loss} | gradient)
-            rows[-1]["valid_loss"] = measure(valid_texts, at.weight, at.bias)[0]
-            shown = {"gradient": at.largest_gradient} if isinstance(at, Iteration) else {}
-            bar.update(1, loss=at.loss, **shown)
+            row |= {"train_loss": at.loss, "valid_loss": measure(valid_texts, at.weight, at.bias)[0]}
+            gradient = at.largest_gradient if isinstance(at, Iteration) else None
+            rows.append(row if gradient is None else row | {"grad_norm": gradient})
+            bar.update(1, loss=at.loss, **({} if gradient is None else {"gradient": gradient}))
 
         found = _solve(texts, valid_texts, recipe, train.seed, note)
     with torch.no_grad():
         module.head.weight.copy_(found.weight)
         module.head.bias.copy_(found.bias)
-    if isinstance(found, Iteration) and found.largest_gradient > getattr(recipe, "tolerance", 0.0):
-        progress.say(
-            f"{run}: after {found.number} iterations the largest gradient is {found.largest_gradient:.1e}, above"
-            f" recipe.tolerance ({getattr(recipe, 'tolerance', 0.0):g}); raise recipe.max_iterations or recipe.l2"
-        )
     gradient = {"largest_gradient": found.largest_gradient} if isinstance(found, Iteration) else {}
+    if isinstance(recipe, LinearProbe) and gradient["largest_gradient"] > recipe.tolerance:
+        progress.say(
+            f"{run}: after {found.number} iterations the largest gradient is {gradient['largest_gradient']:.1e}, above"
+            f" recipe.tolerance ({recipe.tolerance:g}); raise recipe.max_iterations or recipe.l2"
+        )
     loss, accuracy = measure(valid_texts, found.weight, found.bias)
     measured = {"valid_loss": loss, "valid_accuracy": accuracy, "valid_texts": len(valid_texts)}
     steps = {"best_step": found.number, "steps": found.number, "epochs": found.passes}

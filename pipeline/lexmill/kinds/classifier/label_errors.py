@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from lexmill.base import layout
 from lexmill.base.errors import UserError
-from lexmill.corpora.prepared import PreparedCorpus, texts_of
+from lexmill.corpora.prepared import PreparedCorpus, shown, texts_of
+from lexmill.evaluation.terms import tfidf
 from lexmill.kinds.verbs import one_field
 
 FOLDS = 5
@@ -67,19 +68,20 @@ def out_of_sample(texts: Sequence[str], given: NDArray[np.int64]) -> Floats:
 
     Args:
         given: the number of each text's label, (N,); each label has as many texts as there are folds, or more.
+
+    Raises:
+        UserError: no text has a word.
     """
-    from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold
-    from sklearn.pipeline import make_pipeline
 
     found = np.zeros((len(texts), int(given.max()) + 1))
     everything = np.array(texts, dtype=object)
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)
     for train, rest in folds.split(everything, given):
-        terms = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b", sublinear_tf=True)
-        model = make_pipeline(terms, LogisticRegression(C=4.0, max_iter=1000)).fit(everything[train], given[train])
-        found[np.ix_(rest, model.classes_)] = model.predict_proba(everything[rest])
+        terms = tfidf(everything[train], 1)
+        model = LogisticRegression(C=4.0, max_iter=1000).fit(terms.transform(everything[train]), given[train])
+        found[np.ix_(rest, model.classes_)] = model.predict_proba(terms.transform(everything[rest]))
     return found
 
 
@@ -87,7 +89,7 @@ def lines(corpus: str, split: str, count: int) -> list[tuple[str, ...]]:
     """Return up to `count` doubtful records of a prepared corpus: id, label, likely label, margin, text.
 
     Raises:
-        UserError: it has no labels, or fewer than two labels of enough texts.
+        UserError: it has no labels, fewer than two labels of enough texts, or no words.
     """
     prepared = PreparedCorpus(layout.corpus(corpus))
     if prepared.kind != "labelled":
@@ -107,7 +109,7 @@ def lines(corpus: str, split: str, count: int) -> list[tuple[str, ...]]:
             one_field(judged[one.index]["label"]),
             one_field(known[one.likely]),
             f"{one.margin:.4f}",
-            one_field(judged[one.index]["text"]),
+            one_field(shown(judged[one.index])),
         )
         for one in found[:count]
     ]

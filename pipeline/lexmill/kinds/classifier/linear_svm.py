@@ -39,9 +39,14 @@ def fit_svm(texts: Texts, settings: LinearSVM, note: Note) -> Solution:
             f"after {passes} passes the support vector machine has not reached recipe.tolerance"
             f" ({settings.tolerance:g}); raise recipe.max_iterations or recipe.l2"
         )
-    weight, bias = torch.from_numpy(model.coef_), torch.from_numpy(np.atleast_1d(model.intercept_))
+    found_weight, found_bias = torch.from_numpy(model.coef_), torch.from_numpy(np.atleast_1d(model.intercept_))
+    if len(model.classes_) == 2:
+        found_weight, found_bias = torch.cat([-found_weight, found_weight]), torch.cat([-found_bias, found_bias])
+    weight = torch.zeros(texts.classes, found_weight.shape[1], dtype=torch.float64)
+    bias = torch.full((texts.classes,), -1.0, dtype=torch.float64)  # of a label that no text has
+    weight[model.classes_], bias[model.classes_] = found_weight, found_bias
     if texts.classes == 2:
-        weight, bias = torch.cat([-weight, weight]) / 2, torch.cat([-bias, bias]) / 2
+        weight, bias = weight / 2, bias / 2
     found = Solution(number=passes, passes=passes, loss=0.0, weight=weight, bias=bias)
     found = replace(found, loss=measure(texts, weight, bias)[0])
     note(found)

@@ -60,9 +60,13 @@ def macro_f1(counts: NDArray[Any]) -> float:
 
     As scikit-learn's `f1_score(average="macro", zero_division=0)` with all labels given.
     """
-    hits = np.diag(counts).astype(float)
-    denominators = counts.sum(axis=0) + counts.sum(axis=1)
-    return float(np.mean(np.divide(2 * hits, denominators, out=np.zeros(len(hits)), where=denominators > 0)))
+    return mean_f1(np.diag(counts), counts.sum(axis=0), counts.sum(axis=1))
+
+
+def mean_f1(hits: NDArray[Any], predicted: NDArray[Any], right: NDArray[Any]) -> float:
+    """Return `macro_f1` from the items of each label: predicted rightly, predicted, and right, (labels,) each."""
+    both = predicted + right
+    return float(np.mean(np.divide(2.0 * hits, both, out=np.zeros(len(hits)), where=both > 0)))
 
 
 def summarise(

@@ -21,12 +21,14 @@ from lexmill.kinds.classifier import NaiveBayes
 from lexmill.kinds.classifier.solution import Note, Solution, Texts, measure
 from lexmill.models.common.sparse_rows import SparseRows
 
+_LEAST = 1e-12  # the probability of a label that no text of train has: of 0 there is no logarithm
+
 
 def fit_naive_bayes(texts: Texts, settings: NaiveBayes, note: Note) -> Solution:
     """Return the head; a bag with Bernoulli events must be binary."""
     assert isinstance(texts.features, SparseRows)
     counts = torch.bincount(texts.labels, minlength=texts.classes).double()  # (L,)
-    log_prior = (counts / counts.sum()).log()
+    log_prior = (counts / counts.sum()).clamp(min=_LEAST).log()
     summed = _sums(texts.features, texts.labels, texts.classes) + settings.alpha  # (L, F)
     if settings.event == "multinomial":
         weight, bias = summed.log() - summed.sum(dim=1, keepdim=True).log(), log_prior

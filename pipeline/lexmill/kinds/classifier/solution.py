@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from torch import Tensor
 from torch.nn import functional
 
+from lexmill.kinds.classifier.calibration import fit_temperature
 from lexmill.models.common.sparse_rows import Rows, linear
-
-_LEAST, _MOST = 1e-3, 20.0  # of the largest logit: beyond, texts that are all right have no lowest loss
 
 
 @dataclass(frozen=True)
@@ -49,10 +47,6 @@ class Solution:
     weight: Tensor
     bias: Tensor
 
-    def scaled(self, factor: float) -> Solution:
-        """Return the head with all logits times `factor`."""
-        return replace(self, weight=self.weight * factor, bias=self.bias * factor)
-
 
 Note = Callable[[Solution], object]
 
@@ -65,22 +59,11 @@ def measure(texts: Texts, weight: Tensor, bias: Tensor) -> tuple[float, float]:
 
 
 def with_temperature(solution: Solution, valid: Texts, train: Texts) -> Solution:
-    """Return the head with its logits divided by the number that gives the lowest loss on valid (Guo et al. 2017).
+    """Return the head with its logits divided by the temperature that suits valid best.
 
-    For margins, whose scale means nothing. No prediction changes. The loss is convex in the factor: a search by the
-    golden section over its logarithm.
+    For margins, whose scale means nothing. No prediction changes.
     """
     logits = linear(valid.features, solution.weight, solution.bias)
-    largest = float(logits.abs().max())
-    if not largest:
-        return solution
-
-    def loss(log_factor: float) -> float:
-        return float(functional.cross_entropy(logits * math.exp(log_factor), valid.labels))
-
-    low, high, golden = math.log(_LEAST / largest), math.log(_MOST / largest), (5**0.5 - 1) / 2
-    while high - low > 1e-4:
-        first, second = high - golden * (high - low), low + golden * (high - low)
-        low, high = (low, second) if loss(first) <= loss(second) else (first, high)
-    found = solution.scaled(math.exp((low + high) / 2))
-    return replace(found, loss=measure(train, found.weight, found.bias)[0])
+    temperature = fit_temperature(logits.numpy(), valid.labels.numpy())
+    weight, bias = solution.weight / temperature, solution.bias / temperature
+    return replace(solution, weight=weight, bias=bias, loss=measure(train, weight, bias)[0])

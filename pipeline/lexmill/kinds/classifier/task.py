@@ -12,34 +12,34 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import softmax
 from torch import Tensor, nn
 from torch.nn import functional
 
 from lexmill import models, tokenizers
-from lexmill.base import layout, progress
+from lexmill.base import layout
 from lexmill.base.errors import UserError
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.permutation import fold, permute
-from lexmill.data.texts import encode, of_record, parts
+from lexmill.data.texts import encode, of_record, parts, reading, records_of
 from lexmill.kinds.classifier import (
     Classifier,
     FineTuning,
     NaiveBayes,
     NearestNeighbours,
     adapting,
-    calibration,
     fitting,
+    settling,
 )
 from lexmill.kinds.classifier.batches import ClassificationBatches
 from lexmill.kinds.classifier.losses import balanced_weights, label_loss
+from lexmill.kinds.classifier.metrics import mean_f1
 from lexmill.models import family
 from lexmill.models.common.state import load_weights, weights
 from lexmill.params import Params
 from lexmill.tokenizers import Tokenizer
 from lexmill.training.engine import FitResult
-from lexmill.training.production import Training, config_of, new_network, produce
-from lexmill.training.task import Arrays, Pace, Task, tensors
+from lexmill.training.production import Training, check_positions, config_of, metrics_of, new_network, produce
+from lexmill.training.task import Arrays, Pace, Task
 
 VALID_BATCH = 64  # texts per validation batch; results do not depend on it
 
@@ -48,7 +48,7 @@ def train(name: str, choices: Params) -> None:
     """Train `models.<name>`: by gradient descent, or only its head, to the optimum.
 
     Raises:
-        UserError: fewer than two labels, an empty split, or a checkpoint that does not fit.
+        UserError: fewer than two labels in the corpus or in train, an empty split, or a checkpoint that does not fit.
     """
     model = choices.models[name]
     assert isinstance(model, Classifier)
@@ -63,20 +63,22 @@ def train(name: str, choices: Params) -> None:
         tokenizer.vocab_size,
         labels=list(corpus.labels),
         dropout=model.recipe.head_dropout if isinstance(model.recipe, FineTuning) else 0.0,
-        max_tokens=model.data.max_tokens,
+        **reading(corpus, tokenizer, model.data.max_tokens),
         **_head(model, len(batches["train"].ids)),
-        **({"separator": tokenizer.eos_id} if any("second" in record for record in corpus.records("train")) else {}),
     )
     module = _network(model, config, tokenizer, batches["train"].ids, choices.training_seed)
-    if model.data.max_tokens > module.max_positions:
-        raise UserError(
-            f"models.{name}.data.max_tokens is {model.data.max_tokens}, but the network has {module.max_positions}"
-            " positions; lower it"
-        )
+    check_positions(name, model.data.max_tokens, module.max_positions)
     recipe, settled = model.recipe, dict[str, float]()
+    if len(np.unique(batches["train"].labels)) < 2:
+        raise UserError("all texts of train have one label; there is nothing to learn", corpus.folder)
     task = ClassificationTask(
         module, batches["train"], batches["valid"], recipe if isinstance(recipe, FineTuning) else None
     )
+
+    def finish() -> None:
+        if isinstance(recipe, FineTuning):
+            settled.update(settling.settle(module, task.valid, recipe, config, name))
+
     training = Training(
         name=name,
         model=model,
@@ -85,7 +87,7 @@ def train(name: str, choices: Params) -> None:
         steps_per_epoch=task.train.steps_per_epoch,
         metrics=lambda result: {**metrics(result, task, model.data.max_tokens), **settled},
         speed=speed,
-        finish=lambda: settled.update(_settle(task, recipe, config, name)) if isinstance(recipe, FineTuning) else None,
+        finish=finish,
     )
     if isinstance(recipe, FineTuning):
         produce(training, choices)
@@ -135,9 +137,7 @@ def _batches(
     corpus: PreparedCorpus, split: str, tokenizer: Tokenizer, model: Classifier, seed: int
 ) -> ClassificationBatches:
     """Return the batches of a split; for train at most `max_train` texts, chosen by the data seed."""
-    records = list(corpus.records(split))
-    if not records:
-        raise UserError(f"the {split} split is empty; give `splits` other shares", corpus.folder)
+    records = records_of(corpus, split)
     # The optimum over all texts does not depend on batches: these are for speed.
     batch = model.recipe.batch if isinstance(model.recipe, FineTuning) else VALID_BATCH
     most = model.data.max_train
@@ -150,53 +150,13 @@ def _batches(
     ids = encode(tokenizer, [of_record(record) for record in records], model.data.max_tokens)
     labels = [number[record["label"]] for record in records]
     balanced = split == "train" and isinstance(model.recipe, FineTuning) and model.recipe.sampling == "balanced"
-    return ClassificationBatches(
-        ids, labels, batch, seed, pad_id=0, balanced=balanced
-    )  # padding is masked: any id does
-
-
-@torch.no_grad()
-def _settle(task: ClassificationTask, recipe: FineTuning, config: dict[str, Any], name: str) -> dict[str, float]:
-    """Merge low ranks, fold the temperature into the head, note the score to abstain below; return what was found."""
-    module: Any = task.module
-    adapting.settle(module, recipe)
-    if not recipe.calibrate and not recipe.answer_accuracy:
-        return {}
-    module.eval()
-    rows = [tensors(task.valid.arrays(batch), module.head.weight.device) for batch in task.valid.evaluation_batches()]
-    logits = np.concatenate([module(row["tokens"], row["mask"]).double().cpu().numpy() for row in rows])  # (N, L)
-    labels = np.concatenate([row["labels"].cpu().numpy() for row in rows])  # (N,)
-    found: dict[str, float] = {}
-    if recipe.calibrate:
-        temperature = calibration.fit_temperature(logits, labels)
-        module.head.weight.div_(temperature)  # so that every use and every export has it
-        module.head.bias.div_(temperature)
-        logits, found["temperature"] = logits / temperature, temperature
-    confidence, right = softmax(logits, axis=1).max(axis=1), logits.argmax(axis=1) == labels
-    found["valid_calibration_error"] = calibration.calibration_error(confidence, right)
-    if recipe.answer_accuracy:
-        threshold = calibration.abstention_threshold(confidence, right, recipe.answer_accuracy)
-        if threshold is None:
-            progress.say(
-                f"train {name}: no score makes {recipe.answer_accuracy:.0%} of valid's answers right: it will abstain"
-                " on every text; lower recipe.answer_accuracy"
-            )
-        config["threshold"] = found["threshold"] = 2.0 if threshold is None else threshold
-        found["valid_answered"] = float((confidence >= found["threshold"]).mean())
-    return found
+    # Padding is masked: any id does.
+    return ClassificationBatches(ids, labels, batch, seed, pad_id=0, balanced=balanced)
 
 
 def metrics(result: FitResult, task: ClassificationTask, max_tokens: int) -> dict[str, float]:
     """Return the stage's metrics: losses in nats per text, counts, no times."""
-    return {
-        "train_loss": result.train_loss,
-        **result.metrics,
-        "best_step": result.best_step,
-        "steps": result.step,
-        "epochs": task.epochs(result.step),
-        "stopped_early": int(result.stopped_early),
-        **sizes(task, max_tokens),
-    }
+    return {**metrics_of(result, task), **sizes(task, max_tokens)}
 
 
 def sizes(task: ClassificationTask, max_tokens: int) -> dict[str, int]:
@@ -279,11 +239,10 @@ class ClassificationTask(Task):
     def validation_metrics(self, sums: Sequence[float]) -> dict[str, float]:
         nats, *counts = sums
         right, found, texts = np.array(counts).reshape(3, -1)  # (L,) each
-        f1 = np.divide(2 * right, found + texts, out=np.zeros(len(right)), where=found + texts > 0)
         return {
             "valid_loss": nats / texts.sum(),
             "valid_accuracy": right.sum() / texts.sum(),
-            "valid_macro_f1": float(f1.mean()),
+            "valid_macro_f1": mean_f1(right, found, texts),
             "valid_texts": float(texts.sum()),
         }
 

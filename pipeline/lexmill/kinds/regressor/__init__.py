@@ -10,6 +10,7 @@ from lexmill.base import layout
 from lexmill.base.budgets import MAX_CONTEXT
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
+from lexmill.models.declaration import Pooling
 from lexmill.params.models import Model
 from lexmill.params.recipe import Recipe
 
@@ -33,9 +34,11 @@ class Regression(Recipe):
     """A recipe with what the numbers mean."""
 
     target: Literal["number", "level"] = spec(
-        "number: least squares; level: few numbers in order, whether the text is above each (Niu et al. 2016)", "number"
+        "number: least squares; level: a scale of few numbers, whether the text is above each (Niu et al. 2016)",
+        "number",
     )
     head_dropout: float = spec("dropout before the head", 0.1, low=0, below=1)
+    pooling: Pooling = spec("what the head reads of the states of a text's tokens", "mean")
 
 
 @dataclass(frozen=True)

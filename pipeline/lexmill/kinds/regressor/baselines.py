@@ -12,15 +12,16 @@ from lexmill.corpora.prepared import PreparedCorpus, texts_of
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.subject import Baseline
+from lexmill.evaluation.terms import tfidf
 from lexmill.kinds.regressor.metrics import regressor_row, summarise
 from lexmill.kinds.regressor.scale import number_of
 from lexmill.params import Baseline as Chosen
 
-STRENGTHS = (0.1, 1.0, 10.0)  # penalties of the ridge, of which valid chooses one
+STRENGTHS = (0.1, 1.0, 10.0)  # penalties of the ridge; valid chooses one
 
 
 def baselines(_: Chosen, corpus: PreparedCorpus, how: Resampling) -> Iterator[Baseline]:
-    """Yield both; raise `UserError` where train is empty or a label is no number."""
+    """Yield both; raise `UserError` where train is empty, has no words or a label that is no number."""
     train, valid, test = (list(corpus.records(split)) for split in ("train", "valid", "test"))
     if not train:
         raise UserError("the train split is empty; there is nothing to learn from", corpus.folder)
@@ -39,14 +40,11 @@ def _ridge(
     train: list[dict[str, Any]], valid: list[dict[str, Any]], test: list[dict[str, Any]], numbers: list[np.ndarray]
 ) -> np.ndarray:
     """Return the predictions of test by the penalty that has the least absolute error on valid (ties: the first)."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import Ridge
 
-    terms = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b", sublinear_tf=True)
-    try:
-        features = terms.fit_transform([" ".join(texts_of(record)) for record in train])
-    except ValueError as error:
-        raise UserError(f"the texts of the train split have no words ({error})") from None
+    texts = [" ".join(texts_of(record)) for record in train]
+    terms = tfidf(texts, 1)
+    features = terms.transform(texts)
     models = [Ridge(alpha=strength, solver="lsqr", random_state=0).fit(features, numbers[0]) for strength in STRENGTHS]
 
     def predicted(model: Ridge, records: list[dict[str, Any]]) -> np.ndarray:

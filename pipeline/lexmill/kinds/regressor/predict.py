@@ -1,6 +1,6 @@
 """Predictions of a packaged regressor: {"number"}, with "level" where it learned levels; no params.
 
-Letters: N texts, K levels.
+Shape letters: N texts, K levels.
 """
 
 from __future__ import annotations
@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from scipy.special import expit
 
-from lexmill.data.texts import Text, as_pairs, encode, pad
+from lexmill.data.texts import Text, as_pairs
 from lexmill.decoding import predictor
 from lexmill.kinds.regressor.scale import Floats, expected, nearest
 
@@ -43,27 +42,11 @@ class Predictor(predictor.Predictor):
 def rate(
     module: nn.Module, tokenizer: Tokenizer, texts: Sequence[Text], config: Mapping[str, Any], batch_tokens: int
 ) -> Floats:
-    """Return the number of each text, (N,); none depends on the others.
+    """Return the number of each text, (N,).
 
-    Args:
-        module: a regressor in eval mode.
-        config: of the model: `levels`, `max_tokens`.
-        batch_tokens: tokens in one forward pass, padding included.
-
-    Raises:
-        UserError: a text is not Unicode.
+    Takes and raises what `decoding.whole_texts.outputs` does; `config` is the model's.
     """
-    import torch
+    from lexmill.decoding.whole_texts import outputs
 
-    from lexmill.decoding.batching import by_length
-
-    device = next(module.parameters()).device
-    encoded = encode(tokenizer, texts, config["max_tokens"]) if texts else []
-    found = np.zeros(len(encoded))
-    for group in by_length([len(ids) for ids in encoded], batch_tokens):
-        tokens, mask = pad([encoded[i] for i in group])
-        with torch.inference_mode():
-            outputs = module(torch.from_numpy(tokens).to(device), torch.from_numpy(mask).to(device))
-        values = outputs.double().cpu().numpy()  # (B, 1) or (B, K - 1)
-        found[group] = expected(expit(values), config["levels"]) if config["levels"] else values[:, 0]
-    return found
+    values = outputs(module, tokenizer, texts, config["max_tokens"], batch_tokens).numpy()  # (N, 1) or (N, K - 1)
+    return expected(expit(values), config["levels"]) if config["levels"] else values[:, 0]

@@ -18,12 +18,12 @@ from lexmill import tokenizers
 from lexmill.base import layout
 from lexmill.base.errors import UserError
 from lexmill.corpora.prepared import PreparedCorpus
-from lexmill.data.texts import TextBatches, encode, of_record, parts
+from lexmill.data.texts import TextBatches, encode, of_record, parts, reading, records_of
 from lexmill.kinds.regressor import Regressor
 from lexmill.kinds.regressor.scale import levels_of, number_of
 from lexmill.params import Params
 from lexmill.training.engine import FitResult
-from lexmill.training.production import Training, config_of, new_network, produce
+from lexmill.training.production import Training, check_positions, config_of, metrics_of, new_network, produce
 from lexmill.training.task import Arrays, Task
 
 VALID_BATCH = 64  # texts per validation batch; results do not depend on it
@@ -42,9 +42,7 @@ def train(name: str, choices: Params) -> None:
     levels = levels_of(corpus) if model.recipe.target == "level" else []
     sides = {}
     for split, size in (("train", model.recipe.batch), ("valid", max(model.recipe.batch, VALID_BATCH))):
-        records = list(corpus.records(split))
-        if not records:
-            raise UserError(f"the {split} split is empty; give `splits` other shares", corpus.folder)
+        records = records_of(corpus, split)
         ids = encode(tokenizer, [of_record(record) for record in records], model.data.max_tokens)
         numbers = np.array([number_of(record["label"], corpus) for record in records])
         sides[split] = (TextBatches(ids, size, choices.data_seed, 0), numbers)  # padding is masked: any id does
@@ -57,17 +55,13 @@ def train(name: str, choices: Params) -> None:
         tokenizer.vocab_size,
         labels=[f"above {level:g}" for level in levels[:-1]] or ["number"],
         dropout=model.recipe.head_dropout,
-        max_tokens=model.data.max_tokens,
         levels=levels,
         target=model.recipe.target,
-        **({"separator": tokenizer.eos_id} if any("second" in record for record in corpus.records("train")) else {}),
+        **reading(corpus, tokenizer, model.data.max_tokens),
+        **({} if model.recipe.pooling == "mean" else {"pooling": model.recipe.pooling}),
     )
     module: Any = new_network(model, config, choices.training_seed)
-    if model.data.max_tokens > module.max_positions:
-        raise UserError(
-            f"models.{name}.data.max_tokens is {model.data.max_tokens}, but the network has {module.max_positions}"
-            " positions; lower it"
-        )
+    check_positions(name, model.data.max_tokens, module.max_positions)
     task = RegressionTask(module, sides["train"], sides["valid"], levels)
     produce(
         Training(
@@ -76,25 +70,12 @@ def train(name: str, choices: Params) -> None:
             config=config,
             task=task,
             steps_per_epoch=task.train[0].steps_per_epoch,
-            metrics=lambda result: metrics(result, task),
+            metrics=lambda result: {**metrics_of(result, task), "train_texts": len(task.train[1])},
             speed=speed,
             finish=task.unscale,
         ),
         choices,
     )
-
-
-def metrics(result: FitResult, task: RegressionTask) -> dict[str, float]:
-    """Return the stage's metrics: losses per text, counts, no times."""
-    return {
-        "train_loss": result.train_loss,
-        **result.metrics,
-        "best_step": result.best_step,
-        "steps": result.step,
-        "epochs": task.epochs(result.step),
-        "train_texts": len(task.train[1]),
-        "parameters": sum(parameter.numel() for parameter in task.module.parameters()),
-    }
 
 
 def speed(result: FitResult) -> tuple[dict[str, float], str]:

@@ -29,8 +29,8 @@ class PooledClassifier(nn.Module):
         encoder: a `TextEncoder`, or a `CausalModel`.
         n_labels: L.
         dropout: on the pooled vector.
-        pooling: over the real tokens: their mean, the largest value of each feature, the last one's, or a mean weighted
-            by the softmax of a learned product (additive in nothing else: Yang et al. 2016 without its layer).
+        pooling: over the real tokens: their mean, the largest value of each feature (`max`), the last one's, or a mean
+            weighted by the softmax of a learned product (`attention`: Yang et al. 2016 without the layer before it).
         separator: of pairs, the token after the first text; an encoder with `n_segments` above 1 is given the segments.
     """
 
@@ -56,11 +56,9 @@ class PooledClassifier(nn.Module):
     @property
     def width(self) -> int:
         """D."""
-        return int(cast(Any, self.encoder).shape.d_model if self._causal else self._encoder.d_model)
-
-    @property
-    def _causal(self) -> bool:
-        return isinstance(self.encoder, CausalModel)
+        if isinstance(self.encoder, CausalModel):
+            return int(self.encoder.shape.d_model)
+        return self._encoder.d_model
 
     @property
     def _encoder(self) -> TextEncoder:
@@ -92,14 +90,15 @@ class PooledClassifier(nn.Module):
             paired = self.separator is not None and getattr(self.encoder, "n_segments", 1) > 1
             more = (self._segments(tokens),) if paired else ()
             hidden = self._encoder.hidden(tokens, mask, *more)  # (B, T, D)
-        weights = mask.unsqueeze(-1).to(hidden.dtype)  # (B, T, 1)
+        real = mask.unsqueeze(-1)  # (B, T, 1)
         if self.pooling == "max":
-            return hidden.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(dim=1)
+            return hidden.masked_fill(~real, -torch.inf).amax(dim=1)
         if self.pooling == "last":
             return hidden[torch.arange(len(mask), device=mask.device), mask.sum(dim=1) - 1]
         if self.pooling == "attention":
-            scores = self.attention(hidden).masked_fill(~mask.unsqueeze(-1), -torch.inf)
+            scores = self.attention(hidden).masked_fill(~real, -torch.inf)
             return (hidden * scores.softmax(dim=1)).sum(dim=1)
+        weights = real.to(hidden.dtype)
         pooled: Tensor = (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1)
         return pooled
 

@@ -5,6 +5,7 @@ Shape letters: B texts, T tokens, D width.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 STD = 0.02  # of first weights, as BERT's
 
 
-class TextEncoder(nn.Module):
+class TextEncoder(nn.Module, ABC):
     """A network that computes hidden states of texts; a family defines `hidden`.
 
     Attributes:
@@ -36,6 +37,7 @@ class TextEncoder(nn.Module):
         """The standard deviation of a head's initial weights."""
         return STD
 
+    @abstractmethod
     def hidden(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
         """Map token ids (B, T) and a mask (B, T), true at real tokens, which come first, to (B, T, D).
 
@@ -46,7 +48,6 @@ class TextEncoder(nn.Module):
         Raises:
             ValueError: a text is longer than the positions.
         """
-        raise NotImplementedError
 
     def check(self, tokens: Tensor) -> None:
         """Raise `ValueError` for texts longer than the positions."""

@@ -1,0 +1,60 @@
+"""What follows the training of a whole classifier: low ranks are merged, scores calibrated, abstention decided.
+
+All of it becomes part of the weights, but the threshold of abstention, which is in the config.
+
+Shape letters: N texts, L labels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import softmax
+
+from lexmill.base import progress
+from lexmill.kinds.classifier import FineTuning, calibration
+from lexmill.kinds.classifier.adapting import merge
+from lexmill.kinds.classifier.batches import ClassificationBatches
+from lexmill.models.common.heads import PooledClassifier
+
+NEVER = 2.0  # a threshold above every score
+
+
+@torch.no_grad()
+def settle(
+    module: PooledClassifier, valid: ClassificationBatches, recipe: FineTuning, config: dict[str, Any], name: str
+) -> dict[str, float]:
+    """Turn the trained network into the one that is written; return metrics of valid.
+
+    Args:
+        config: gets the `threshold` below which the model abstains, if it may.
+        name: the model's, for messages.
+    """
+    merge(module, recipe)
+    if not recipe.calibrate and not recipe.answer_accuracy:
+        return {}
+    module.eval()
+    found: dict[str, float] = {}
+    batches = list(valid.evaluation_batches())
+    rows = [module(torch.from_numpy(one.tokens), torch.from_numpy(one.mask)).double().numpy() for one in batches]
+    logits, labels = np.concatenate(rows), np.concatenate([valid.labels[one.index] for one in batches])  # (N, L), (N,)
+    if recipe.calibrate:
+        found["temperature"] = temperature = calibration.fit_temperature(logits, labels)
+        module.head.weight.div_(temperature)  # so that every use and every export has it
+        module.head.bias.div_(temperature)
+        logits = logits / temperature
+    confidence, right = softmax(logits, axis=1).max(axis=1), logits.argmax(axis=1) == labels
+    found["valid_calibration_error"] = calibration.calibration_error(confidence, right)
+    if recipe.answer_accuracy:
+        threshold = calibration.abstention_threshold(confidence, right, recipe.answer_accuracy)
+        if threshold is None:
+            progress.say(
+                f"train {name}: no score makes {recipe.answer_accuracy:.0%} of valid's answers right: it will abstain"
+                " on every text; lower recipe.answer_accuracy"
+            )
+            threshold = NEVER
+        config["threshold"] = found["threshold"] = threshold
+        found["valid_answered"] = float((confidence >= threshold).mean())
+    return found
