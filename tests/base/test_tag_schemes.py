@@ -88,12 +88,13 @@ def test_each_scheme_keeps_the_entities(parts: list[tuple[str, int, int]]) -> No
 def test_what_is_allowed_is_what_can_be_written() -> None:
     """All sequences of three words: those without an error are those that some entities have."""
     kinds = ["per", "loc"]
-    for scheme, prefixes in (("iob2", "BI"), ("bioes", "BIES")):
+    schemes: tuple[tuple[Scheme, str], ...] = (("iob2", "BI"), ("bioes", "BIES"))
+    for scheme, prefixes in schemes:
         tags = ["O", *(f"{prefix}-{kind}" for prefix in prefixes for kind in kinds)]
-        valid = {path for path in product(tags, repeat=3) if list(path) == written(entities(path), 3, scheme)}  # type: ignore[arg-type]
+        valid = {path for path in product(tags, repeat=3) if list(path) == written(entities(path), 3, scheme)}
         for path in product(tags, repeat=3):
             bounds = [None, *path, None]
-            fine = all(allowed(a, b, scheme) for a, b in pairwise(bounds))  # type: ignore[arg-type]
+            fine = all(allowed(a, b, scheme) for a, b in pairwise(bounds))
             assert fine == (path in valid), path
 
 

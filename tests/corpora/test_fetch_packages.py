@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -22,6 +23,9 @@ from tests.support.package_index import Error, Made, PackageIndex, make_deb, mak
 
 FILES = {"plays/one.txt": b"one", "plays/two.txt": b"two", "plays/sub/three.txt": b"3", "other.txt": b"o"}
 
+Registry = Literal["pypi", "npm", "debian"]
+Archive = Literal["sdist", "wheel", "tarball", "deb"]
+
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
@@ -30,16 +34,16 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIn
 
 
 def package(
-    made: Made, registry: str, archive: str, *members: str, name: str = "plays", sha256: str = ""
+    made: Made, registry: Registry, archive: Archive, *members: str, name: str = "plays", sha256: str = ""
 ) -> PackageSource:
     return PackageSource(
         kind="package",
-        registry=registry,  # type: ignore[arg-type]
+        registry=registry,
         name=name,
         version="1.0",
         sha256=sha256 or made.sha256,
         members=members or ("plays/*.txt",),
-        archive=archive,  # type: ignore[arg-type]
+        archive=archive,
     )
 
 
@@ -121,7 +125,7 @@ MAKERS = {"sdist": make_sdist, "wheel": make_wheel, "tarball": make_npm, "deb": 
 @pytest.mark.parametrize("promise_hashes", [True, False])
 @pytest.mark.parametrize(("registry", "archive"), KINDS)
 def test_other_bytes_than_those_pinned_are_refused(
-    index: PackageIndex, tmp_path: Path, registry: str, archive: str, promise_hashes: bool
+    index: PackageIndex, tmp_path: Path, registry: Registry, archive: Archive, promise_hashes: bool
 ) -> None:
     index.promise_hashes = promise_hashes
     made = MAKERS[archive](index.folder, "plays", "1.0", FILES)
@@ -132,7 +136,7 @@ def test_other_bytes_than_those_pinned_are_refused(
 
 @pytest.mark.parametrize(("registry", "archive"), KINDS)
 def test_a_missing_package_version_or_member_is_the_users_to_mend(
-    index: PackageIndex, tmp_path: Path, registry: str, archive: str
+    index: PackageIndex, tmp_path: Path, registry: Registry, archive: Archive
 ) -> None:
     made = MAKERS[archive](index.folder, "plays", "2.0", FILES)
     with pytest.raises(UserError, match=r"plays 1\.0.*2\.0"):
@@ -148,7 +152,7 @@ def test_a_missing_package_version_or_member_is_the_users_to_mend(
 @pytest.mark.parametrize(("registry", "archive"), KINDS)
 @pytest.mark.parametrize("status", [500, 503, 429])
 def test_a_server_that_fails_is_worth_another_try(
-    index: PackageIndex, tmp_path: Path, registry: str, archive: str, status: int
+    index: PackageIndex, tmp_path: Path, registry: Registry, archive: Archive, status: int
 ) -> None:
     made = MAKERS[archive](index.folder, "plays", "1.0", FILES)
     pages = (
@@ -172,7 +176,9 @@ def test_a_server_that_fails_is_worth_another_try(
 
 
 @pytest.mark.parametrize(("registry", "archive"), KINDS)
-def test_no_network_is_worth_another_try(index: PackageIndex, tmp_path: Path, registry: str, archive: str) -> None:
+def test_no_network_is_worth_another_try(
+    index: PackageIndex, tmp_path: Path, registry: Registry, archive: Archive
+) -> None:
     made = MAKERS[archive](index.folder, "plays", "1.0", FILES)
     index.__exit__()
     with pytest.raises(RetryableError, match=r"plays 1\.0 .*no connection to 127\.0\.0\.1"):

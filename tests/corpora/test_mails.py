@@ -11,7 +11,7 @@ from lexmill.base.strict import build
 from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.readers import mail
 from lexmill.corpora.preparing.readers.mail import text_of
-from lexmill.params.readers import MailReader, Reader
+from lexmill.params.readers import MailReader
 
 LABELS = {"spam-*": "spam", "*-ham-*": "ham"}
 
@@ -65,9 +65,10 @@ def test_the_label_is_that_of_the_folder(tmp_path: Path) -> None:
 
 def test_a_labelled_corpus_needs_labels_and_a_plain_one_has_none() -> None:
     errors = list[str]()
-    reader = build(Reader, {"format": "mail", "labels": LABELS}, errors)  # type: ignore[arg-type]
+    reader = build(MailReader, {"format": "mail", "labels": LABELS}, errors)
     assert isinstance(reader, MailReader)
     assert (reader.unfit("labelled"), errors) == ([], [])
     assert reader.unfit("text") == ["labels: a text corpus has no labels; leave them out"]
     assert MailReader("mail").unfit("labelled")[0].startswith("labels: mails of a labelled corpus need it")
-    assert MailReader("mail").unfit("parallel") == ["format: 'mail' cannot give a parallel corpus"]
+    for kind in ("parallel", "conversation", "tagged", "questions"):
+        assert MailReader("mail").unfit(kind) == [f"format: 'mail' cannot give a {kind} corpus"]

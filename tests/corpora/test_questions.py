@@ -26,7 +26,7 @@ from tests.corpora.made_sources import corpus_of, error_texts, make_source, read
 CONTEXT = "Ada built the mill in 1843. 🙂 Café Ada is old."
 
 
-def question(name: str, *answers: tuple[str, int], **more: Any) -> dict[str, Any]:
+def question(name: str, *answers: tuple[str, Any], **more: Any) -> dict[str, Any]:
     found = [{"text": text, "answer_start": start} for text, start in answers]
     return {"id": name, "question": f"{name}?", "answers": found, **more}
 
@@ -86,7 +86,7 @@ def test_documents_are_named_by_their_titles(tmp_path: Path) -> None:
         ({"question": "?", "answers": []}, "'id' holds nothing, not the question's name"),
         ({"id": "q", "question": "?", "answers": 3}, "'answers' holds 3, not answers"),
         ({"id": "q", "question": "?", "answers": [{"start": 3}]}, "answer 1 of 'answers' is {'start': 3}; it needs"),
-        (question("q", ("Ada", "0")), "a start in 'answers' is '0', not a whole number"),  # type: ignore[arg-type]
+        (question("q", ("Ada", "0")), "a start in 'answers' is '0', not a whole number"),
         ({"id": "q", "question": "\ud800", "answers": []}, "'question' holds half a character (U+D800)"),
     ],
 )
@@ -276,6 +276,17 @@ def test_texts_alone_and_names(tmp_path: Path) -> None:
     _, (error,) = flat(tmp_path / "4", {**record, "a": ["Ada", "Ada"]}, start="s", **keys)
     assert "'s' has 2 answers but 1 starts" in error
     assert "line 1" in error or ":1" in error
+
+
+def test_a_start_that_is_no_number_and_a_name_that_occurs_before(tmp_path: Path) -> None:
+    rows = [{"n": "x", "question": "Who?", "context": CONTEXT, "answers": [{"text": "Ada", "start": 0}]}] * 2
+    endless = json.dumps(rows[0]).replace("0}", "1e999}").replace('"x"', '"y"')  # infinite as Python reads it
+    source = make_source(tmp_path, {"rows.jsonl": "".join(f"{json.dumps(row)}\n" for row in rows) + f"{endless}\n"})
+    records, errors = read_all(corpus_of("questions", {"format": "questions", "id": "n"}), source)
+    assert [one.id for one in records] == ["rows:x"]
+    again, infinite = error_texts(errors)
+    assert "the id 'x' occurs before; each question needs its own" in again
+    assert "a start in 'answers' is inf, not a whole number" in infinite
 
 
 def test_rows_of_parquet(tmp_path: Path) -> None:

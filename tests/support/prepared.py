@@ -9,7 +9,7 @@ from lexmill.base.storage import sha256_file
 
 
 def write_prepared(
-    folder: Path, kind: str, splits: Mapping[str, Sequence[Mapping[str, str]]], languages: Sequence[str] = ("en",)
+    folder: Path, kind: str, splits: Mapping[str, Sequence[Mapping[str, Any]]], languages: Sequence[str] = ("en",)
 ) -> None:
     """Write a corpus; a record's id and group are its number where it has none."""
     folder.mkdir(parents=True)

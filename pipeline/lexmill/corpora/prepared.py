@@ -6,7 +6,7 @@ A record is `{"id", "group"}` and, by the kind of corpus,
 * labelled: `"text"`, `"label"`, and `"second"` where a pair of texts is labelled.
 * tagged: `"words"`, `"tags"`, with entities in iob2.
 * parallel: `"source"`, `"target"`.
-* conversation: `"messages": [{"role", "content"}]`, of which the last is the answer; perhaps `"rejected"`, a worse one.
+* conversation: `"messages": [{"role", "content"}]`, the last one is the answer; perhaps `"rejected"`, a worse one.
 * questions: `"question"`, `"context"`, `"answers": [{"text", "start"}]`, spans of the context by their first character;
   none: no answer is there.
 

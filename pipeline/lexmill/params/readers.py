@@ -27,8 +27,6 @@ ROLES = {
 
 Offsets = Literal["characters", "utf-16", "bytes", "search"]
 Unmatched = Literal["error", "remove"]
-
-
 MOST_COLUMNS = 1000
 
 
@@ -52,8 +50,18 @@ def _no_encoding(encoding: str, encodings: Mapping[str, str]) -> list[str]:
     return [*found, *outside("encodings", tuple(encodings))]
 
 
-def _only_pairs(form: str, kind: str) -> list[str]:
-    return [] if kind == "parallel" else [f"format: '{form}' gives pairs, but kind is '{kind}'"]
+_GIVES = {
+    "labelled": "labelled texts",
+    "tagged": "tagged sentences",
+    "parallel": "pairs",
+    "conversation": "conversations",
+    "questions": "questions",
+}
+
+
+def _only(wanted: str, form: str, kind: str) -> list[str]:
+    """Return an error for a corpus of another kind than a format gives."""
+    return [] if kind == wanted else [f"format: '{form}' gives {_GIVES[wanted]}, but kind is '{kind}'"]
 
 
 @dataclass(frozen=True)
@@ -70,7 +78,7 @@ class TextReader:
         return _no_encoding(self.encoding, self.encodings)
 
     def unfit(self, kind: str) -> list[str]:
-        if kind in ("tagged", "parallel", "conversation", "questions"):
+        if kind not in ("text", "labelled"):
             return [f"format: 'text' cannot give a {kind} corpus"]
         if kind == "labelled" and self.label_from is None:
             return ["label_from: texts of a labelled corpus need it; 'folder' takes the name of a file's folder"]
@@ -96,7 +104,7 @@ class LabelledLinesReader:
         return found
 
     def unfit(self, kind: str) -> list[str]:
-        return [] if kind == "labelled" else [f"format: 'labelled_lines' gives labelled texts, but kind is '{kind}'"]
+        return _only("labelled", self.format, kind)
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,7 @@ class MailReader:
     )
 
     def unfit(self, kind: str) -> list[str]:
-        if kind in ("parallel", "conversation"):
+        if kind not in ("text", "labelled"):
             return [f"format: 'mail' cannot give a {kind} corpus"]
         if kind == "labelled" and not self.labels:
             return ["labels: mails of a labelled corpus need it: a glob of a folder's name for each label"]
@@ -202,11 +210,7 @@ class ConversationsReader:
         return found
 
     def unfit(self, kind: str) -> list[str]:
-        return [] if kind == "conversation" else [f"format: 'conversations' gives conversations, but kind is '{kind}'"]
-
-
-def _only_tagged(form: str, kind: str) -> list[str]:
-    return [] if kind == "tagged" else [f"format: '{form}' gives tagged sentences, but kind is '{kind}'"]
+        return _only("conversation", self.format, kind)
 
 
 @dataclass(frozen=True)
@@ -228,7 +232,7 @@ class ConllReader:
         return [*same, *_no_encoding(self.encoding, self.encodings)]
 
     def unfit(self, kind: str) -> list[str]:
-        return _only_tagged(self.format, kind)
+        return _only("tagged", self.format, kind)
 
 
 @dataclass(frozen=True)
@@ -250,7 +254,7 @@ class ConlluReader:
         return found
 
     def unfit(self, kind: str) -> list[str]:
-        return _only_tagged(self.format, kind)
+        return _only("tagged", self.format, kind)
 
 
 @dataclass(frozen=True)
@@ -271,11 +275,7 @@ class TaggedRecordsReader:
         return _no_encoding(self.encoding, self.encodings)
 
     def unfit(self, kind: str) -> list[str]:
-        return _only_tagged(self.format, kind)
-
-
-def _only_questions(form: str, kind: str) -> list[str]:
-    return [] if kind == "questions" else [f"format: '{form}' gives questions, but kind is '{kind}'"]
+        return _only("tagged", self.format, kind)
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ class SquadReader:
         return _no_encoding(self.encoding, self.encodings)
 
     def unfit(self, kind: str) -> list[str]:
-        return _only_questions(self.format, kind)
+        return _only("questions", self.format, kind)
 
 
 @dataclass(frozen=True)
@@ -308,7 +308,7 @@ class QuestionsReader:
     context: str = spec("the key of the text that it is about", "context")
     answers: str = spec("the key of the answers: a text or several, or objects of text and start", "answers")
     start: str | None = spec("the key of the answers' starts, where `answers` are texts alone", None)
-    id: str | None = spec("the key of a name for each question; none: its line", None)
+    id: str | None = spec("the key of a question's name, each once in a file; none: its line", None)
     group: str | None = spec("the key whose value keeps records in one split; none: the context", None)
     offsets: Offsets = spec("what an answer's start counts; search: ignore it and find the answer", "characters")
     unmatched: Unmatched = spec("an answer that is not where its start says: an error, or removed", "error")
@@ -322,7 +322,7 @@ class QuestionsReader:
         return found
 
     def unfit(self, kind: str) -> list[str]:
-        return _only_questions(self.format, kind)
+        return _only("questions", self.format, kind)
 
 
 @dataclass(frozen=True)
@@ -343,7 +343,7 @@ class ParallelTextReader:
         ]
 
     def unfit(self, kind: str) -> list[str]:
-        return _only_pairs(self.format, kind)
+        return _only("parallel", self.format, kind)
 
 
 @dataclass(frozen=True)
@@ -358,7 +358,7 @@ class TranslationTreeReader:
         return [*outside("source", (self.source,)), *outside("target", (self.target,))]
 
     def unfit(self, kind: str) -> list[str]:
-        return _only_pairs(self.format, kind)
+        return _only("parallel", self.format, kind)
 
 
 @dataclass(frozen=True)
@@ -368,7 +368,7 @@ class XmlPairsReader:
     format: Literal["tmx", "xliff"]
 
     def unfit(self, kind: str) -> list[str]:
-        return _only_pairs(self.format, kind)
+        return _only("parallel", self.format, kind)
 
 
 RowsReader = RecordsReader | ConversationsReader | QuestionsReader | TaggedRecordsReader

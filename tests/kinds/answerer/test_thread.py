@@ -106,7 +106,7 @@ def write_params(models: dict[str, Any]) -> None:
 def make_workspace(root: Path) -> None:
     (root / "execution.yaml").write_text("threads: 1\n", encoding="utf-8")
     splits = {"train": records(400, 0), "valid": records(60, 1), "test": records(60, 2), "test_more": records(8, 3)}
-    write_prepared(root / layout.corpus("asked"), "questions", splits)  # type: ignore[arg-type]
+    write_prepared(root / layout.corpus("asked"), "questions", splits)
     words = [*NAMES, *THINGS, *FILLER, "who", "where", "made", "the", "?", ","]
     make_tiny_bert(root / layout.checkpoint("tiny"), words, **SHAPE)
     import_tokenizer.main("tiny")
@@ -264,7 +264,7 @@ def test_what_cannot_be_trained_is_refused() -> None:
         train.main("answers")
     write_params({"answers": MODEL})
     shutil.rmtree(layout.corpus("asked"))
-    write_prepared(layout.corpus("asked"), "questions", {"train": records(9, 0)})  # type: ignore[arg-type]
+    write_prepared(layout.corpus("asked"), "questions", {"train": records(9, 0)})
     with pytest.raises(UserError, match="the valid split is empty"):
         train.main("answers")
     data = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8"))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +12,7 @@ from hypothesis import strategies as st
 
 from lexmill import tokenizers
 from lexmill.base.errors import UserError
-from lexmill.base.tag_schemes import check
+from lexmill.base.tag_schemes import Scheme, check
 from lexmill.data.texts import encode
 from lexmill.kinds.tagger.alignment import Window, best_window, in_scheme, model_tags, pieces, windows
 from lexmill.kinds.tagger.batches import TaggingBatches
@@ -20,6 +23,8 @@ from lexmill.tokenizers.kinds import assemble, byte_model
 from lexmill.tokenizers.saving import save
 from tests.support.tiny_bert import make_tiny_bert
 
+PLAIN: Any = SimpleNamespace(bos_id=1, eos_id=2)  # all that `windows` reads of a tokenizer
+SCHEMES: tuple[Scheme, ...] = ("iob2", "bioes")
 WORDS = ["don", "'", "t", "pa", "##ris", "un", "##b", "##bon", "."]
 
 
@@ -78,14 +83,11 @@ def test_text_that_is_not_unicode_is_refused(byte: Tokenizer) -> None:
     st.integers(4, 12),
 )
 def test_each_word_is_learned_once_and_no_window_is_too_long(words: list[tuple[int, str]], most: int) -> None:
-    class Plain:
-        bos_id, eos_id = 1, 2
-
     of_words = [[10 + i] * length for i, (length, _) in enumerate(words)]
     tags = ["B-x" if tag == "I-x" and (i == 0 or words[i - 1][1] == "O") else tag for i, (_, tag) in enumerate(words)]
-    learned = windows(7, of_words, Plain(), most, tags)  # type: ignore[arg-type]  # all that is read of a tokenizer
+    learned = windows(7, of_words, PLAIN, most, tags)
     assert [i for window in learned for i in range(window.start, window.stop)] == list(range(len(words)))
-    read = windows(7, of_words, Plain(), most)  # type: ignore[arg-type]
+    read = windows(7, of_words, PLAIN, most)
     assert {i for window in read for i in range(window.start, window.stop)} == set(range(len(words)))
     for window in [*learned, *read]:
         assert (window.sentence, window.tokens[0], window.tokens[-1]) == (7, 1, 2)
@@ -93,23 +95,20 @@ def test_each_word_is_learned_once_and_no_window_is_too_long(words: list[tuple[i
         for number in range(window.stop - window.start):
             of_word = [token for token, word in zip(window.tokens, window.words, strict=True) if word == number]
             assert of_word == of_words[window.start + number][: most - 2]
-    for scheme in ("iob2", "bioes"):
+    for scheme in SCHEMES:
         for window in learned:
-            check(in_scheme(tags[window.start : window.stop], scheme), scheme)  # type: ignore[arg-type]
+            check(in_scheme(tags[window.start : window.stop], scheme), scheme)
     for word in range(len(words)):
         best = read[best_window(word, read, len(words))]
         assert best.start <= word < best.stop
 
 
 def test_a_cut_falls_between_entities_and_windows_overlap_by_half() -> None:
-    class Plain:
-        bos_id, eos_id = 1, 2
-
     tags = ["O", "O", "B-x", "I-x", "I-x", "I-x", "O", "O"]
     of_words = [[9]] * 8
-    learned = windows(0, of_words, Plain(), 6, tags)  # type: ignore[arg-type]
+    learned = windows(0, of_words, PLAIN, 6, tags)
     assert [(one.start, one.stop) for one in learned] == [(0, 2), (2, 6), (6, 8)]
-    read = windows(0, of_words, Plain(), 6)  # type: ignore[arg-type]
+    read = windows(0, of_words, PLAIN, 6)
     assert [(one.start, one.stop) for one in read] == [(0, 4), (2, 6), (4, 8)]
     # Word 2 has one word after it in the first window, none before it in the second.
     assert [best_window(word, read, 8) for word in range(8)] == [0, 0, 0, 1, 1, 2, 2, 2]

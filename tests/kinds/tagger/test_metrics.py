@@ -36,7 +36,8 @@ def test_the_f1_of_entities_by_hand() -> None:
     assert found["sentence_accuracy"] == pytest.approx(1 / 3)
     assert (found["sentences"], found["words"], found["entities"]) == (3, 10, 5)
     assert found["interval_unit"] == "sentence"
-    assert found["entity_f1_low"] < found["entity_f1"] < found["entity_f1_high"]  # type: ignore[operator]
+    low, middle, high = (float(found[f"entity_f1{end}"]) for end in ("_low", "", "_high"))
+    assert low < middle < high
 
 
 def test_the_metrics_of_each_type_and_of_each_tag() -> None:

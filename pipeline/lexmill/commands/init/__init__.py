@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack, get_args, get_type_hints
 
 import typer
 
 if TYPE_CHECKING:
-    from lexmill.commands.init.reading import Reading
+    from lexmill.commands.init.reading import Kind, Reading
 
 app = typer.Typer(help="Write the configuration for your own files; then `lexmill run`.", no_args_is_help=True)
 
@@ -53,6 +55,26 @@ LabelLast = Annotated[
 ]
 
 
+class Given(TypedDict):
+    """Options of every command."""
+
+    valid: Valid
+    test: Test
+    split: Split
+    name: CorpusName
+    force: Force
+    file_format: Format
+    encoding: Encoding
+
+
+class OfTables(Given):
+    """Options of every command that reads tables."""
+
+    quoting: Quoting
+    header: Header
+    delimiter: Delimiter
+
+
 def reading_of(
     columns: dict[str, str | None],
     *,
@@ -72,43 +94,55 @@ def reading_of(
     return Reading(columns, group, split, file_format, given, *sets)
 
 
+def _spread(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of its `**given`, after its own; Typer cannot read them from a `TypedDict`."""
+    signature = inspect.signature(command, eval_str=True)
+    *own, given = signature.parameters.values()
+    (options,) = get_args(given.annotation)
+    more = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False if get_args(annotation)[0] is bool else None,
+            annotation=annotation,
+        )
+        for name, annotation in get_type_hints(options, include_extras=True).items()
+    ]
+    command.__dict__["__signature__"] = signature.replace(parameters=[*own, *more])
+    return command
+
+
+def _set_up(
+    kind: Kind,
+    files: list[Path],
+    columns: dict[str, str | None],
+    *,
+    language: str | None,
+    name: str | None,
+    force: bool,
+    **given: Any,
+) -> None:
+    from lexmill.commands.init.initialize import initialize
+
+    initialize(kind, files, reading_of(columns, **given), name=name, force=force, languages=language)
+
+
 @app.command("lm")
+@_spread
 def init_lm(
     files: Files,
     *,
     text: Annotated[str | None, typer.Option("--text", help="The text's column (tables only).")] = None,
     group: Group = None,
-    valid: Valid = None,
-    test: Test = None,
-    split_column: Split = None,
     language: Language = None,
-    name: CorpusName = None,
-    force: Force = False,
-    file_format: Format = None,
-    encoding: Encoding = None,
-    quoting: Quoting = None,
-    header: Header = None,
-    delimiter: Delimiter = None,
+    **given: Unpack[OfTables],
 ) -> None:
     """Set up a language model of your text."""
-    from lexmill.commands.init.initialize import initialize
-
-    reading = reading_of(
-        {"text": text},
-        group=group,
-        split=split_column,
-        file_format=file_format,
-        valid=valid,
-        test=test,
-        encoding=encoding,
-        quoting=quoting,
-        header=header,
-        delimiter=delimiter,
-    )
-    initialize("text", files, reading, name=name, force=force, languages=language)
+    _set_up("text", files, {"text": text}, group=group, language=language, **given)
 
 
 @app.command("classify")
+@_spread
 def init_classify(
     files: Files,
     *,
@@ -120,43 +154,28 @@ def init_classify(
         str | None, typer.Option("--second", help="The column of a second text, where pairs are labelled.")
     ] = None,
     group: Group = None,
-    valid: Valid = None,
-    test: Test = None,
-    split_column: Split = None,
     language: Language = None,
-    name: CorpusName = None,
-    force: Force = False,
-    file_format: Format = None,
-    encoding: Encoding = None,
-    quoting: Quoting = None,
-    header: Header = None,
-    delimiter: Delimiter = None,
     separator: Separator = None,
     label_last: LabelLast = False,
+    **given: Unpack[OfTables],
 ) -> None:
     """Set up a model that labels texts like yours: a table, labelled lines, or a folder with a folder a label."""
-    from lexmill.commands.init.initialize import initialize
-
-    reading = reading_of(
+    _set_up(
+        "labelled",
+        files,
         {"text": text, "label": label[0] if label else None},
         group=group,
-        split=split_column,
-        file_format=file_format,
-        valid=valid,
-        test=test,
-        encoding=encoding,
-        quoting=quoting,
-        header=header,
-        delimiter=delimiter,
+        language=language,
         separator=separator,
         label_first=False if label_last else None,
         labels=tuple(label) if label and len(label) > 1 else None,
         second=second,
+        **given,
     )
-    initialize("labelled", files, reading, name=name, force=force, languages=language)
 
 
 @app.command("tag")
+@_spread
 def init_tag(
     files: Files,
     *,
@@ -174,32 +193,16 @@ def init_tag(
     group: Annotated[
         str | None, typer.Option("--group", help="document: its sentences share a split; of records a key.")
     ] = None,
-    valid: Valid = None,
-    test: Test = None,
-    split_column: Split = None,
     language: Language = None,
-    name: CorpusName = None,
-    force: Force = False,
-    file_format: Format = None,
-    encoding: Encoding = None,
+    **given: Unpack[Given],
 ) -> None:
     """Set up a model that tags each word, with parts of speech or entities: CoNLL, CoNLL-U, records of lists."""
-    from lexmill.commands.init.initialize import initialize
-
-    reading = reading_of(
-        {"words": words, "tags": tags},
-        group=group,
-        split=split_column,
-        file_format=file_format,
-        valid=valid,
-        test=test,
-        encoding=encoding,
-        scheme=scheme,
-    )
-    initialize("tagged", files, reading, name=name, force=force, languages=language)
+    columns = {"words": words, "tags": tags}
+    _set_up("tagged", files, columns, group=group, language=language, scheme=scheme, **given)
 
 
 @app.command("translate")
+@_spread
 def init_translate(
     files: Files,
     *,
@@ -210,39 +213,17 @@ def init_translate(
         typer.Option("--languages", help="Source and target language, as en-de; default from the names: train.en ..."),
     ] = None,
     group: Group = None,
-    valid: Valid = None,
-    test: Test = None,
-    split_column: Split = None,
-    name: CorpusName = None,
-    force: Force = False,
-    file_format: Format = None,
-    encoding: Encoding = None,
-    quoting: Quoting = None,
-    header: Header = None,
-    delimiter: Delimiter = None,
+    **given: Unpack[OfTables],
 ) -> None:
     """Set up a model that translates sentences: from tables, TMX, XLIFF, or two text files of equal length.
 
     Of two text files the source comes first, also after --valid and --test, which are then given twice.
     """
-    from lexmill.commands.init.initialize import initialize
-
-    reading = reading_of(
-        {"source": source, "target": target},
-        group=group,
-        split=split_column,
-        file_format=file_format,
-        valid=valid,
-        test=test,
-        encoding=encoding,
-        quoting=quoting,
-        header=header,
-        delimiter=delimiter,
-    )
-    initialize("parallel", files, reading, name=name, force=force, languages=languages)
+    _set_up("parallel", files, {"source": source, "target": target}, group=group, language=languages, **given)
 
 
 @app.command("answer")
+@_spread
 def init_answer(
     files: Files,
     *,
@@ -254,33 +235,16 @@ def init_answer(
     ] = None,
     identifier: Annotated[str | None, typer.Option("--id", help="The key of a question's name.")] = None,
     group: Group = None,
-    valid: Valid = None,
-    test: Test = None,
-    split_column: Split = None,
     language: Language = None,
-    name: CorpusName = None,
-    force: Force = False,
-    file_format: Format = None,
-    encoding: Encoding = None,
     offsets: Annotated[
         str | None, typer.Option("--offsets", help="What starts count: characters, utf-16, bytes; search: ignore them.")
     ] = None,
     unmatched: Annotated[
         str | None, typer.Option("--unmatched", help="An answer that is not where its start says: error or remove.")
     ] = None,
+    **given: Unpack[Given],
 ) -> None:
     """Set up a model that answers questions from a text: files in SQuAD's format, JSON lines or Parquet."""
-    from lexmill.commands.init.initialize import initialize
-
-    reading = reading_of(
-        {"question": question, "context": context, "answers": answers, "start": start, "id": identifier},
-        group=group,
-        split=split_column,
-        file_format=file_format,
-        valid=valid,
-        test=test,
-        encoding=encoding,
-        offsets=offsets,
-        unmatched=unmatched,
-    )
-    initialize("questions", files, reading, name=name, force=force, languages=language)
+    columns = {"question": question, "context": context, "answers": answers, "start": start, "id": identifier}
+    choices = {"offsets": offsets, "unmatched": unmatched}
+    _set_up("questions", files, columns, group=group, language=language, **choices, **given)

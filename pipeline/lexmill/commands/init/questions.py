@@ -8,14 +8,13 @@ from typing import Any
 
 from lexmill.base.errors import UserError
 from lexmill.base.shown import value_text
-from lexmill.commands.init.reading import Reading, suffix
+from lexmill.commands.init.reading import RECORDS, Reading, suffix
 from lexmill.corpora.fetching.files import locate
 from lexmill.corpora.preparing.readers.squad import looks_like
 from lexmill.corpora.preparing.text_files import open_bytes
 from lexmill.params.corpora import FileSource
 
-_FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".parquet": "parquet"}
-_KNOWN = ("squad", "jsonl", "json", "parquet")
+_KNOWN = ("squad", *dict.fromkeys(RECORDS.values()))
 _BEGINNING = 1 << 20  # a context may be long
 
 
@@ -49,12 +48,12 @@ def _format(paths: Sequence[str], reading: Reading, root: Path) -> str:
 
 def _format_of(path: Path) -> str:
     ending = suffix(path.name)
-    if ending not in _FORMATS:
-        known = ", ".join(_FORMATS)
+    if ending not in RECORDS:
+        known = ", ".join(RECORDS)
         raise UserError(
             f"{path}: the format {value_text(ending)} is unknown; known: {known}, each also with .gz or .zst"
         )
     if ending != ".json":
-        return _FORMATS[ending]
+        return RECORDS[ending]
     with open_bytes(path) as stream:
         return "squad" if looks_like(stream.read(_BEGINNING)) else "json"

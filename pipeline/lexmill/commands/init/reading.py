@@ -21,10 +21,10 @@ from lexmill.params import corpora, readers
 
 Kind = Literal["text", "labelled", "tagged", "parallel", "questions"]
 
-_TABLES = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".parquet": "parquet"}
+RECORDS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".parquet": "parquet"}
+_TABLES = {".csv": "csv", ".tsv": "tsv", **RECORDS}
 _PAIRS = {".tmx": "tmx", ".xlf": "xliff", ".xliff": "xliff"}
 _COLUMNS = {".conll": "conll", ".conllu": "conllu", ".iob": "conll", ".iob2": "conll", ".bio": "conll"}
-_RECORDS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".parquet": "parquet"}
 _PLAIN = (".txt", ".text", "")
 _MOST_NAME = 60  # the models' names are made from it
 _ESCAPES = {"\\t": "\t", "tab": "\t", "space": " "}
@@ -113,7 +113,7 @@ def format_of(kind: Kind, paths: Sequence[str], reading: Reading, root: Path) ->
 
 def records_format(path: str) -> str:
     """Return the format of a file of records, by its name; jsonl where that says nothing."""
-    return _RECORDS.get(suffix(path), "jsonl")
+    return RECORDS.get(suffix(path), "jsonl")
 
 
 def _no_split(chosen: str, reading: Reading) -> None:
@@ -123,10 +123,10 @@ def _no_split(chosen: str, reading: Reading) -> None:
 
 
 def _tagged_format(path: str, ending: str) -> str:
-    if ending in _RECORDS:
+    if ending in RECORDS:
         return "tagged_records"
     if ending not in _COLUMNS:
-        known = ", ".join([*_COLUMNS, *_RECORDS])
+        known = ", ".join([*_COLUMNS, *RECORDS])
         raise UserError(
             f"{path}: the format '{ending}' of tagged sentences is unknown; known: {known}; --format conll says that it"
             " has a word and its tag in each line"

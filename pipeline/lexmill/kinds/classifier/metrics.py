@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexmill.base.errors import UserError
+from lexmill.evaluation import confusions
 from lexmill.evaluation.bootstrap import Resampling, Weights, resampling_units, with_intervals
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.significance import PairedTest, by_key, ratio
 from lexmill.kinds.classifier.calibration import calibration_error
 
-_AS = re.compile("(?<![^ ])as(?![^ ])")
 _SMALLEST = 1e-12  # a probability of 0 for the right label would be an infinite loss
 
 
@@ -116,19 +115,8 @@ def confidences(rows: Sequence[Row]) -> tuple[NDArray[np.float64], NDArray[np.bo
 
 
 def confusion_counts(rows: Sequence[Row]) -> dict[str, int]:
-    """Return the confusion matrix for a metrics file: `"<right> as <predicted>"` -> items, zeros left out.
-
-    A backslash within a label is doubled and its word `as` is written `\\as`, so that each key is of one pair.
-    """
-    labels = all_labels(rows)
-    counts = confusion(rows, labels)
-    names = [_AS.sub(r"\\as", label.replace("\\", "\\\\")) for label in labels]
-    return {
-        f"{right} as {predicted}": int(counts[i, j])
-        for i, right in enumerate(names)
-        for j, predicted in enumerate(names)
-        if counts[i, j]
-    }
+    """Return the confusion matrix of items for a metrics file, zeros left out."""
+    return confusions.confusion_counts((row["label"], row["predicted"]) for row in rows)
 
 
 def per_class(rows: Sequence[Row]) -> dict[str, dict[str, float]]:

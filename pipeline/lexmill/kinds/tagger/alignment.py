@@ -46,17 +46,9 @@ def pieces(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]]) -> list[Pie
     Raises:
         UserError: a word is not Unicode.
     """
-    texts = [" ".join(words) for words in sentences]
-    try:
-        encodings = tokenizer.backend.encode_batch(texts, add_special_tokens=False)
-    except (UnicodeEncodeError, TypeError):
-        tokenizer.encode_batch(texts)  # raises an error that says where
-        raise
+    encoded = tokenizer.encode_offsets([" ".join(words) for words in sentences])
     unknown = tokenizer.unk_id if tokenizer.unk_id is not None else tokenizer.pad_id
-    return [
-        _by_word(words, encoding.ids, encoding.offsets, unknown)
-        for words, encoding in zip(sentences, encodings, strict=True)
-    ]
+    return [_by_word(words, ids, offsets, unknown) for words, (ids, offsets) in zip(sentences, encoded, strict=True)]
 
 
 def _by_word(words: Sequence[str], ids: Sequence[int], offsets: Sequence[tuple[int, int]], unknown: int) -> Pieces:

@@ -9,7 +9,6 @@ are right, of the corpus, and predicted.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,11 +19,10 @@ from numpy.typing import NDArray
 from lexmill.base.errors import UserError
 from lexmill.base.storage import sha256_bytes
 from lexmill.base.tag_schemes import entities
+from lexmill.evaluation import confusions
 from lexmill.evaluation.bootstrap import Resampling, Weights, resampling_units, with_intervals
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.significance import PairedTest, by_thirds, ratio
-
-_AS = re.compile("(?<![^ ])as(?![^ ])")
 
 
 def tagger_row(record: Mapping[str, Any], predicted: Sequence[str], *, marked: bool) -> Row:
@@ -113,16 +111,8 @@ def _items(row: Row, tags: Sequence[str]) -> set[tuple[str, int, int]]:
 
 
 def confusion_counts(rows: Sequence[Row]) -> dict[str, int]:
-    """Return the confusion matrix of words for a metrics file: `"<right> as <predicted>"` -> words, zeros left out.
-
-    A backslash within a tag is doubled and its word `as` is written `\\as`, so that each key is of one pair.
-    """
-    pairs = Counter(pair for row in rows for pair in zip(row["tags"], row["predicted"], strict=True))
-    return {f"{_name(right)} as {_name(found)}": count for (right, found), count in sorted(pairs.items())}
-
-
-def _name(tag: str) -> str:
-    return _AS.sub(r"\\as", tag.replace("\\", "\\\\"))
+    """Return the confusion matrix of words, zeros left out."""
+    return confusions.confusion_counts(pair for row in rows for pair in zip(row["tags"], row["predicted"], strict=True))
 
 
 def worst(rows: Sequence[Row], count: int) -> list[int]:

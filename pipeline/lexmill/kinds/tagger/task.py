@@ -170,8 +170,7 @@ class TaggingTask(Task):
         if self.marked:
             for right, found in zip(labels.tolist(), best.tolist(), strict=True):
                 words = [i for i in right if i != IGNORED]
-                pair = (set(entities([self.tags[i] for i in one])) for one in (words, found[: len(words)]))
-                truth, predicted = pair
+                truth, predicted = (set(entities([self.tags[i] for i in one])) for one in (words, found[: len(words)]))
                 hits = [a + b for a, b in zip(hits, (len(truth & predicted), len(truth), len(predicted)), strict=True)]
         nats, right_words = float(scores.nats(labels).sum()), float((best == labels)[real].sum())
         return [nats, right_words, float(real.sum()), *map(float, hits)]

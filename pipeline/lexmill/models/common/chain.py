@@ -74,7 +74,7 @@ def viterbi(emissions: Tensor, lengths: Tensor, chain: Chain) -> Tensor:
         emissions: (B, W, L).
         lengths: the words of each sentence, (B,).
     """
-    batch, words, _ = emissions.shape
+    words = emissions.shape[1]
     best = chain.first + emissions[:, 0]  # (B, L)
     back = []
     for word in range(1, words):
@@ -88,5 +88,5 @@ def viterbi(emissions: Tensor, lengths: Tensor, chain: Chain) -> Tensor:
     for before in reversed(back):
         tag = before.gather(1, tag[:, None])[:, 0]
         path.append(tag)
-    found = torch.stack(path[::-1], dim=1) if words else torch.zeros(batch, 0, dtype=torch.int64)
+    found = torch.stack(path[::-1], dim=1)
     return found * (torch.arange(words, device=found.device) < lengths[:, None])

@@ -5,9 +5,11 @@ Shape letters: B texts, T tokens, D width.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 from torch import Tensor, nn
+
+from lexmill.models.common.text_encoder import TextEncoder
 
 
 class SpanHead(nn.Module):
@@ -20,14 +22,18 @@ class SpanHead(nn.Module):
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
         self.encoder = encoder
-        self.head = nn.Linear(cast(Any, encoder).d_model, 2)
-        nn.init.normal_(self.head.weight, std=cast(Any, encoder).init_std)
+        self.head = nn.Linear(self._encoder.d_model, 2)
+        nn.init.normal_(self.head.weight, std=self._encoder.init_std)
         nn.init.zeros_(self.head.bias)
+
+    @property
+    def _encoder(self) -> TextEncoder:
+        return cast(TextEncoder, self.encoder)
 
     @property
     def max_positions(self) -> int:
         """The longest text, in tokens."""
-        return int(cast(Any, self.encoder).max_positions)
+        return self._encoder.max_positions
 
     def forward(self, tokens: Tensor, mask: Tensor, segments: Tensor) -> Tensor:
         """Return logits (B, T, 2), of the start and the end.
@@ -43,7 +49,6 @@ class SpanHead(nn.Module):
         if not tokens.shape == mask.shape == segments.shape or tokens.ndim != 2:
             shapes = ", ".join(str(tuple(one.shape)) for one in (tokens, mask, segments))
             raise ValueError(f"tokens, mask and segments are {shapes}; each must be (B, T)")
-        encoder = cast(Any, self.encoder)
-        more = (segments,) if getattr(encoder, "n_segments", 1) > 1 else ()
-        logits: Tensor = self.head(encoder.hidden(tokens, mask, *more))
+        more = (segments,) if getattr(self.encoder, "n_segments", 1) > 1 else ()
+        logits: Tensor = self.head(self._encoder.hidden(tokens, mask, *more))
         return logits

@@ -32,15 +32,14 @@ from lexmill.corpora.preparing.text_files import Advance, TextFile, no_advance
 from lexmill.params.corpora import Corpus
 from lexmill.params.readers import (
     ColumnsReader,
-    ConversationsReader,
     EncodedReader,
     LabelledLinesReader,
     MailReader,
     ParallelTextReader,
     QuestionsReader,
     Reader,
+    RecordsReader,
     SquadReader,
-    TaggedRecordsReader,
     TextReader,
     TranslationTreeReader,
     XmlPairsReader,
@@ -116,12 +115,11 @@ def of_lines(reader: Reader) -> OfLines | None:
         # Where a document begins decides what its sentences are called.
         by_blank_lines = OfLines(lambda line, _: tagged.inside_after(line), by_last_line=True)
         return by_blank_lines if reader.group == "sentence" else None
+    if isinstance(reader, QuestionsReader) and reader.id is not None:
+        return None  # no id may occur twice in a file
     if isinstance(reader, ParallelTextReader | LabelledLinesReader) or tables.file_format(reader) == "jsonl":
         return OfLines()
-    if isinstance(reader, ConversationsReader | QuestionsReader | TaggedRecordsReader) or reader.format in (
-        "json",
-        "parquet",
-    ):
+    if not isinstance(reader, RecordsReader) or reader.format in ("json", "parquet"):
         return None
     return OfLines(partial(delimited.inside_after, reader)) if reader.quoting else OfLines()
 

@@ -96,6 +96,6 @@ def _with_starts(reader: QuestionsReader, answers: list[Named], row: Mapping[str
 def _start(column: str, value: Any) -> int | None:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or value % 1 != 0:
         raise BadValue(f"a start in '{column}' is {shown(value)}, not a whole number")
     return int(value)

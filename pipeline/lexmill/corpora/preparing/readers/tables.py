@@ -50,10 +50,16 @@ def read(
         columns["group"] = reader.group
     if corpus.splits.column is not None:
         columns["split"] = corpus.splits.column
+    seen: set[str] = set()  # names of questions
     try:
         for row in _rows(reader, columns, file, span=span, errors=errors, advance=advance):
             try:
-                yield _record(kind, reader, columns, f"{name}:{row.place}", row.values)
+                record = _record(kind, reader, columns, f"{name}:{row.place}", row.values)
+                if "id" in columns:
+                    if record.id in seen:
+                        raise BadValue(f"the id {shown(row.values['id'])} occurs before; each question needs its own")
+                    seen.add(record.id)
+                yield record
             except BadValue as error:
                 place = "" if row.place == str(row.line) else f"row {row.place}: "
                 errors.add(UserError(f"{place}{error}", file.path, row.line))
