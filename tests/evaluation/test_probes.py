@@ -49,8 +49,10 @@ def test_pairs_are_read_from_json_lines_and_tables(tmp_path: Path) -> None:
     [
         ("a.jsonl", '{"sentence_good": "a"}\n', r"a.jsonl.*1.*no sentence in column 'sentence_bad'.*sentence_good"),
         ("a.jsonl", '\n{"sentence_good": "a", "sentence_bad": "a"}\n', "a.jsonl.*2.*both sentences are 'a'"),
-        ("a.jsonl", "a b\n", "is no JSON object"),
+        ("a.jsonl", "a b\n", "is not a JSON object"),
         ("a.tsv", "sentence_good\tsentence_bad\nx\n", "no sentence in column 'sentence_bad'"),
+        ("a.jsonl", "[" * 100_000 + "\n", "is not a JSON object"),
+        ("a.csv", "sentence_good,sentence_bad\nA cat sleeps.," + "x" * 200_000 + "\n", "a.csv.*2.*not a table: field"),
         ("a.jsonl", "\n", "the file holds no pair"),
         ("a.txt", "x\n", "its name ends in none of .jsonl, .tsv, .csv"),
     ],
@@ -60,6 +62,8 @@ def test_wrong_pairs_are_named(tmp_path: Path, name: str, text: str, message: st
         probes.read_pairs(write(tmp_path / name, text), probes.Columns())
     with pytest.raises(UserError, match="does not exist"):
         probes.read_pairs(tmp_path / "none.jsonl", probes.Columns())
+    with pytest.raises(UserError, match="cannot be read"):
+        probes.read_pairs(tmp_path, probes.Columns())
     (tmp_path / "latin.csv").write_bytes(b"sentence_good\n\xe9\n")
     with pytest.raises(UserError, match="byte 15 is not UTF-8"):
         probes.read_pairs(tmp_path / "latin.csv", probes.Columns())
@@ -69,9 +73,9 @@ def test_texts_are_cut_before_their_last_word(tmp_path: Path) -> None:
     found = probes.read_texts(write(tmp_path / "a.txt", "To be or  not \n\nthe end\n"), "text")
     assert found == [("To be or  ", "not"), ("the ", "end")]
     assert probes.read_texts(write(tmp_path / "a.jsonl", '{"text": "the end"}\n'), "text") == [("the ", "end")]
-    with pytest.raises(UserErrors, match=r"a.txt.*2.*'word' has no two words"):
+    with pytest.raises(UserErrors, match=r"a.txt.*2.*'word' is not two words or more"):
         probes.read_texts(write(tmp_path / "a.txt", "the end\nword\n"), "text")
-    with pytest.raises(UserErrors, match="None has no two words"):
+    with pytest.raises(UserErrors, match="None is not two words or more"):
         probes.read_texts(write(tmp_path / "a.jsonl", '{"x": 1}\n'), "text")
     with pytest.raises(UserError, match="holds no text"):
         probes.read_texts(write(tmp_path / "a.txt", "\n"), "text")

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,17 @@ def test_what_to_do_when_there_is_no_champion(params: Params, tmp_path: Path, ex
         use.open_model(None, "translator", params, execution, tmp_path)
 
 
+@pytest.mark.parametrize(("kind", "words"), [("encoder", "an encoder"), ("", "a model that was not made here")])
+def test_a_champion_of_another_kind_is_refused(
+    kind: str, words: str, here: Path, params: Params, execution: Execution, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = use.lookup.champion(execution.tracking_uri, "en_de", here)
+    assert found is not None
+    monkeypatch.setattr(use.lookup, "champion", lambda *_: replace(found, kind=kind))
+    with pytest.raises(UserError, match=rf"the champion of 'en_de' \(version .\) is {words}, not a translator"):
+        use.open_model("en_de", "translator", params, execution, here)
+
+
 def test_which_model_is_meant(params: Params) -> None:
     assert use.choose(None, "translator", params) == "en_de"
     with pytest.raises(UserError, match="has no translator 'en_fe', did you mean 'en_de'"):
@@ -117,6 +129,7 @@ def test_which_model_is_meant(params: Params) -> None:
 _QUICK = """
 import sys
 sys.path.insert(0, sys.argv[2])
+from dataclasses import replace
 from pathlib import Path
 from lexmill.compute.execution import Execution
 from lexmill.params import parse

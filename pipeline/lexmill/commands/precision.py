@@ -17,7 +17,7 @@ from lexmill.base.errors import UserError
 from lexmill.base.workspace import HOME
 from lexmill.corpora.fetching.downloads import user_cache, writable
 from lexmill.params import Params
-from lexmill.params.recipe import Recipe
+from lexmill.params.recipe import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +33,7 @@ _WORTH = 1.1
 def advice(choices: Params, device: str) -> list[str]:
     """Return sentences about the models' `precision` on a device (`cpu`, `cuda`, `mps`)."""
     recipes = {name: model.recipe for name, model in choices.models.items()}
-    models = {name: recipe.precision for name, recipe in recipes.items() if isinstance(recipe, Recipe)}
+    models = {name: recipe.precision for name, recipe in recipes.items() if isinstance(recipe, Steps)}
     if not models:
         return []
     found = instructions(device)

@@ -48,7 +48,7 @@ def minimal_pairs(
     found, how = _rows(name, version, rows, root, lambda scored, model: probes.pair_rows(scored, model, pairs))
     metrics = probes.pair_metrics(found, how)
     if as_json:
-        sys.stdout.write(storage.canonical_json({"model": name, "file": str(file), "metrics": metrics}))
+        _print_json(name, file, metrics)
         return
     lines = [[part, f"{one['pairs']:,}", _share(one)] for part, one in metrics.items()]
     _print(f"{name} on {file}", ["phenomenon", "pairs", "accuracy"], lines)
@@ -64,12 +64,12 @@ def last_words(
     as_json: bool = False,
     root: Path = Path(),
 ) -> None:
-    """Print how often a model completes the last word of a text; see `minimal_pairs`."""
+    """Print how often a model predicts the last word of a text; see `minimal_pairs`."""
     texts = probes.read_texts(file, column)
     found, how = _rows(name, version, rows, root, lambda scored, model: probes.word_rows(scored, model, texts))
     metrics = probes.word_metrics(found, how)
     if as_json:
-        sys.stdout.write(storage.canonical_json({"model": name, "file": str(file), "metrics": metrics}))
+        _print_json(name, file, metrics)
         return
     line = [f"{metrics['words']:,}", _share(metrics), f"{metrics['nats_per_word']:.3f}"]
     _print(f"{name} on {file}", ["words", "accuracy", "nats a word"], [line])
@@ -103,6 +103,10 @@ def _share(one: dict[str, Any]) -> str:
     if "accuracy_low" not in one:
         return shown
     return f"{shown} ({100 * one['accuracy_low']:.1f} to {100 * one['accuracy_high']:.1f})"
+
+
+def _print_json(name: str, file: Path, metrics: dict[str, Any]) -> None:
+    sys.stdout.write(storage.canonical_json({"model": name, "file": str(file), "metrics": metrics}))
 
 
 def _print(title: str, columns: Sequence[str], lines: Sequence[Sequence[str]]) -> None:

@@ -1,4 +1,4 @@
-"""Which tokens of a text are masked, and what stands in their place.
+"""Which tokens of a text are masked, and what replaces them.
 
 A share of the tokens is chosen: single tokens (Devlin et al. 2019), whole words, or spans of whole words whose lengths
 are geometric with p = 0.2, at most 10 (Joshi et al. 2020). Of what is chosen 80 % becomes the mask token, 10 % a random
@@ -10,6 +10,7 @@ T tokens of a text, V vocabulary.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -53,13 +54,14 @@ class Vocabulary:
         return np.flatnonzero(np.concatenate([[True], ~within])) if len(ids) else np.empty(0, np.int64)
 
 
+@lru_cache(maxsize=8)
 def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
-    """Describe a tokenizer; raise `UserError` if it has no mask token.
+    """Describe a tokenizer, from memory the second time; raise `UserError` if it has no mask token.
 
     A word goes on from token to token where a letter or digit follows a letter or digit; WordPiece says so itself.
     """
     if tokenizer.mask_id is None:
-        raise UserError("this tokenizer has no mask token; an encoder is pre-trained with one")
+        raise UserError("this tokenizer has no mask token, and none of its tokens can be masked; take another")
     size, special = tokenizer.vocab_size, np.zeros(tokenizer.vocab_size, dtype=np.bool_)
     special[[*tokenizer.unseen, *tokenizer.never_written, tokenizer.eos_id]] = True
     opens, continues = np.ones(size, dtype=np.bool_), np.zeros(size, dtype=np.bool_)
@@ -99,7 +101,7 @@ class Plan:
 
 
 def mask(ids: Ids, plan: Plan, generator: np.random.Generator) -> tuple[Ids, Flags]:
-    """Return a text (T,) as the network reads it, and which of its tokens it is to tell, (T,).
+    """Return a text (T,) as the network reads it, and which of its tokens it predicts, (T,).
 
     At least one token is chosen, unless all are special; no word is cut, so a little fewer than the share may be.
     """

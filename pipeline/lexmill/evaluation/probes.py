@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from lexmill.base.errors import UserError, UserErrors
+from lexmill.base.outside import parse_json
 from lexmill.base.shown import value_text
 from lexmill.evaluation.bootstrap import Resampling, Weights, resampling_units, with_intervals
 from lexmill.evaluation.preferences import preferred
@@ -30,10 +30,10 @@ class Scored(Protocol):
     """What a kind's module `sentences` gives, from a packaged model."""
 
     def log_probabilities(self, model: Any, texts: Sequence[str]) -> list[float]:
-        """Return the natural log-probability of each text, or what stands for it."""
+        """Return the natural log-probability of each text, or its substitute."""
 
     def last_words(self, model: Any, texts: Sequence[tuple[str, str]]) -> list[tuple[bool, float]]:
-        """Return, of each text in two parts, whether all tokens of the second are the likeliest, and their nats."""
+        """Return for each text, in two parts, whether all tokens of the second are the likeliest, and their nats."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +82,12 @@ def read_texts(path: Path, column: str) -> list[tuple[str, str]]:
         lines = [(i, text) for i, text in enumerate(_text(path).split("\n"), start=1) if text.strip()]
     found, errors = [], []
     for line, text in lines:
-        parts = text.rstrip().rsplit(maxsplit=1) if isinstance(text, str) else []
-        if len(parts) == 2:
-            found.append((text.rstrip()[: -len(parts[1])], parts[1]))  # type: ignore[union-attr]
+        whole = text.rstrip() if isinstance(text, str) else ""
+        words = whole.split()
+        if len(words) > 1:
+            found.append((whole.removesuffix(words[-1]), words[-1]))
         else:
-            errors.append(UserError(f"{value_text(text, 80)} has no two words", path, line))
+            errors.append(UserError(f"{value_text(text, 80)} is not two words or more", path, line))
     if errors:
         raise UserErrors(errors[:_MOST_ERRORS])
     if not found:
@@ -102,6 +103,8 @@ def _text(path: Path) -> str:
         return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     except FileNotFoundError:
         raise UserError("the file does not exist", path) from None
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror})", path) from None
     except UnicodeDecodeError as error:
         raise UserError(f"byte {error.start + 1} is not UTF-8; convert the file", path) from None
 
@@ -115,11 +118,11 @@ def _records(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
             if not line.strip():
                 continue
             try:
-                record = json.loads(line)
-            except ValueError:
+                record = parse_json(line.encode())
+            except UserError:
                 record = None
             if not isinstance(record, dict):
-                raise UserError(f"{value_text(line, 80)} is no JSON object", path, number)
+                raise UserError(f"{value_text(line, 80)} is not a JSON object", path, number)
             found.append((number, record))
         return found
     if path.suffix not in _TABLES:
@@ -130,7 +133,10 @@ def _records(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
         delimiter="\t" if tabs else ",",
         quoting=csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL,
     )
-    return [(rows.line_num, {str(key): value for key, value in row.items()}) for row in rows]
+    try:
+        return [(rows.line_num, {str(key): value for key, value in row.items()}) for row in rows]
+    except csv.Error as error:
+        raise UserError(f"not a table: {error}", path, rows.reader.line_num) from None
 
 
 def pair_rows(scored: Scored, model: Any, pairs: Sequence[Mapping[str, str]]) -> list[Row]:

@@ -15,8 +15,8 @@ from lexmill.tokenizers.imported import origin, origin_of
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-# Matrices with a row per vocabulary entry or position; of a larger one the first rows are used.
 _EMBEDDING = "embedding.weight"
+# Matrices with a row per vocabulary entry or position; of a larger one the first rows are used.
 _BY_TOKEN = (_EMBEDDING, "head.weight", "embeddings.word_embeddings.weight")
 _BY_POSITION = ("positions.weight",)
 
@@ -86,12 +86,12 @@ def start(module: nn.Module, config: Mapping[str, Any], path: str | Path, tokeni
     load_weights(headless, taken, f"the weights of {path}")
     if isinstance(module, SpanHead) and found.span_head:
         load_weights(module.head, {key.removeprefix("head."): one for key, one in found.span_head.items()}, f"{path}")
-    if isinstance(module, MaskedLanguageModel):
+    if isinstance(module, MaskedLanguageModel | ReplacedTokenDetection):
         _load_heads(module, path, found, size)
 
 
 def _load_heads(module: nn.Module, path: Path, found: Pretrained, size: int) -> None:
-    """Load each head whose weights the folder has; the others stay as they are drawn."""
+    """Load each part beside the encoder whose weights the folder has, in equal sizes; the others stay as drawn."""
     from lexmill.models.common.state import load_weights, weights
 
     state = tensors(path)
@@ -99,11 +99,12 @@ def _load_heads(module: nn.Module, path: Path, found: Pretrained, size: int) -> 
         reading = getattr(mapping(found.family), "read_pretraining", None)
         state = reading(state) if reading else {}
     state = {name: tensor[:size] if name == "head.bias" else tensor for name, tensor in state.items()}
-    for prefix in ("head.", "pair_head."):
-        names = {name for name in weights(module) if name.startswith(prefix)}
-        if names and names <= state.keys():
-            part = {name.removeprefix(prefix): state[name] for name in names}
-            load_weights(module.get_submodule(prefix[:-1]), part, f"the weights of {path}")
+    taken = weights(module)
+    for part in dict(module.named_children()).keys() - {"encoder"}:
+        own = {name: tensor for name, tensor in taken.items() if name.startswith(f"{part}.")}
+        if all(name in state and state[name].shape == tensor.shape for name, tensor in own.items()):
+            taken |= {name: state[name] for name in own}
+    load_weights(module, taken)
 
 
 def _shape_errors(found: Pretrained, config: Mapping[str, Any]) -> list[str]:

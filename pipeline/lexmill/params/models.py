@@ -16,7 +16,7 @@ from lexmill.base.shown import value_text
 from lexmill.base.strict import build, nearest, spec
 from lexmill.models.declaration import families, family, mismatch, unlike
 from lexmill.params.corpora import RegisteredSource, Source
-from lexmill.params.recipe import Recipe
+from lexmill.params.recipe import Steps
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Model:
     shape: Any = spec("the network's sizes")
     data: Any = spec("what it learns from")
     start: str = spec("where its weights start: a file of conf/initialization/, or a model's folder in artifacts/")
-    recipe: Recipe = spec("how it is trained")
+    recipe: Steps = spec("how it is trained")
     evaluate: Any = spec("how it is evaluated")
 
     def start_error(self, name: str, family: str, shape: Mapping[str, Any]) -> str:

@@ -15,10 +15,10 @@ MOST_BATCH = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """Steps of an optimizer along a gradient."""
+class Steps:
+    """Steps of an optimizer along a gradient: what each such recipe has, whatever its method."""
 
-    method: Literal["gradient"] = spec("how the weights are found")
+    method: str = spec("how the weights are found")
     optimizer: Optimizer = spec("the optimizer")
     schedule: Schedule = spec("the learning-rate schedule")
     length: Length = spec("how long it trains: '700 steps', '1.5e6 tokens', '3 epochs'")
@@ -51,3 +51,10 @@ class Recipe:
         if self.validate_every.amount <= 0:
             found.append("validate_every: it must be above 0")
         return found
+
+
+@dataclass(frozen=True)
+class Recipe(Steps):
+    """Steps of an optimizer along a gradient."""
+
+    method: Literal["gradient"] = spec("how the weights are found")

@@ -16,8 +16,8 @@ an encoder with the heads that it was pre-trained with.
 A model with labels is exported with its head on each token: the head is linear, so the mean of the logits over the
 tokens is the head of the mean of the hidden states. The models of `transformers` for whole texts pool in another way.
 
-A model that tags words is exported with its head on each token, of which the first pieces of words are read.
-`transformers` has no chain over tags, and no word's mean over its pieces: models with one of them are refused.
+A model that tags words is exported with its head on each token; a word's tag is that of its first piece.
+`transformers` has neither a chain over tags nor the mean of a word's pieces: models with one of them are refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lexmill import tokenizers
+from lexmill import kinds, tokenizers
 from lexmill.base import storage
 from lexmill.base.errors import UserError
 from lexmill.models import folder as model_folder
@@ -121,35 +121,34 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
     from lexmill.models import family, pretrained
 
     config = model_folder.read_config(model)
-    what = config["kind"].replace("_", " ")
+    what = kinds.find(config["kind"]).one
     declared = family(config["family"])
     if not declared.model_types:
         of = f"of family '{config['family']}', which has no counterpart in transformers"
-        raise UserError(f"'{name}' is a {what} {of}")
+        raise UserError(f"'{name}' is {what} {of}")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError("this exists and is not empty; name a new folder", target)
     if "tags" in config:
-        _refuse_tags(config, f"'{name}' is a {what}")
+        _refuse_tags(config, f"'{name}' is {what}")
     shape, tokenizer = config["shape"], tokenizers.load(model / model_folder.TOKENIZER)
     there, mapping = _target(config, declared.role, tokenizer), pretrained.mapping(config["family"])
     ids = _ids(tokenizer, declared.role)
     described = {**mapping.write_config(shape, config["vocab_size"]), **ids, "dtype": "float32"}
     tensors: dict[str, Tensor] = mapping.write_tensors(shape, pretrained.read(model).state)
+    whole = pretrained.tensors(model)
     if labels := config.get("labels", config.get("tags")):
         described |= _labels(labels)
-        head = pretrained.tensors(model)
-        tensors |= mapping.write_head(head["head.weight"], head["head.bias"])
+        tensors |= mapping.write_head(whole["head.weight"], whole["head.bias"])
     if config.get("spans"):
         described["architectures"] = [mapping.SPAN_MODEL]
-        head = pretrained.tensors(model)
-        tensors |= mapping.write_span_head(head["head.weight"], head["head.bias"])
+        tensors |= mapping.write_span_head(whole["head.weight"], whole["head.bias"])
     if "pretraining" in config:
-        name_there, tensors = mapping.write_pretraining(pretrained.tensors(model))
+        name_there, tensors = mapping.write_pretraining(whole)
         described |= {"architectures": [name_there], "tie_word_embeddings": True}
     if config.get("reward"):
         described |= _labels(["reward"])
         tensors = {key: value for key, value in tensors.items() if key != "lm_head.weight"}
-        tensors["score.weight"] = pretrained.tensors(model)["head.weight"]
+        tensors["score.weight"] = whole["head.weight"]
     with storage.new_folder(target) as folder:
         save_file(tensors, folder / pretrained.WEIGHTS, metadata={"format": "pt"})
         storage.write_json(folder / pretrained.CONFIG, described)
@@ -159,7 +158,8 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
         _write_tokenizer(model / model_folder.TOKENIZER, folder, there, config)
         storage.write_text(
             folder / CARD,
-            _head(there, tokenizer.eos_id, languages) + (card or f"# {name}\n\nA {what} made with lexmill.\n"),
+            _head(there, tokenizer.eos_id, languages)
+            + (card or f"# {name}\n\n{what[0].upper()}{what[1:]} made with lexmill.\n"),
         )
 
 
@@ -225,7 +225,7 @@ def _refuse_tags(config: Mapping[str, Any], this: str) -> None:
         why = "words that are the mean of their pieces (data.pieces: mean)"
     else:
         return
-    raise UserError(f"{this} with {why}, which transformers has not; it can be used here and served")
+    raise UserError(f"{this} with {why}, which transformers does not have; it can be used here and served")
 
 
 def _target(config: Mapping[str, Any], role: Role, tokenizer: tokenizers.Tokenizer) -> _Target:
@@ -248,17 +248,16 @@ def _pretraining(config: Mapping[str, Any], tokenizer: tokenizers.Tokenizer) -> 
     if config["pretraining"]["objective"] != "masked":
         raise UserError("an encoder that finds replaced tokens cannot be exported: transformers has no such heads")
     assert tokenizer.mask_id is not None, "it was pre-trained with it"
-    return _Target(
-        "AutoModelForMaskedLM" if config["pretraining"]["pairs"] == "none" else "AutoModelForPreTraining",
-        "fill-mask",
-        True,
-        True,
-        (
+    return replace(
+        _TARGETS["encoder"],
+        auto="AutoModelForMaskedLM" if config["pretraining"]["pairs"] == "none" else "AutoModelForPreTraining",
+        pipeline="fill-mask",
+        use=(
             'batch = tokenizer("the" + tokenizer.mask_token, return_tensors="pt")',
             'at = batch["input_ids"][0] == tokenizer.mask_token_id',
             "print(tokenizer.batch_decode(model(**batch)[0][0, at].argmax(-1)))",
         ),
-        (
+        notes=(
             "A word's token brings the space before it along where the tokenizer is byte-level BPE.",
             "Remove special tokens from texts that you do not trust: transformers reads them as such.",
         ),

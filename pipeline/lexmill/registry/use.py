@@ -75,10 +75,8 @@ def open_model(
         do = "`lexmill publish` registers it" if made else "`lexmill run` trains and registers it"
         raise UserError(f"'{name}' has no registered champion yet; {do}")
     if champion.kind != kind:
-        has = champion.kind.replace("_", " ") or "model that was not made here"
-        raise UserError(
-            f"the champion of '{name}' (version {champion.version}) is a {has}, not a {kinds.find(kind).words}"
-        )
+        has = kinds.find(champion.kind).one if champion.kind in kinds.names() else "a model that was not made here"
+        raise UserError(f"the champion of '{name}' (version {champion.version}) is {has}, not {kinds.find(kind).one}")
     return load_package(registered_package(champion, execution.tracking_uri, root), precision)
 
 

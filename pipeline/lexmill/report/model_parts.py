@@ -14,7 +14,7 @@ from lexmill import kinds
 from lexmill.base import layout
 from lexmill.params import Params
 from lexmill.params.models import Model
-from lexmill.params.recipe import Recipe
+from lexmill.params.recipe import Steps
 from lexmill.report import read, verdicts
 from lexmill.report.charts import LARGE, SMALL, Contender, Size, beside_baselines, learning_curve
 from lexmill.report.confusion import ClassMetrics, Confusion, confusion, per_class
@@ -160,7 +160,7 @@ def _chart(row: Row, baseline_metrics: Sequence[tuple[str, Mapping[str, Any]]], 
 
 def _kept(model: Model, trained: Mapping[str, Any]) -> float | None:
     """Return the step of the model's weights, if they are those of one step."""
-    keep = model.recipe.keep if isinstance(model.recipe, Recipe) else "last"
+    keep = model.recipe.keep if isinstance(model.recipe, Steps) else "last"
     key = {"best": "best_step", "last": "steps"}.get(keep)
     return read.number(trained.get(key)) if key else None
 
@@ -169,7 +169,7 @@ def _curve_note(model: Model, trained: Mapping[str, Any], unit: str) -> str:
     notes, recipe = [f"Loss in {unit}"], model.recipe
     if smoothing := getattr(recipe, "label_smoothing", 0.0):
         notes.append(f"train is the smoothed loss ({smoothing:g})")
-    if isinstance(recipe, Recipe) and recipe.keep == "average":
+    if isinstance(recipe, Steps) and recipe.keep == "average":
         notes.append(f"the weights are the mean of the last {recipe.average_last} validations")
     elif (kept := _kept(model, trained)) is not None:
         notes.append(f"ringed: the weights that were kept, step {kept:,.0f}")
@@ -193,7 +193,7 @@ def _choices(model: Model) -> list[tuple[str, str]]:
         facts.append(("starts from", Path(model.start).name))
     facts += [(words, f"{getattr(model.shape, key)}") for key, words in _SIZES.items() if hasattr(model.shape, key)]
     recipe = model.recipe
-    if not isinstance(recipe, Recipe):
+    if not isinstance(recipe, Steps):
         return [*facts, ("method", plain(recipe.method))]
     counted = kinds.find(model.kind).counted
     optimizer = f"{recipe.optimizer.name}, learning rate {recipe.optimizer.lr:g}"

@@ -23,7 +23,7 @@ from lexmill.params import Params
 from lexmill.params.length import Length
 from lexmill.params.models import Model
 from lexmill.params.optimizers import WarmupStableDecaySchedule
-from lexmill.params.recipe import Recipe
+from lexmill.params.recipe import Steps
 from lexmill.tracking.live import sender_of
 from lexmill.training import engine, identity
 from lexmill.training.curve import write_csv
@@ -118,7 +118,7 @@ def metrics_of(result: FitResult, task: Task) -> dict[str, float]:
     }
 
 
-def settings_of(recipe: Recipe, steps_per_epoch: int, seed: int) -> TrainingSettings:
+def settings_of(recipe: Steps, steps_per_epoch: int, seed: int) -> TrainingSettings:
     """Return the engine's settings from a recipe, with lengths in steps.
 
     Raises:
@@ -196,7 +196,7 @@ def produce(training: Training, choices: Params) -> None:
         engine.checkpoint_folder(settings, execution, run, trajectory).finish()
 
 
-def _beyond(recipe: Recipe, settings: TrainingSettings) -> dict[str, str]:
+def _beyond(recipe: Steps, settings: TrainingSettings) -> dict[str, str]:
     """Return what shapes a training in a recipe outside the engine's settings, but the length (see `continuing`)."""
     names = vars(recipe).keys() - vars(settings).keys() - {"length"}
     return {name: repr(getattr(recipe, name)) for name in sorted(names)}

@@ -15,7 +15,7 @@ import torch
 from lexmill import tokenizers
 from lexmill.base import storage
 from lexmill.base.errors import UserError
-from lexmill.models import build, folder, pretrained
+from lexmill.models import build, family, folder, pretrained
 from lexmill.models.common.state import weights
 from lexmill.models.start import start
 from lexmill.registry.hugging_face import export
@@ -119,3 +119,29 @@ def test_detectors_of_replaced_tokens_stay_here(tmp_path: Path) -> None:
     start(bare, start_config, model, model / "tokenizer")
     _, whole = folder.load(model)
     assert torch.equal(bare.get_parameter("embeddings.LayerNorm.weight"), whole.encoder.embeddings.LayerNorm.weight)
+
+
+@pytest.mark.parametrize(("layers", "fresh"), [(1, set()), (2, {"generator"})])
+def test_another_detector_starts_with_its_heads_and_a_generator_of_equal_sizes(
+    tmp_path: Path, layers: int, fresh: set[str]
+) -> None:
+    model = make(tmp_path / "model", objective="replaced", generator={"num_hidden_layers": 1})
+    config = folder.read_config(model)
+    config["pretraining"] = {**config["pretraining"], "generator": {"num_hidden_layers": layers}}
+    module, (_, whole) = build(config), folder.load(model)
+    drawn = {name: value.clone() for name, value in weights(module).items()}
+    start(module, config, model, model / "tokenizer")
+    for name, value in weights(module).items():
+        wanted = drawn if name.partition(".")[0] in fresh else weights(whole)
+        assert torch.equal(value, wanted[name]), name
+
+
+def test_an_encoder_without_a_counterpart_is_refused(tmp_path: Path) -> None:
+    model = make(tmp_path / "model")
+    config = storage.read_json(model / "config.json") | {
+        "family": "modern_encoder",
+        "shape": family("modern_encoder").tiny,
+    }
+    storage.write_json(model / "config.json", config)
+    with pytest.raises(UserError, match="'plays' is an encoder of family 'modern_encoder', which has no counterpart"):
+        export(model, tmp_path / "export", "plays")

@@ -58,7 +58,7 @@ def test_no_special_token_is_chosen_and_no_word_cut(ids: list[int], masking: Any
     tokens, chosen = drawn(ids_, masking, share, seed)
     assert not chosen[~able].any()
     assert np.array_equal(tokens[~chosen], ids_[~chosen])
-    assert chosen.any() == able.any(), "at least one token is told"
+    assert chosen.any() == able.any(), "at least one token is predicted"
     words = np.split(np.arange(len(ids)), PLAIN.word_starts(ids_)[1:])
     if masking != "token":
         assert all(chosen[word].all() or not chosen[word].any() for word in words if len(word))

@@ -48,7 +48,7 @@ BASELINES = "encoder-rows-words"
 
 
 def sentences(count: int, seed: int) -> list[dict[str, str]]:
-    """What a word is follows from a word two places away, which neighbours do not tell: the king now rules here."""
+    """What a word is follows from a word two places away, which neighbours do not predict: the king now rules here."""
     draw = random.Random(seed)
     found = []
     for _ in range(count):
@@ -143,7 +143,7 @@ def test_the_whole_thread() -> None:
     assert measured["masked_nats_low"] < measured["masked_nats"] < measured["masked_nats_high"]
     assert measured["pseudo_perplexity"] > 1
     assert measured["pseudo_tokens"] == 60, "as many as were asked for: texts of 5 tokens each"
-    # Only `now`, `then` and `still` cannot be told: ln 3 nats every fifth token.
+    # Only `now`, `then` and `still` cannot be predicted: ln 3 nats every fifth token.
     assert measured["masked_nats"] < 0.5 < baselines["neighbours"]["masked_nats"] < baselines["unigram"]["masked_nats"]
     for name in ("unigram", "neighbours"):
         theirs = read_rows(layout.predictions(f"baseline-{BASELINES}") / f"{name}.jsonl")
@@ -227,7 +227,7 @@ def test_what_cannot_be_learned_is_said() -> None:
     from lexmill import params
 
     write_params(bert=model({"objective": "replaced", "pairs": "sentence_order"}))
-    with pytest.raises(UserErrors, match="with the objective replaced there are none"):
+    with pytest.raises(UserErrors, match="pairs: the objective replaced has none"):
         params.load()
     write_params(bert=model({"objective": "replaced", "generator": {"hidden_sice": 3}}))
     with pytest.raises(UserErrors, match=r"generator.*hidden_sice: unknown key"):
@@ -235,6 +235,13 @@ def test_what_cannot_be_learned_is_said() -> None:
     write_params(bert=model({"length": "1e6 tokens"}))
     with pytest.raises(UserErrors, match=r"length: 1000000 tokens of a batch of pieces\? give steps or epochs"):
         params.load()
+    falling = {"name": "warmup_stable_decay", "decay": "100 tokens"}
+    write_params(bert=model({"schedule": falling}))
+    with pytest.raises(UserErrors, match=r"schedule.decay: 100 tokens of a batch of pieces\? give steps or epochs"):
+        params.load()
+    write_params(bert=model({"objective": "replaced", "generator": {"max_position_embeddings": 8}}))
+    with pytest.raises(UserError, match="max_tokens is 12, but the network has 8 positions"):
+        train.main("bert")
     write_params(bert=model(data={"corpus": "rows", "tokenizer": "words", "max_tokens": 17}))
     with pytest.raises(UserError, match="max_tokens is 17, but the network has 16 positions"):
         train.main("bert")

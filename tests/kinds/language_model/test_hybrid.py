@@ -69,14 +69,14 @@ def test_the_loss_is_the_mean_of_both_objectives(
             nats = [-module(inputs[None])[0, i].log_softmax(0)[targets[i]] for i in range(T)]
             wanted += float(sum(nats))
             continue
-        told = np.flatnonzero(targets != IGNORED)
-        assert len(told) == round(0.3 * (T - 1))
-        assert np.array_equal(targets[told], plain[1][row][told]), "the token after a position"
-        assert any(batch["inputs"][row][told + 1] == tokenizer.mask_id), "is masked there"
-        others = np.setdiff1d(np.arange(T), told + 1)
+        predicted = np.flatnonzero(targets != IGNORED)
+        assert len(predicted) == round(0.3 * (T - 1))
+        assert np.array_equal(targets[predicted], plain[1][row][predicted]), "the token after a position"
+        assert any(batch["inputs"][row][predicted + 1] == tokenizer.mask_id), "is masked there"
+        others = np.setdiff1d(np.arange(T), predicted + 1)
         assert np.array_equal(batch["inputs"][row][others], plain[0][row][others])
         logits = both_ways(module, inputs)
-        nats = [-float(logits[i].log_softmax(0)[targets[i]]) for i in told]
+        nats = [-float(logits[i].log_softmax(0)[targets[i]]) for i in predicted]
         wanted += T * sum(nats) / len(nats)
     loss, count = task.loss_sum(module, tensors(batch, CPU))
     assert (float(loss), count) == (pytest.approx(wanted, rel=1e-4), 4 * T)
@@ -136,11 +136,11 @@ def test_validation_has_each_objective_apart(tokenizer: tokenizers.Tokenizer, tm
         for inputs, targets, whole in zip(
             batch["masked_inputs"], batch["masked_targets"], batch["targets"], strict=True
         ):
-            told = np.flatnonzero(targets != IGNORED)
-            assert not (len(told) and (whole == IGNORED).any()), "no padding is seen"
+            predicted = np.flatnonzero(targets != IGNORED)
+            assert not (len(predicted) and (whole == IGNORED).any()), "no padding is seen"
             logits = both_ways(module, torch.tensor(inputs))
-            nats -= sum(float(logits[i].log_softmax(0)[targets[i]]) for i in told)
-            count += len(told)
+            nats -= sum(float(logits[i].log_softmax(0)[targets[i]]) for i in predicted)
+            count += len(predicted)
     assert count
     assert found["valid_masked_loss"] == pytest.approx(nats / count, rel=1e-4)
     plain = sum(float(module.loss(*(torch.tensor(batch[k]) for k in ("inputs", "targets")))) for batch in first)
@@ -164,3 +164,6 @@ def test_the_params_are_checked() -> None:
     with pytest.raises(UserErrors, match="a token of 'gpt' cannot see those after it; one of decoder can") as found:
         parse(chosen)
     assert "mask_documents: a masked window is seen whole" in str(found.value)
+    chosen["models"]["gpt"]["recipe"]["batch"] = chosen["models"]["gpt"]["shape"]["context"]
+    with pytest.raises(UserErrors, match="is one window; the method hybrid needs two"):
+        parse(chosen)

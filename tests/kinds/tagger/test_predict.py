@@ -208,7 +208,10 @@ def test_transformers_gives_an_exported_tagger_the_same_tags(folder: Path, tmp_p
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"head": "crf"}, r"a tagger with a chain over its tags \(recipe.head: crf\), which transformers has not"),
+        (
+            {"head": "crf"},
+            r"a tagger with a chain over its tags \(recipe.head: crf\), which transformers does not have",
+        ),
         ({"pieces": "mean"}, "a tagger with words that are the mean of their pieces"),
     ],
 )

@@ -12,6 +12,7 @@ from lexmill.base.strict import build, spec
 from lexmill.kinds import Inputs, Kind, Metric
 from lexmill.models.declaration import family
 from lexmill.params.models import Model
+from lexmill.params.optimizers import WarmupStableDecaySchedule
 from lexmill.params.recipe import Recipe
 
 
@@ -37,8 +38,8 @@ class Pretraining(Recipe):
     )
     share: float = spec("of a piece's tokens that is masked", 0.15, above=0, below=1)
     pairs: Literal["none", "next_sentence", "sentence_order"] = spec(
-        "also told: whether the second half of a piece is of another document (Devlin et al. 2019), or comes first (Lan"
-        " et al. 2020)",
+        "also predicted: whether the second half of a piece is of another document (Devlin et al. 2019), or comes first"
+        " (Lan et al. 2020)",
         "none",
     )
     generator: Mapping[str, Any] = spec("of `replaced`: the generator's sizes that differ from `shape`", factory=dict)
@@ -47,8 +48,10 @@ class Pretraining(Recipe):
     def errors(self) -> list[str]:
         found = super().errors()
         if self.objective == "replaced" and self.pairs != "none":
-            found.append("pairs: with the objective replaced there are none")
+            found.append("pairs: the objective replaced has none; set it to none")
         named = {"length": self.length, "validate_every": self.validate_every, "schedule.warmup": self.schedule.warmup}
+        if isinstance(self.schedule, WarmupStableDecaySchedule):
+            named["schedule.decay"] = self.schedule.decay
         found += [
             f"{name}: {one} of a batch of pieces? give steps or epochs"
             for name, one in named.items()
@@ -80,8 +83,7 @@ class Encoder(Model):
 
     def cross_errors(self) -> list[str]:
         errors: list[str] = []
-        sizes = {**(asdict(self.shape) if not isinstance(self.shape, Mapping) else self.shape), **self.recipe.generator}
-        build(family(self.family).shape, sizes, errors, "recipe.generator")
+        build(family(self.family).shape, {**asdict(self.shape), **self.recipe.generator}, errors, "recipe.generator")
         return errors
 
 

@@ -66,14 +66,14 @@ class Counts:
 
     Args:
         texts: of train, as ids.
-        bos_id, eos_id: stand before and after each text.
+        bos_id, eos_id: what is before and after each text.
     """
 
     def __init__(self, texts: Texts, words: Vocabulary, bos_id: int, eos_id: int) -> None:
         self.words, self.size, self.ends = words, len(words.special), (bos_id, eos_id)
         left, middle, right = (np.concatenate(one) for one in zip(*(self._around(text) for text in texts), strict=True))
-        told = ~words.special[middle]
-        left, middle, right = left[told], middle[told], right[told]
+        ordinary = ~words.special[middle]
+        left, middle, right = left[ordinary], middle[ordinary], right[ordinary]
         self.alone = np.bincount(middle, minlength=self.size) + (~words.special).astype(np.int64)
         self.share: Floats = self.alone / self.alone.sum()
         self.most_frequent = np.array([self.share.argmax()])

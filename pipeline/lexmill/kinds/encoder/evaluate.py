@@ -82,14 +82,20 @@ def _scores(subject: Subject, words: Vocabulary, ids: Sequence[Sequence[int]], a
 
 def _samples(subject: Subject) -> list[dict[str, Any]]:
     """Return texts with one word masked, the word, and what the encoder fills in."""
-    every, found = blocks(subject.records()), []
+    every, texts, words = blocks(subject.records()), [], []
     for i in spread(len(every), SAMPLES):
         parts = every[i][2].split()[:_WORDS]
         if len(parts) < 2:
             continue
         at = len(parts) // 2
-        text = " ".join([*parts[:at], MASK, *parts[at + 1 :]])
-        answers = fill(subject.module, subject.tokenizer, [text], subject.config["max_tokens"], top=5)[0]
-        filled = [{"token": one["token"], "probability": one["probability"]} for one in answers]
-        found.append({"text": text, "word": parts[at], "filled": filled})
-    return found
+        texts.append(" ".join([*parts[:at], MASK, *parts[at + 1 :]]))
+        words.append(parts[at])
+    answers = fill(subject.module, subject.tokenizer, texts, subject.config["max_tokens"], top=5)
+    return [
+        {
+            "text": text,
+            "word": word,
+            "filled": [{"token": one["token"], "probability": one["probability"]} for one in answer],
+        }
+        for text, word, answer in zip(texts, words, answers, strict=True)
+    ]

@@ -86,9 +86,8 @@ def masked_ids(tokenizer: Tokenizer, pieces: Sequence[str], mask_id: int, max_to
     room, places = max_tokens - 2, np.flatnonzero(np.array(inner) == mask_id)
     if places[-1] - places[0] >= room:
         raise UserError(f"the masks of a text are {places[-1] - places[0]} tokens apart, but the encoder reads {room}")
-    middle = int(places[0] + places[-1]) // 2
-    start = min(max(0, middle - room // 2), max(0, len(inner) - room), int(places[0]))
-    start = max(start, int(places[-1]) - room + 1)
+    first, last = int(places[0]), int(places[-1])
+    start = max(0, min((first + last) // 2 - room // 2, len(inner) - room), last - room + 1)
     return np.array([tokenizer.bos_id, *inner[start : start + room], tokenizer.eos_id], dtype=np.int64)
 
 

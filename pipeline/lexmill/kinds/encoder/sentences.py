@@ -13,7 +13,7 @@ from lexmill.kinds.encoder.scoring import masking_network, scores
 
 
 def log_probabilities(model: Predictor, texts: Sequence[str]) -> list[float]:
-    """Return the sum of the log-probabilities of the tokens of each text, each masked alone."""
+    """Return the sum of the log-probabilities of the tokens of each text, each masked alone, unknown ones left out."""
     encoded = model.tokenizer.encode_batch(texts)
     found = scores(
         model.module,
@@ -30,7 +30,7 @@ def log_probabilities(model: Predictor, texts: Sequence[str]) -> list[float]:
 def last_words(model: Predictor, texts: Sequence[tuple[str, str]]) -> list[tuple[bool, float]]:
     """Return whether all tokens of each last word, masked together, are the likeliest, and their nats.
 
-    Of a longer text than the encoder reads its end is read.
+    The encoder reads the end of a text that is too long.
 
     Raises:
         UserError: a word alone is longer than that.

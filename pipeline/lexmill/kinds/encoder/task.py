@@ -69,7 +69,8 @@ def train(name: str, choices: Params) -> None:
         )
         for split in splits
     }
-    task = (MaskedTask if recipe.objective == "masked" else ReplacedTask)(module, batches, recipe.replaced_weight)
+    masked = recipe.objective == "masked"
+    task = MaskedTask(module, batches) if masked else ReplacedTask(module, batches, recipe.replaced_weight)
     parameters = sum(parameter.numel() for parameter in module.encoder.parameters())
     produce(
         Training(
@@ -96,7 +97,7 @@ def reading(tokenizer: Tokenizer, recipe: Pretraining) -> Reading:
     )
 
 
-def metrics(result: FitResult, task: MaskedTask | ReplacedTask, parameters: int) -> dict[str, float]:
+def metrics(result: FitResult, task: _EncoderTask, parameters: int) -> dict[str, float]:
     """Return the stage's metrics: losses in nats, counts, no times."""
     return {
         "train_loss": result.train_loss,
@@ -144,9 +145,6 @@ class MaskedTask(_EncoderTask):
         module: a `MaskedLanguageModel`.
         batches: of train and valid.
     """
-
-    def __init__(self, module: nn.Module, batches: Mapping[str, MaskedBatches], _weight: float = 0.0) -> None:
-        super().__init__(module, batches)
 
     def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | int]:
         logits, order, right = _read(module, batch)
@@ -205,18 +203,19 @@ class ReplacedTask(_EncoderTask):
         return found.nats + self.weight * found.weighted, found.count
 
     def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-        f = self._found(module, batch)
-        sums = [f.nats, f.told, f.count, f.each.sum(), f.right, batch["mask"].sum(), f.weighted, f.replaced.sum()]
-        return torch.stack([torch.as_tensor(one, device=f.nats.device).double() for one in sums])
+        found = self._found(module, batch)
+        sums = [found.nats, found.right, found.count, found.each.sum(), found.found, batch["mask"].sum()]
+        sums += [found.weighted, found.replaced.sum()]
+        return torch.stack([torch.as_tensor(one, device=found.nats.device).double() for one in sums])
 
     def validation_metrics(self, sums: Sequence[float]) -> dict[str, float]:
-        nats, told, count, finding, right, tokens, weighted, replaced = sums
+        nats, right, count, finding, found, tokens, weighted, replaced = sums
         return {
             "valid_loss": (nats + self.weight * weighted) / count,
             "valid_masked_loss": nats / count,
-            "valid_masked_accuracy": told / count,
+            "valid_masked_accuracy": right / count,
             "valid_replaced_loss": finding / tokens,
-            "valid_replaced_accuracy": right / tokens,
+            "valid_replaced_accuracy": found / tokens,
             "valid_replaced_share": replaced / tokens,
         }
 
@@ -229,10 +228,10 @@ class ReplacedTask(_EncoderTask):
         each = functional.binary_cross_entropy_with_logits(found.float(), wanted, reduction="none") * real  # (B, T)
         return _Found(
             nats=functional.cross_entropy(logits, labels[chosen], reduction="sum"),
-            told=(logits.argmax(1) == labels[chosen]).sum(),
+            right=(logits.argmax(1) == labels[chosen]).sum(),
             count=len(logits),
             each=each,
-            right=(((found > 0) == replaced) & real).sum(),
+            found=(((found > 0) == replaced) & real).sum(),
             weighted=(each.sum(1) / real.sum(1).clamp(min=1) * chosen.sum(1)).sum(),
             replaced=replaced,
         )
@@ -243,16 +242,16 @@ class _Found:
     """Sums over a batch.
 
     Attributes:
-        nats, told, count: of the generator: nats, right tokens and number of masked tokens.
-        each, right: of finding: each token's nats (B, T), the number of right answers.
+        nats, right, count: of the generator: nats, number of right tokens and of masked tokens.
+        each, found: of the encoder: each token's nats (B, T), the number of right answers.
         weighted: the mean nats of finding in each piece, once for each of its masked tokens.
         replaced: which tokens were replaced, (B, T).
     """
 
     nats: Tensor
-    told: Tensor
+    right: Tensor
     count: int
     each: Tensor
-    right: Tensor
+    found: Tensor
     weighted: Tensor
     replaced: Tensor

@@ -11,7 +11,7 @@ from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
 from lexmill.models.declaration import families, family
 from lexmill.params.models import Model
-from lexmill.params.recipe import Recipe
+from lexmill.params.recipe import Recipe, Steps
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
-class Hybrid(Recipe):
+class Hybrid(Steps):
     """Next tokens in some windows, masked tokens in the others, of one network (GPT-BERT, Charpentier and Samuel 2024).
 
-    In a masked window each token sees all others, and a masked token is told from the position before it, as a next
+    In a masked window each token sees all others, and a masked token is predicted at the position before it, as a next
     token is.
     """
 
-    method: Literal["hybrid"] = spec("how the weights are found")  # type: ignore[assignment]
+    method: Literal["hybrid"] = spec("how the weights are found")
     masked_windows: float = spec("the share of windows that are masked", 0.5, above=0, below=1)
     masking: Literal["token", "word", "span"] = spec("what is masked as one: tokens, words, or spans of words", "span")
     share: float = spec("of a masked window's tokens that is masked", 0.15, above=0, below=1)
@@ -75,6 +75,8 @@ class LanguageModel(Model):
         if isinstance(self.recipe, Hybrid) and not family(self.family).both_directions:
             known = ", ".join(name for name in families("causal") if family(name).both_directions)
             found.append(f"recipe.method: a token of '{self.family}' cannot see those after it; one of {known} can")
+        if isinstance(self.recipe, Hybrid) and batch == context:
+            found.append(f"recipe.batch: {batch} is one window; the method hybrid needs two, a masked one and another")
         if isinstance(self.recipe, Hybrid) and self.data.mask_documents:
             found.append("data.mask_documents: a masked window is seen whole; leave it out with the method hybrid")
         return found

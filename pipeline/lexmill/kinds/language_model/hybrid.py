@@ -1,6 +1,6 @@
 """One network trained on next tokens and on masked ones (GPT-BERT, Charpentier and Samuel 2024).
 
-In a masked window each token sees the whole window, and a masked token is told from the position before it: both
+In a masked window each token sees the whole window, and a masked token is predicted at the position before it: both
 objectives predict the token after a position. A masked window counts as many targets as another one, so the two losses
 are weighted by their windows: a masked window's nats are its mean over the masked tokens, times T.
 
@@ -39,7 +39,7 @@ class HybridTask(LanguageModelTask):
     ) -> None:
         super().__init__(module, train, valid, **options)
         self.plan, self.seed = plan, options["data_seed"]
-        self.masked = min(max(1, round(masked_windows * self.batches.size)), max(1, self.batches.size - 1))
+        self.masked = min(max(1, round(masked_windows * self.batches.size)), self.batches.size - 1)
 
     def batch(self, step: int, rank: int, world: int) -> Arrays:
         inputs, targets = self.batches.rows(step, rank, world)

@@ -22,7 +22,7 @@ def log_probabilities(model: Predictor, texts: Sequence[str]) -> list[float]:
 def last_words(model: Predictor, texts: Sequence[tuple[str, str]]) -> list[tuple[bool, float]]:
     """Return whether greedy decoding writes the tokens of each last word after what is before it, and their nats.
 
-    Of a longer text than the context its end is read.
+    The model reads the end of a text that is longer than the context.
 
     Raises:
         UserError: a word alone is longer than the context.

@@ -29,11 +29,14 @@ def read_state(shape: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[
     """
     state = {}
     for there, tensor in tensors.items():
-        name = there.removeprefix("bert.")
-        name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+        name = _present(there).removeprefix("bert.")
         if name.startswith(_OURS) and name != _INDEX:
             state[name] = tensor
     return state
+
+
+def _present(name: str) -> str:
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
 def write_config(shape: Mapping[str, Any], vocab_size: int) -> dict[str, Any]:
@@ -84,7 +87,7 @@ def read_pretraining(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the weights of the heads that a model was pre-trained with, under the names here."""
     found = {}
     for there, tensor in tensors.items():
-        name = there.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+        name = _present(there)
         for ours, theirs in _HEADS.items():
             if ours != "encoder." and name.startswith(theirs) and ".decoder." not in name:
                 found[ours + name.removeprefix(theirs)] = tensor

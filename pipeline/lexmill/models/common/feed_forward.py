@@ -80,20 +80,21 @@ class FeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """SwiGLU (Shazeer 2020): output(silu(gate(x)) * expand(x)), D -> d_ffn -> D per position, without biases.
+    """output(activation(gate(x)) * expand(x)) (Shazeer 2020), D -> d_ffn -> D per position, without biases.
 
-    Cost: 3 * D * d_ffn multiply-adds a token.
+    With the default activation it is SwiGLU. Cost: 3 * D * d_ffn multiply-adds a token.
     """
 
-    def __init__(self, d_model: int, d_ffn: int) -> None:
+    def __init__(self, d_model: int, d_ffn: int, activation: Callable[[Tensor], Tensor] = nn.functional.silu) -> None:
         super().__init__()
+        self.activation = activation
         self.gate = nn.Linear(d_model, d_ffn, bias=False)
         self.expand = nn.Linear(d_model, d_ffn, bias=False)
         self.output = nn.Linear(d_ffn, d_model, bias=False)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
-        out: Tensor = self.output(nn.functional.silu(self.gate(hidden)) * self.expand(hidden))
+        out: Tensor = self.output(self.activation(self.gate(hidden)) * self.expand(hidden))
         return out
 
     def split(self) -> Split:
@@ -102,7 +103,7 @@ class GatedFeedForward(nn.Module):
 
     def activations_read(self) -> dict[str, Callable[[Tensor], Tensor]]:
         """Return the gate's activation for the output layer."""
-        return {"output": nn.functional.silu}
+        return {"output": self.activation}
 
     def activation_bytes(self, low: int) -> int:
         """Return the bytes per token that autograd keeps: gate, its activation, the other factor, the product."""

@@ -9,7 +9,7 @@ Shape letters: B texts, T tokens, D width, E width of the token embedding, M cho
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from torch.nn import functional
 from lexmill.base.errors import UserError
 from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.models.common.text_encoder import TextEncoder
-from lexmill.models.input_embeddings import NAMES
+from lexmill.models.input_embeddings import embedding_of
 
 _EPS = 1e-12  # of the norm, as in published models
 
@@ -78,41 +78,29 @@ class MaskedLanguageModel(nn.Module):
 
     def __init__(self, encoder: nn.Module, pairs: bool = False) -> None:
         super().__init__()
-        self.encoder = encoder
-        width, std = self._encoder.d_model, self._encoder.init_std
+        self.encoder = cast(TextEncoder, encoder)
+        width, std = self.encoder.d_model, self.encoder.init_std
         size, narrow = self.embedding.shape
         self.head = MaskedHead(width, size, narrow, std)
         self.pair_head = PairHead(width, std) if pairs else None
 
     @property
-    def _encoder(self) -> TextEncoder:
-        return cast(TextEncoder, self.encoder)
-
-    @property
     def max_positions(self) -> int:
         """The longest text, in tokens."""
-        return self._encoder.max_positions
+        return self.encoder.max_positions
 
     @property
-    def embedding(self) -> nn.Parameter:
+    def embedding(self) -> Tensor:
         """The encoder's token embedding, (V, E)."""
-        return token_embedding(self.encoder)
-
-    def hidden(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
-        """Return the encoder's hidden states, (B, T, D)."""
-        return hidden_of(self.encoder, tokens, mask, segments)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Return logits (M, V) of hidden states (M, D)."""
-        out: Tensor = self.head(hidden, self.embedding)
-        return out
+        return _embedding(self.encoder).weight
 
     def forward(
         self, tokens: Tensor, mask: Tensor, chosen: Tensor, segments: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Return logits (M, V) at the M positions where `chosen` (B, T) is true, and of the pairs (B, 2)."""
-        hidden = self.hidden(tokens, mask, segments)
-        return self.logits(hidden[chosen]), None if self.pair_head is None else self.pair_head(hidden)
+        hidden = self.encoder.hidden(tokens, mask, segments)
+        logits = self.head(hidden[chosen], self.embedding)
+        return logits, None if self.pair_head is None else self.pair_head(hidden)
 
 
 class ReplacedTokenDetection(nn.Module):
@@ -128,25 +116,20 @@ class ReplacedTokenDetection(nn.Module):
 
     def __init__(self, encoder: nn.Module, generator: MaskedLanguageModel) -> None:
         super().__init__()
-        self.encoder, self.generator = encoder, generator
-        width, std = self._encoder.d_model, self._encoder.init_std
+        self.encoder, self.generator = cast(TextEncoder, encoder), generator
+        width, std = self.encoder.d_model, self.encoder.init_std
         self.head = Transform(width, width, std)
         self.replaced = nn.Linear(width, 1)
         nn.init.normal_(self.replaced.weight, std=std)
         nn.init.zeros_(self.replaced.bias)
-        name, own = _embedding_place(encoder), token_embedding(encoder)
+        own = _embedding(encoder).weight
         if own.shape == generator.embedding.shape:
-            holder, _, last = name.rpartition(".")
-            setattr(generator.encoder.get_submodule(holder), last, own)
-
-    @property
-    def _encoder(self) -> TextEncoder:
-        return cast(TextEncoder, self.encoder)
+            _embedding(generator.encoder).weight = own
 
     @property
     def max_positions(self) -> int:
-        """The longest text, in tokens."""
-        return self._encoder.max_positions
+        """The longest text that both read, in tokens."""
+        return min(self.encoder.max_positions, self.generator.max_positions)
 
     def forward(self, tokens: Tensor, mask: Tensor, labels: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Let the generator replace masked tokens, and find them.
@@ -168,7 +151,7 @@ class ReplacedTokenDetection(nn.Module):
 
     def find(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Return the logit of each token's being a replaced one, (B, T)."""
-        out: Tensor = self.replaced(self.head(self._encoder.hidden(tokens, mask))).squeeze(-1)
+        out: Tensor = self.replaced(self.head(self.encoder.hidden(tokens, mask))).squeeze(-1)
         return out
 
 
@@ -179,20 +162,9 @@ def draw(logits: Tensor, noise: Tensor) -> Tensor:
     return found.clamp(max=logits.shape[1] - 1)
 
 
-def hidden_of(encoder: Any, tokens: Tensor, mask: Tensor, segments: Tensor | None) -> Tensor:
-    """Return an encoder's hidden states (B, T, D); segments (B, T) are given to it only where a text has several."""
-    out: Tensor = encoder.hidden(tokens, mask) if segments is None else encoder.hidden(tokens, mask, segments)
-    return out
-
-
-def token_embedding(encoder: nn.Module) -> nn.Parameter:
-    """Return an encoder's token embedding, (V, E); raise `UserError` where it has none."""
-    return encoder.get_parameter(_embedding_place(encoder))
-
-
-def _embedding_place(encoder: nn.Module) -> str:
-    names = {name for name, _ in encoder.named_parameters()}
-    for name in NAMES:
-        if name in names:
-            return name
-    raise UserError("an encoder without a token embedding cannot be pre-trained: the masked head shares it")
+def _embedding(encoder: nn.Module) -> nn.Embedding:
+    """Return an encoder's token embedding, of weight (V, E); raise `UserError` where it has none."""
+    found: nn.Embedding | None = embedding_of(encoder, missing_ok=True)
+    if found is None:
+        raise UserError("an encoder without a token embedding cannot be pre-trained: the masked head shares it")
+    return found

@@ -104,9 +104,9 @@ class Decoder(CausalModel):
         everywhere = torch.ones(width, width, dtype=torch.bool, device=tokens.device)
         hidden = self.dropout(self.embedded(tokens, None, None))
         hidden = self.norm(self.through(blocks, hidden, (by, everywhere), [None] * len(blocks)))
-        told = targets != IGNORED
-        nats = nn.functional.cross_entropy(self.logits(hidden[told]).float(), targets[told], reduction="none")
-        return torch.zeros(targets.shape, device=nats.device).masked_scatter(told, nats)
+        predicted = targets != IGNORED
+        nats = nn.functional.cross_entropy(self.logits(hidden[predicted]).float(), targets[predicted], reduction="none")
+        return torch.zeros(targets.shape, device=nats.device).masked_scatter(predicted, nats)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(..., D) -> (..., V)."""

@@ -10,14 +10,13 @@ Shape letters: B texts, T tokens, D width, H heads, K head width, F width of the
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu, scaled_dot_product_attention
+from torch.nn.functional import gelu
 
-from lexmill.models.common.attention import key_mask
+from lexmill.models.common.attention import attend, key_mask
 from lexmill.models.common.dropout import Dropout, add_dropped
+from lexmill.models.common.feed_forward import GatedFeedForward
 from lexmill.models.common.norms import RMSNorm
 from lexmill.models.common.rotary import Rotation, rotate, rotation
 from lexmill.models.common.text_encoder import STD, TextEncoder
@@ -40,7 +39,7 @@ class ModernEncoder(TextEncoder):
     def hidden(self, tokens: Tensor, mask: Tensor, segments: Tensor | None = None) -> Tensor:
         """Map token ids (B, T) and a mask (B, T), true at real tokens, to (B, T, D).
 
-        Segments have no embedding here: the token between them tells them apart.
+        Segments have no embedding here: the token between them separates them.
 
         Raises:
             ValueError: a text is longer than the positions.
@@ -73,31 +72,13 @@ class _Layer(nn.Module):
         self.n_head, self.rate = shape.n_head, shape.dropout
         self.attention_norm, self.feed_forward_norm = _norm(shape), _norm(shape)
         self.query, self.key, self.value, self.output = (nn.Linear(width, width, bias=False) for _ in range(4))
-        self.feed_forward = _GatedByGELU(width, shape.d_ffn)
+        self.feed_forward = GatedFeedForward(width, shape.d_ffn, gelu)
 
     def forward(self, hidden: Tensor, by: Rotation, mask: Tensor | None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         normed = self.attention_norm(hidden)
         query, key, value = (of(normed).unflatten(-1, (self.n_head, -1)) for of in (self.query, self.key, self.value))
         query, key, value = (part.transpose(1, 2) for part in (rotate(query, by), rotate(key, by), value))
-        heads = scaled_dot_product_attention(query, key, value, attn_mask=mask)  # (B, H, T, K)
-        hidden = add_dropped(hidden, self.output(heads.transpose(1, 2).flatten(2)), self.rate, self.training)
+        mixed = self.output(attend(query, key, value, mask=mask, causal=False))
+        hidden = add_dropped(hidden, mixed, self.rate, self.training)
         return add_dropped(hidden, self.feed_forward(self.feed_forward_norm(hidden)), self.rate, self.training)
-
-
-class _GatedByGELU(nn.Module):
-    """W_o (GELU(W_g x) * W_x x)."""
-
-    def __init__(self, d_model: int, d_ffn: int) -> None:
-        super().__init__()
-        self.gate, self.expand = (nn.Linear(d_model, d_ffn, bias=False) for _ in range(2))
-        self.output = nn.Linear(d_ffn, d_model, bias=False)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """(B, T, D) -> (B, T, D)."""
-        out: Tensor = self.output(gelu(self.gate(hidden)) * self.expand(hidden))
-        return out
-
-    def activations_read(self) -> dict[str, Callable[[Tensor], Tensor]]:
-        """Return the gate's activation for the output layer."""
-        return {"output": gelu}
