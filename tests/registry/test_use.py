@@ -103,13 +103,14 @@ def test_what_to_do_when_there_is_no_champion(params: Params, tmp_path: Path, ex
 
 @pytest.mark.parametrize(("kind", "words"), [("encoder", "an encoder"), ("", "a model that was not made here")])
 def test_a_champion_of_another_kind_is_refused(
-    kind: str, words: str, here: Path, params: Params, execution: Execution, monkeypatch: pytest.MonkeyPatch
+    kind: str, words: str, here: Path, params: Params, execution: Execution
 ) -> None:
     found = use.lookup.champion(execution.tracking_uri, "en_de", here)
     assert found is not None
-    monkeypatch.setattr(use.lookup, "champion", lambda *_: replace(found, kind=kind))
-    with pytest.raises(UserError, match=rf"the champion of 'en_de' \(version .\) is {words}, not a translator"):
-        use.open_model("en_de", "translator", params, execution, here)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(use.lookup, "champion", lambda *_: replace(found, kind=kind))
+        with pytest.raises(UserError, match=rf"the champion of 'en_de' \(version .\) is {words}, not a translator"):
+            use.open_model("en_de", "translator", params, execution, here)
 
 
 def test_which_model_is_meant(params: Params) -> None:

@@ -7,30 +7,23 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from lexmill.data.texts import Text, encode, pad
+from lexmill.data.texts import pad
 from lexmill.decoding.batching import by_length
-from lexmill.tokenizers import Tokenizer
 
 
-def outputs(
-    module: nn.Module, tokenizer: Tokenizer, texts: Sequence[Text], max_tokens: int, batch_tokens: int
-) -> Tensor:
+def outputs(module: nn.Module, encoded: Sequence[Sequence[int]], batch_tokens: int) -> Tensor:
     """Return the outputs of each text, (texts, outputs) float64 in main memory; of no texts (0, 0).
 
     Texts of similar length run together; no output depends on the other texts.
 
     Args:
         module: `module(tokens (B, T), mask (B, T))` returns (B, outputs); in eval mode.
-        max_tokens: longer texts are cut, as in training.
+        encoded: the tokens of each text.
         batch_tokens: tokens in one forward pass, padding included.
-
-    Raises:
-        UserError: a text is not Unicode.
     """
-    if not texts:
+    if not encoded:
         return torch.empty(0, 0, dtype=torch.float64)
     device = next(tensor.device for tensor in (*module.parameters(), *module.buffers()))
-    encoded = encode(tokenizer, texts, max_tokens)
     groups = list(by_length([len(ids) for ids in encoded], batch_tokens))
     found = []
     for group in groups:

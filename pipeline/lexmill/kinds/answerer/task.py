@@ -17,16 +17,15 @@ from torch.nn import functional
 
 from lexmill import tokenizers
 from lexmill.base import layout
-from lexmill.base.errors import UserError
 from lexmill.base.progress import say
 from lexmill.corpora.prepared import PreparedCorpus
-from lexmill.data.texts import parts
+from lexmill.data.texts import parts, records_of
 from lexmill.kinds.answerer import Answerer, threshold
 from lexmill.kinds.answerer.windows import NOWHERE, Sizes, Window, WindowBatches, encode, target, windows
 from lexmill.params import Params
 from lexmill.tokenizers import Tokenizer
 from lexmill.training.engine import FitResult
-from lexmill.training.production import Training, config_of, new_network, produce
+from lexmill.training.production import Training, check_positions, config_of, metrics_of, new_network, produce
 from lexmill.training.task import Arrays, Task
 
 VALID_BATCH = 16  # windows per validation batch; results do not depend on it
@@ -46,11 +45,7 @@ def train(name: str, choices: Params) -> None:
     more: dict[str, Any] = {"spans": True, "threshold": None, **vars(sizes)}
     config = config_of(model, tokenizer, tokenizer.vocab_size, **more)
     module: Any = new_network(model, config, choices.training_seed)
-    if data.max_tokens > module.max_positions:
-        raise UserError(
-            f"models.{name}.data.max_tokens is {data.max_tokens}, but the network has {module.max_positions}"
-            " positions; lower it"
-        )
+    check_positions(name, data.max_tokens, module.max_positions)
     made, counts = _windows(corpus, "train", tokenizer, sizes)
     validated, _ = _windows(corpus, "valid", tokenizer, sizes)
     batches = WindowBatches(*made, model.recipe.batch, choices.data_seed)
@@ -85,9 +80,7 @@ def _windows(
     corpus: PreparedCorpus, split: str, tokenizer: Tokenizer, sizes: Sizes
 ) -> tuple[tuple[list[Window], list[tuple[int, int]]], dict[str, int]]:
     """Return the windows of a split with their targets, and counts of what is in them."""
-    records = list(corpus.records(split))
-    if not records:
-        raise UserError(f"the {split} split is empty; give `splits` other shares", corpus.folder)
+    records = records_of(corpus, split)
     pairs = [(record["question"], record["context"]) for record in records]
     encoded = encode(tokenizer, pairs, sizes.max_question)
     made = list(windows(tokenizer, encoded, sizes))
@@ -106,16 +99,7 @@ def _windows(
 
 def metrics(result: FitResult, task: SpanTask, counts: Mapping[str, int]) -> dict[str, float]:
     """Return the stage's metrics: losses in nats per window, counts, no times."""
-    return {
-        "train_loss": result.train_loss,
-        **result.metrics,
-        "best_step": result.best_step,
-        "steps": result.step,
-        "epochs": task.epochs(result.step),
-        "stopped_early": int(result.stopped_early),
-        **counts,
-        "parameters": sum(parameter.numel() for parameter in task.module.parameters()),
-    }
+    return {**metrics_of(result, task), **counts}
 
 
 def speed(result: FitResult) -> tuple[dict[str, float], str]:

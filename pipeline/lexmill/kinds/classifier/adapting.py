@@ -1,6 +1,7 @@
 """How a pretrained encoder learns under a new head: rates by depth, blocks that stay or begin later, low ranks.
 
-Depth 0 are the embeddings and all else below the blocks, 1 to n the blocks (n with the norm after them), n + 1 the head.
+Depth 0 is the embeddings and all else below the blocks, 1 to n the blocks (n with the norm after them), n + 1 the
+head.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexmill.base.errors import UserError
-from lexmill.data.texts import Text, as_pairs
+from lexmill.data.texts import Text, as_pairs, encode
 from lexmill.decoding import predictor
 from lexmill.kinds.classifier.telling import telling
 
@@ -64,8 +64,14 @@ def classify_texts(
 ) -> NDArray[np.float64]:
     """Return probabilities (N, L), in the order of the model's labels; each row sums to 1.
 
-    Takes and raises what `decoding.whole_texts.outputs` does.
+    Args:
+        module: a classifier; in eval mode.
+        max_tokens: longer texts are cut, as in training.
+        batch_tokens: tokens in one forward pass, padding included; no text's depend on the others.
+
+    Raises:
+        UserError: a text is not Unicode.
     """
     from lexmill.decoding.whole_texts import outputs
 
-    return np.asarray(outputs(module, tokenizer, texts, max_tokens, batch_tokens).softmax(dim=1))
+    return np.asarray(outputs(module, encode(tokenizer, texts, max_tokens), batch_tokens).softmax(dim=1))

@@ -31,7 +31,7 @@ from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.params import Params
 from lexmill.tokenizers import Tokenizer
 from lexmill.training.engine import FitResult
-from lexmill.training.production import Training, config_of, new_network, produce
+from lexmill.training.production import Training, check_positions, config_of, new_network, produce
 from lexmill.training.task import Arrays, Task
 
 _VALID_PIECES = 64  # in a validation batch; results do not depend on it
@@ -56,11 +56,7 @@ def train(name: str, choices: Params) -> None:
     heads = {"objective": recipe.objective, "pairs": recipe.pairs, "generator": dict(recipe.generator)}
     config = config_of(model, tokenizer, tokenizer.vocab_size, pretraining=heads, max_tokens=data.max_tokens)
     module: Any = new_network(model, config, choices.training_seed)
-    if data.max_tokens > module.max_positions:
-        raise UserError(
-            f"models.{name}.data.max_tokens is {data.max_tokens}, but the network has {module.max_positions}"
-            " positions; lower it"
-        )
+    check_positions(name, data.max_tokens, module.max_positions)
     how, room = reading(tokenizer, recipe), data.max_tokens - (2 if recipe.pairs == "none" else 3)
     sizes = {"train": recipe.batch, "valid": _VALID_PIECES}
     batches = {

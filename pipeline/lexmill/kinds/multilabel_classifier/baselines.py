@@ -10,6 +10,7 @@ from lexmill.base.errors import UserError
 from lexmill.corpora.prepared import PreparedCorpus, texts_of
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.subject import Baseline
+from lexmill.evaluation.terms import tfidf
 from lexmill.kinds.multilabel_classifier.label_sets import Floats, Given, as_matrix, best_thresholds, split_label
 from lexmill.kinds.multilabel_classifier.metrics import multilabel_row, summarise
 from lexmill.params import Baseline as Chosen
@@ -48,14 +49,10 @@ def baselines(chosen: Chosen, corpus: PreparedCorpus, how: Resampling) -> Iterat
 
 def _logistic(train: list[str], right: Given, valid: list[str], test: list[str]) -> tuple[Floats, Floats]:
     """Return the probabilities (N, L) of valid and test by a logistic regression for each label."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
 
-    terms = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b", sublinear_tf=True)
-    try:
-        features = terms.fit_transform(train)
-    except ValueError as error:
-        raise UserError(f"the texts of the train split have no words ({error})") from None
+    terms = tfidf(train, 1)
+    features = terms.transform(train)
     sides = [terms.transform(texts) for texts in (valid, test)]
     found = [np.zeros((len(texts), right.shape[1])) for texts in (valid, test)]
     for i in range(right.shape[1]):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lexmill.data.texts import as_pairs, encode, pad
+from lexmill.data.texts import as_pairs, encode
 from lexmill.decoding import predictor
 from lexmill.kinds.multilabel_classifier.label_sets import Floats
 
@@ -43,21 +43,10 @@ def probabilities(module: nn.Module, encoded: Sequence[Sequence[int]], batch_tok
     """Return the probability of each label, (N, L); no text's depends on the others.
 
     Args:
-        module: a multi-label classifier; it is left in eval mode.
+        module: a multi-label classifier; in eval mode.
         encoded: the tokens of each text.
         batch_tokens: tokens in one forward pass, padding included.
     """
-    import torch
+    from lexmill.decoding.whole_texts import outputs
 
-    from lexmill.decoding.batching import by_length
-
-    module.eval()
-    device = next(module.parameters()).device
-    found: list[Floats] = [np.empty(0)] * len(encoded)
-    for group in by_length([len(ids) for ids in encoded], batch_tokens):
-        tokens, mask = pad([encoded[i] for i in group])
-        with torch.inference_mode():
-            logits = module(torch.from_numpy(tokens).to(device), torch.from_numpy(mask).to(device))  # (B, L)
-        for i, row in zip(group, logits.double().sigmoid().cpu().numpy(), strict=True):
-            found[i] = row
-    return np.stack(found) if found else np.empty((0, 0))
+    return np.asarray(outputs(module, encoded, batch_tokens).sigmoid())

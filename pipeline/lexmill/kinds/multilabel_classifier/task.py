@@ -18,13 +18,13 @@ from lexmill import tokenizers
 from lexmill.base import layout
 from lexmill.base.errors import UserError
 from lexmill.corpora.prepared import PreparedCorpus
-from lexmill.data.texts import Batch, TextBatches, encode, of_record, parts
+from lexmill.data.texts import Batch, TextBatches, encode, of_record, parts, reading, records_of
 from lexmill.kinds.multilabel_classifier import MultiLabelClassifier
 from lexmill.kinds.multilabel_classifier.label_sets import Given, as_matrix, best_thresholds, known_labels, split_label
 from lexmill.kinds.multilabel_classifier.predict import probabilities
 from lexmill.params import Params
 from lexmill.training.engine import FitResult
-from lexmill.training.production import Training, config_of, new_network, produce
+from lexmill.training.production import Training, check_positions, config_of, metrics_of, new_network, produce
 from lexmill.training.task import Arrays, Task
 
 VALID_BATCH = 64  # texts per validation batch; results do not depend on it
@@ -45,9 +45,7 @@ def train(name: str, choices: Params) -> None:
     tokenizer = tokenizers.load(layout.tokenizer(data.tokenizer))
     sides = {}
     for split, size in (("train", recipe.batch), ("valid", max(recipe.batch, VALID_BATCH))):
-        records = list(corpus.records(split))
-        if not records:
-            raise UserError(f"the {split} split is empty; give `splits` other shares", corpus.folder)
+        records = records_of(corpus, split)
         ids = encode(tokenizer, [of_record(record) for record in records], data.max_tokens)
         sets = [split_label(record["label"], data.separator, data.no_labels) for record in records]
         sides[split] = (TextBatches(ids, size, choices.data_seed, 0), as_matrix(sets, labels))
@@ -57,19 +55,15 @@ def train(name: str, choices: Params) -> None:
         tokenizer.vocab_size,
         labels=labels,
         dropout=recipe.head_dropout,
-        max_tokens=data.max_tokens,
         separators=[data.separator, data.no_labels],
-        **({"separator": tokenizer.eos_id} if any("second" in one for one in corpus.records("train")) else {}),
+        **reading(corpus, tokenizer, data.max_tokens),
     )
     module: Any = new_network(model, config, choices.training_seed)
-    if data.max_tokens > module.max_positions:
-        raise UserError(
-            f"models.{name}.data.max_tokens is {data.max_tokens}, but the network has {module.max_positions}"
-            " positions; lower it"
-        )
+    check_positions(name, data.max_tokens, module.max_positions)
     task = MultiLabelTask(module, sides["train"], sides["valid"])
 
     def choose() -> None:
+        module.eval()
         batches, right = sides["valid"]
         tuned = recipe.thresholds == "tuned"
         chances = probabilities(module, batches.ids, VALID_BATCH * data.max_tokens)
@@ -92,22 +86,13 @@ def train(name: str, choices: Params) -> None:
 
 def metrics(result: FitResult, task: MultiLabelTask) -> dict[str, float]:
     """Return the stage's metrics: losses in nats per text, counts, no times."""
-    return {
-        "train_loss": result.train_loss,
-        **result.metrics,
-        "best_step": result.best_step,
-        "steps": result.step,
-        "epochs": task.epochs(result.step),
-        "train_texts": len(task.train[1]),
-        "parameters": sum(parameter.numel() for parameter in task.module.parameters()),
-    }
+    return {**metrics_of(result, task), "train_texts": len(task.train[1])}
 
 
 def speed(result: FitResult) -> tuple[dict[str, float], str]:
     """Return texts per second, as a metric and as a sentence."""
-    return {
-        "texts_per_second": result.rate
-    }, f"valid loss {result.metrics['valid_loss']:.3f}, {result.rate:,.0f} texts/s"
+    words = f"valid loss {result.metrics['valid_loss']:.3f}, {result.rate:,.0f} texts/s"
+    return {"texts_per_second": result.rate}, words
 
 
 class MultiLabelTask(Task):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scipy.special import expit
 
-from lexmill.data.texts import Text, as_pairs
+from lexmill.data.texts import Text, as_pairs, encode
 from lexmill.decoding import predictor
 from lexmill.kinds.regressor.scale import Floats, expected, nearest
 
@@ -44,9 +44,16 @@ def rate(
 ) -> Floats:
     """Return the number of each text, (N,).
 
-    Takes and raises what `decoding.whole_texts.outputs` does; `config` is the model's.
+    Args:
+        module: a regressor; in eval mode.
+        config: the model's.
+        batch_tokens: tokens in one forward pass, padding included; no text's number depends on the others.
+
+    Raises:
+        UserError: a text is not Unicode.
     """
     from lexmill.decoding.whole_texts import outputs
 
-    values = outputs(module, tokenizer, texts, config["max_tokens"], batch_tokens).numpy()  # (N, 1) or (N, K - 1)
+    encoded = encode(tokenizer, texts, config["max_tokens"])
+    values = outputs(module, encoded, batch_tokens).numpy()  # (N, 1) or (N, K - 1)
     return expected(expit(values), config["levels"]) if config["levels"] else values[:, 0]

@@ -16,7 +16,7 @@ from lexmill.base import layout
 from lexmill.base.errors import UserError
 from lexmill.base.tag_schemes import Scheme, entities
 from lexmill.corpora.prepared import PreparedCorpus
-from lexmill.data.texts import parts
+from lexmill.data.texts import parts, records_of
 from lexmill.kinds.tagger import Tagger
 from lexmill.kinds.tagger.alignment import in_scheme, model_tags, pieces, windows
 from lexmill.kinds.tagger.batches import TaggingBatches
@@ -25,7 +25,7 @@ from lexmill.models.common.tagging import Scores
 from lexmill.params import Params
 from lexmill.tokenizers import Tokenizer
 from lexmill.training.engine import FitResult
-from lexmill.training.production import Training, config_of, new_network, produce
+from lexmill.training.production import Training, check_positions, config_of, metrics_of, new_network, produce
 from lexmill.training.task import Arrays, Task
 
 VALID_BATCH = 64  # windows per validation batch; results do not depend on it
@@ -61,11 +61,7 @@ def train(name: str, choices: Params) -> None:
         max_tokens=model.data.max_tokens,
     )
     module: Any = new_network(model, config, choices.training_seed)
-    if model.data.max_tokens > module.max_positions:
-        raise UserError(
-            f"models.{name}.data.max_tokens is {model.data.max_tokens}, but the network has {module.max_positions}"
-            " positions; lower it"
-        )
+    check_positions(name, model.data.max_tokens, module.max_positions)
     batches = {
         split: batches_of(corpus, split, tokenizer, config, size=size, seed=choices.data_seed)
         for split, size in (("train", model.recipe.batch), ("valid", VALID_BATCH))
@@ -89,9 +85,7 @@ def batches_of(
     corpus: PreparedCorpus, split: str, tokenizer: Tokenizer, config: Mapping[str, Any], *, size: int, seed: int
 ) -> TaggingBatches:
     """Return the batches of a split; raise `UserError` if it is empty."""
-    records = list(corpus.records(split))
-    if not records:
-        raise UserError(f"the {split} split is empty; give `splits` other shares", corpus.folder)
+    records = records_of(corpus, split)
     found, tags = [], []
     for start in range(0, len(records), _ENCODED):
         some = records[start : start + _ENCODED]
@@ -107,16 +101,10 @@ def batches_of(
 def metrics(result: FitResult, task: TaggingTask, sentences: int) -> dict[str, float]:
     """Return the stage's metrics: losses in nats per word, counts, no times."""
     return {
-        "train_loss": result.train_loss,
-        **result.metrics,
-        "best_step": result.best_step,
-        "steps": result.step,
-        "epochs": task.epochs(result.step),
-        "stopped_early": int(result.stopped_early),
+        **metrics_of(result, task),
         "train_sentences": sentences,
         "train_windows": len(task.train.ids),
         "train_words": sum(map(len, task.train.tags)),
-        "parameters": sum(parameter.numel() for parameter in task.module.parameters()),
     }
 
 
