@@ -138,9 +138,10 @@ def test_frozen_blocks_and_embeddings_stay() -> None:
 
 
 def test_the_norm_after_the_blocks_learns_as_the_last_block_does() -> None:
-    module = PooledClassifier(build({"family": "modern_encoder", "shape": family("modern_encoder").tiny, "vocab_size": 9}), 3, 0.0)
+    shape = family("modern_encoder").tiny
+    module = PooledClassifier(build({"family": "modern_encoder", "shape": shape, "vocab_size": 9}), 3, 0.0)
     pace = adapt(module, dataclasses.replace(RECIPE, layer_decay=0.5, frozen_blocks=1), 1)
-    assert family("modern_encoder").tiny["n_layer"] == 2
+    assert shape["n_layer"] == 2
     assert pace("encoder.norm.weight") == pace("encoder.blocks.1.feed_forward_norm.weight") == Pace(0.5, 0)
     assert pace("encoder.embedding.weight") == Pace(0.125, 0)
     learning = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
