@@ -1,10 +1,12 @@
-"""Every classifier of conf/model/ on the default reviews: one table.
+"""Every classifier of conf/model/ on the default reviews, or on another corpus: one table.
 
-    python -m benchmarks.classifiers [PRESET...] [--set KEY=VALUE ...] [--folder DIR]
+    python -m benchmarks.classifiers [PRESET...] [--corpus FILE] [--set KEY=VALUE ...] [--folder DIR]
 
 Each preset is trained and evaluated by the ordinary stages, one after the other, in a scratch folder whose params.yaml
 has all of them; the corpus is fetched and prepared there first. What has been evaluated in that folder is not repeated,
-so the same command goes on after an interruption. `--set` changes keys of params.yaml.
+so the same command goes on after an interruption. `--corpus` names the params.yaml of another workspace, as
+`lexmill init classify` writes it, whose corpus of labelled texts is then the one that all presets and their tokenizers
+read. `--set` changes keys of params.yaml.
 
 The table has the accuracy and the macro F1 on the test split with their intervals, the parameters, and the seconds of
 the train stage without its start.
@@ -49,11 +51,22 @@ PRESETS = (
 _GROUPS = ("corpora", "tokenizers", "checkpoints")
 
 
-def params_of(presets: Sequence[str], settings: Sequence[str]) -> dict[str, Any]:
-    """Return params.yaml with these presets and only what they read."""
+def params_of(presets: Sequence[str], settings: Sequence[str], corpus: Path | None = None) -> dict[str, Any]:
+    """Return params.yaml with these presets and only what they read: their own corpus, or that of another params.yaml.
+
+    Raises:
+        ValueError: the other params.yaml has not just one corpus of labelled texts.
+    """
     added = [f"+model@models.{name}={name}" for name in presets]
     data: dict[str, Any] = yaml.safe_load(compose([*added, *settings], ROOT))
     models = {name: data["models"][name] for name in presets}
+    if corpus:
+        theirs = yaml.safe_load(corpus.read_text(encoding="utf-8"))["corpora"]
+        if [entry["kind"] for entry in theirs.values()] != ["labelled"]:
+            raise ValueError(f"{corpus}: one corpus of labelled texts is expected, got {', '.join(theirs) or 'none'}")
+        (name,) = data["corpora"] = theirs
+        for entry in (*(entry["data"] for entry in models.values()), *data["tokenizers"].values()):
+            entry["corpus"] = name
     used = {str(entry["data"][key]) for entry in models.values() for key in ("corpus", "tokenizer")}
     for group in _GROUPS:
         data[group] = {name: entry for name, entry in data[group].items() if name in used}
@@ -89,6 +102,7 @@ def row(folder: Path, name: str, family: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.classifiers")
     parser.add_argument("presets", nargs="*", default=list(PRESETS), metavar="PRESET")
+    parser.add_argument("--corpus", type=Path, metavar="FILE")
     parser.add_argument("--set", nargs="*", default=[], dest="settings", metavar="KEY=VALUE")
     parser.add_argument("--folder", type=Path, default=Path(".lexmill") / "classifiers")
     chosen = parser.parse_args(arguments)
@@ -97,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in ("conf", "sources.lock.yaml"):
         if not (folder / name).exists():
             (folder / name).symlink_to(ROOT / name)
-    data = params_of(chosen.presets, chosen.settings)
+    data = params_of(chosen.presets, chosen.settings, chosen.corpus)
     (folder / "params.yaml").write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
     made = {"fetch": "sources", "checkpoint": "checkpoints", "prepare": "corpora"}
     for stage, name in stages_of(data):

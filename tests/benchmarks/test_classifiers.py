@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import yaml
 
 from benchmarks import classifiers
@@ -32,6 +33,20 @@ def test_its_params_hold_only_what_the_presets_read() -> None:
         ("tokenizer", "reviews_words"),
         ("import_tokenizer", "minilm"),
     ]
+
+
+def test_all_presets_can_read_the_corpus_of_another_workspace(tmp_path: Path) -> None:
+    data = classifiers.params_of(["text_cnn"], [])
+    theirs = {"mine": data["corpora"]["movie_reviews"]}
+    file = tmp_path / "params.yaml"
+    file.write_text(yaml.safe_dump({"corpora": theirs}), encoding="utf-8")
+    data = classifiers.params_of(["text_cnn", "minilm"], [], file)
+    checked = params.parse(data)
+    assert {model.data.corpus for model in checked.models.values() if isinstance(model, Classifier)} == {"mine"}
+    assert (data["corpora"], data["tokenizers"]["reviews_words"]["corpus"]) == (theirs, "mine")
+    file.write_text(yaml.safe_dump({"corpora": theirs | {"more": theirs["mine"]}}), encoding="utf-8")
+    with pytest.raises(ValueError, match="one corpus of labelled texts is expected, got mine, more"):
+        classifiers.params_of(["text_cnn"], [], file)
 
 
 def test_a_line_has_the_metrics_of_both_stages(tmp_path: Path) -> None:

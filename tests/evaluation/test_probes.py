@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from lexmill import kinds, models, tokenizers
+from lexmill.base.budgets import MAX_LINE_BYTES
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.evaluation import probes
 from lexmill.evaluation.bootstrap import Resampling
@@ -52,7 +53,7 @@ def test_pairs_are_read_from_json_lines_and_tables(tmp_path: Path) -> None:
         ("a.jsonl", "a b\n", "is not a JSON object"),
         ("a.tsv", "sentence_good\tsentence_bad\nx\n", "no sentence in column 'sentence_bad'"),
         ("a.jsonl", "[" * 100_000 + "\n", "is not a JSON object"),
-        ("a.csv", "sentence_good,sentence_bad\nA cat sleeps.," + "x" * 200_000 + "\n", "a.csv.*2.*not a table: field"),
+        ("a.csv", f"sentence_good,sentence_bad\n.,{'x' * (MAX_LINE_BYTES + 1)}\n", "a.csv.*2.*not a table: field"),
         ("a.jsonl", "\n", "the file holds no pair"),
         ("a.txt", "x\n", "its name ends in none of .jsonl, .tsv, .csv"),
     ],

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from lexmill.base.budgets import MAX_LINE_BYTES
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.outside import parse_json
 from lexmill.base.shown import value_text
@@ -128,6 +129,7 @@ def _records(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
     if path.suffix not in _TABLES:
         raise UserError(f"its name ends in none of {', '.join(_TABLES)}", path)
     tabs = path.suffix == ".tsv"
+    csv.field_size_limit(MAX_LINE_BYTES)  # global to the csv module, so what it is here must not depend on who read
     rows = csv.DictReader(
         io.StringIO(text, newline=""),
         delimiter="\t" if tabs else ",",

@@ -27,16 +27,11 @@ Floats = NDArray[np.float64]
 
 def learn(train: Sequence[tuple[Sentence, Sentence]]) -> Callable[[Sentence], list[str]]:
     """Return a function of words: their most probable tags; ties: the first tag."""
-    import torch
-
-    from lexmill.models.common.chain import Chain, viterbi
-
     tags, begin, transitions, end, emissions, known = distributions(train)
-    chain = Chain(*map(torch.from_numpy, (transitions, begin, end)))
 
     def tag(words: Sentence) -> list[str]:
-        rows = torch.from_numpy(emissions[[known.get(word, len(known)) for word in words]])  # (W, L)
-        return [tags[i] for i in viterbi(rows[None], torch.tensor([len(words)]), chain)[0].tolist()]
+        rows = emissions[[known.get(word, len(known)) for word in words]]  # (W, L)
+        return [tags[i] for i in viterbi(begin, transitions, end, rows)]
 
     return tag
 
@@ -64,3 +59,21 @@ def distributions(
     different = (with_words > 0).sum(axis=0)
     of_word = np.log((with_words + different / len(with_words)) / (with_words.sum(axis=0) + different))
     return tags, next_tag[-1, :-1], next_tag[:-1, :-1], next_tag[:-1, -1], of_word, known
+
+
+def viterbi(begin: Floats, transitions: Floats, end: Floats, emissions: Floats) -> list[int]:
+    """Return the most probable sequence; ties: the first tag.
+
+    Args:
+        begin, transitions, end: log probabilities, (L,), (L, L), (L,).
+        emissions: of the words, (W, L).
+    """
+    best, back = begin + emissions[0], []
+    for row in emissions[1:]:
+        found = best[:, None] + transitions
+        back.append(found.argmax(axis=0))
+        best = found.max(axis=0) + row
+    path = [int((best + end).argmax())]
+    for before in reversed(back):
+        path.append(int(before[path[-1]]))
+    return path[::-1]
