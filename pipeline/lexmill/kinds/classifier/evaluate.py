@@ -59,10 +59,10 @@ def _explained(
 ) -> list[dict[str, Any]]:
     """Return items for people; the first `EXPLAINED` have what each word adds to the prediction."""
     items = [sample(records[i], found[i]) for i in places]
-    labels, most = subject.config["labels"], subject.config["max_tokens"]
+    labels = subject.config["labels"]
     for item, i in zip(items[:EXPLAINED], places, strict=False):
         text, label = of_record(records[i]), labels.index(found[i]["predicted"])
-        if (added := words(subject.module, subject.tokenizer, text, label, most)) is not None:
+        if (added := words(subject.module, subject.tokenizer, text, label, subject.config)) is not None:
             item["words"] = added
     return items
 
@@ -75,9 +75,7 @@ def rows(subject: Subject) -> list[Row]:
         for start in range(0, len(records), CHUNK):
             chunk = records[start : start + CHUNK]
             texts = [of_record(record) for record in chunk]
-            chances = classify_texts(
-                subject.module, subject.tokenizer, texts, config["max_tokens"], subject.evaluation.batch_tokens
-            )
+            chances = classify_texts(subject.module, subject.tokenizer, texts, config, subject.evaluation.batch_tokens)
             found += [classifier_row(record, config["labels"], row) for record, row in zip(chunk, chances, strict=True)]
             bar.update(len(chunk))
     return found

@@ -20,7 +20,8 @@ from lexmill.base import layout
 from lexmill.base.errors import UserError
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.permutation import fold, permute
-from lexmill.data.texts import encode, of_record, parts, reading, records_of
+from lexmill.data.texts import counted, of_record, parts, read, reading, records_of
+from lexmill.decoding.whole_texts import by_text
 from lexmill.kinds.classifier import (
     Classifier,
     FineTuning,
@@ -56,15 +57,19 @@ def train(name: str, choices: Params) -> None:
     if len(corpus.labels) < 2:
         raise UserError(f"the corpus has {len(corpus.labels)} label(s); two or more are needed", corpus.folder)
     tokenizer = tokenizers.load(layout.tokenizer(model.data.tokenizer))
-    batches = {split: _batches(corpus, split, tokenizer, model, choices.data_seed) for split in ("train", "valid")}
+    how = reading(corpus, tokenizer, model.data.max_tokens, model.data.windows)
+    batches = {
+        split: _batches(corpus, split, tokenizer, model, seed=choices.data_seed, how=how)
+        for split in ("train", "valid")
+    }
     config = config_of(
         model,
         tokenizer,
         tokenizer.vocab_size,
         labels=list(corpus.labels),
         dropout=model.recipe.head_dropout if isinstance(model.recipe, FineTuning) else 0.0,
-        **reading(corpus, tokenizer, model.data.max_tokens),
-        **_head(model, len(batches["train"].ids)),
+        **how,
+        **_head(model, len(batches["train"])),
     )
     module = _network(model, config, tokenizer, batches["train"].ids, choices.training_seed)
     check_positions(name, model.data.max_tokens, module.max_positions)
@@ -134,7 +139,7 @@ def _same_words(tokenizer: Tokenizer) -> list[int]:
 
 
 def _batches(
-    corpus: PreparedCorpus, split: str, tokenizer: Tokenizer, model: Classifier, seed: int
+    corpus: PreparedCorpus, split: str, tokenizer: Tokenizer, model: Classifier, *, seed: int, how: Mapping[str, Any]
 ) -> ClassificationBatches:
     """Return the batches of a split; for train at most `max_train` texts, chosen by the data seed."""
     records = records_of(corpus, split)
@@ -147,11 +152,11 @@ def _batches(
         places = permute(np.arange(most), len(records), fold(seed, "max_train"))
         records = [records[i] for i in sorted(places.tolist())]
     number = {label: i for i, label in enumerate(corpus.labels)}
-    ids = encode(tokenizer, [of_record(record) for record in records], model.data.max_tokens)
+    texts = read(tokenizer, [of_record(record) for record in records], how)
     labels = [number[record["label"]] for record in records]
     balanced = split == "train" and isinstance(model.recipe, FineTuning) and model.recipe.sampling == "balanced"
     # Padding is masked: any id does.
-    return ClassificationBatches(ids, labels, batch, seed, pad_id=0, balanced=balanced)
+    return ClassificationBatches(texts.rows, labels, batch, seed, 0, counts=texts.counts, balanced=balanced)
 
 
 def metrics(result: FitResult, task: ClassificationTask, max_tokens: int) -> dict[str, float]:
@@ -162,8 +167,7 @@ def metrics(result: FitResult, task: ClassificationTask, max_tokens: int) -> dic
 def sizes(task: ClassificationTask, max_tokens: int) -> dict[str, int]:
     """Return counts of texts and parameters, for the metrics."""
     return {
-        "train_texts": len(task.train.ids),
-        "train_texts_at_max_tokens": int((task.train.lengths >= max_tokens).sum()),
+        **counted(task.train, max_tokens),
         "parameters": sum(parameter.numel() for parameter in task.module.parameters()),
     }
 
@@ -229,11 +233,12 @@ class ClassificationTask(Task):
         return map(self.valid.arrays, islice(self.valid.evaluation_batches(), rank, None, world))
 
     def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-        logits = module(batch["tokens"], batch["mask"]).float()  # (B, L)
-        nats = functional.cross_entropy(logits, batch["labels"], reduction="sum")
+        logits, first = by_text(module(batch["tokens"], batch["mask"]).float(), batch["texts"])  # (texts, L)
+        labels = batch["labels"][first]
+        nats = functional.cross_entropy(logits, labels, reduction="sum")
         found, n_labels = logits.argmax(dim=1), logits.shape[1]
-        right = batch["labels"][found == batch["labels"]]
-        counts = [torch.bincount(one, minlength=n_labels) for one in (right, found, batch["labels"])]  # (L,) each
+        right = labels[found == labels]
+        counts = [torch.bincount(one, minlength=n_labels) for one in (right, found, labels)]  # (L,) each
         return torch.cat([nats.double()[None], *(one.double() for one in counts)])
 
     def validation_metrics(self, sums: Sequence[float]) -> dict[str, float]:
