@@ -124,7 +124,9 @@ class FineTuning(Recipe):
     answer_accuracy: float = spec(
         "abstain below the score at which this share of valid's answers is right; 0: never", 0.0, low=0, high=1
     )
-
+    teacher: str = spec("a classifier of params.yaml that it also learns from (Hinton et al. 2015); empty: none", "")
+    teacher_weight: float = spec("share of the teacher's probabilities in the loss", 0.5, above=0, high=1)
+    teacher_temperature: float = spec("softens both models' probabilities in it", 2.0, above=0, high=100)
     pooling: LearnedPooling = spec(_POOLING, "mean")
 
     def errors(self) -> list[str]:
@@ -179,6 +181,17 @@ def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
+def _inputs(entry: Mapping[str, Any]) -> Inputs:
+    teacher = entry.get("recipe", {}).get("teacher", "")
+    folder = layout.model(teacher).as_posix() if teacher else ""
+    return Inputs(layout.corpus(entry["data"]["corpus"]).as_posix(), teacher=folder)
+
+
+def _facts(entry: Classifier) -> list[tuple[str, str]]:
+    teacher = getattr(entry.recipe, "teacher", "")
+    return [("longest text", f"{entry.data.max_tokens:,} tokens"), *([("teacher", teacher)] if teacher else [])]
+
+
 KIND = Kind(
     name="classifier",
     words="classifier",
@@ -193,8 +206,8 @@ KIND = Kind(
         Metric("macro_f1", "macro F1", higher_is_better=True),
     ),
     counted="texts",
-    inputs=lambda entry: Inputs(layout.corpus(entry["data"]["corpus"]).as_posix()),
-    facts=lambda entry: [("longest text", f"{entry.data.max_tokens:,} tokens")],
+    inputs=_inputs,
+    facts=_facts,
     example=lambda sample: (sample["text"], {"label": sample["predicted"], "score": sample["score"]}),
     limits=_limits,
 )

@@ -28,14 +28,17 @@ from lexmill.kinds.classifier import (
     NaiveBayes,
     NearestNeighbours,
     adapting,
+    distillation,
     fitting,
     settling,
 )
 from lexmill.kinds.classifier.batches import ClassificationBatches
+from lexmill.kinds.classifier.distillation import distillation_loss
 from lexmill.kinds.classifier.losses import balanced_weights, label_loss
 from lexmill.kinds.classifier.metrics import mean_f1
 from lexmill.models import family
 from lexmill.models.common.state import load_weights, weights
+from lexmill.models.start import digest
 from lexmill.params import Params
 from lexmill.tokenizers import Tokenizer
 from lexmill.training.engine import FitResult
@@ -71,13 +74,19 @@ def train(name: str, choices: Params) -> None:
         **how,
         **_head(model, len(batches["train"])),
     )
+    teacher = None
+    if isinstance(model.recipe, FineTuning) and model.recipe.teacher:
+        folder = layout.model(model.recipe.teacher)
+        config["teacher"] = {"model": model.recipe.teacher, "sha256": digest(folder)}
+        records = _records(corpus, "train", model, choices.data_seed)
+        teacher = distillation.teacher_logits(folder, [of_record(record) for record in records], corpus.labels)
     module = _network(model, config, tokenizer, batches["train"].ids, choices.training_seed)
     check_positions(name, model.data.max_tokens, module.max_positions)
     recipe, settled = model.recipe, dict[str, float]()
     if len(np.unique(batches["train"].labels)) < 2:
         raise UserError("all texts of train have one label; there is nothing to learn", corpus.folder)
     task = ClassificationTask(
-        module, batches["train"], batches["valid"], recipe if isinstance(recipe, FineTuning) else None
+        module, batches["train"], batches["valid"], recipe if isinstance(recipe, FineTuning) else None, teacher
     )
 
     def finish() -> None:
@@ -138,19 +147,24 @@ def _same_words(tokenizer: Tokenizer) -> list[int]:
     return [after_space.get(text, number) for number, text in enumerate(texts)]
 
 
+def _records(corpus: PreparedCorpus, split: str, model: Classifier, seed: int) -> list[dict[str, Any]]:
+    """Return the records of a split; of train at most `max_train`, chosen by the data seed."""
+    records, most = records_of(corpus, split), model.data.max_train
+    if split != "train" or not 0 < most < len(records):
+        return records
+    places = permute(np.arange(most), len(records), fold(seed, "max_train"))
+    return [records[i] for i in sorted(places.tolist())]
+
+
 def _batches(
     corpus: PreparedCorpus, split: str, tokenizer: Tokenizer, model: Classifier, *, seed: int, how: Mapping[str, Any]
 ) -> ClassificationBatches:
-    """Return the batches of a split; for train at most `max_train` texts, chosen by the data seed."""
-    records = records_of(corpus, split)
+    """Return the batches of a split."""
+    records = _records(corpus, split, model, seed)
     # The optimum over all texts does not depend on batches: these are for speed.
     batch = model.recipe.batch if isinstance(model.recipe, FineTuning) else VALID_BATCH
-    most = model.data.max_train
     if split != "train":
         batch = max(batch, VALID_BATCH)
-    elif 0 < most < len(records):
-        places = permute(np.arange(most), len(records), fold(seed, "max_train"))
-        records = [records[i] for i in sorted(places.tolist())]
     number = {label: i for i, label in enumerate(corpus.labels)}
     texts = read(tokenizer, [of_record(record) for record in records], how)
     labels = [number[record["label"]] for record in records]
@@ -189,6 +203,7 @@ class ClassificationTask(Task):
         module: `forward(tokens (B, T), mask (B, T)) -> logits (B, L)`, with its initial weights.
         train, valid: the batches of both splits.
         recipe: the loss and how the encoder adapts; None: cross-entropy, all learn alike.
+        teacher: the logits of another classifier for the texts of train, (N, L); None: it learns from labels alone.
     """
 
     counted = "texts"
@@ -199,16 +214,19 @@ class ClassificationTask(Task):
         train: ClassificationBatches,
         valid: ClassificationBatches,
         recipe: FineTuning | None = None,
+        teacher: Tensor | None = None,
     ) -> None:
         self.module, self.train, self.valid = module, train, valid
         self._pace: Callable[[str], Pace] = lambda _: Pace()
         self._smoothing, self._gamma = 0.0, 0.0
         self._weights: Tensor | None = None
+        self._teacher, self._teacher_weight, self._temperature = teacher, 0.0, 1.0
         if recipe is not None:
             self.metric = f"valid_{recipe.decided_by}"
             self.higher_is_better = recipe.decided_by != "loss"
             self._pace = adapting.adapt(module, recipe, train.steps_per_epoch)
             self._smoothing, self._gamma = recipe.label_smoothing, recipe.focal_gamma
+            self._teacher_weight, self._temperature = recipe.teacher_weight, recipe.teacher_temperature
             if recipe.class_weights == "balanced":
                 self._weights = balanced_weights(train.labels.tolist(), int(train.labels.max()) + 1)
 
@@ -224,6 +242,10 @@ class ClassificationTask(Task):
     def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | int]:
         logits = module(batch["tokens"], batch["mask"]).float()  # (B, L)
         losses = label_loss(logits, batch["labels"], smoothing=self._smoothing, focal_gamma=self._gamma)  # (B,)
+        if self._teacher is not None:
+            self._teacher = self._teacher.to(losses.device)
+            softened = distillation_loss(logits, self._teacher[batch["texts"]], self._temperature)
+            losses = (1 - self._teacher_weight) * losses + self._teacher_weight * softened
         if self._weights is None:
             return losses.sum(), len(logits)
         weights = self._weights.to(losses.device)[batch["labels"]]  # (B,)
