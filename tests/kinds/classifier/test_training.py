@@ -160,7 +160,8 @@ def test_the_planted_word_is_learned_and_measured(
     samples = read_json(layout.samples("sentiment"))
     assert samples["worst"][0]["loss"] == pytest.approx(max(losses))
     pictures = layout.plots("sentiment")
-    assert sorted(path.name for path in pictures.iterdir()) == ["confusion.png", "curve.png", "reliability.png"]
+    names = ["attention.png", "confusion.png", "curve.png", "reliability.png"]
+    assert sorted(path.name for path in pictures.iterdir()) == names
 
 
 @pytest.mark.usefixtures("workspace")

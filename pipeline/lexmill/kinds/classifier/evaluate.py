@@ -12,6 +12,7 @@ from lexmill.data.texts import of_record
 from lexmill.evaluation import plots
 from lexmill.evaluation.rows import Row, spread
 from lexmill.evaluation.subject import Evaluated, Subject
+from lexmill.kinds.classifier.attention import attention
 from lexmill.kinds.classifier.attribution import words
 from lexmill.kinds.classifier.calibration import bins
 from lexmill.kinds.classifier.metrics import (
@@ -40,6 +41,10 @@ def evaluate(subject: Subject) -> Evaluated:
         labels = all_labels(found)
         plots.plot_confusion(confusion(found, labels), labels, folder / "confusion.png", subject.name)
         plots.plot_reliability(bins(*confidences(found)), folder / "reliability.png", subject.name)
+        texts = [of_record(records[i]) for i in spread(len(found), SAMPLES)]
+        if pictured := attention(subject.module, subject.tokenizer, texts, subject.config):
+            heads = ("last layer, mean over heads", "rollout through all layers")
+            plots.plot_attention(pictured, heads, folder / "attention.png", subject.name)
 
     return Evaluated(
         rows=found,
