@@ -43,6 +43,7 @@ COMMANDS = {
     "nightly",
     "doctor",
     "search",
+    "seeds",
     "generate",
     "classify",
     "label",

@@ -70,7 +70,7 @@ def filled(path: str) -> Iterator[str]:
         yield path.replace("${item.data}", layout.tokens("*", "*").as_posix())  # a corpus is named as such too
     elif path == "${item.reads}":
         yield layout.tokenizer("*").as_posix()  # else the corpus once more
-    elif path != "${item.start}":
+    elif path not in ("${item.start}", "${item.teacher}"):
         yield re.sub(r"(?<=tokens/)\w+-bpe", "*-*", path)  # of the mixture that stands for all
 
 

@@ -229,6 +229,17 @@ def test_a_picture_is_inside_the_page_and_what_is_drawn_is_not_twice(demo: Proje
     assert base64.b64encode(b"\x89PNG two").decode() not in page
 
 
+def test_attention_is_shown_beside_a_classifiers_texts(demo: Project) -> None:
+    assert "What the tokens attend to" not in demo.page
+    folder = demo.root / layout.plots("sentiment")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "attention.png").write_bytes(b"\x89PNG heat")
+    page = demo.page
+    picture = base64.b64encode(b"\x89PNG heat").decode()
+    assert page.count(picture) == 1
+    assert page.index("Texts and predictions") < page.index("What the tokens attend to") < page.index(picture)
+
+
 @pytest.mark.parametrize(
     ("path", "content", "said"),
     [

@@ -155,6 +155,18 @@ def compare(
 
 
 @app.command()
+def seeds(
+    models: Annotated[list[str], typer.Argument(metavar="MODEL", help="Models of params.yaml.")],
+    *,
+    count: Annotated[int, typer.Option("--seeds", min=2, max=1000, help="Trainings of each model.")] = 3,
+) -> None:
+    """Train models with several seeds, one entry of means and spreads each; the same command resumes a stopped one."""
+    from lexmill.commands.seeds import seeds as command
+
+    raise typer.Exit(command(models, count))
+
+
+@app.command()
 def nightly(
     targets: Targets = None,
     *,

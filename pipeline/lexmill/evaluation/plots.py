@@ -132,6 +132,31 @@ def plot_reliability(bins: Sequence[tuple[int, float, float]], path: Path, title
     _save(figure, path)
 
 
+def plot_attention(
+    texts: Sequence[tuple[Sequence[str], Sequence[NDArray[np.float32]]]], heads: Sequence[str], path: Path, title: str
+) -> None:
+    """Plot heat maps of attention: a row for each text, a column for each of `heads`.
+
+    Args:
+        texts: of each its tokens and, for each column, the weights (tokens, tokens): of a token, its row, on all.
+    """
+    side = 1.5 + 0.14 * max(len(tokens) for tokens, _ in texts)
+    figure = _axes(len(heads) * (side + 0.6), len(texts) * side)[0]
+    figure.clear()
+    figure.suptitle(title, fontsize=10, parse_math=False)
+    for place, axes in enumerate(figure.subplots(len(texts), len(heads), squeeze=False).flat):
+        (tokens, columns), column = texts[place // len(heads)], place % len(heads)
+        shown = [cut(token, 14, "…") for token in tokens]
+        image = axes.imshow(columns[column], vmin=0, cmap="Blues")
+        figure.colorbar(image, ax=axes, shrink=0.8)
+        axes.set_xticks(range(len(tokens)), shown, rotation=90, fontsize=7)
+        axes.set_yticks(range(len(tokens)), shown, fontsize=7)
+        for tick in (*axes.get_xticklabels(), *axes.get_yticklabels()):
+            tick.set_parse_math(False)
+        axes.set_title(heads[column], fontsize=9)
+    _save(figure, path)
+
+
 def plot_numbers(right: NDArray[np.float64], predicted: NDArray[np.float64], path: Path, title: str) -> None:
     """Plot predicted numbers against the right ones, (items,) each."""
     figure, axes = _axes(4.8, 4.4)

@@ -52,10 +52,12 @@ class Inputs:
     Attributes:
         data: the training data: token shards, or a prepared corpus.
         encodings: (corpus, tokenizer) pairs that must be encoded for it.
+        teacher: the folder of a model of the same kind that it learns from; "": none.
     """
 
     data: str
     encodings: tuple[tuple[str, str], ...] = ()
+    teacher: str = ""
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ class Inputs:
     corpus: str = spec("the corpus it is evaluated on")
     tokenizer: str = spec("its tokenizer")
     data: str = spec("the path of what it is trained on")
+    teacher: str = spec("the folder of a model that it learns from; else once more `start`")
 
 
 @dataclass(frozen=True)

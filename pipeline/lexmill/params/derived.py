@@ -51,7 +51,7 @@ def derive(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _read(entry: Mapping[str, Any]) -> Any:
+def inputs_of(entry: Mapping[str, Any]) -> Any:
     """Return what a model reads; None where its entry is incomplete."""
     try:
         return kind_of(entry).inputs(entry)
@@ -62,7 +62,7 @@ def _read(entry: Mapping[str, Any]) -> Any:
 def _encodings(data: Mapping[str, Any]) -> dict[str, Any]:
     pairs: dict[tuple[str, str], None] = {}
     for entry in entries(data, "models").values():
-        if (found := _read(entry)) is not None:
+        if (found := inputs_of(entry)) is not None:
             pairs |= dict.fromkeys(pair for pair in found.encodings if _texts(*pair))
     for mixture in entries(data, "mixtures").values():
         members = mixture.get("members")
@@ -112,9 +112,10 @@ def baseline_name(kind: str, corpus: str, tokenizer: str | None) -> str:
 def _inputs(data: Mapping[str, Any]) -> dict[str, Any]:
     found = {}
     for name, entry in entries(data, "models").items():
-        if (read := _read(entry)) is None:
+        if (read := inputs_of(entry)) is None:
             continue
         own = {key: entry.get(key) for key in ("kind", "family", "start")}
+        own["teacher"] = read.teacher or own["start"]  # DVC has no optional dependencies
         made = {**own, "corpus": named(entry, "corpus"), "tokenizer": named(entry, "tokenizer"), "data": read.data}
         if _texts(*made.values()):
             found[name] = made

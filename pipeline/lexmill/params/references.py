@@ -11,7 +11,7 @@ from typing import Any
 
 from lexmill.base.shown import key_text, value_text
 from lexmill.base.strict import nearest
-from lexmill.params.derived import entries, kind_of, named
+from lexmill.params.derived import entries, inputs_of, kind_of, named
 
 _NAMED = ("corpora", "tokenizers", "mixtures", "checkpoints", "models")
 MOST_NAME = 80  # a corpus's and a tokenizer's are one file name, of at most 255 bytes
@@ -28,6 +28,8 @@ def reference_errors(data: Any) -> list[str]:
         *_model_errors(data),
         *_mixture_errors(data),
         *_start_errors(data),
+        *_teacher_errors(data),
+        *_cycle_errors(data),
         *_baseline_errors(data),
     ]
 
@@ -112,9 +114,8 @@ def _mixture_errors(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _start_errors(data: Mapping[str, Any]) -> Iterator[str]:
-    """Check `start`: a recipe, or a model or checkpoint of this file, without a cycle."""
+    """Check `start`: a recipe, or a model or checkpoint of this file."""
     models = entries(data, "models")
-    base: dict[str, str] = {}
     for name, entry in models.items():
         path = entry.get("start")
         if not isinstance(path, str) or path.endswith((".yaml", ".yml")):
@@ -130,15 +131,47 @@ def _start_errors(data: Mapping[str, Any]) -> Iterator[str]:
         elif parts[2] not in folders[parts[1]]:
             what = "model" if parts[1] == "models" else "checkpoint"
             yield f"{where}: there is no {what} '{parts[2]}'{nearest(parts[2], folders[parts[1]])}"
-        elif parts[1] == "models":
-            base[name] = parts[2]
-    for name, first in base.items():
-        seen, here = [name], first
-        while here in base and here not in seen:
-            seen.append(here)
-            here = base[here]
-        if here == name:
-            yield f"models.{name}.start: it starts from itself: {' -> '.join([*seen, name])}"
+
+
+def _teachers(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return the teacher of each model that has one."""
+    found = {name: inputs.teacher for name, entry in entries(data, "models").items() if (inputs := inputs_of(entry))}
+    return {name: folder.rpartition("/")[2] for name, folder in found.items() if folder}
+
+
+def _teacher_errors(data: Mapping[str, Any]) -> Iterator[str]:
+    """Check that a teacher is a model of this file, of its student's kind."""
+    models = entries(data, "models")
+    for name, teacher in _teachers(data).items():
+        where, kind = f"models.{name}.recipe.teacher", models[name].get("kind")
+        if teacher not in models:
+            yield f"{where}: there is no model '{teacher}'{nearest(teacher, models)}"
+        elif (other := models[teacher].get("kind")) != kind:
+            yield f"{where}: '{teacher}' is of kind {value_text(other)}; a teacher is a {kind} too"
+
+
+def _cycle_errors(data: Mapping[str, Any]) -> Iterator[str]:
+    """Check that no model starts or learns from itself, through others too."""
+    models, teachers = entries(data, "models"), _teachers(data)
+    needs: dict[str, list[str]] = {}
+    for name, entry in models.items():
+        start = str(entry.get("start")).rstrip("/")
+        base = start.removeprefix("artifacts/models/") if start.startswith("artifacts/models/") else ""
+        needs[name] = [need for need in (base, teachers.get(name, "")) if need in models]
+
+    def way_back(name: str, here: str, seen: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the models from `here` on that lead to `name`; nothing if none does."""
+        for need in needs[here]:
+            if need == name:
+                return (*seen, name)
+            if need not in seen and (found := way_back(name, need, (*seen, need))):
+                return found
+        return ()
+
+    for name in models:
+        if way := way_back(name, name, (name,)):
+            key, verb = ("recipe.teacher", "learns") if name in teachers else ("start", "starts")
+            yield f"models.{name}.{key}: it {verb} from itself: {' -> '.join(way)}"
 
 
 def _baseline_errors(data: Mapping[str, Any]) -> Iterator[str]:

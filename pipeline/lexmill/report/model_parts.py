@@ -23,6 +23,7 @@ from lexmill.report.results import Row, baseline_file, rounded
 from lexmill.report.verdicts import Verdict, plain
 
 _DRAWN = ("curve", "confusion")  # pictures that the page draws itself from the same numbers
+_ATTENTION = "attention"  # beside the texts
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class ModelPart:
     worst: list[dict[str, Any]]
     telling: list[dict[str, Any]]
     temperature: float | None
+    attention: str
     pictures: list[Picture]
 
 
@@ -116,12 +118,18 @@ def _part(name: str, model: Model, choices: Params, rows: Sequence[Row], root: P
         worst=_objects(samples.get("worst")),
         telling=_objects(samples.get("telling")),
         temperature=read.number(samples.get("temperature")),
+        attention=_address(path) if (path := root / layout.plots(name) / f"{_ATTENTION}.png").is_file() else "",
         pictures=[
-            Picture(plain(path.stem), f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}")
+            Picture(plain(path.stem), _address(path))
             for path in read.pictures(root / layout.plots(name))
-            if path.stem not in _DRAWN
+            if path.stem not in (*_DRAWN, _ATTENTION)
         ],
     )
+
+
+def _address(path: Path) -> str:
+    """Return a picture as an address, so that the page loads nothing."""
+    return f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
 
 
 def _baseline_samples(model: Model, choices: Params, root: Path) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from lexmill.base import languages
 from lexmill.base.cutting import beginning
 from lexmill.base.errors import UserError
 from lexmill.base.yaml_file import read_yaml
-from lexmill.report import comparison, data_parts, model_parts, results, verdicts
+from lexmill.report import comparison, data_parts, model_parts, results, seeds, verdicts
 from lexmill.report.comparison_charts import COLOURS
 from lexmill.report.graph import stages
 from lexmill.report.graph_drawing import draw
@@ -47,6 +47,8 @@ def render(choices: params.Params, root: Path) -> str:
         stale_note=results.stale_note(rows),
         dag=_dag(root),
         comparison=comparison.collect(root),
+        seeds=seeds.collect(choices, root),
+        seed_heads=seeds.HEADS,
         corpora=data_parts.corpora(choices, root),
         tokenizers=data_parts.tokenizers(choices, root),
         evaluation=choices.evaluation,

@@ -1,4 +1,4 @@
-"""A search or a comparison in MLflow: one parent run, and one child run per trial with its values and curve.
+"""A search, a comparison or several seeds in MLflow: a parent run, a child run per trial with its values and curve.
 
 Trials are on disk, so a failing store loses nothing: the next call sends what is missing. Runs are found by their tags,
 so each is made once.
@@ -8,6 +8,7 @@ so each is made once.
                                   model, metrics
     <folder>/trials/0001.jsonl    the points of its training
     <folder>/note.md              what the parent says of itself, of a comparison; a search names its best trial
+    <folder>/summary.json         time, step and metrics of the parent, beside a note; of several seeds
 
     tags.`lexmill.search`         the identity, on the parent and on its trials
     tags.`lexmill.search_trial`   the number of a trial
@@ -62,6 +63,7 @@ def send(uri: str, folder: Path, root: Path) -> None:
                 _tell_best(client, parent, trials)
             elif note:
                 client.set_tag(parent, _NOTE, note)
+                _tell_summary(client, parent, folder / "summary.json")
                 storage.write_text(noted, note)
             last = trials[-1]
             client.set_terminated(parent, "FINISHED", last["started"] + int(1000 * last["seconds"]))
@@ -136,6 +138,16 @@ def _points(path: Path) -> list[Metric]:
                 if key not in ("kind", "time", "step") and isinstance(value, int | float)
             )
     return found
+
+
+def _tell_summary(client: MlflowClient, parent: str, path: Path) -> None:
+    from mlflow.entities import Metric
+
+    if path.is_file():
+        found = storage.read_json(path)
+        metrics = [Metric(key, value, found["time"], found["step"]) for key, value in found["metrics"].items()]
+        for start in range(0, len(metrics), MOST_POINTS):
+            client.log_batch(parent, metrics=metrics[start : start + MOST_POINTS])
 
 
 def _tell_best(client: MlflowClient, parent: str, trials: list[dict[str, Any]]) -> None:

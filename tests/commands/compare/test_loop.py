@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import pytest
 
 from lexmill.base.errors import EXIT_INTERRUPTED, LexmillError, RetryableError
-from lexmill.commands.compare import loop, results
-from lexmill.commands.compare.loop import Loop, Plan, Stopped
+from lexmill.commands.compare.loop import Loop, Plan
 from lexmill.commands.compare.subjects import Subject
-from lexmill.commands.trainings import running
+from lexmill.commands.trainings import running, seeded
+from lexmill.commands.trainings.seeded import Stopped
 from lexmill.runner.supervised import Listener, Outcome, Stop
 from tests.commands.compare.conftest import preset
 from tests.support.small_project import params_of
@@ -67,7 +67,7 @@ class Parabola:
 
 @pytest.fixture(autouse=True)
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "Scratch", Parabola)
+    monkeypatch.setattr(seeded, "Scratch", Parabola)
     monkeypatch.setattr(running, "_WATCH_SECONDS", 0.005)
     for name, value in (("ran", []), ("kill_at", -1), ("fail", {})):
         monkeypatch.setattr(Parabola, name, value)
@@ -127,7 +127,7 @@ def test_an_interrupted_comparison_goes_on_and_repeats_nothing(tmp_path: Path, m
     assert begun(tmp_path / "b").run(subject()) == whole
     assert before == [(0.005, 2), (0.01, 2), (0.02, 2)]
     assert trained() == [(0.02, 2), (0.01, 3), (0.01, 4)]
-    assert [trial.number for trial in results.read(tmp_path / "b").values()] == [1, 2, 3, 4, 5]
+    assert [trial.number for trial in seeded.read(tmp_path / "b").values()] == [1, 2, 3, 4, 5]
 
 
 def test_another_model_and_more_seeds_take_what_is_there(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_what_may_pass_and_what_is_a_bug_stop_it(tmp_path: Path, monkeypatch: py
         monkeypatch.setattr(Parabola, "fail", {0.005: Outcome("train@a_tiny", "failed", code, 0.0, "no")})
         with pytest.raises(error, match="no"):
             begun(tmp_path).run(subject())
-    assert results.read(tmp_path) == {}
+    assert seeded.read(tmp_path) == {}
 
 
 def test_a_stop_leaves_the_training_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def test_a_stop_leaves_the_training_open(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(Stopped) as raised:
         begun(tmp_path).run(subject())
     assert raised.value.code == EXIT_INTERRUPTED
-    assert results.read(tmp_path) == {}
+    assert seeded.read(tmp_path) == {}
 
 
 def test_the_speed_is_measured_once(tmp_path: Path) -> None:

@@ -39,16 +39,16 @@ def test_of_a_linear_network_each_token_adds_its_own_share() -> None:
     rows = module.embedding.weight.detach()[torch.tensor(tokens)].double()
     wanted = (rows[:, 1] - rows[:, 0]) / 4
     wanted[[0, 3]] = 0.0  # kept
-    found = contributions(module, tokens, 1, frozenset({1, 2}))
+    found = contributions(module, [tokens], 1, frozenset({1, 2}))
     assert found is not None
-    assert torch.allclose(found, wanted, atol=1e-6)
+    assert torch.allclose(found[0], wanted, atol=1e-6)
 
 
 def test_the_contributions_add_up_to_the_change_of_the_log_odds() -> None:
     torch.manual_seed(0)
     module = PooledClassifier(Bert(Shape(**SHAPE), 30), 3, 0.0).eval()
     tokens, kept = [2, 9, 14, 22, 8, 3], frozenset({2, 3})
-    found = contributions(module, tokens, 2, kept)
+    found = contributions(module, [tokens], 2, kept)
     assert found is not None
     embedding = embedding_of(module)
     row, mask = torch.tensor([tokens]), torch.ones(1, 6, dtype=torch.bool)
@@ -60,7 +60,7 @@ def test_the_contributions_add_up_to_the_change_of_the_log_odds() -> None:
         nothing = log_odds(module(row, mask), 2)
         hook.remove()
     assert found.sum().item() == pytest.approx((whole - nothing).item(), abs=0.02)
-    assert found[[0, 5]].tolist() == [0, 0]
+    assert found[0, [0, 5]].tolist() == [0, 0]
     assert torch.equal(log_odds(module(row, mask), 2), whole)  # the hook is gone
 
 
@@ -76,19 +76,19 @@ def test_pieces_are_summed_into_words(text: str | tuple[str, str], tmp_path: Pat
     tokenizer = load(tmp_path / "tokenizer")
     torch.manual_seed(0)
     module = PooledClassifier(Bert(Shape(**SHAPE), tokenizer.vocab_size), 2, 0.0).eval()
-    found = words(module, tokenizer, text, 0, 20)
+    found = words(module, tokenizer, text, 0, {"max_tokens": 20})
     assert found is not None
     assert [word for word, _ in found] == ["film", "unplotted", "film"]
     sides = (text,) if isinstance(text, str) else text
     tokens = [tokenizer.bos_id]
     for side in sides:
         tokens += [*tokenizer.encode_batch([side])[0], tokenizer.eos_id]
-    added = contributions(module, tokens, 0, frozenset({tokenizer.bos_id, tokenizer.eos_id}))
+    added = contributions(module, [tokens], 0, frozenset({tokenizer.bos_id, tokenizer.eos_id}))
     assert added is not None
-    values = added.tolist()
+    values = added[0].tolist()
     real = [value for token, value in zip(tokens, values, strict=True) if token not in (tokens[0], tokens[-1])]
     assert [value for _, value in found] == pytest.approx([real[0], sum(real[1:4]), real[4]])
-    short = words(module, tokenizer, text, 0, 5)
+    short = words(module, tokenizer, text, 0, {"max_tokens": 5})
     assert short is not None
     assert [word for word, _ in short] == ["film", "unplotted", "film"]
     assert short[-1][1] == 0.0 or not isinstance(text, str)

@@ -129,7 +129,7 @@ def test_each_method_is_scikit_learns_on_the_same_features(name: str) -> None:
     (texts, labels), (unseen, _) = texts_of("train"), texts_of("test")
     made = vectorizer(weighting)
     model = oracle(name).fit(made.fit_transform(texts), labels)
-    probabilities = classify_texts(module, words, unseen, config["max_tokens"], 4096)
+    probabilities = classify_texts(module, words, unseen, config, 4096)
     assert [config["labels"][i] for i in probabilities.argmax(1)] == list(model.predict(made.transform(unseen)))
     if name in ("multinomial", "bernoulli", "softmax"):
         np.testing.assert_allclose(probabilities, model.predict_proba(made.transform(unseen)), atol=2e-4)
@@ -183,9 +183,9 @@ def test_it_is_the_same_to_the_bit_each_time_and_no_answer_depends_on_other_text
     train.main("sentiment")
     assert (sha256_folder(layout.model("sentiment")), layout.curve("sentiment").read_bytes()) == first
     texts = ["a fine film", "", "dull " * 50, "so and unheard"]
-    together = classify_texts(module, words, texts, config["max_tokens"], 4096)
+    together = classify_texts(module, words, texts, config, 4096)
     for text, row in zip(texts, together, strict=True):
-        (alone,) = classify_texts(module, words, [text], config["max_tokens"], 1)
+        (alone,) = classify_texts(module, words, [text], config, 1)
         assert row == pytest.approx(alone, abs=1e-6)
 
 

@@ -88,9 +88,9 @@ def test_pixels_are_those_of_the_tokenizer_and_no_answer_depends_on_other_texts(
     (number, *_) = words.encode(" dull")
     assert module.encoder.pixels[number].tolist() == drawn(words.decode([number]), config["shape"]["characters"])
     texts = ["a fine film", "dull " * 50, "so"]
-    together = classify_texts(module, words, texts, config["max_tokens"], 4096)
+    together = classify_texts(module, words, texts, config, 4096)
     for text, row in zip(texts, together, strict=True):
-        (alone,) = classify_texts(module, words, [text], config["max_tokens"], 1)
+        (alone,) = classify_texts(module, words, [text], config, 1)
         assert row == pytest.approx(alone, abs=1e-5)
 
 

@@ -160,7 +160,8 @@ def test_the_planted_word_is_learned_and_measured(
     samples = read_json(layout.samples("sentiment"))
     assert samples["worst"][0]["loss"] == pytest.approx(max(losses))
     pictures = layout.plots("sentiment")
-    assert sorted(path.name for path in pictures.iterdir()) == ["confusion.png", "curve.png", "reliability.png"]
+    names = ["attention.png", "confusion.png", "curve.png", "reliability.png"]
+    assert sorted(path.name for path in pictures.iterdir()) == names
 
 
 @pytest.mark.usefixtures("workspace")
@@ -312,13 +313,13 @@ def test_answers_do_not_depend_on_the_other_texts() -> None:
     config, module = model_folder.load(layout.model("sentiment"))
     tokenizer = tokenizers.load(layout.model("sentiment") / model_folder.TOKENIZER)
     texts = ["a fine film", "", "dull " * 50, "so [SEP] so", "a fine film"]
-    together = classify_texts(module, tokenizer, texts, config["max_tokens"], 4096)
+    together = classify_texts(module, tokenizer, texts, config, 4096)
     assert together.shape == (5, 3)
     assert together.sum(axis=1) == pytest.approx(np.ones(5))
     for i, text in enumerate(texts):
-        (alone,) = classify_texts(module, tokenizer, [text], config["max_tokens"], 1)
+        (alone,) = classify_texts(module, tokenizer, [text], config, 1)
         assert together[i] == pytest.approx(alone, abs=1e-6)
-    assert classify_texts(module, tokenizer, [], config["max_tokens"], 64).shape[0] == 0
+    assert classify_texts(module, tokenizer, [], config, 64).shape[0] == 0
 
 
 class Bag(torch.nn.Module):

@@ -16,10 +16,11 @@ from lexmill.base.shown import print_line
 from lexmill.base.workspace import run_lock
 from lexmill.commands.compare import loop, measuring, sizing, subjects
 from lexmill.commands.compare.budget import Budgets, with_steps
-from lexmill.commands.compare.loop import Loop, Plan, Stopped
+from lexmill.commands.compare.loop import Loop, Plan
 from lexmill.commands.compare.subjects import Subject
 from lexmill.commands.run import preflight
 from lexmill.commands.trainings.inputs import hashes_of, make
+from lexmill.commands.trainings.seeded import Stopped
 from lexmill.commands.trainings.sending import Sending
 from lexmill.compute.execution import load_execution
 from lexmill.report import comparison

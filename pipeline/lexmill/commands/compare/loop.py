@@ -7,35 +7,19 @@ comparison of the same budget and data asks for it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lexmill.base import storage, workspace
-from lexmill.base.errors import EXIT_DONE, UserErrors
+from lexmill.base.errors import UserErrors
 from lexmill.base.progress import say
 from lexmill.commands.compare import grid, results
-from lexmill.commands.compare.results import Trial
 from lexmill.commands.compare.subjects import Subject
-from lexmill.commands.trainings.running import run_watched, why_failed
-from lexmill.commands.trainings.scratch import Scratch
-from lexmill.commands.trainings.trials import write
-from lexmill.runner.display import Display
-from lexmill.runner.session import stopping
-from lexmill.runner.supervised import Outcome, Stop
+from lexmill.commands.trainings.seeded import Trainings, Trial, Wanted
 
 FOLDER = workspace.HOME / "comparisons"
-
-
-class Stopped(Exception):
-    """The user asked for an end; `code` is the exit code."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
 
 
 @dataclass(frozen=True)
@@ -65,11 +49,8 @@ class Loop:
     """
 
     def __init__(self, folder: Path, root: Path, names: Sequence[str], plan: Plan, after: Callable[[], None]) -> None:
-        self._folder, self._plan, self._after = folder, plan, after
-        folder.mkdir(parents=True, exist_ok=True)
-        self._scratch = Scratch(folder, root, names)
-        self._display = Display()
-        self._ended = results.read(folder)
+        self._folder, self._plan = folder, plan
+        self._trainings = Trainings(folder, root, names, after)
 
     def run(self, subject: Subject) -> dict[str, Any]:
         """Return the summary of a model (`results.summary`), after the trainings that it lacks.
@@ -80,7 +61,7 @@ class Loop:
         """
         first, *others = self._plan.seeds
         tried: dict[int, Trial | None] = {}
-        with self._scratch.execution():
+        with self._trainings.execution():
             while (power := grid.next_power(results.losses(tried))) is not None:
                 tuned = subject.with_rate(self._plan.factor**power)
                 tried[power] = self._trial(tuned, first) if _in_bounds(tuned) else None
@@ -100,68 +81,20 @@ class Loop:
         """
         path = self._folder / "calibration.json"
         known = storage.read_json(path) if path.is_file() else {}
-        key = self._key(subject, self._plan.seeds[0])
-        if key not in known:
+        wanted = self._wanted(subject, self._plan.seeds[0])
+        if wanted.key not in known:
             say(f"{subject.preset}: measuring its speed")
-            with self._scratch.execution():
-                outcome = self._stages(key, subject, self._plan.seeds[0], ("train",), force=True)
-            if outcome.code != EXIT_DONE:
-                raise UserErrors([f"{subject.preset}: {why_failed(outcome)}"])
-            speed = self._scratch.speed(subject.name)
-            assert speed is not None
-            known[key] = speed
+            known[wanted.key] = self._trainings.speed(wanted)
             storage.write_json(path, known)
-            self._scratch.ended()
-        return float(known[key])
-
-    def _key(self, subject: Subject, seed: int) -> str:
-        return storage.fingerprint([subject.preset, subject.entry, seed, self._plan.code[subject.name]])
+        return float(known[wanted.key])
 
     def _trial(self, subject: Subject, seed: int) -> Trial:
-        key = self._key(subject, seed)
-        if key not in self._ended:
-            say(f"{subject.preset}: rate {subject.rate:g}, seed {seed}")
-            self._ended[key] = self._train(key, subject, seed)
-            self._after()
-        return self._ended[key]
+        return self._trainings.trial(self._wanted(subject, seed))
 
-    def _train(self, key: str, subject: Subject, seed: int) -> Trial:
-        begun, clock = int(time.time() * 1000), time.monotonic()
-        outcome = self._stages(key, subject, seed, ("train", "evaluate"))
-        done, name = outcome.code == EXIT_DONE, subject.name
-        message = "" if done else why_failed(outcome)
-        trial = Trial(
-            number=len(self._ended) + 1,
-            key=key,
-            model=subject.preset,
-            state="complete" if done else "failed",
-            values={"rate": subject.rate, "training_seed": seed},
-            valid_loss=self._scratch.value(name) if done else None,
-            metrics=self._scratch.metrics("evaluate", name)["test"] if done else {},
-            training=self._scratch.metrics("train", name) if done else {},
-            tokens_per_second=self._scratch.speed(name) if done else None,
-            message=message,
-            started=begun,
-            seconds=round(time.monotonic() - clock, 3),
-        )
-        write(self._folder, trial, self._scratch.points(name))
-        self._scratch.ended()
-        say(f"{subject.preset}: {message or f'valid loss {trial.valid_loss:.5g}'}")
-        return trial
-
-    def _stages(self, key: str, subject: Subject, seed: int, stages: Sequence[str], *, force: bool = False) -> Outcome:
-        """Run stages of a model up to the first that fails; return the last outcome."""
-        self._scratch.begin(key, subject.name, subject.data(seed))
-        run = partial(self._scratch.run, force=force)
-        stop = Stop()
-        with stopping(stop, self._display):
-            for stage in stages:
-                outcome = run_watched(f"{stage}@{subject.name}", run, stop, self._display)
-                if stop.code is not None:
-                    raise Stopped(stop.code)
-                if outcome.code != EXIT_DONE:
-                    break
-        return outcome
+    def _wanted(self, subject: Subject, seed: int) -> Wanted:
+        key = storage.fingerprint([subject.preset, subject.entry, seed, self._plan.code[subject.name]])
+        values = {"rate": subject.rate, "training_seed": seed}
+        return Wanted(key, subject.preset, subject.name, subject.data(seed), values)
 
 
 def _in_bounds(subject: Subject) -> bool:

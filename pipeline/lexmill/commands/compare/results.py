@@ -1,44 +1,14 @@
-"""The trainings of a comparison and what they amount to; on disk as `commands.trainings.trials` has them."""
+"""What the trainings of one model of a comparison amount to."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from lexmill.commands.compare import grid
-from lexmill.commands.trainings import trials
+from lexmill.commands.trainings.seeded import Trial
 from lexmill.report.comparison_charts import METRIC
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial(trials.Ended):
-    """A training that is over, and evaluated.
-
-    Attributes:
-        key: identifies what was trained: entry, seed, code.
-        model: its name.
-        state: `failed`: it diverged, or memory ran out.
-        values: peak rate and seed.
-        metrics: of the test split, as `evaluate` gives them.
-        training: the metrics of `train`.
-        tokens_per_second: of its training steps; None if it came from DVC's cache.
-    """
-
-    key: str
-    model: str
-    state: Literal["complete", "failed"]
-    values: dict[str, Any]
-    metrics: dict[str, Any]
-    training: dict[str, Any]
-    tokens_per_second: float | None
-
-
-def read(folder: Path) -> dict[str, Trial]:
-    """Return the trials by key, in the order of their numbers."""
-    return {trial.key: trial for trial in trials.read(folder, Trial)}
 
 
 def losses(tried: Mapping[int, Trial | None]) -> dict[int, float | None]:

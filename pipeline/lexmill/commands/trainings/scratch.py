@@ -123,9 +123,15 @@ class Scratch:
         return found
 
     def speed(self, model: str) -> float | None:
-        """Return the tokens/s of its steps, the median of its live points; None if it came from the cache."""
+        """Return the tokens/s (texts/s ...) of its steps, the median of its live points; None if from the cache."""
         lines = [line for line in Tail(self.points(model)).lines() if line["kind"] == "live"]
-        return statistics.median(float(line["tokens_per_second"]) for line in lines) if lines else None
+        rates = [
+            float(value)
+            for line in lines
+            for key, value in line.items()
+            if key.endswith("_per_second") and key != "flops_per_second"
+        ]
+        return statistics.median(rates) if rates else None
 
 
 class Looks:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lexmill.base import layout
-from lexmill.base.budgets import MAX_CONTEXT
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
 from lexmill.models.declaration import Pooling, family
+from lexmill.params.labelled import LabelledTexts, long_text_words
 from lexmill.params.length import Length
 from lexmill.params.models import Model
 from lexmill.params.recipe import Recipe
@@ -20,12 +20,9 @@ By = Literal["margin", "least", "entropy"]
 
 
 @dataclass(frozen=True)
-class Data:
+class Data(LabelledTexts):
     """Labelled texts."""
 
-    corpus: str = spec("the labelled corpus")
-    tokenizer: str = spec("its tokenizer")
-    max_tokens: int = spec("longer texts are cut", 128, unit="tokens", low=4, high=MAX_CONTEXT)
     max_train: int = spec("train on at most so many texts; 0: all", 0, unit="texts", low=0)
 
 
@@ -127,7 +124,9 @@ class FineTuning(Recipe):
     answer_accuracy: float = spec(
         "abstain below the score at which this share of valid's answers is right; 0: never", 0.0, low=0, high=1
     )
-
+    teacher: str = spec("a classifier of params.yaml that it also learns from (Hinton et al. 2015); empty: none", "")
+    teacher_weight: float = spec("share of the teacher's probabilities in the loss", 0.5, above=0, high=1)
+    teacher_temperature: float = spec("softens both models' probabilities in it", 2.0, above=0, high=100)
     pooling: LearnedPooling = spec(_POOLING, "mean")
 
     def errors(self) -> list[str]:
@@ -161,6 +160,10 @@ class Classifier(Model):
             return [f"recipe.method: naive_bayes counts n-grams, which family '{self.family}' does not; take bag"]
         if isinstance(self.recipe, NearestNeighbours) and bag:
             return ["recipe.method: nearest_neighbours compares states of tokens, and a bag has none"]
+        if self.data.windows is not None and bag:
+            return ["data.long_texts: a bag reads a text of any length; set cut, and raise max_tokens"]
+        if self.data.windows is not None and isinstance(self.recipe, NearestNeighbours):
+            return ["data.long_texts: nearest_neighbours stores one state of each text; set cut"]
         if bag and pooling != "none":
             return [f"recipe.pooling: family '{self.family}' gives one vector for a whole text; set none"]
         if not bag and pooling == "none":
@@ -174,8 +177,19 @@ def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:
     scores = "are calibrated on its validation split" if calibrated else "are not calibrated"
     return (
         "It knows only the labels of its corpus and always answers with one of them, even for a text that fits none.",
-        f"Texts longer than {entry['data']['max_tokens']} tokens are cut. Scores {scores}.",
+        f"{long_text_words(entry['data'])} Scores {scores}.",
     )
+
+
+def _inputs(entry: Mapping[str, Any]) -> Inputs:
+    teacher = entry.get("recipe", {}).get("teacher", "")
+    folder = layout.model(teacher).as_posix() if teacher else ""
+    return Inputs(layout.corpus(entry["data"]["corpus"]).as_posix(), teacher=folder)
+
+
+def _facts(entry: Classifier) -> list[tuple[str, str]]:
+    teacher = getattr(entry.recipe, "teacher", "")
+    return [("longest text", f"{entry.data.max_tokens:,} tokens"), *([("teacher", teacher)] if teacher else [])]
 
 
 KIND = Kind(
@@ -192,8 +206,8 @@ KIND = Kind(
         Metric("macro_f1", "macro F1", higher_is_better=True),
     ),
     counted="texts",
-    inputs=lambda entry: Inputs(layout.corpus(entry["data"]["corpus"]).as_posix()),
-    facts=lambda entry: [("longest text", f"{entry.data.max_tokens:,} tokens")],
+    inputs=_inputs,
+    facts=_facts,
     example=lambda sample: (sample["text"], {"label": sample["predicted"], "score": sample["score"]}),
     limits=_limits,
 )

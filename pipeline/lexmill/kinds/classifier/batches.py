@@ -15,7 +15,7 @@ class ClassificationBatches(TextBatches):
     """Batches of texts that have a label each.
 
     Args:
-        ids, batch_size, seed, pad_id: as of `TextBatches`.
+        ids, batch_size, seed, pad_id, counts: as of `TextBatches`.
         labels: the number of each text's label.
         balanced: draw a text of each label in turn, each label's in an order of its own, over and over; an epoch then
             is as many texts as there are, those of rare labels several times.
@@ -32,11 +32,13 @@ class ClassificationBatches(TextBatches):
         seed: int,
         pad_id: int,
         *,
+        counts: Sequence[int] | None = None,
         balanced: bool = False,
     ) -> None:
-        if len(ids) != len(labels):
-            raise UserError(f"{len(ids)} texts but {len(labels)} labels")
-        super().__init__(ids, batch_size, seed, pad_id)
+        texts = len(ids if counts is None else counts)
+        if texts != len(labels):
+            raise UserError(f"{texts} texts but {len(labels)} labels")
+        super().__init__(ids, batch_size, seed, pad_id, counts)
         self.labels: Ids = np.asarray(labels, dtype=np.int64)
         self._by_label = [np.flatnonzero(self.labels == label) for label in np.unique(self.labels)] if balanced else []
 
@@ -45,18 +47,18 @@ class ClassificationBatches(TextBatches):
             return super().rows(step, rank, world)
         epoch, place = divmod(step, self.steps_per_epoch)
         start = place * self.batch_size
-        stop = min(start + self.batch_size, len(self.ids))
-        turns, label = np.divmod(np.arange(start, stop) + epoch * len(self.ids), len(self._by_label))
-        texts = np.array([self._drawn(*one) for one in zip(label.tolist(), turns.tolist(), strict=True)])
-        return self.collate(texts[np.argsort(-self.lengths[texts], kind="stable")][rank::world])
+        stop = min(start + self.batch_size, len(self))
+        turns, label = np.divmod(np.arange(start, stop) + epoch * len(self), len(self._by_label))
+        given = np.array([self._given(*one) for one in zip(label.tolist(), turns.tolist(), strict=True)])
+        return self.drawn(given[:, 0], given[:, 1], rank, world)
 
-    def _drawn(self, label: int, turn: int) -> int:
-        """Return the text that a label gives at its turn (from 0)."""
+    def _given(self, label: int, turn: int) -> tuple[int, int]:
+        """Return the text that a label gives at its turn (from 0), and how often it has given it before."""
         texts = self._by_label[label]
         through, place = divmod(turn, len(texts))
         order = permute(np.array([place]), len(texts), fold(self.seed, "balanced", label, through))
-        return int(texts[order[0]])
+        return int(texts[order[0]]), through
 
     def arrays(self, batch: Batch) -> dict[str, Array]:
-        """Return tokens and mask (B, T) and labels (B,)."""
-        return {"tokens": batch.tokens, "mask": batch.mask, "labels": self.labels[batch.index]}
+        """Return tokens and mask (B, T), labels and the number of the text (B,)."""
+        return {"tokens": batch.tokens, "mask": batch.mask, "labels": self.labels[batch.index], "texts": batch.index}

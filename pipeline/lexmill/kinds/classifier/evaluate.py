@@ -12,6 +12,7 @@ from lexmill.data.texts import of_record
 from lexmill.evaluation import plots
 from lexmill.evaluation.rows import Row, spread
 from lexmill.evaluation.subject import Evaluated, Subject
+from lexmill.kinds.classifier.attention import attention
 from lexmill.kinds.classifier.attribution import words
 from lexmill.kinds.classifier.calibration import bins
 from lexmill.kinds.classifier.metrics import (
@@ -40,6 +41,10 @@ def evaluate(subject: Subject) -> Evaluated:
         labels = all_labels(found)
         plots.plot_confusion(confusion(found, labels), labels, folder / "confusion.png", subject.name)
         plots.plot_reliability(bins(*confidences(found)), folder / "reliability.png", subject.name)
+        texts = [of_record(records[i]) for i in spread(len(found), SAMPLES)]
+        if pictured := attention(subject.module, subject.tokenizer, texts, subject.config):
+            heads = ("last layer, mean over heads", "rollout through all layers")
+            plots.plot_attention(pictured, heads, folder / "attention.png", subject.name)
 
     return Evaluated(
         rows=found,
@@ -59,10 +64,10 @@ def _explained(
 ) -> list[dict[str, Any]]:
     """Return items for people; the first `EXPLAINED` have what each word adds to the prediction."""
     items = [sample(records[i], found[i]) for i in places]
-    labels, most = subject.config["labels"], subject.config["max_tokens"]
+    labels = subject.config["labels"]
     for item, i in zip(items[:EXPLAINED], places, strict=False):
         text, label = of_record(records[i]), labels.index(found[i]["predicted"])
-        if (added := words(subject.module, subject.tokenizer, text, label, most)) is not None:
+        if (added := words(subject.module, subject.tokenizer, text, label, subject.config)) is not None:
             item["words"] = added
     return items
 
@@ -75,9 +80,7 @@ def rows(subject: Subject) -> list[Row]:
         for start in range(0, len(records), CHUNK):
             chunk = records[start : start + CHUNK]
             texts = [of_record(record) for record in chunk]
-            chances = classify_texts(
-                subject.module, subject.tokenizer, texts, config["max_tokens"], subject.evaluation.batch_tokens
-            )
+            chances = classify_texts(subject.module, subject.tokenizer, texts, config, subject.evaluation.batch_tokens)
             found += [classifier_row(record, config["labels"], row) for record, row in zip(chunk, chances, strict=True)]
             bar.update(len(chunk))
     return found

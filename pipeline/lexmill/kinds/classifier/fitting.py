@@ -18,6 +18,7 @@ from torch.nn import functional
 from lexmill.base import layout, progress
 from lexmill.base.storage import write_json
 from lexmill.compute.execution import load_execution
+from lexmill.decoding.whole_texts import by_text
 from lexmill.kinds.classifier import Fitted, LinearProbe, LinearSVM, NaiveBayes, Perceptron
 from lexmill.kinds.classifier.batches import ClassificationBatches
 from lexmill.kinds.classifier.convex import Iteration, fit_logistic
@@ -105,7 +106,7 @@ def store(
     module.labels.copy_(texts.labels)
     (train_loss, _), (loss, accuracy) = (_measured(module, batches) for batches in (train, valid))
     module.cpu()
-    measured = {"valid_loss": loss, "valid_accuracy": accuracy, "valid_texts": len(valid.ids)}
+    measured = {"valid_loss": loss, "valid_accuracy": accuracy, "valid_texts": len(valid)}
     steps = {"best_step": 1, "steps": 1, "epochs": 1, "stopped_early": 0}
     row = {"step": 1, "tokens": len(texts), "epoch": 1.0, "train_loss": train_loss, "valid_loss": loss}
     metrics = {"train_loss": train_loss, **measured, **steps, **sizes}
@@ -121,7 +122,7 @@ def _measured(module: nn.Module, batches: ClassificationBatches) -> tuple[float,
         labels = torch.from_numpy(batches.labels[batch.index]).to(device)
         nats += float(functional.cross_entropy(logits, labels, reduction="sum"))
         right += float((logits.argmax(dim=1) == labels).sum())
-    return nats / len(batches.ids), right / len(batches.ids)
+    return nats / len(batches), right / len(batches)
 
 
 def _write(
@@ -164,14 +165,16 @@ def _features(title: str, module: PooledClassifier, batches: ClassificationBatch
     """Return the head's input for every text."""
     dense, sparse, labels = [], [], []
     device = next(tensor.device for tensor in (*module.parameters(), *module.buffers()))
-    with progress.bar(title, -(-len(batches.ids) // batches.batch_size)) as bar:
-        for batch in batches.evaluation_batches():
+    rounds = list(batches.evaluation_batches())
+    with progress.bar(title, len(rounds)) as bar:
+        for batch in rounds:
             tokens, mask = (torch.from_numpy(array).to(device) for array in (batch.tokens, batch.mask))
             if isinstance(module, BagClassifier):
                 sparse.append(module.sparse(tokens, mask).cpu_doubles())
             else:
-                dense.append(module.features(tokens, mask).cpu().double())
-            labels.append(torch.from_numpy(batches.labels[batch.index]))
+                # A matrix makes the mean logits of a text's windows of their mean features.
+                dense.append(by_text(module.features(tokens, mask).cpu().double(), torch.from_numpy(batch.index))[0])
+            labels.append(torch.from_numpy(batches.labels[list(dict.fromkeys(batch.index.tolist()))]))
             bar.update(1)
     features = joined(sparse) if sparse else torch.cat(dense)
     return Texts(features, torch.cat(labels), classes)

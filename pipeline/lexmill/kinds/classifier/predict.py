@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lexmill.base.errors import UserError
-from lexmill.data.texts import Text, as_pairs, encode
+from lexmill.data.texts import Text, as_pairs, read
 from lexmill.decoding import predictor
 from lexmill.kinds.classifier.telling import telling
 
@@ -33,9 +33,9 @@ class Predictor(predictor.Predictor):
         return answer | ({"abstained": False} if "threshold" in config else {})
 
     def answer(self, texts: Sequence[str], chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
-        labels, most = self.config["labels"], self.config["max_tokens"]
+        labels = self.config["labels"]
         given = as_pairs(texts) if "separator" in self.config else texts
-        chances = classify_texts(self.module, self.tokenizer, given, most, predictor.BATCH_TOKENS)  # (N, L)
+        chances = classify_texts(self.module, self.tokenizer, given, self.config, predictor.BATCH_TOKENS)  # (N, L)
         found: list[dict[str, Any]] = []
         for row in chances.tolist():
             score = max(row)
@@ -60,13 +60,13 @@ class Predictor(predictor.Predictor):
 
 
 def classify_texts(
-    module: nn.Module, tokenizer: Tokenizer, texts: Sequence[Text], max_tokens: int, batch_tokens: int
+    module: nn.Module, tokenizer: Tokenizer, texts: Sequence[Text], config: Mapping[str, Any], batch_tokens: int
 ) -> NDArray[np.float64]:
     """Return probabilities (N, L), in the order of the model's labels; each row sums to 1.
 
     Args:
         module: a classifier; in eval mode.
-        max_tokens: longer texts are cut, as in training.
+        config: the model's.
         batch_tokens: tokens in one forward pass, padding included; no text's depend on the others.
 
     Raises:
@@ -74,4 +74,4 @@ def classify_texts(
     """
     from lexmill.decoding.whole_texts import outputs
 
-    return np.asarray(outputs(module, encode(tokenizer, texts, max_tokens), batch_tokens).softmax(dim=1))
+    return np.asarray(outputs(module, read(tokenizer, texts, config), batch_tokens).softmax(dim=1))

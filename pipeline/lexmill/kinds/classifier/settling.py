@@ -14,6 +14,7 @@ import torch
 from scipy.special import softmax
 
 from lexmill.base import progress
+from lexmill.decoding.whole_texts import by_text
 from lexmill.kinds.classifier import FineTuning, calibration
 from lexmill.kinds.classifier.adapting import merge
 from lexmill.kinds.classifier.batches import ClassificationBatches
@@ -37,9 +38,13 @@ def settle(
         return {}
     module.eval()
     found: dict[str, float] = {}
-    batches = list(valid.evaluation_batches())
-    rows = [module(torch.from_numpy(one.tokens), torch.from_numpy(one.mask)).double().numpy() for one in batches]
-    logits, labels = np.concatenate(rows), np.concatenate([valid.labels[one.index] for one in batches])  # (N, L), (N,)
+    rows, numbers = [], []
+    for batch in valid.evaluation_batches():
+        outputs = module(torch.from_numpy(batch.tokens), torch.from_numpy(batch.mask)).double()
+        of_texts, first = by_text(outputs, torch.from_numpy(batch.index))
+        rows.append(of_texts.numpy())
+        numbers.append(valid.labels[batch.index[first.numpy()]])
+    logits, labels = np.concatenate(rows), np.concatenate(numbers)  # (N, L), (N,)
     if recipe.calibrate:
         found["temperature"] = temperature = calibration.fit_temperature(logits, labels)
         module.head.weight.div_(temperature)  # so that every use and every export has it

@@ -20,21 +20,25 @@ from lexmill.base import layout
 from lexmill.base.errors import UserError
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.permutation import fold, permute
-from lexmill.data.texts import encode, of_record, parts, reading, records_of
+from lexmill.data.texts import counted, of_record, parts, read, reading, records_of
+from lexmill.decoding.whole_texts import by_text
 from lexmill.kinds.classifier import (
     Classifier,
     FineTuning,
     NaiveBayes,
     NearestNeighbours,
     adapting,
+    distillation,
     fitting,
     settling,
 )
 from lexmill.kinds.classifier.batches import ClassificationBatches
+from lexmill.kinds.classifier.distillation import distillation_loss
 from lexmill.kinds.classifier.losses import balanced_weights, label_loss
 from lexmill.kinds.classifier.metrics import mean_f1
 from lexmill.models import family
 from lexmill.models.common.state import load_weights, weights
+from lexmill.models.start import digest
 from lexmill.params import Params
 from lexmill.tokenizers import Tokenizer
 from lexmill.training.engine import FitResult
@@ -56,23 +60,33 @@ def train(name: str, choices: Params) -> None:
     if len(corpus.labels) < 2:
         raise UserError(f"the corpus has {len(corpus.labels)} label(s); two or more are needed", corpus.folder)
     tokenizer = tokenizers.load(layout.tokenizer(model.data.tokenizer))
-    batches = {split: _batches(corpus, split, tokenizer, model, choices.data_seed) for split in ("train", "valid")}
+    how = reading(corpus, tokenizer, model.data.max_tokens, model.data.windows)
+    batches = {
+        split: _batches(corpus, split, tokenizer, model, seed=choices.data_seed, how=how)
+        for split in ("train", "valid")
+    }
     config = config_of(
         model,
         tokenizer,
         tokenizer.vocab_size,
         labels=list(corpus.labels),
         dropout=model.recipe.head_dropout if isinstance(model.recipe, FineTuning) else 0.0,
-        **reading(corpus, tokenizer, model.data.max_tokens),
-        **_head(model, len(batches["train"].ids)),
+        **how,
+        **_head(model, len(batches["train"])),
     )
+    teacher = None
+    if isinstance(model.recipe, FineTuning) and model.recipe.teacher:
+        folder = layout.model(model.recipe.teacher)
+        config["teacher"] = {"model": model.recipe.teacher, "sha256": digest(folder)}
+        records = _records(corpus, "train", model, choices.data_seed)
+        teacher = distillation.teacher_logits(folder, [of_record(record) for record in records], corpus.labels)
     module = _network(model, config, tokenizer, batches["train"].ids, choices.training_seed)
     check_positions(name, model.data.max_tokens, module.max_positions)
     recipe, settled = model.recipe, dict[str, float]()
     if len(np.unique(batches["train"].labels)) < 2:
         raise UserError("all texts of train have one label; there is nothing to learn", corpus.folder)
     task = ClassificationTask(
-        module, batches["train"], batches["valid"], recipe if isinstance(recipe, FineTuning) else None
+        module, batches["train"], batches["valid"], recipe if isinstance(recipe, FineTuning) else None, teacher
     )
 
     def finish() -> None:
@@ -133,25 +147,30 @@ def _same_words(tokenizer: Tokenizer) -> list[int]:
     return [after_space.get(text, number) for number, text in enumerate(texts)]
 
 
+def _records(corpus: PreparedCorpus, split: str, model: Classifier, seed: int) -> list[dict[str, Any]]:
+    """Return the records of a split; of train at most `max_train`, chosen by the data seed."""
+    records, most = records_of(corpus, split), model.data.max_train
+    if split != "train" or not 0 < most < len(records):
+        return records
+    places = permute(np.arange(most), len(records), fold(seed, "max_train"))
+    return [records[i] for i in sorted(places.tolist())]
+
+
 def _batches(
-    corpus: PreparedCorpus, split: str, tokenizer: Tokenizer, model: Classifier, seed: int
+    corpus: PreparedCorpus, split: str, tokenizer: Tokenizer, model: Classifier, *, seed: int, how: Mapping[str, Any]
 ) -> ClassificationBatches:
-    """Return the batches of a split; for train at most `max_train` texts, chosen by the data seed."""
-    records = records_of(corpus, split)
+    """Return the batches of a split."""
+    records = _records(corpus, split, model, seed)
     # The optimum over all texts does not depend on batches: these are for speed.
     batch = model.recipe.batch if isinstance(model.recipe, FineTuning) else VALID_BATCH
-    most = model.data.max_train
     if split != "train":
         batch = max(batch, VALID_BATCH)
-    elif 0 < most < len(records):
-        places = permute(np.arange(most), len(records), fold(seed, "max_train"))
-        records = [records[i] for i in sorted(places.tolist())]
     number = {label: i for i, label in enumerate(corpus.labels)}
-    ids = encode(tokenizer, [of_record(record) for record in records], model.data.max_tokens)
+    texts = read(tokenizer, [of_record(record) for record in records], how)
     labels = [number[record["label"]] for record in records]
     balanced = split == "train" and isinstance(model.recipe, FineTuning) and model.recipe.sampling == "balanced"
     # Padding is masked: any id does.
-    return ClassificationBatches(ids, labels, batch, seed, pad_id=0, balanced=balanced)
+    return ClassificationBatches(texts.rows, labels, batch, seed, 0, counts=texts.counts, balanced=balanced)
 
 
 def metrics(result: FitResult, task: ClassificationTask, max_tokens: int) -> dict[str, float]:
@@ -162,8 +181,7 @@ def metrics(result: FitResult, task: ClassificationTask, max_tokens: int) -> dic
 def sizes(task: ClassificationTask, max_tokens: int) -> dict[str, int]:
     """Return counts of texts and parameters, for the metrics."""
     return {
-        "train_texts": len(task.train.ids),
-        "train_texts_at_max_tokens": int((task.train.lengths >= max_tokens).sum()),
+        **counted(task.train, max_tokens),
         "parameters": sum(parameter.numel() for parameter in task.module.parameters()),
     }
 
@@ -185,6 +203,7 @@ class ClassificationTask(Task):
         module: `forward(tokens (B, T), mask (B, T)) -> logits (B, L)`, with its initial weights.
         train, valid: the batches of both splits.
         recipe: the loss and how the encoder adapts; None: cross-entropy, all learn alike.
+        teacher: the logits of another classifier for the texts of train, (N, L); None: it learns from labels alone.
     """
 
     counted = "texts"
@@ -195,16 +214,19 @@ class ClassificationTask(Task):
         train: ClassificationBatches,
         valid: ClassificationBatches,
         recipe: FineTuning | None = None,
+        teacher: Tensor | None = None,
     ) -> None:
         self.module, self.train, self.valid = module, train, valid
         self._pace: Callable[[str], Pace] = lambda _: Pace()
         self._smoothing, self._gamma = 0.0, 0.0
         self._weights: Tensor | None = None
+        self._teacher, self._teacher_weight, self._temperature = teacher, 0.0, 1.0
         if recipe is not None:
             self.metric = f"valid_{recipe.decided_by}"
             self.higher_is_better = recipe.decided_by != "loss"
             self._pace = adapting.adapt(module, recipe, train.steps_per_epoch)
             self._smoothing, self._gamma = recipe.label_smoothing, recipe.focal_gamma
+            self._teacher_weight, self._temperature = recipe.teacher_weight, recipe.teacher_temperature
             if recipe.class_weights == "balanced":
                 self._weights = balanced_weights(train.labels.tolist(), int(train.labels.max()) + 1)
 
@@ -220,6 +242,10 @@ class ClassificationTask(Task):
     def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | int]:
         logits = module(batch["tokens"], batch["mask"]).float()  # (B, L)
         losses = label_loss(logits, batch["labels"], smoothing=self._smoothing, focal_gamma=self._gamma)  # (B,)
+        if self._teacher is not None:
+            self._teacher = self._teacher.to(losses.device)
+            softened = distillation_loss(logits, self._teacher[batch["texts"]], self._temperature)
+            losses = (1 - self._teacher_weight) * losses + self._teacher_weight * softened
         if self._weights is None:
             return losses.sum(), len(logits)
         weights = self._weights.to(losses.device)[batch["labels"]]  # (B,)
@@ -229,11 +255,12 @@ class ClassificationTask(Task):
         return map(self.valid.arrays, islice(self.valid.evaluation_batches(), rank, None, world))
 
     def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-        logits = module(batch["tokens"], batch["mask"]).float()  # (B, L)
-        nats = functional.cross_entropy(logits, batch["labels"], reduction="sum")
+        logits, first = by_text(module(batch["tokens"], batch["mask"]).float(), batch["texts"])  # (texts, L)
+        labels = batch["labels"][first]
+        nats = functional.cross_entropy(logits, labels, reduction="sum")
         found, n_labels = logits.argmax(dim=1), logits.shape[1]
-        right = batch["labels"][found == batch["labels"]]
-        counts = [torch.bincount(one, minlength=n_labels) for one in (right, found, batch["labels"])]  # (L,) each
+        right = labels[found == labels]
+        counts = [torch.bincount(one, minlength=n_labels) for one in (right, found, labels)]  # (L,) each
         return torch.cat([nats.double()[None], *(one.double() for one in counts)])
 
     def validation_metrics(self, sums: Sequence[float]) -> dict[str, float]:

@@ -7,25 +7,23 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lexmill.base import layout
-from lexmill.base.budgets import MAX_CONTEXT
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
+from lexmill.params.labelled import LabelledTexts, long_text_words
 from lexmill.params.models import Model
 from lexmill.params.recipe import Recipe
 
 
 @dataclass(frozen=True)
-class Data:
+class Data(LabelledTexts):
     """Labelled texts whose label is a list of labels."""
 
-    corpus: str = spec("the labelled corpus")
-    tokenizer: str = spec("its tokenizer: a checkpoint's")
-    max_tokens: int = spec("longer texts are cut", 128, unit="tokens", low=4, high=MAX_CONTEXT)
     separator: str = spec("what is between the labels of a text", ";")
     no_labels: str = spec("what the corpus writes where a text has no label", "none")
 
     def errors(self) -> list[str]:
-        return [] if self.separator.strip() else ["separator: a mark between labels is expected, as ';'"]
+        marked = [] if self.separator.strip() else ["separator: a mark between labels is expected, as ';'"]
+        return [*super().errors(), *marked]
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ _MARKS = {"separator": ";", "no_labels": "none"}
 def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         "It knows only the labels of its corpus, and decides on each alone.",
-        f"Texts longer than {entry['data']['max_tokens']} tokens are cut.",
+        long_text_words(entry["data"]),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from lexmill.base import progress
 from lexmill.corpora.prepared import shown
-from lexmill.data.texts import encode, of_record
+from lexmill.data.texts import of_record, read
 from lexmill.evaluation.rows import Row, spread
 from lexmill.evaluation.subject import Evaluated, Subject
 from lexmill.kinds.multilabel_classifier.label_sets import split_label
@@ -43,8 +43,8 @@ def rows(subject: Subject) -> list[Row]:
     with progress.bar(f"evaluate {subject.words}", len(records)) as bar:
         for start in range(0, len(records), CHUNK):
             some = records[start : start + CHUNK]
-            encoded = encode(subject.tokenizer, [of_record(record) for record in some], config["max_tokens"])
-            chances = probabilities(subject.module, encoded, subject.evaluation.batch_tokens)
+            texts = read(subject.tokenizer, [of_record(record) for record in some], config)
+            chances = probabilities(subject.module, texts, subject.evaluation.batch_tokens)
             for record, row in zip(some, chances, strict=True):
                 answer = labelled(config, row)
                 right = split_label(record["label"], *config["separators"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lexmill.data.texts import as_pairs, encode
+from lexmill.data.texts import Read, as_pairs, read
 from lexmill.decoding import predictor
 from lexmill.kinds.multilabel_classifier.label_sets import Floats
 
@@ -27,8 +27,7 @@ class Predictor(predictor.Predictor):
 
     def answer(self, texts: Sequence[str], chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
         given = as_pairs(texts) if "separator" in self.config else texts
-        encoded = encode(self.tokenizer, given, self.config["max_tokens"])
-        chances = probabilities(self.module, encoded, predictor.BATCH_TOKENS)
+        chances = probabilities(self.module, read(self.tokenizer, given, self.config), predictor.BATCH_TOKENS)
         return [labelled(self.config, row) for row in chances]
 
 
@@ -39,14 +38,13 @@ def labelled(config: Mapping[str, Any], chances: Floats) -> dict[str, Any]:
     return {"labels": [label for (label, chance), least in enough if chance >= least], "scores": scores}
 
 
-def probabilities(module: nn.Module, encoded: Sequence[Sequence[int]], batch_tokens: int) -> Floats:
+def probabilities(module: nn.Module, texts: Read, batch_tokens: int) -> Floats:
     """Return the probability of each label, (N, L); no text's depends on the others.
 
     Args:
         module: a multi-label classifier; in eval mode.
-        encoded: the tokens of each text.
         batch_tokens: tokens in one forward pass, padding included.
     """
     from lexmill.decoding.whole_texts import outputs
 
-    return np.asarray(outputs(module, encoded, batch_tokens).sigmoid())
+    return np.asarray(outputs(module, texts, batch_tokens).sigmoid())

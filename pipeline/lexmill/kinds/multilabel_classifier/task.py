@@ -18,7 +18,8 @@ from lexmill import tokenizers
 from lexmill.base import layout
 from lexmill.base.errors import UserError
 from lexmill.corpora.prepared import PreparedCorpus
-from lexmill.data.texts import Batch, TextBatches, encode, of_record, parts, reading, records_of
+from lexmill.data.texts import Batch, Read, TextBatches, counted, of_record, parts, read, reading, records_of
+from lexmill.decoding.whole_texts import by_text
 from lexmill.kinds.multilabel_classifier import MultiLabelClassifier
 from lexmill.kinds.multilabel_classifier.label_sets import Given, as_matrix, best_thresholds, known_labels, split_label
 from lexmill.kinds.multilabel_classifier.predict import probabilities
@@ -43,12 +44,14 @@ def train(name: str, choices: Params) -> None:
     if not labels:
         raise UserError("no text has a label; there is nothing to learn", corpus.folder)
     tokenizer = tokenizers.load(layout.tokenizer(data.tokenizer))
-    sides = {}
+    how = reading(corpus, tokenizer, data.max_tokens, data.windows)
+    sides, texts = {}, dict[str, Read]()
     for split, size in (("train", recipe.batch), ("valid", max(recipe.batch, VALID_BATCH))):
         records = records_of(corpus, split)
-        ids = encode(tokenizer, [of_record(record) for record in records], data.max_tokens)
+        texts[split] = read(tokenizer, [of_record(record) for record in records], how)
         sets = [split_label(record["label"], data.separator, data.no_labels) for record in records]
-        sides[split] = (TextBatches(ids, size, choices.data_seed, 0), as_matrix(sets, labels))
+        batches = TextBatches(texts[split].rows, size, choices.data_seed, 0, texts[split].counts)
+        sides[split] = (batches, as_matrix(sets, labels))
     config = config_of(
         model,
         tokenizer,
@@ -56,7 +59,7 @@ def train(name: str, choices: Params) -> None:
         labels=labels,
         dropout=recipe.head_dropout,
         separators=[data.separator, data.no_labels],
-        **reading(corpus, tokenizer, data.max_tokens),
+        **how,
     )
     module: Any = new_network(model, config, choices.training_seed)
     check_positions(name, data.max_tokens, module.max_positions)
@@ -64,10 +67,9 @@ def train(name: str, choices: Params) -> None:
 
     def choose() -> None:
         module.eval()
-        batches, right = sides["valid"]
         tuned = recipe.thresholds == "tuned"
-        chances = probabilities(module, batches.ids, VALID_BATCH * data.max_tokens)
-        config["thresholds"] = best_thresholds(chances, right).tolist() if tuned else [0.5] * len(labels)
+        chances = probabilities(module, texts["valid"], VALID_BATCH * data.max_tokens)
+        config["thresholds"] = best_thresholds(chances, sides["valid"][1]).tolist() if tuned else [0.5] * len(labels)
 
     produce(
         Training(
@@ -76,7 +78,7 @@ def train(name: str, choices: Params) -> None:
             config=config,
             task=task,
             steps_per_epoch=task.train[0].steps_per_epoch,
-            metrics=lambda result: metrics(result, task),
+            metrics=lambda result: metrics(result, task, data.max_tokens),
             speed=speed,
             finish=choose,
         ),
@@ -84,9 +86,9 @@ def train(name: str, choices: Params) -> None:
     )
 
 
-def metrics(result: FitResult, task: MultiLabelTask) -> dict[str, float]:
+def metrics(result: FitResult, task: MultiLabelTask, max_tokens: int) -> dict[str, float]:
     """Return the stage's metrics: losses in nats per text, counts, no times."""
-    return {**metrics_of(result, task), "train_texts": len(task.train[1])}
+    return {**metrics_of(result, task), **counted(task.train[0], max_tokens)}
 
 
 def speed(result: FitResult) -> tuple[dict[str, float], str]:
@@ -114,8 +116,11 @@ class MultiLabelTask(Task):
     def parts(self, batch: Arrays, pass_cost: int) -> list[Arrays]:
         # Labels have two axes too, but no time: they wait outside while the others are cut.
         rows = np.arange(len(batch["mask"]))
-        cut = parts({"tokens": batch["tokens"], "mask": batch["mask"], "rows": rows}, pass_cost)
-        return [{"tokens": one["tokens"], "mask": one["mask"], "labels": batch["labels"][one["rows"]]} for one in cut]
+        cut = parts({name: array for name, array in batch.items() if name != "labels"} | {"rows": rows}, pass_cost)
+        return [
+            {name: array for name, array in one.items() if name != "rows"} | {"labels": batch["labels"][one["rows"]]}
+            for one in cut
+        ]
 
     def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, int]:
         logits = module(batch["tokens"], batch["mask"]).float()  # (B, L)
@@ -126,9 +131,10 @@ class MultiLabelTask(Task):
         return (_arrays(batch, right) for batch in islice(batches.evaluation_batches(), rank, None, world))
 
     def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-        logits = module(batch["tokens"], batch["mask"]).float()  # (B, L)
-        nats = functional.binary_cross_entropy_with_logits(logits, batch["labels"], reduction="sum")
-        found, right = logits > 0, batch["labels"] > 0
+        logits, first = by_text(module(batch["tokens"], batch["mask"]).float(), batch["texts"])  # (texts, L)
+        labels = batch["labels"][first]
+        nats = functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
+        found, right = logits > 0, labels > 0
         counts = [(found & right).sum(), found.sum() + right.sum(), torch.tensor(len(logits)).to(nats.device)]
         return torch.stack([nats.double(), *(count.double() for count in counts)])
 
@@ -142,4 +148,5 @@ class MultiLabelTask(Task):
 
 
 def _arrays(batch: Batch, right: Given) -> Arrays:
-    return {"tokens": batch.tokens, "mask": batch.mask, "labels": right[batch.index].astype(np.float32)}
+    labels = right[batch.index].astype(np.float32)
+    return {"tokens": batch.tokens, "mask": batch.mask, "labels": labels, "texts": batch.index}

@@ -7,21 +7,19 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lexmill.base import layout
-from lexmill.base.budgets import MAX_CONTEXT
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
 from lexmill.models.declaration import Pooling
+from lexmill.params.labelled import LabelledTexts, long_text_words
 from lexmill.params.models import Model
 from lexmill.params.recipe import Recipe
 
 
 @dataclass(frozen=True)
-class Data:
+class Data(LabelledTexts):
     """Labelled texts whose labels are numbers."""
 
     corpus: str = spec("the labelled corpus; its labels are numbers")
-    tokenizer: str = spec("its tokenizer: a checkpoint's")
-    max_tokens: int = spec("longer texts are cut", 128, unit="tokens", low=4, high=MAX_CONTEXT)
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class Regressor(Model):
 def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         "It gives every text a number, also one that the scale does not fit.",
-        f"Texts longer than {entry['data']['max_tokens']} tokens are cut.",
+        long_text_words(entry["data"]),
     )
 
 

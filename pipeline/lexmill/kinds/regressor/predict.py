@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scipy.special import expit
 
-from lexmill.data.texts import Text, as_pairs, encode
+from lexmill.data.texts import Text, as_pairs, read
 from lexmill.decoding import predictor
 from lexmill.kinds.regressor.scale import Floats, expected, nearest
 
@@ -54,6 +54,5 @@ def rate(
     """
     from lexmill.decoding.whole_texts import outputs
 
-    encoded = encode(tokenizer, texts, config["max_tokens"])
-    values = outputs(module, encoded, batch_tokens).numpy()  # (N, 1) or (N, K - 1)
+    values = outputs(module, read(tokenizer, texts, config), batch_tokens).numpy()  # (N, 1) or (N, K - 1)
     return expected(expit(values), config["levels"]) if config["levels"] else values[:, 0]

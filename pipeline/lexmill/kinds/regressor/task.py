@@ -18,7 +18,8 @@ from lexmill import tokenizers
 from lexmill.base import layout
 from lexmill.base.errors import UserError
 from lexmill.corpora.prepared import PreparedCorpus
-from lexmill.data.texts import TextBatches, encode, of_record, parts, reading, records_of
+from lexmill.data.texts import Batch, TextBatches, counted, of_record, parts, read, reading, records_of
+from lexmill.decoding.whole_texts import by_text
 from lexmill.kinds.regressor import Regressor
 from lexmill.kinds.regressor.scale import levels_of, number_of
 from lexmill.params import Params
@@ -40,12 +41,13 @@ def train(name: str, choices: Params) -> None:
     corpus = PreparedCorpus(layout.corpus(model.data.corpus))
     tokenizer = tokenizers.load(layout.tokenizer(model.data.tokenizer))
     levels = levels_of(corpus) if model.recipe.target == "level" else []
-    sides = {}
+    how, sides = reading(corpus, tokenizer, model.data.max_tokens, model.data.windows), {}
     for split, size in (("train", model.recipe.batch), ("valid", max(model.recipe.batch, VALID_BATCH))):
         records = records_of(corpus, split)
-        ids = encode(tokenizer, [of_record(record) for record in records], model.data.max_tokens)
+        texts = read(tokenizer, [of_record(record) for record in records], how)
         numbers = np.array([number_of(record["label"], corpus) for record in records])
-        sides[split] = (TextBatches(ids, size, choices.data_seed, 0), numbers)  # padding is masked: any id does
+        # Padding is masked: any id does.
+        sides[split] = (TextBatches(texts.rows, size, choices.data_seed, 0, texts.counts), numbers)
     numbers = sides["train"][1]
     if not numbers.std():
         raise UserError(f"all numbers of train are {numbers[0]:g}; there is nothing to learn", corpus.folder)
@@ -57,7 +59,7 @@ def train(name: str, choices: Params) -> None:
         dropout=model.recipe.head_dropout,
         levels=levels,
         target=model.recipe.target,
-        **reading(corpus, tokenizer, model.data.max_tokens),
+        **how,
         **({} if model.recipe.pooling == "mean" else {"pooling": model.recipe.pooling}),
     )
     module: Any = new_network(model, config, choices.training_seed)
@@ -70,7 +72,7 @@ def train(name: str, choices: Params) -> None:
             config=config,
             task=task,
             steps_per_epoch=task.train[0].steps_per_epoch,
-            metrics=lambda result: {**metrics_of(result, task), "train_texts": len(task.train[1])},
+            metrics=lambda result: {**metrics_of(result, task), **counted(task.train[0], model.data.max_tokens)},
             speed=speed,
             finish=task.unscale,
         ),
@@ -107,8 +109,7 @@ class RegressionTask(Task):
 
     def batch(self, step: int, rank: int, world: int) -> Arrays:
         batches, numbers = self.train
-        batch = batches.rows(step, rank, world)
-        return {"tokens": batch.tokens, "mask": batch.mask, "numbers": numbers[batch.index]}
+        return _arrays(batches.rows(step, rank, world), numbers)
 
     def parts(self, batch: Arrays, pass_cost: int) -> list[Arrays]:
         return parts(batch, pass_cost)
@@ -135,11 +136,12 @@ class RegressionTask(Task):
     def validation_batches(self, rank: int, world: int) -> Iterable[Arrays]:
         batches, numbers = self.valid
         for batch in islice(batches.evaluation_batches(), rank, None, world):
-            yield {"tokens": batch.tokens, "mask": batch.mask, "numbers": numbers[batch.index]}
+            yield _arrays(batch, numbers)
 
     def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-        outputs = module(batch["tokens"], batch["mask"]).float()
-        losses, errors = self._losses(outputs, batch["numbers"]), (self._numbers(outputs) - batch["numbers"]).abs()
+        outputs, first = by_text(module(batch["tokens"], batch["mask"]).float(), batch["texts"])
+        numbers = batch["numbers"][first]
+        losses, errors = self._losses(outputs, numbers), (self._numbers(outputs) - numbers).abs()
         return torch.stack([losses.double().sum(), errors.sum(), torch.ones_like(errors).sum()])
 
     def validation_metrics(self, sums: Sequence[float]) -> dict[str, float]:
@@ -156,3 +158,7 @@ class RegressionTask(Task):
             head: Any = self.module.head
             head.weight.mul_(self.deviation)
             head.bias.mul_(self.deviation).add_(self.mean)
+
+
+def _arrays(batch: Batch, numbers: np.ndarray) -> Arrays:
+    return {"tokens": batch.tokens, "mask": batch.mask, "numbers": numbers[batch.index], "texts": batch.index}
