@@ -1,8 +1,4 @@
-"""Training a translator: the smoothed loss of each target token, end token included; validation in plain nats.
-
-Logits are computed only at targets, never at padding. Shape letters: B pairs, S source length, T target length, N
-targets of a batch.
-"""
+"""Training a translator: the loss of each target token, end token included; validation in plain nats."""
 
 from __future__ import annotations
 
@@ -17,8 +13,9 @@ from lexmill.base import layout, progress
 from lexmill.base.errors import UserError
 from lexmill.data.mixture import verify_once
 from lexmill.data.shards import TokenShards
-from lexmill.kinds.translator import Translator
+from lexmill.kinds.translator import TranslationRecipe, Translator
 from lexmill.kinds.translator.batches import Batch, ParallelBatches
+from lexmill.kinds.translator.losses import consistent_sum, own_places, smoothed_sum, with_own
 from lexmill.params import Params
 from lexmill.training.engine import FitResult
 from lexmill.training.production import Training, config_of, new_network, produce
@@ -27,7 +24,7 @@ from lexmill.training.task import Arrays, Task
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from lexmill.models.transformer.model import Transformer
+    from lexmill.models.common.encoder_decoder import EncoderDecoder
 
 
 def train(name: str, choices: Params) -> None:
@@ -42,7 +39,8 @@ def train(name: str, choices: Params) -> None:
         raise UserError(f"the shards were made with another tokenizer than {folder}; run encode again", shards)
     config = config_of(model, tokenizer, train_batches.source.vocab_size)
     module: Any = new_network(model, config, choices.training_seed)
-    task = TranslationTask(module, train_batches, valid, model.recipe.label_smoothing)
+    steps = model.recipe.length.steps(model.recipe.batch, train_batches.steps_per_epoch)
+    task = TranslationTask(module, train_batches, valid, model.recipe, steps)
     produce(
         Training(
             name=name,
@@ -86,7 +84,7 @@ def metrics(result: FitResult, task: TranslationTask) -> dict[str, float]:
     }
 
 
-def speed(result: FitResult, module: Transformer) -> tuple[dict[str, float], str]:
+def speed(result: FitResult, module: EncoderDecoder) -> tuple[dict[str, float], str]:
     """Return targets and GFLOP per second, as metrics and as a sentence, without padding and validation."""
     seconds, targets = max(result.seconds, 1e-9), result.tokens * result.steps_now // result.step
     rate = targets / seconds
@@ -102,21 +100,36 @@ class TranslationTask(Task):
     Args:
         module: the translator, with its initial weights.
         train, valid: the batches of both splits, valid's with room for its longest pair.
-        label_smoothing: for training only.
+        recipe: its losses, for training only.
+        steps: of the whole training.
     """
 
-    module: Transformer
+    module: EncoderDecoder
 
     def __init__(
-        self, module: Transformer, train: ParallelBatches, valid: ParallelBatches, label_smoothing: float
+        self,
+        module: EncoderDecoder,
+        train: ParallelBatches,
+        valid: ParallelBatches,
+        recipe: TranslationRecipe,
+        steps: int,
     ) -> None:
-        self.module, self.train, self.valid, self.label_smoothing = module, train, valid, label_smoothing
+        self.module, self.train, self.valid, self.recipe, self.steps = module, train, valid, recipe, steps
 
     def batch(self, step: int, rank: int, world: int) -> Arrays:
-        return _arrays(self.train.rows(step, rank, world))
+        rows = self.train.rows(step, rank, world)
+        arrays = _arrays(rows)
+        if self.recipe.scheduled_sampling:
+            share = self.recipe.scheduled_sampling * step / self.steps
+            arrays["own"] = own_places(rows.index, rows.target_mask, share, self.train.seed, step)
+        return arrays
 
     def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | int]:
-        return smoothed_sum(module, batch, self.label_smoothing)
+        if "own" in batch:
+            batch = with_own(module, batch)
+        if self.recipe.r_drop:
+            return consistent_sum(module, batch, self.recipe.label_smoothing, self.recipe.r_drop)
+        return smoothed_sum(module, batch, self.recipe.label_smoothing)
 
     def validation_batches(self, rank: int, world: int) -> Iterable[Arrays]:
         return map(_arrays, islice(self.valid.evaluation_batches(), rank, None, world))
@@ -134,20 +147,5 @@ class TranslationTask(Task):
         return self.train.epoch(step)
 
 
-def smoothed_sum(module: Any, batch: Mapping[str, Tensor], smoothing: float) -> tuple[Tensor, int]:
-    """Return the summed loss of a batch's targets, and their number.
-
-    Args:
-        module: a translator with `hidden`, whose output projection is its embedding.
-        batch: source (B, S), source_mask, target_in (B, T), target_out, target_mask.
-    """
-    from lexmill.models.common.cross_entropy import fused_cross_entropy
-
-    hidden = module.hidden(batch["source"], batch["source_mask"], batch["target_in"])  # (B, T, D)
-    mask = batch["target_mask"]
-    target = batch["target_out"][mask]  # (N,)
-    return fused_cross_entropy(hidden[mask], module.embedding.weight, target, smoothing), len(target)
-
-
-def _arrays(batch: Batch) -> Arrays:
+def _arrays(batch: Batch) -> dict[str, Any]:
     return {name: array for name, array in vars(batch).items() if name != "index"}
