@@ -114,6 +114,21 @@ def with_embeddings(module: Any, source: Tensor, mask: Tensor, target: Tensor, i
 
 
 @pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_an_alignment_is_shares_of_the_source_and_of_nothing_else(name: str) -> None:
+    module = made(name)
+    source, mask, target = pairs([(7, 5), (4, 5)])
+    found = module.alignment(source, mask, target)
+    close(found.sum(dim=2), torch.ones(2, 5))
+    assert (found >= 0).all()
+    if found.size(2) > 1:  # with attention
+        assert found.shape == (2, 5, 7)
+        assert not found[1, :, 4:].any()
+    close(found[:, :3], module.alignment(source, mask, target[:, :3]))
+    close(found[1:, :, :4], module.alignment(source[1:, :4], mask[1:, :4], target[1:]))
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_what_does_not_fit_is_refused(name: str) -> None:
     module = made(name)
     source, mask, target = pairs([(5, 4), (3, 4)])

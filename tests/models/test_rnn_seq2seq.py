@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from lexmill import models
 from lexmill.base import strict
-from lexmill.models.rnn_seq2seq.scores import score, weights
+from lexmill.models.common.attention import softmax_at
+from lexmill.models.rnn_seq2seq.scores import score
 from lexmill.models.rnn_seq2seq.shape import Score, Shape
 
 from .test_families import V, made
@@ -39,7 +40,7 @@ def test_scores_and_weights_are_those_of_their_equations(name: Any) -> None:
     module: Any = score(name, 6, 9).double()
     states, memory = torch.randn(2, 3, 6).double(), torch.randn(2, 5, 6).double()
     real = torch.tensor([[True] * 5, [True] * 2 + [False] * 3])
-    found = weights(module(states, module.keys(memory)), real)
+    found = softmax_at(module(states, module.keys(memory)), real[:, None])
     for b, size in enumerate((5, 2)):
         for t in range(3):
             each = torch.stack([slow_score(name, module, states[b, t], memory[b, i], i) for i in range(size)])
@@ -55,7 +56,7 @@ def test_gradients_of_scores_are_those_of_differences(name: Any) -> None:
     real = torch.tensor([[True] * 3, [True, False, False]])
 
     def context(states: Tensor, memory: Tensor, *_: Tensor) -> Tensor:
-        return weights(module(states, module.keys(memory)), real) @ memory
+        return softmax_at(module(states, module.keys(memory)), real[:, None]) @ memory
 
     assert torch.autograd.gradcheck(context, (states, memory, *module.parameters()))
 

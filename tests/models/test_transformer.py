@@ -117,6 +117,28 @@ def test_logits_are_those_of_torchs_transformer(norm: str) -> None:
     torch.testing.assert_close(module(source, mask, target), expected @ module.embedding.weight.T, rtol=0, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor", "ignore:The PyTorch API of nested")
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@torch.no_grad()
+def test_the_alignment_is_that_of_torchs_last_attention(norm: str) -> None:
+    module = make(norm)
+    source, mask, target = pairs([(7, 5), (4, 5)])
+    other, found = twin(module), []
+    attention = other.decoder.layers[-1].multihead_attn
+    attention.register_forward_pre_hook(
+        lambda _, given, named: (given, {**named, "need_weights": True}), with_kwargs=True
+    )
+    attention.register_forward_hook(lambda _, __, out: found.append(out[1]))
+    other(
+        slow_embed(module, source),
+        slow_embed(module, target),
+        tgt_mask=torch.ones(5, 5, dtype=torch.bool).triu(1),
+        src_key_padding_mask=~mask,
+        memory_key_padding_mask=~mask,
+    )
+    torch.testing.assert_close(module.alignment(source, mask, target), found[0], rtol=1e-5, atol=1e-6)
+
+
 def test_a_row_of_padding_alone_gives_numbers_and_no_gradient_that_is_none() -> None:
     module = make()
     source, mask, target = pairs([(5, 4), (3, 4)])

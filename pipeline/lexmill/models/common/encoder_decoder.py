@@ -69,6 +69,10 @@ class EncoderDecoder(nn.Module, ABC):
         """
 
     @abstractmethod
+    def alignment(self, source: Tensor, source_mask: Tensor, target_in: Tensor) -> Tensor:
+        """Return the weights (B, T, S) that the last attention gives the source as each token is decoded."""
+
+    @abstractmethod
     def training_flops(self, source_tokens: int, target_tokens: int) -> int:
         """Return the FLOPs of the matrix products forward and backward, without attention's scores and sums."""
 

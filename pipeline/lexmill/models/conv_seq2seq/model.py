@@ -15,53 +15,16 @@ Shape letters: B rows, S source length, T target length, D width of the blocks, 
 
 from __future__ import annotations
 
-import math
 from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import glu
 
-from lexmill.models.common.attention import attend
-from lexmill.models.common.convolutions import Convolution1d
-from lexmill.models.common.dropout import Dropout
+from lexmill.models.common.attention import softmax_at
 from lexmill.models.common.encoder_decoder import EncoderDecoder
+from lexmill.models.conv_seq2seq.blocks import HALF, Block, DecoderBlock
 from lexmill.models.conv_seq2seq.cache import ConvCache
 from lexmill.models.conv_seq2seq.shape import Shape
-
-_HALF = math.sqrt(0.5)
-
-
-class Block(nn.Module):
-    """A convolution to twice the width, dropout before it, and the gate after it."""
-
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        self.dropout = Dropout(shape.dropout)
-        self.convolution = Convolution1d(shape.d_model, 2 * shape.d_model, shape.kernel)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """(B, T + K - 1, D) -> (B, T, D)."""
-        return glu(self.convolution(self.dropout(hidden).transpose(1, 2)).transpose(1, 2), dim=2)
-
-
-class DecoderBlock(Block):
-    """A block with attention."""
-
-    def __init__(self, shape: Shape) -> None:
-        super().__init__(shape)
-        self.query = nn.Linear(shape.d_model, shape.d_embedding)
-        self.output = nn.Linear(shape.d_embedding, shape.d_model)
-
-    def attended(self, found: Tensor, target: Tensor, cache: ConvCache) -> Tensor:
-        """Add what attention finds to a block's result (B, T, D), for the target's embeddings (B, T, E)."""
-        query = _HALF * (self.query(found) + target)
-        rows, time, width = query.shape
-        joined = query.view(cache.sources, 1, -1, width) * math.sqrt(width)  # attend divides by it
-        keys, values = cache.keys[:, None], cache.values[:, None]
-        context = attend(joined, keys, values, mask=cache.real[:, None, None], causal=False)
-        context = context.view(rows, time, width)
-        return _HALF * (found + self.output(context))
 
 
 class ConvSeq2Seq(EncoderDecoder):
@@ -99,9 +62,9 @@ class ConvSeq2Seq(EncoderDecoder):
         for block in self.encoder:
             # Padding is as the end of the text: zeros.
             around = nn.functional.pad(hidden * real, (0, 0, side, side))
-            hidden = _HALF * (block(around) + hidden)
+            hidden = HALF * (block(around) + hidden)
         keys = self.encoder_out(hidden)
-        return torch.cat([keys, _HALF * (keys + embedded)], dim=2)
+        return torch.cat([keys, HALF * (keys + embedded)], dim=2)
 
     def new_cache(self, memory: Tensor, source_mask: Tensor) -> ConvCache:
         """See `EncoderDecoder`."""
@@ -122,10 +85,23 @@ class ConvSeq2Seq(EncoderDecoder):
                 before = before.repeat_interleave(times, dim=0)
             seen = torch.cat([before, hidden], dim=1)  # (B, K - 1 + T, D)
             cache.seen[i] = seen[:, seen.size(1) - (self.shape.kernel - 1) :]
-            hidden = _HALF * (block.attended(block(seen), embedded, cache) + hidden)
+            hidden = HALF * (block.attended(block(seen), embedded, cache) + hidden)
         cache.length += target_in.size(1)
         out: Tensor = self.dropout(self.decoder_out(hidden))
         return out
+
+    def alignment(self, source: Tensor, source_mask: Tensor, target_in: Tensor) -> Tensor:
+        """See `EncoderDecoder`."""
+        found: list[Tensor] = []
+        last = cast(DecoderBlock, self.decoder[-1])
+        handle = last.query.register_forward_pre_hook(lambda _, given: found.append(given[0]))
+        try:
+            keys = self.encode(source, source_mask).chunk(2, dim=2)[0]
+            self(source, source_mask, target_in)
+        finally:
+            handle.remove()
+        query = last.asked(found[0], self._embed(target_in, self.target_positions))
+        return softmax_at(query @ keys.transpose(1, 2), source_mask[:, None])
 
     def training_flops(self, source_tokens: int, target_tokens: int) -> int:
         """See `EncoderDecoder`."""

@@ -20,12 +20,13 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from lexmill.models.common.attention import softmax_at
 from lexmill.models.common.bidirectional import Bidirectional, Cell, in_order, reverse_order
 from lexmill.models.common.encoder_decoder import EncoderDecoder
 from lexmill.models.common.mixer import Layout
 from lexmill.models.common.recurrent import Memory
 from lexmill.models.rnn_seq2seq.cache import RecurrentCache
-from lexmill.models.rnn_seq2seq.scores import score, weights
+from lexmill.models.rnn_seq2seq.scores import score
 from lexmill.models.rnn_seq2seq.shape import Shape
 
 
@@ -92,18 +93,28 @@ class RNNSeq2Seq(EncoderDecoder):
 
     def decode_cached(self, target_in: Tensor, cache: RecurrentCache, *, growing: bool) -> Tensor:
         """See `EncoderDecoder`."""
+        return self._steps(target_in, cache)[0]
+
+    def alignment(self, source: Tensor, source_mask: Tensor, target_in: Tensor) -> Tensor:
+        """See `EncoderDecoder`; without attention (B, T, 1): there is one vector."""
+        return self._steps(target_in, self.new_cache(self.encode(source, source_mask), source_mask))[1]
+
+    def _steps(self, target_in: Tensor, cache: RecurrentCache) -> tuple[Tensor, Tensor]:
+        """Return what the output projection reads (B, T, E), and the weights of the source (B, T, S)."""
         cache.spread(len(target_in))
         hidden = self.dropout(self.embedding(target_in))
         cache.length += target_in.size(1)
         if not self.shape.input_feeding:
-            return self.dropout(self._attentional(self._read(hidden, cache), cache)[0])
+            out, shares = self._attentional(self._read(hidden, cache), cache)
+            return self.dropout(out), shares
         found = []
         for one in hidden.split(1, dim=1):
-            states = self._read(torch.cat([one, cache.fed[:, None]], dim=2), cache)
-            out = self.dropout(self._attentional(states, cache)[0])
+            out, shares = self._attentional(self._read(torch.cat([one, cache.fed[:, None]], dim=2), cache), cache)
+            out = self.dropout(out)
             cache.fed = out[:, 0]
-            found.append(out)
-        return torch.cat(found, dim=1)
+            found.append((out, shares))
+        outs, weights = zip(*found, strict=True)
+        return torch.cat(outs, dim=1), torch.cat(weights, dim=1)
 
     def _read(self, hidden: Tensor, cache: RecurrentCache) -> Tensor:
         """Map inputs (B, T, ...) to the last layer's states (B, T, D)."""
@@ -122,7 +133,7 @@ class RNNSeq2Seq(EncoderDecoder):
         if self.score is None:
             shares = joined.new_ones(cache.sources, joined.size(1), 1)
         else:
-            shares = weights(self.score(joined, cache.keys), cache.real)
+            shares = softmax_at(self.score(joined, cache.keys), cache.real[:, None])
         context = (shares @ cache.memory).view(rows, time, width)
         return torch.tanh(self.combine(torch.cat([context, states], dim=2))), shares.view(rows, time, -1)
 

@@ -119,9 +119,3 @@ def score(name: Score, width: int, positions: int) -> Dot | None:
         "scaled_dot": lambda: Dot(width**-0.5),
     }
     return made[name]()
-
-
-def weights(scores: Tensor, real: Tensor) -> Tensor:
-    """Return the softmax of scores (B, T, S) over the real positions (B, S); zeros where there is none."""
-    real = real[:, None]
-    return scores.masked_fill(~real, torch.finfo(scores.dtype).min).softmax(dim=2) * real

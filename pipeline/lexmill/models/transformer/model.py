@@ -14,7 +14,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from lexmill.models.common.attention import key_mask
+from lexmill.models.common.attention import key_mask, softmax_at, split_heads
 from lexmill.models.common.encoder_decoder import EncoderDecoder
 from lexmill.models.transformer.cache import TransformerCache
 from lexmill.models.transformer.layers import DecoderLayer, EncoderLayer, sinusoids
@@ -70,6 +70,22 @@ class Transformer(EncoderDecoder):
             hidden = layer(hidden, source, cache.mask, own if growing else None)
         out: Tensor = self.decoder_norm(hidden)
         return out
+
+    def alignment(self, source: Tensor, source_mask: Tensor, target_in: Tensor) -> Tensor:
+        """See `EncoderDecoder`: the mean over the heads of the decoder's last layer."""
+        found: list[tuple[Tensor, Tensor]] = []
+        cross = cast(DecoderLayer, self.decoder[-1]).cross
+        handle = cross.register_forward_hook(
+            lambda _, given, named, __: found.append((given[0], named["projected"][0])), with_kwargs=True
+        )
+        try:
+            self(source, source_mask, target_in)
+        finally:
+            handle.remove()
+        hidden, keys = found[0]
+        query = split_heads(cross.query(hidden), cross.n_head)  # (B, H, T, K)
+        scores = query @ keys.transpose(2, 3) * keys.size(3) ** -0.5
+        return softmax_at(scores, source_mask[:, None, None]).mean(dim=1)
 
     def training_flops(self, source_tokens: int, target_tokens: int) -> int:
         """Return the FLOPs of the matrix products forward and backward, without attention's scores and sums."""
