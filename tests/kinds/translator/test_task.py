@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sacrebleu.metrics import BLEU, CHRF
 from torch import Tensor
 
 from lexmill.compute.execution import Execution
@@ -72,7 +73,9 @@ def network(vocab_size: int, family: str = "transformer", **sizes: Any) -> Any:
     return module
 
 
-def recipe(smoothing: float = 0.0, r_drop: float = 0.0, sampling: float = 0.0) -> TranslationRecipe:
+def recipe(
+    smoothing: float = 0.0, r_drop: float = 0.0, sampling: float = 0.0, decided_by: Any = "loss"
+) -> TranslationRecipe:
     return TranslationRecipe(
         "gradient",
         AdamW("adamw", lr=0.01),
@@ -82,6 +85,7 @@ def recipe(smoothing: float = 0.0, r_drop: float = 0.0, sampling: float = 0.0) -
         label_smoothing=smoothing,
         r_drop=r_drop,
         scheduled_sampling=sampling,
+        decided_by=decided_by,
     )
 
 
@@ -116,6 +120,31 @@ def test_the_loss_does_not_depend_on_how_a_batch_is_cut(unequal: TranslationTask
         total, count, gradient = loss_and_gradient(task, parts)
         assert (count, total) == (whole[1], pytest.approx(whole[0], rel=1e-5))
         torch.testing.assert_close(gradient, whole[2], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("metric", ["bleu", "chrf"])
+@torch.no_grad()
+def test_what_decides_is_sacrebleus_score_of_greedy_translations(
+    unequal: TranslationTask, metric: str, tmp_path: Path
+) -> None:
+    tokenizer = load(tmp_path / "tokenizer")
+    settings = recipe(decided_by=metric)
+    task = TranslationTask(unequal.module, unequal.train, unequal.valid, settings, 10, tokenizer=tokenizer)
+    assert (task.metric, task.higher_is_better) == (f"valid_{metric}", True)
+    sums = [task.validation_sums(task.module, tensors(part, CPU)) for part in task.validation_batches(0, 1)]
+    found = task.validation_metrics([sum(column) for column in zip(*sums, strict=True)])
+    pairs = [
+        [tokenizer.decode(side.document(i)[:-1].tolist()) for side in (task.valid.source, task.valid.target)]
+        for i in range(26)
+    ]
+    greedy = translate_lines(task.module, tokenizer, [source for source, _ in pairs], BeamSearch(1), 4096)
+    made, right = [one.text for one in greedy], [target for _, target in pairs]
+    score = (BLEU(force=True) if metric == "bleu" else CHRF()).corpus_score(made, [right]).score
+    assert found[f"valid_{metric}"] == pytest.approx(score)
+    plain = [unequal.validation_sums(task.module, tensors(part, CPU)) for part in task.validation_batches(0, 1)]
+    loss = unequal.validation_metrics([sum(column) for column in zip(*plain, strict=True)])
+    assert found["valid_loss"] == loss["valid_loss"]
+    assert f"valid_{metric}" not in loss
 
 
 @torch.no_grad()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from lexmill.base import layout
 from lexmill.base.strict import spec
@@ -28,6 +28,9 @@ class TranslationRecipe(Recipe):
 
     label_smoothing: float = spec("probability spread over the vocabulary", 0.1, low=0, below=1)
     r_drop: float = spec("weight of the difference between two passes under dropout (Liang et al. 2021)", 0.0, low=0)
+    decided_by: Literal["loss", "bleu", "chrf"] = spec(
+        "which of valid's decides what is kept and when to stop; bleu and chrf of greedy translations", "loss"
+    )
     scheduled_sampling: float = spec(
         "share of the decoder's inputs that are its own predictions at the end of the training, rising from 0",
         0.0,

@@ -6,16 +6,18 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lexmill import tokenizers
 from lexmill.base import layout, progress
 from lexmill.base.errors import UserError
 from lexmill.data.mixture import verify_once
 from lexmill.data.shards import TokenShards
+from lexmill.decoding.settings import BeamSearch
 from lexmill.kinds.translator import TranslationRecipe, Translator
 from lexmill.kinds.translator.batches import Batch, ParallelBatches
 from lexmill.kinds.translator.losses import consistent_sum, own_places, smoothed_sum, with_own
+from lexmill.kinds.translator.metrics import score_sums, statistics
 from lexmill.params import Params
 from lexmill.training.engine import FitResult
 from lexmill.training.production import Training, config_of, new_network, produce
@@ -24,7 +26,9 @@ from lexmill.training.task import Arrays, Task
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from lexmill.decoding.beam_search import EncoderDecoder as Searched
     from lexmill.models.common.encoder_decoder import EncoderDecoder
+    from lexmill.tokenizers import Tokenizer
 
 
 def train(name: str, choices: Params) -> None:
@@ -40,7 +44,8 @@ def train(name: str, choices: Params) -> None:
     config = config_of(model, tokenizer, train_batches.source.vocab_size)
     module: Any = new_network(model, config, choices.training_seed)
     steps = model.recipe.length.steps(model.recipe.batch, train_batches.steps_per_epoch)
-    task = TranslationTask(module, train_batches, valid, model.recipe, steps)
+    language = choices.corpora[model.data.corpus].languages[1]
+    task = TranslationTask(module, train_batches, valid, model.recipe, steps, tokenizer=tokenizer, language=language)
     produce(
         Training(
             name=name,
@@ -100,8 +105,9 @@ class TranslationTask(Task):
     Args:
         module: the translator, with its initial weights.
         train, valid: the batches of both splits, valid's with room for its longest pair.
-        recipe: its losses, for training only.
+        recipe: its losses, for training only, and what decides which weights are kept.
         steps: of the whole training.
+        tokenizer, language: where BLEU or chrF decides: what writes translations, and the target's tag.
     """
 
     module: EncoderDecoder
@@ -113,8 +119,14 @@ class TranslationTask(Task):
         valid: ParallelBatches,
         recipe: TranslationRecipe,
         steps: int,
+        *,
+        tokenizer: Tokenizer | None = None,
+        language: str = "",
     ) -> None:
         self.module, self.train, self.valid, self.recipe, self.steps = module, train, valid, recipe, steps
+        self.tokenizer, self.language = tokenizer, language
+        self.metric = f"valid_{recipe.decided_by}"
+        self.higher_is_better = recipe.decided_by != "loss"
 
     def batch(self, step: int, rank: int, world: int) -> Arrays:
         rows = self.train.rows(step, rank, world)
@@ -136,12 +148,27 @@ class TranslationTask(Task):
 
     def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Sequence[float] | Tensor:
         nats, targets = smoothed_sum(module, batch, 0.0)
-        return [float(nats), float(targets)]
+        return [float(nats), float(targets), *self._written(module, batch)]
+
+    def _written(self, module: nn.Module, batch: Mapping[str, Tensor]) -> list[float]:
+        """Return the summed statistics of the metric that decides, of greedy translations; none for the loss."""
+        if self.recipe.decided_by == "loss":
+            return []
+        from lexmill.decoding.beam_search import beam_search
+
+        assert self.tokenizer is not None
+        searched = beam_search(cast("Searched", module), batch["source"], batch["source_mask"], BeamSearch(beam_size=1))
+        made = [self.tokenizer.decode(best.tokens) for best, *_ in searched]
+        targets = zip(batch["target_out"], batch["target_mask"], strict=True)
+        right = [self.tokenizer.decode(row[real][:-1].tolist()) for row, real in targets]
+        found = statistics(self.recipe.decided_by, made, right, self.language)
+        return [sum(column) for column in zip(*found, strict=True)]
 
     def validation_metrics(self, sums: Sequence[float]) -> dict[str, float]:
-        nats, targets = sums
+        nats, targets, *written = sums
         loss = nats / targets
-        return {"valid_loss": loss, "valid_perplexity": math.exp(min(loss, 700.0)), "valid_targets": targets}
+        decides = {self.metric: score_sums(self.recipe.decided_by, written)} if written else {}
+        return {**decides, "valid_loss": loss, "valid_perplexity": math.exp(min(loss, 700.0)), "valid_targets": targets}
 
     def epochs(self, step: int) -> float:
         return self.train.epoch(step)
