@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from lexmill import models
-from lexmill.models.birnn.model import reverse_order
 from lexmill.models.birnn.shape import Shape
+from lexmill.models.common.bidirectional import reverse_order
 
 LENGTHS = [7, 2, 5, 1]
 TORCH: dict[str, type[nn.RNNBase]] = {"elman": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}

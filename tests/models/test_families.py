@@ -21,14 +21,21 @@ from lexmill.models.common.init import GPT2, Kaiming, Recipe, Xavier, initialize
 from lexmill.models.common.mixer import fused_layouts
 from lexmill.models.common.recurrent import RecurrentLayer
 from lexmill.models.common.state import snapshot
-from lexmill.models.declaration import mismatch, unlike
+from lexmill.models.declaration import Role, mismatch, unlike
 
 ALL = models.families()
-CAUSAL = [
-    name + (f"+{i}" if i else "")
-    for name in models.families("causal")
-    for i in range(len(models.family(name).variants) + 1)
-]  # gpt, and decoder+2 for the second variant of decoder
+
+
+def of_role(role: Role) -> list[str]:
+    """Families and their variants: gpt, and decoder+2 for the second variant of decoder."""
+    return [
+        name + (f"+{i}" if i else "")
+        for name in models.families(role)
+        for i in range(len(models.family(name).variants) + 1)
+    ]
+
+
+CAUSAL = of_role("causal")
 V, B = 23, 3
 
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lexmill.models import build
 from lexmill.models.common.attention import split_projection
 from lexmill.models.common.dropout import add_dropped
 from lexmill.models.common.init import Xavier, initialize
@@ -118,43 +117,26 @@ def test_logits_are_those_of_torchs_transformer(norm: str) -> None:
     torch.testing.assert_close(module(source, mask, target), expected @ module.embedding.weight.T, rtol=0, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor", "ignore:The PyTorch API of nested")
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @torch.no_grad()
-def test_decoding_with_a_cache_gives_the_logits_of_decoding_without(norm: str) -> None:
+def test_the_alignment_is_that_of_torchs_last_attention(norm: str) -> None:
     module = make(norm)
-    source, mask, target = pairs([(7, 9), (4, 9)])
-    memory = module.encode(source, mask)
-    whole = module.decode(target, memory, mask)
-    cache = module.new_cache(memory, mask)
-    parts = [module.decode(part, memory, mask, cache) for part in target.split([1, 3, 1, 4], dim=1)]
-    torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-5)
-    assert cache.length == 9
-
-
-@torch.no_grad()
-def test_rows_may_share_a_source_and_be_reordered() -> None:
-    module = make()
-    source, mask, target = pairs([(7, 6), (4, 6), (2, 6)])
-    memory = module.encode(source, mask)
-    cache = module.new_cache(memory, mask)
-    beams = target.repeat_interleave(2, dim=0)  # (6, T): two rows a source
-    beams[1::2] = beams[1::2].flip(1)
-    module.decode(beams[:, :3], memory, mask, cache)
-    rows, sources = torch.tensor([5, 4, 1, 1]), torch.tensor([2, 0])
-    cache.reorder(rows, sources)
-    found = module.decode(beams[rows, 3:], memory[sources], mask[sources], cache)
-    expected = module(source[[2, 2, 0, 0]], mask[[2, 2, 0, 0]], beams[rows])[:, 3:]
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
-
-
-@torch.no_grad()
-def test_padding_changes_nothing() -> None:
-    module = make()
-    source, mask, target = pairs([(7, 5), (4, 3)])
-    source[1, 4:] = 9  # whatever stands under the mask
-    together = module(source, mask, target)[1, :3]
-    alone = module(source[1:, :4], mask[1:, :4], target[1:, :3])[0]
-    torch.testing.assert_close(together, alone, rtol=0, atol=1e-5)
+    source, mask, target = pairs([(7, 5), (4, 5)])
+    other, found = twin(module), []
+    attention = other.decoder.layers[-1].multihead_attn
+    attention.register_forward_pre_hook(
+        lambda _, given, named: (given, {**named, "need_weights": True}), with_kwargs=True
+    )
+    attention.register_forward_hook(lambda _, __, out: found.append(out[1]))
+    other(
+        slow_embed(module, source),
+        slow_embed(module, target),
+        tgt_mask=torch.ones(5, 5, dtype=torch.bool).triu(1),
+        src_key_padding_mask=~mask,
+        memory_key_padding_mask=~mask,
+    )
+    torch.testing.assert_close(module.alignment(source, mask, target), found[0], rtol=1e-5, atol=1e-6)
 
 
 def test_a_row_of_padding_alone_gives_numbers_and_no_gradient_that_is_none() -> None:
@@ -185,26 +167,6 @@ def test_training_flops_are_those_of_the_matrix_products() -> None:
     encoder = 2 * (4 * d * d + 2 * d * f)
     decoder = 3 * (6 * d * d + 2 * d * f) + d * V
     assert module.training_flops(10, 7) == 6 * (10 * (encoder + 3 * 2 * d * d) + 7 * decoder)
-
-
-def test_it_is_built_from_a_config_with_the_same_weights_for_a_seed() -> None:
-    config = {"family": "transformer", "vocab_size": V, "shape": {**make().shape.__dict__}}
-    torch.manual_seed(1)
-    one = build(config).state_dict()
-    torch.manual_seed(1)
-    two = build(config).state_dict()
-    assert all(torch.equal(one[name], two[name]) for name in one)
-
-
-def test_what_does_not_fit_is_refused() -> None:
-    module = make()
-    source, mask, target = pairs([(5, 4), (3, 4)])
-    with pytest.raises(ValueError, match="17 positions, but the model has 16"):
-        module(source, mask, torch.ones(2, 17, dtype=torch.int64))
-    with pytest.raises(ValueError, match="source_mask"):
-        module.encode(source, mask[:, :3])
-    with pytest.raises(ValueError, match="3 targets are no multiple of 2 sources"):
-        module.decode(target.repeat(2, 1)[:3], module.encode(source, mask), mask)
 
 
 def test_dropout_into_the_residual_keeps_the_mean_and_follows_the_seed() -> None:

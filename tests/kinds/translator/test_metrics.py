@@ -1,5 +1,7 @@
 """Scores of translations are sacrebleu's, to the last digit, for any choice of rows."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -100,3 +102,54 @@ def test_errors() -> None:
     with pytest.raises(ValueError, match="1 records but 2 hypotheses"):
         translator_rows([{"id": "1", "group": "g", "source": "a", "target": "b"}], ["a", "b"])
     assert translator_rows([], []) == []
+
+
+def test_the_parts_of_bleu_are_sacrebleus_and_make_it_up() -> None:
+    rows = make()
+    found, reference = summarise(rows, "component", HOW, "de"), BLEU()
+    score = reference.corpus_score([row["hypothesis"] for row in rows], [[row["reference"] for row in rows]])
+    assert [found[f"bleu_{n}"] for n in range(1, 5)] == pytest.approx(score.precisions)
+    assert (found["brevity_penalty"], found["length_ratio"]) == (pytest.approx(score.bp), score.sys_len / score.ref_len)
+    product = np.prod([float(found[f"bleu_{n}"]) for n in range(1, 5)]) ** 0.25
+    assert float(found["brevity_penalty"]) * product == pytest.approx(float(found["bleu"]))
+
+
+def test_the_example_of_the_page_has_the_pages_numbers() -> None:
+    page = Path("docs/evaluation.md").read_text(encoding="utf-8")
+    example = re.search(r"> reference: (.+)  \n> translation: (.+)\n", page)
+    assert example
+    found = summarise(make([("x", example[1], example[2])]), "component", HOW)
+    for n, (right, total) in enumerate(((8, 9), (5, 8), (3, 7), (1, 6)), start=1):
+        assert found[f"bleu_{n}"] == pytest.approx(100 * right / total)
+        assert f"| {n} | {right} of {total} | {100 * right / total:.1f} |" in page
+    assert found["brevity_penalty"] == pytest.approx(np.exp(1 - 10 / 9))
+    assert f"exp(1 - 10/9) = {found['brevity_penalty']:.3f}" in page
+    assert f"BLEU {found['bleu']:.1f}" in page
+
+
+def test_scores_by_length_are_those_of_each_third() -> None:
+    rows = make([(f"{'x' * i} y", "das ist ein Satz hier", "das ist ein Satz" + " da" * (i % 3)) for i in range(9)])
+    found = summarise(rows, "component", HOW, "de")
+    for name, some in (("short", rows[:3]), ("middle", rows[3:6]), ("long", rows[6:])):
+        assert found[f"bleu_of_{name}_items"] == pytest.approx(theirs(some)["bleu"])
+
+
+def test_what_a_program_reads_must_be_kept() -> None:
+    kept = [
+        ("Hello {name}!", "Hallo {name}!"),
+        ("<b>%s</b> of 5", "<b>%s</b> von 5"),
+        ("See https://a.example/x.", "Siehe https://a.example/x."),
+    ]
+    lost = [
+        ("Hello {name}!", "Hallo {Name}!"),
+        ("{a} and {a}", "{a}"),
+        ("plain {x}", "{x} und {y}"),
+        ("<b>bold</b>", "<b>fett"),
+    ]
+    rows = make([(source, "r", made) for source, made in [*kept, *lost, ("nothing 7", "{x} 8"), ("same", "same")]])
+    found = summarise(rows, "component", HOW, "de")
+    assert (found["with_placeholders"], found["kept_placeholders"]) == (7, pytest.approx(3 / 7))
+    assert (found["with_numbers"], found["kept_numbers"]) == (2, 0.5)
+    assert found["copied"] == pytest.approx(1 / 9)
+    none = summarise(make([("a", "b", "c")]), "component", HOW, "de")
+    assert not {"kept_placeholders", "with_numbers"} & none.keys()

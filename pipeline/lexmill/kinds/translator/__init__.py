@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from lexmill.base import layout
 from lexmill.base.strict import spec
@@ -23,10 +23,20 @@ class Data:
 
 
 @dataclass(frozen=True)
-class SmoothedRecipe(Recipe):
-    """A recipe with the loss's label smoothing."""
+class TranslationRecipe(Recipe):
+    """A recipe with the loss of a translator."""
 
     label_smoothing: float = spec("probability spread over the vocabulary", 0.1, low=0, below=1)
+    r_drop: float = spec("weight of the difference between two passes under dropout (Liang et al. 2021)", 0.0, low=0)
+    decided_by: Literal["loss", "bleu", "chrf"] = spec(
+        "which of valid's decides what is kept and when to stop; bleu and chrf of greedy translations", "loss"
+    )
+    scheduled_sampling: float = spec(
+        "share of the decoder's inputs that are its own predictions at the end of the training, rising from 0",
+        0.0,
+        low=0,
+        high=1,
+    )
 
 
 @dataclass(frozen=True)
@@ -41,8 +51,13 @@ class Translator(Model):
     """A translation model."""
 
     data: Data = spec("what it learns from")
-    recipe: SmoothedRecipe = spec("how it is trained")
+    recipe: TranslationRecipe = spec("how it is trained")
     evaluate: Evaluate = spec("how it is evaluated")
+
+    def cross_errors(self) -> list[str]:
+        if self.recipe.r_drop and not self.shape.dropout:
+            return ["recipe.r_drop: without dropout both passes are the same; set shape.dropout, or r_drop to 0"]
+        return []
 
 
 def _inputs(entry: Mapping[str, Any]) -> Inputs:

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lexmill.base import progress
 from lexmill.evaluation.rows import Row, spread
 from lexmill.evaluation.subject import Evaluated, Subject
-from lexmill.kinds.translator.metrics import summarise, translator_rows
+from lexmill.kinds.translator.metrics import score_sums, summarise, translator_rows
 from lexmill.kinds.translator.predict import translate_lines
 
 SAMPLES = 40
+WORST = 12
 CHUNK = 256  # lines between progress updates; a translation does not depend on the lines around it
 
 
 def evaluate(subject: Subject) -> Evaluated:
     """Translate the test split and score the translations."""
     found, truncated = _translated(subject)
-    samples = [
-        {key: found[i][key] for key in ("source", "reference", "hypothesis")} for i in spread(len(found), SAMPLES)
-    ]
+    chrf = [score_sums("chrf", row["chrf_stats"]) for row in found]
+    worst = sorted(range(len(found)), key=lambda i: (chrf[i], i))[:WORST]
+
+    def shown(places: Iterable[int]) -> list[dict[str, str]]:
+        return [{key: found[i][key] for key in ("source", "reference", "hypothesis")} for i in places]
+
     measured = {**metrics(subject, found), "truncated_sources": truncated}
-    return Evaluated(rows=found, metrics=measured, samples={"samples": samples})
+    samples = {"samples": shown(spread(len(found), SAMPLES)), "worst": shown(worst)}
+    return Evaluated(rows=found, metrics=measured, samples=samples)
 
 
 def rows(subject: Subject) -> list[Row]:

@@ -17,6 +17,7 @@ from lexmill.base.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling, Weights, resampling_units, with_intervals
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.significance import PairedTest, by_thirds
+from lexmill.kinds.translator.segments import details
 
 METRICS = ("bleu", "chrf", "ter")
 
@@ -90,7 +91,7 @@ def translator_rows(records: Sequence[dict[str, Any]], hypotheses: Sequence[str]
 
 
 def summarise(rows: Sequence[Row], unit: str, how: Resampling, language: str = "") -> dict[str, float | str]:
-    """Return bleu, chrf and ter with intervals and signatures, and the count of items.
+    """Return bleu, chrf and ter with intervals and signatures, the details of `segments`, and the count of items.
 
     Raises:
         UserError: there are no rows.
@@ -105,7 +106,11 @@ def summarise(rows: Sequence[Row], unit: str, how: Resampling, language: str = "
     metrics = score(np.ones(len(rows), dtype=np.int64))
     found = with_intervals(metrics, score, resampling_units(rows, unit, "sentence pair"), how)
     found["items"] = len(rows)
-    return {**found, **{f"{name}_signature": signature(name, language) for name in METRICS}}
+    return {
+        **found,
+        **details(rows, values["bleu"]),
+        **{f"{name}_signature": signature(name, language) for name in METRICS},
+    }
 
 
 TEST = PairedTest(

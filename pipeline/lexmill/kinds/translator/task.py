@@ -1,8 +1,4 @@
-"""Training a translator: the smoothed loss of each target token, end token included; validation in plain nats.
-
-Logits are computed only at targets, never at padding. Shape letters: B pairs, S source length, T target length, N
-targets of a batch.
-"""
+"""Training a translator: the loss of each target token, end token included; validation in plain nats."""
 
 from __future__ import annotations
 
@@ -10,15 +6,18 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lexmill import tokenizers
 from lexmill.base import layout, progress
 from lexmill.base.errors import UserError
 from lexmill.data.mixture import verify_once
 from lexmill.data.shards import TokenShards
-from lexmill.kinds.translator import Translator
+from lexmill.decoding.settings import BeamSearch
+from lexmill.kinds.translator import TranslationRecipe, Translator
 from lexmill.kinds.translator.batches import Batch, ParallelBatches
+from lexmill.kinds.translator.losses import consistent_sum, own_places, smoothed_sum, with_own
+from lexmill.kinds.translator.metrics import score_sums, statistics
 from lexmill.params import Params
 from lexmill.training.engine import FitResult
 from lexmill.training.production import Training, config_of, new_network, produce
@@ -27,7 +26,9 @@ from lexmill.training.task import Arrays, Task
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from lexmill.models.transformer.model import Transformer
+    from lexmill.decoding.beam_search import EncoderDecoder as Searched
+    from lexmill.models.common.encoder_decoder import EncoderDecoder
+    from lexmill.tokenizers import Tokenizer
 
 
 def train(name: str, choices: Params) -> None:
@@ -42,7 +43,9 @@ def train(name: str, choices: Params) -> None:
         raise UserError(f"the shards were made with another tokenizer than {folder}; run encode again", shards)
     config = config_of(model, tokenizer, train_batches.source.vocab_size)
     module: Any = new_network(model, config, choices.training_seed)
-    task = TranslationTask(module, train_batches, valid, model.recipe.label_smoothing)
+    steps = model.recipe.length.steps(model.recipe.batch, train_batches.steps_per_epoch)
+    language = choices.corpora[model.data.corpus].languages[1]
+    task = TranslationTask(module, train_batches, valid, model.recipe, steps, tokenizer=tokenizer, language=language)
     produce(
         Training(
             name=name,
@@ -86,7 +89,7 @@ def metrics(result: FitResult, task: TranslationTask) -> dict[str, float]:
     }
 
 
-def speed(result: FitResult, module: Transformer) -> tuple[dict[str, float], str]:
+def speed(result: FitResult, module: EncoderDecoder) -> tuple[dict[str, float], str]:
     """Return targets and GFLOP per second, as metrics and as a sentence, without padding and validation."""
     seconds, targets = max(result.seconds, 1e-9), result.tokens * result.steps_now // result.step
     rate = targets / seconds
@@ -102,52 +105,74 @@ class TranslationTask(Task):
     Args:
         module: the translator, with its initial weights.
         train, valid: the batches of both splits, valid's with room for its longest pair.
-        label_smoothing: for training only.
+        recipe: its losses, for training only, and what decides which weights are kept.
+        steps: of the whole training.
+        tokenizer, language: where BLEU or chrF decides: what writes translations, and the target's tag.
     """
 
-    module: Transformer
+    module: EncoderDecoder
 
     def __init__(
-        self, module: Transformer, train: ParallelBatches, valid: ParallelBatches, label_smoothing: float
+        self,
+        module: EncoderDecoder,
+        train: ParallelBatches,
+        valid: ParallelBatches,
+        recipe: TranslationRecipe,
+        steps: int,
+        *,
+        tokenizer: Tokenizer | None = None,
+        language: str = "",
     ) -> None:
-        self.module, self.train, self.valid, self.label_smoothing = module, train, valid, label_smoothing
+        self.module, self.train, self.valid, self.recipe, self.steps = module, train, valid, recipe, steps
+        self.tokenizer, self.language = tokenizer, language
+        self.metric = f"valid_{recipe.decided_by}"
+        self.higher_is_better = recipe.decided_by != "loss"
 
     def batch(self, step: int, rank: int, world: int) -> Arrays:
-        return _arrays(self.train.rows(step, rank, world))
+        rows = self.train.rows(step, rank, world)
+        arrays = _arrays(rows)
+        if self.recipe.scheduled_sampling:
+            share = self.recipe.scheduled_sampling * step / self.steps
+            arrays["own"] = own_places(rows.index, rows.target_mask, share, self.train.seed, step)
+        return arrays
 
     def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | int]:
-        return smoothed_sum(module, batch, self.label_smoothing)
+        if "own" in batch:
+            batch = with_own(module, batch)
+        if self.recipe.r_drop:
+            return consistent_sum(module, batch, self.recipe.label_smoothing, self.recipe.r_drop)
+        return smoothed_sum(module, batch, self.recipe.label_smoothing)
 
     def validation_batches(self, rank: int, world: int) -> Iterable[Arrays]:
         return map(_arrays, islice(self.valid.evaluation_batches(), rank, None, world))
 
     def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Sequence[float] | Tensor:
         nats, targets = smoothed_sum(module, batch, 0.0)
-        return [float(nats), float(targets)]
+        return [float(nats), float(targets), *self._written(module, batch)]
+
+    def _written(self, module: nn.Module, batch: Mapping[str, Tensor]) -> list[float]:
+        """Return the summed statistics of the metric that decides, of greedy translations; none for the loss."""
+        if self.recipe.decided_by == "loss":
+            return []
+        from lexmill.decoding.beam_search import beam_search
+
+        assert self.tokenizer is not None
+        searched = beam_search(cast("Searched", module), batch["source"], batch["source_mask"], BeamSearch(beam_size=1))
+        made = [self.tokenizer.decode(best.tokens) for best, *_ in searched]
+        targets = zip(batch["target_out"], batch["target_mask"], strict=True)
+        right = [self.tokenizer.decode(row[real][:-1].tolist()) for row, real in targets]
+        found = statistics(self.recipe.decided_by, made, right, self.language)
+        return [sum(column) for column in zip(*found, strict=True)]
 
     def validation_metrics(self, sums: Sequence[float]) -> dict[str, float]:
-        nats, targets = sums
+        nats, targets, *written = sums
         loss = nats / targets
-        return {"valid_loss": loss, "valid_perplexity": math.exp(min(loss, 700.0)), "valid_targets": targets}
+        decides = {self.metric: score_sums(self.recipe.decided_by, written)} if written else {}
+        return {**decides, "valid_loss": loss, "valid_perplexity": math.exp(min(loss, 700.0)), "valid_targets": targets}
 
     def epochs(self, step: int) -> float:
         return self.train.epoch(step)
 
 
-def smoothed_sum(module: Any, batch: Mapping[str, Tensor], smoothing: float) -> tuple[Tensor, int]:
-    """Return the summed loss of a batch's targets, and their number.
-
-    Args:
-        module: a translator with `hidden`, whose output projection is its embedding.
-        batch: source (B, S), source_mask, target_in (B, T), target_out, target_mask.
-    """
-    from lexmill.models.common.cross_entropy import fused_cross_entropy
-
-    hidden = module.hidden(batch["source"], batch["source_mask"], batch["target_in"])  # (B, T, D)
-    mask = batch["target_mask"]
-    target = batch["target_out"][mask]  # (N,)
-    return fused_cross_entropy(hidden[mask], module.embedding.weight, target, smoothing), len(target)
-
-
-def _arrays(batch: Batch) -> Arrays:
+def _arrays(batch: Batch) -> dict[str, Any]:
     return {name: array for name, array in vars(batch).items() if name != "index"}

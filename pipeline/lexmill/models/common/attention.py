@@ -118,6 +118,11 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None, 
     return out.transpose(1, 2).flatten(2)
 
 
+def softmax_at(scores: Tensor, mask: Tensor) -> Tensor:
+    """Return the softmax over the last axis where the mask is true, 0 elsewhere, also where it is true nowhere."""
+    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1) * mask
+
+
 def key_mask(real: Tensor) -> Tensor | None:
     """Return the mask of keys for `attend`: (B, S) -> (B, 1, 1, S), or None without padding, which is faster."""
     return None if bool(real.all()) else real[:, None, None, :]

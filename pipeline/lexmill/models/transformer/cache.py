@@ -28,13 +28,13 @@ class TransformerCache:
         """Target positions seen so far."""
         return self.layers[0].length
 
-    def reorder(self, rows: Tensor, sources: Tensor | None = None) -> None:
-        """Keep these rows, in that order (repeats allowed), and these sources, if some are done.
+    @property
+    def sources(self) -> int:
+        """The number of sources."""
+        return self.source[0][0].size(0)
 
-        Args:
-            rows: (new B,) int64.
-            sources: (new sources,) int64; None: all stay.
-        """
+    def reorder(self, rows: Tensor, sources: Tensor | None = None) -> None:
+        """See `encoder_decoder.Cache`."""
         for layer in self.layers:
             layer.reorder(rows)
         if sources is not None:
