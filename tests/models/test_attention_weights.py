@@ -70,11 +70,12 @@ def test_only_attention_between_tokens_is_pictured(kind: str, checkpoint: Path) 
     how = {"max_tokens": 8, "stride": 3}
     found = attention(PooledClassifier(network, 2, 0.0).eval(), tokenizer, texts, how)
     assert len(found) == (2 if kind == "softmax" else 0)  # of the long text no window is shown
-    assert [weights[0].shape for _, weights in found] == [(4, 4), (2, 2)][: len(found)]
+    assert [weights[0].shape for *_, weights in found] == [(4, 4), (2, 2)][: len(found)]
     bert = attention(module, tokenizer, texts, how)
-    assert [tokens for tokens, _ in bert] == [["[CLS]", "good", "film", "[SEP]"], ["[CLS]", "[SEP]"]]
-    assert bert[0][1][0].sum(axis=1) == pytest.approx(1, abs=1e-5)
-    assert bert[0][1][1].sum(axis=1) == pytest.approx(1, abs=1e-5)
+    assert [tokens for tokens, *_ in bert] == [["[CLS]", "good", "film", "[SEP]"], ["[CLS]", "[SEP]"]]
+    assert all(attending == attended for attending, attended, _ in bert)
+    assert bert[0][2][0].sum(axis=1) == pytest.approx(1, abs=1e-5)
+    assert bert[0][2][1].sum(axis=1) == pytest.approx(1, abs=1e-5)
 
 
 def test_the_softmax_by_hand() -> None:

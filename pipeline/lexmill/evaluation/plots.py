@@ -133,24 +133,27 @@ def plot_reliability(bins: Sequence[tuple[int, float, float]], path: Path, title
 
 
 def plot_attention(
-    texts: Sequence[tuple[Sequence[str], Sequence[NDArray[np.float32]]]], heads: Sequence[str], path: Path, title: str
+    texts: Sequence[tuple[Sequence[str], Sequence[str], Sequence[NDArray[np.float32]]]],
+    heads: Sequence[str],
+    path: Path,
+    title: str,
 ) -> None:
     """Plot heat maps of attention: a row for each text, a column for each of `heads`.
 
     Args:
-        texts: of each its tokens and, for each column, the weights (tokens, tokens): of a token, its row, on all.
+        texts: of each the tokens that attend and those they attend to, and for each column the weights (attending,
+            attended).
     """
-    side = 1.5 + 0.14 * max(len(tokens) for tokens, _ in texts)
-    figure = _axes(len(heads) * (side + 0.6), len(texts) * side)[0]
+    wide, high = (1.5 + 0.14 * max(len(one[side]) for one in texts) for side in (1, 0))
+    figure = _axes(len(heads) * (wide + 0.6), len(texts) * high)[0]
     figure.clear()
     figure.suptitle(title, fontsize=10, parse_math=False)
     for place, axes in enumerate(figure.subplots(len(texts), len(heads), squeeze=False).flat):
-        (tokens, columns), column = texts[place // len(heads)], place % len(heads)
-        shown = [cut(token, 14, "…") for token in tokens]
+        (attending, attended, columns), column = texts[place // len(heads)], place % len(heads)
         image = axes.imshow(columns[column], vmin=0, cmap="Blues")
         figure.colorbar(image, ax=axes, shrink=0.8)
-        axes.set_xticks(range(len(tokens)), shown, rotation=90, fontsize=7)
-        axes.set_yticks(range(len(tokens)), shown, fontsize=7)
+        axes.set_xticks(range(len(attended)), [cut(one, 14, "…") for one in attended], rotation=90, fontsize=7)
+        axes.set_yticks(range(len(attending)), [cut(one, 14, "…") for one in attending], fontsize=7)
         for tick in (*axes.get_xticklabels(), *axes.get_yticklabels()):
             tick.set_parse_math(False)
         axes.set_title(heads[column], fontsize=9)

@@ -19,14 +19,16 @@ from lexmill.tokenizers import Tokenizer
 
 PICTURED, LONGEST = 2, 32  # texts, and their tokens: more cannot be read
 
-Pictured = tuple[list[str], tuple[NDArray[np.float32], NDArray[np.float32]]]
+Pictured = tuple[list[str], list[str], tuple[NDArray[np.float32], NDArray[np.float32]]]
 
 
 def attention(
     module: nn.Module, tokenizer: Tokenizer, texts: Sequence[Text], config: Mapping[str, Any]
 ) -> list[Pictured]:
-    """Return the tokens of the first short texts, each with its attention in the last layer, the mean over heads, and
-    its rollout, (T, T) each; of a network without softmax attention between all tokens nothing.
+    """Return the tokens of the first short texts, as those that attend and those attended to, and their weights.
+
+    The weights, (T, T) each, are those of the last layer, the mean over heads, and the rollout; a network without
+    softmax attention between all tokens has nothing.
 
     Args:
         config: the model's.
@@ -47,5 +49,6 @@ def attention(
     for row in short[:PICTURED]:
         layers = layers_of(row)
         last, through = (weights[0].cpu().numpy() for weights in (layers[-1].mean(dim=1), rollout(layers)))
-        found.append(([tokenizer.decode([one], skip_special=False).strip() for one in row], (last, through)))
+        tokens = [tokenizer.decode([one], skip_special=False).strip() for one in row]
+        found.append((tokens, tokens, (last, through)))
     return found

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from lexmill.base import progress
+from lexmill.evaluation import plots
 from lexmill.evaluation.rows import Row, spread
 from lexmill.evaluation.subject import Evaluated, Subject
+from lexmill.kinds.translator.alignment import alignments
 from lexmill.kinds.translator.metrics import score_sums, summarise, translator_rows
 from lexmill.kinds.translator.predict import translate_lines
+
+if TYPE_CHECKING:
+    from lexmill.models.common.encoder_decoder import EncoderDecoder
 
 SAMPLES = 40
 WORST = 12
@@ -25,9 +31,14 @@ def evaluate(subject: Subject) -> Evaluated:
     def shown(places: Iterable[int]) -> list[dict[str, str]]:
         return [{key: found[i][key] for key in ("source", "reference", "hypothesis")} for i in places]
 
+    def draw(folder: Path) -> None:
+        pairs = ((found[i]["source"], found[i]["hypothesis"]) for i in spread(len(found), SAMPLES))
+        if pictured := alignments(cast("EncoderDecoder", subject.module), subject.tokenizer, pairs):
+            plots.plot_attention(pictured, ("last attention",), folder / "attention.png", subject.name)
+
     measured = {**metrics(subject, found), "truncated_sources": truncated}
     samples = {"samples": shown(spread(len(found), SAMPLES)), "worst": shown(worst)}
-    return Evaluated(rows=found, metrics=measured, samples=samples)
+    return Evaluated(rows=found, metrics=measured, samples=samples, draw=draw)
 
 
 def rows(subject: Subject) -> list[Row]:
