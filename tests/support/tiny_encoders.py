@@ -74,6 +74,8 @@ def make_tiny_encoder(folder: Path, model_type: str, words: Sequence[str], head:
     roles = {
         f"{role}_token_id": ids[name] for role, name in zip(("pad", "bos", "eos"), (pad, first, last), strict=True)
     }
+    if model_type == "modernbert":
+        roles |= {"cls_token_id": ids[first], "sep_token_id": ids[last]}
     sizes = SIZES if model_type != "distilbert" else {key: SIZES[key] for key in list(SIZES)[4:]}
     config = getattr(transformers, f"{stem}Config")(
         **{**sizes, **MORE[model_type], "vocab_size": backend.get_vocab_size() + 3, **roles, **changes}

@@ -157,7 +157,7 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
         if declared.role != "encoder":
             most = {"max_length": shape["max_positions"]} if declared.role == "encoder_decoder" else {}
             storage.write_json(folder / "generation_config.json", ids | most)
-        _write_tokenizer(model / model_folder.TOKENIZER, folder, there, config)
+        _write_tokenizer(model / model_folder.TOKENIZER, folder, there, config, described)
         storage.write_text(
             folder / CARD,
             _head(there, tokenizer.eos_id, languages)
@@ -282,16 +282,20 @@ def _labels(labels: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     return {"id2label": {str(i): label for label, i in numbered.items()}, "label2id": numbered}
 
 
-def _write_tokenizer(source: Path, folder: Path, there: _Target, config: Mapping[str, Any]) -> None:
+def _write_tokenizer(
+    source: Path, folder: Path, there: _Target, config: Mapping[str, Any], described: Mapping[str, Any]
+) -> None:
     """Copy a tokenizer with what belongs to the model: tokens added to a text, where texts are cut, a chat template."""
     for path in sorted(source.iterdir()):
         shutil.copyfile(path, folder / path.name)
+    tokenizer = tokenizers.load(source)
     if there.ends:
-        save_adding(tokenizers.load(source), folder / "tokenizer.json", begin=there.begins)
+        save_adding(tokenizer, folder / "tokenizer.json", begin=there.begins)
     more: dict[str, Any] = {}
     if "max_tokens" in config:
         more["model_max_length"] = config["max_tokens"]
-    if config.get("spans") and config["shape"].get("type_vocab_size", 1) > 1:
+    pairs = config.get("spans") or "separator" in config
+    if pairs and described.get("type_vocab_size", 1) > 1 and len(tokenizer.between) == 1:
         more["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     if "chat_template" in config:
         more |= {"chat_template": config["chat_template"], "split_special_tokens": False}
