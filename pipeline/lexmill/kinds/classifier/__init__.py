@@ -128,6 +128,12 @@ class FineTuning(Recipe):
         "abstain below the score at which this share of valid's answers is right; 0: never", 0.0, low=0, high=1
     )
 
+    language_loss: float = spec(
+        "weight of a causal network's own loss on the texts, in nats a token (Radford et al. 2018); 0: none",
+        0.0,
+        low=0,
+        high=100,
+    )
     pooling: LearnedPooling = spec(_POOLING, "mean")
 
     def errors(self) -> list[str]:
@@ -161,6 +167,9 @@ class Classifier(Model):
             return [f"recipe.method: naive_bayes counts n-grams, which family '{self.family}' does not; take bag"]
         if isinstance(self.recipe, NearestNeighbours) and bag:
             return ["recipe.method: nearest_neighbours compares states of tokens, and a bag has none"]
+        if getattr(self.recipe, "language_loss", 0) and family(self.family).role != "causal":
+            why = f"family '{self.family}' does not predict tokens from those before them"
+            return [f"recipe.language_loss: {why}; set 0.0 or take a causal family"]
         if bag and pooling != "none":
             return [f"recipe.pooling: family '{self.family}' gives one vector for a whole text; set none"]
         if not bag and pooling == "none":
