@@ -20,13 +20,11 @@ from lexmill.kinds.classifier.adapting import adapt
 from lexmill.kinds.classifier.batches import ClassificationBatches
 from lexmill.kinds.classifier.losses import balanced_weights, label_loss
 from lexmill.kinds.classifier.task import ClassificationTask
-from lexmill.models import build
+from lexmill.models import build, family
 from lexmill.models import folder as model_folder
 from lexmill.models.bert.model import Bert
 from lexmill.models.bert.shape import Shape
 from lexmill.models.common.heads import PooledClassifier
-from lexmill.models.modern_encoder.shape import TINY as TINY_MODERN
-from lexmill.models.text_cnn.shape import TINY as TINY_CNN
 from lexmill.params.length import Length
 from lexmill.params.optimizers import AdamW, LinearSchedule, Muon
 from lexmill.stages import evaluate, train
@@ -140,9 +138,10 @@ def test_frozen_blocks_and_embeddings_stay() -> None:
 
 
 def test_the_norm_after_the_blocks_learns_as_the_last_block_does() -> None:
-    module = PooledClassifier(build({"family": "modern_encoder", "shape": TINY_MODERN, "vocab_size": 9}), 3, 0.0)
+    shape = family("modern_encoder").tiny
+    module = PooledClassifier(build({"family": "modern_encoder", "shape": shape, "vocab_size": 9}), 3, 0.0)
     pace = adapt(module, dataclasses.replace(RECIPE, layer_decay=0.5, frozen_blocks=1), 1)
-    assert TINY_MODERN["n_layer"] == 2
+    assert shape["n_layer"] == 2
     assert pace("encoder.norm.weight") == pace("encoder.blocks.1.feed_forward_norm.weight") == Pace(0.5, 0)
     assert pace("encoder.embedding.weight") == Pace(0.125, 0)
     learning = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
@@ -151,7 +150,7 @@ def test_the_norm_after_the_blocks_learns_as_the_last_block_does() -> None:
 
 
 def test_low_ranks_need_a_matrix_in_the_blocks() -> None:
-    module = PooledClassifier(build({"family": "text_cnn", "shape": TINY_CNN, "vocab_size": 9}), 3, 0.0)
+    module = PooledClassifier(build({"family": "text_cnn", "shape": family("text_cnn").tiny, "vocab_size": 9}), 3, 0.0)
     with pytest.raises(UserError, match=r"recipe\.lora_rank: the network has no linear layer"):
         adapt(module, dataclasses.replace(RECIPE, lora_rank=2), 1)
 

@@ -10,6 +10,7 @@ Shape letters: B batch, T queries, S keys, D width, H heads, K head width.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -116,6 +117,16 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None, 
     else:
         out = scaled_dot_product_attention(query, keys, values, attn_mask=mask, is_causal=plain_causal)
     return out.transpose(1, 2).flatten(2)
+
+
+def attend_texts(query: Tensor, keys: Tensor, values: Tensor, *, lengths: Sequence[int]) -> Tensor:
+    """Return attention within each of several texts that follow each other, (1, N, H * K), for (1, H, N, K) queries.
+
+    Args:
+        lengths: of the texts, N together.
+    """
+    texts = zip(*(part.split(list(lengths), dim=2) for part in (query, keys, values)), strict=True)
+    return torch.cat([attend(*text, mask=None, causal=False) for text in texts], dim=1)
 
 
 def key_mask(real: Tensor) -> Tensor | None:
