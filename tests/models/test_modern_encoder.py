@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lexmill.models import build
+from lexmill.models.common.attention import attend, key_mask
 
 SHAPE = {"n_layer": 2, "n_head": 2, "d_model": 8, "d_ffn": 12, "max_positions": 9, "rope_theta": 100.0}
 
@@ -90,3 +92,29 @@ def test_only_distances_count() -> None:
     mask = torch.arange(26)[None] >= 20
     alone = module.hidden(tokens, torch.ones_like(tokens, dtype=torch.bool))
     torch.testing.assert_close(module.hidden(shifted, mask)[:, 20:], alone, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-6), (torch.float32, 1e-5)])
+def test_texts_laid_end_to_end_have_the_states_and_gradients_of_masked_padding(
+    dtype: torch.dtype, close: float
+) -> None:
+    module = made().to(dtype)
+    tokens = torch.randint(30, (5, 9))
+    mask = torch.arange(9) < torch.tensor([9, 6, 6, 1, 0])[:, None]  # one text is all padding
+    attention = partial(attend, mask=key_mask(mask), causal=False)
+    padded = module.through(tokens, torch.arange(9), attention)
+    wanted = torch.autograd.grad(padded[mask].square().sum(), list(module.parameters()))
+    read: list[int] = []
+    module.embedding.register_forward_hook(lambda _, given, __: read.append(given[0].numel()))
+    found = module.hidden(tokens, mask)
+    assert read == [22], "no padding is read"
+    torch.testing.assert_close(found[mask], padded[mask], rtol=close, atol=close)
+    assert not found[~mask].any()
+    gradients = torch.autograd.grad(found[mask].square().sum(), list(module.parameters()))
+    for one, other in zip(gradients, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=100 * close, atol=100 * close)
+    assert module.hidden(tokens[4:], mask[4:]).isfinite().all()
+    whole = torch.ones_like(mask)
+    assert torch.equal(
+        module.hidden(tokens, whole), module.through(tokens, torch.arange(9), partial(attend, mask=None, causal=False))
+    )

@@ -119,8 +119,8 @@ def windows(length: int, room: int, step: int) -> list[int]:
 def encode(tokenizer: Tokenizer, texts: Sequence[Text], max_tokens: int) -> list[list[int]]:
     """Return the ids of texts between the tokenizer's begin and end tokens, cut to at most `max_tokens` each.
 
-    A pair is `<begin> first <end> second <end>`; of one that is too long the longer side is cut until both are equally
-    long, so no side is lost.
+    A pair is `<begin> first <end> second <end>`, with two end tokens between where the tokenizer has it so; of one that
+    is too long the longer side is cut until both are equally long, so no side is lost.
 
     Raises:
         UserError: a text is not Unicode.
@@ -133,8 +133,8 @@ def encode(tokenizer: Tokenizer, texts: Sequence[Text], max_tokens: int) -> list
         if isinstance(text, str):
             found.append([begin, *first[: max_tokens - 2], end])
         else:
-            one, other = cut_pair(first, next(encoded), max_tokens - 3)
-            found.append([begin, *one, end, *other, end])
+            one, other = cut_pair(first, next(encoded), max_tokens - 2 - len(tokenizer.between))
+            found.append([begin, *one, *tokenizer.between, *other, end])
     return found
 
 

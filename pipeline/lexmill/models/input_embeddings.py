@@ -13,7 +13,12 @@ from lexmill.base.errors import UserError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-NAMES = ("embedding.weight", "embeddings.word_embeddings.weight")
+NAMES = (
+    "embedding.weight",
+    "embeddings.word_embeddings.weight",
+    "network.embeddings.word_embeddings.weight",
+    "network.embeddings.tok_embeddings.weight",
+)
 
 
 def embedding_of(module: nn.Module, *, missing_ok: bool = False) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.storage import sha256_file, sha256_folder
 from lexmill.models.declaration import family, unlike
+from lexmill.models.input_embeddings import NAMES
 from lexmill.models.pretrained import Pretrained, mapping, read, tensors
 from lexmill.tokenizers.imported import origin, origin_of
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 _EMBEDDING = "embedding.weight"
 # Matrices with a row per vocabulary entry or position; of a larger one the first rows are used.
-_BY_TOKEN = (_EMBEDDING, "head.weight", "embeddings.word_embeddings.weight")
+_BY_TOKEN = (*NAMES, "head.weight")
 _BY_POSITION = ("positions.weight",)
 
 

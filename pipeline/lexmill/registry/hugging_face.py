@@ -128,22 +128,24 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
         raise UserError(f"'{name}' is {what} {of}")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError("this exists and is not empty; name a new folder", target)
-    if "tags" in config:
-        _refuse_tags(config, f"'{name}' is {what}")
+    _refuse_heads(config, declared.role, f"'{name}' is {what}")
     shape, tokenizer = config["shape"], tokenizers.load(model / model_folder.TOKENIZER)
     there, mapping = _target(config, declared.role, tokenizer), pretrained.mapping(config["family"])
     ids = _ids(tokenizer, declared.role)
-    described = {**mapping.write_config(shape, config["vocab_size"]), **ids, "dtype": "float32"}
+    written = mapping.write_config(shape, config["vocab_size"])
+    # Some encoders count positions by their padding token, which is a size of theirs.
+    pad = {"pad_token_id": written.get("pad_token_id", ids["pad_token_id"])}
+    described = {**written, **ids, **pad, "dtype": "float32"}
     tensors: dict[str, Tensor] = mapping.write_tensors(shape, pretrained.read(model).state)
     whole = pretrained.tensors(model)
     if labels := config.get("labels", config.get("tags")):
         described |= _labels(labels)
-        tensors |= mapping.write_head(whole["head.weight"], whole["head.bias"])
+        tensors |= mapping.write_head(shape, whole["head.weight"], whole["head.bias"])
     if config.get("spans"):
-        described["architectures"] = [mapping.SPAN_MODEL]
-        tensors |= mapping.write_span_head(whole["head.weight"], whole["head.bias"])
+        described["architectures"] = [mapping.span_model(shape)]
+        tensors |= mapping.write_span_head(shape, whole["head.weight"], whole["head.bias"])
     if "pretraining" in config:
-        name_there, tensors = mapping.write_pretraining(whole)
+        name_there, tensors = mapping.write_pretraining(shape, whole)
         described |= {"architectures": [name_there], "tie_word_embeddings": True}
     if config.get("reward"):
         described |= _labels(["reward"])
@@ -155,7 +157,7 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
         if declared.role != "encoder":
             most = {"max_length": shape["max_positions"]} if declared.role == "encoder_decoder" else {}
             storage.write_json(folder / "generation_config.json", ids | most)
-        _write_tokenizer(model / model_folder.TOKENIZER, folder, there, config)
+        _write_tokenizer(model / model_folder.TOKENIZER, folder, there, config, described)
         storage.write_text(
             folder / CARD,
             _head(there, tokenizer.eos_id, languages)
@@ -217,12 +219,18 @@ _TAGS = replace(
 )
 
 
-def _refuse_tags(config: Mapping[str, Any], this: str) -> None:
-    """Raise `UserError` for a model of tags that transformers cannot compute; `this` begins the sentence."""
-    if config["head"] == "crf":
+def _refuse_heads(config: Mapping[str, Any], role: Role, this: str) -> None:
+    """Raise `UserError` for a head that transformers cannot compute; `this` begins the sentence."""
+    if config.get("head") == "crf":
         why = "a chain over its tags (recipe.head: crf)"
-    elif config["pieces"] == "mean":
+    elif config.get("pieces") == "mean":
         why = "words that are the mean of their pieces (data.pieces: mean)"
+    elif "neighbours" in config:
+        why = "the vectors of its neighbours in place of a matrix"
+    elif "labels" in config and role != "encoder":
+        why = "a biased matrix on the states of a network that reads from left to right"
+    elif config.get("pooling", "mean") != "mean":
+        why = f"a head that reads no mean of a text's states (recipe.pooling: {config['pooling']})"
     else:
         return
     raise UserError(f"{this} with {why}, which transformers does not have; it can be used here and served")
@@ -274,16 +282,20 @@ def _labels(labels: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     return {"id2label": {str(i): label for label, i in numbered.items()}, "label2id": numbered}
 
 
-def _write_tokenizer(source: Path, folder: Path, there: _Target, config: Mapping[str, Any]) -> None:
+def _write_tokenizer(
+    source: Path, folder: Path, there: _Target, config: Mapping[str, Any], described: Mapping[str, Any]
+) -> None:
     """Copy a tokenizer with what belongs to the model: tokens added to a text, where texts are cut, a chat template."""
     for path in sorted(source.iterdir()):
         shutil.copyfile(path, folder / path.name)
+    tokenizer = tokenizers.load(source)
     if there.ends:
-        save_adding(tokenizers.load(source), folder / "tokenizer.json", begin=there.begins)
+        save_adding(tokenizer, folder / "tokenizer.json", begin=there.begins)
     more: dict[str, Any] = {}
     if "max_tokens" in config:
         more["model_max_length"] = config["max_tokens"]
-    if config.get("spans") and config["shape"].get("type_vocab_size", 1) > 1:
+    pairs = config.get("spans") or "separator" in config
+    if pairs and described.get("type_vocab_size", 1) > 1 and len(tokenizer.between) == 1:
         more["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     if "chat_template" in config:
         more |= {"chat_template": config["chat_template"], "split_special_tokens": False}

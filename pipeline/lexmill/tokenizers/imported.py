@@ -6,7 +6,7 @@
         tokenizer_config.json, special_tokens_map.json    so that `transformers.AutoTokenizer` gives the same ids
 
 A causal model's tokenizer is refused if decoding does not give the text back, because loss per byte would mean nothing.
-An encoder's WordPiece tokenizer never does; it is accepted with `keeps_text` false.
+An encoder's tokenizer, which has a mask token or is WordPiece, is accepted with `keeps_text` false.
 """
 
 from __future__ import annotations
@@ -39,7 +39,17 @@ PROBES = (
     'def f(x):\n    return {"a": x**2}\n',
 )
 # The files of a tokenizer without a tokenizer.json.
-_RAW = ("vocab.json", "merges.txt", "tokenizer.model", "spiece.model", "vocab.txt", "added_tokens.json")
+_RAW = (
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "spiece.model",
+    "spm.model",
+    "sentencepiece.bpe.model",
+    "vocab.txt",
+    "added_tokens.json",
+)
+_ELSE = {"bos": "cls_token", "eos": "sep_token"}  # what some encoders call them
 
 
 def origin(checkpoint: Path) -> str:
@@ -95,8 +105,11 @@ def import_tokenizer(checkpoint: Path, folder: Path) -> Tokenizer:
                 shutil.copyfile(ours / name, folder / name)
         return load(folder)
     backend = _backend(checkpoint)
-    state = {**json.loads(backend.to_str()), "truncation": None, "padding": None, "post_processor": None}
+    whole = json.loads(backend.to_str())
+    state = {**whole, "truncation": None, "padding": None, "post_processor": None}
     special = _special(state, checkpoint)
+    if (separators := _separators(whole["post_processor"])) != 1:
+        special["separators"] = separators
     storage.write_text(folder / "tokenizer.json", json.dumps(state, ensure_ascii=False, indent=2) + "\n")
     storage.write_json(folder / SPECIAL, special)
     write_config(_names(special, state), folder)
@@ -104,13 +117,29 @@ def import_tokenizer(checkpoint: Path, folder: Path) -> Tokenizer:
     for text in PROBES:
         with parsing("this tokenizer cannot encode text", checkpoint):
             back, expected = tokenizer.decode(tokenizer.encode(text)), tokenizer.normalize(text)
-        if back != expected and special["keeps_text"]:
+        if back == expected or not special["keeps_text"]:
+            continue
+        if special["mask"] is None:
             raise UserError(
                 f"this tokenizer does not give a text back: {expected!r} becomes {back!r}; bits per byte would mean"
                 " nothing, so train a tokenizer of your own",
                 checkpoint,
             )
+        special["keeps_text"] = tokenizer.keeps_text = False
+        storage.write_json(folder / SPECIAL, special)
     return tokenizer
+
+
+def _separators(processor: Mapping[str, Any] | None) -> int:
+    """Return how many tokens stand between the two texts of a pair, 1 or 2, by a tokenizer.json's post-processor."""
+    counts = [1]
+    for step in _steps(processor, "processors"):
+        if step["type"] == "RobertaProcessing":
+            counts.append(2)
+        elif step["type"] == "TemplateProcessing":
+            texts = [place for place, part in enumerate(step["pair"]) if "Sequence" in part]
+            counts.append(texts[-1] - texts[0] - 1)
+    return min(max(counts), 2)
 
 
 def _is_ours(folder: Path) -> bool:
@@ -166,14 +195,16 @@ def _special(state: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
 
 def _declared(checkpoint: Path) -> dict[str, str]:
     """The special tokens in tokenizer_config.json and special_tokens_map.json: role -> token."""
-    found: dict[str, str] = {}
+    data: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        data = _read(checkpoint / name)
-        for role in ROLES:
-            token = data.get(f"{role}_token")
+        data |= {key: value for key, value in _read(checkpoint / name).items() if value is not None}
+    found: dict[str, str] = {}
+    for role in ROLES:
+        for name in (f"{role}_token", _ELSE.get(role, "")):
+            token = data.get(name)
             token = token.get("content") if isinstance(token, dict) else token
             if isinstance(token, str):
-                found[role] = token
+                found.setdefault(role, token)
     return found
 
 

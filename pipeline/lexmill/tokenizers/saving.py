@@ -29,7 +29,9 @@ def save_adding(tokenizer: Tokenizer, path: Path, *, begin: bool) -> None:
     last = (backend.id_to_token(tokenizer.eos_id), tokenizer.eos_id)
     single = [*(name for name, _ in first), "$A", last[0]]
     backend.post_processor = tokenizers.processors.TemplateProcessing(
-        single=single, pair=[*single, "$B:1", f"{last[0]}:1"], special_tokens=[*first, last]
+        single=single,
+        pair=[*single, *[last[0]] * (len(tokenizer.between) - 1), "$B:1", f"{last[0]}:1"],
+        special_tokens=[*first, last],
     )
     storage.write_text(path, serialized(backend))
 

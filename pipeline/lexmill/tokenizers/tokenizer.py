@@ -44,6 +44,7 @@ class Tokenizer:
         cuts_at_space: whether no token crosses from a visible character to white space (required by `bulk`).
         imported: whether it came with a pretrained model.
         keeps_text: whether decoding gives back every normalised text.
+        between: the end tokens between the two texts of a pair: one, or two as RoBERTa has it.
         fingerprint: sha256 of tokenizer.json.
     """
 
@@ -67,11 +68,13 @@ class Tokenizer:
             self.unk_id = None if byte_alphabet else UNK
             self.unseen = frozenset({PAD, BOS, EOS, MASK})
             self.cuts_at_space = self.keeps_text = True
+            self.between = [EOS]
         else:
             self.vocab_size = max(backend.get_vocab().values()) + 1  # ids may have holes
             self.pad_id, self.bos_id, self.eos_id = special["pad"], special["bos"], special["eos"]
             self.mask_id, self.unk_id = special["mask"], special["unk"]
             self.unseen = frozenset(special["unseen"])
+            self.between = [self.eos_id] * special["separators"]
             self.cuts_at_space, self.keeps_text = special["cuts_at_space"], special["keeps_text"]
             if special["space_mark"]:
                 self._normalizer = _without_space_marks(backend)
@@ -185,6 +188,7 @@ class _Special:
     space_mark: bool = spec("the normalizer writes a mark for each space")
     keeps_text: bool = spec("decoding gives a text back")
     origin: str = spec("the hash of the files it was imported from")
+    separators: int = spec("end tokens between the two texts of a pair", 1, low=1, high=2)
 
 
 def _read_special(path: Path, backend: tokenizers.Tokenizer) -> dict[str, Any]:

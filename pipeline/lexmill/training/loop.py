@@ -178,7 +178,7 @@ class Loop:
         """Yield this rank's micro-batches and whether each counts: some only take part in an exchange."""
         ranks = self.ranks
         batch = self.task.batch(self.step, ranks.data_rank, ranks.data_world)
-        alike = self.task.parts(batch, pass_cost(ranks.device.type))
+        alike = self.task.parts(batch, pass_cost(ranks.device.type, self.module))
         parts = [part for arrays in alike for part in micro_batches(arrays, self._micro_batch)]
         yield from ((part, True) for part in parts)
         if self._exchanging:  # as many as the rank with the most

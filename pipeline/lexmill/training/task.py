@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # (docs/experiments.md); elsewhere an estimate, as a GPU is idle for most of a small pass.
 _PASS_COST = {"cpu": 32}
 _PASS_COST_ELSEWHERE = 4096
+_NO_CUT = 2**40
 
 Arrays = Mapping[str, np.ndarray]
 """A batch: arrays whose first axis is the row (sequence); the second, if any, is time."""
@@ -123,8 +124,13 @@ def row_width(arrays: Arrays) -> int:
     return max(array.shape[1] if array.ndim > 1 else 1 for array in arrays.values())
 
 
-def pass_cost(device_type: str) -> int:
-    """Return what a pass through a network costs on such a device beside its tokens, in tokens."""
+def pass_cost(device_type: str, network: nn.Module) -> int:
+    """Return what a pass through a network costs on such a device beside its tokens, in tokens.
+
+    Where padding costs the network nothing, it is more than any cut could save.
+    """
+    if device_type == "cpu" and any(getattr(part, "unpads", False) for part in network.modules()):
+        return _NO_CUT
     return _PASS_COST.get(device_type, _PASS_COST_ELSEWHERE)
 
 

@@ -67,7 +67,7 @@ def test_every_token_is_in_a_window_and_windows_advance(
 class _Numbers:
     """A tokenizer of numbered characters."""
 
-    bos_id, eos_id = -1, -2
+    bos_id, eos_id, between = -1, -2, [-2]
 
     def __init__(self, asked: int, length: int) -> None:
         self.asked, self.length = asked, length

@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 from transformers import AutoTokenizer
 
 from lexmill.base.errors import UserError
 from lexmill.data.texts import cut, encode
 from lexmill.kinds.classifier.batches import ClassificationBatches
 from lexmill.kinds.classifier.task import ClassificationTask
+from lexmill.models import build, family
+from lexmill.models.common.heads import PooledClassifier
 from lexmill.tokenizers import load
 from lexmill.tokenizers.imported import import_tokenizer
 from lexmill.training.task import pass_cost
@@ -99,7 +102,7 @@ def test_parts_need_little_padding_and_are_the_batch():
     parts = []
     for step in range(texts.steps_per_epoch):
         batch = task.batch(step, 0, 1)
-        mine = task.parts(batch, pass_cost("cpu"))
+        mine = task.parts(batch, pass_cost("cpu", nn.Identity()))
         assert np.concatenate([part["labels"] for part in mine]).tolist() == batch["labels"].tolist()
         found = [row[mask].tolist() for part in mine for row, mask in zip(part["tokens"], part["mask"], strict=True)]
         wanted = [row[mask].tolist() for row, mask in zip(batch["tokens"], batch["mask"], strict=True)]
@@ -109,6 +112,16 @@ def test_parts_need_little_padding_and_are_the_batch():
     assert padding(texts.batch(step).mask for step in range(texts.steps_per_epoch)) > 0.5
     assert len(parts) < 6 * texts.steps_per_epoch
     assert task.parts(task.batch(0, 40, 41), 32) == []  # more ranks than texts
+
+
+def test_a_network_that_lays_texts_end_to_end_reads_a_batch_in_one_pass():
+    texts = messages()
+    shape = family("modern_encoder").tiny
+    module = PooledClassifier(build({"family": "modern_encoder", "shape": shape, "vocab_size": 9}), 2, 0.0)
+    task = ClassificationTask(module, texts, texts)
+    (part,) = task.parts(task.batch(0, 0, 1), pass_cost("cpu", module))
+    assert np.array_equal(part["tokens"], task.batch(0, 0, 1)["tokens"])
+    assert pass_cost("cuda", module) == pass_cost("cuda", nn.Identity()), "elsewhere its padding is masked"
 
 
 @given(lengths=st.lists(st.integers(1, 30), min_size=1, max_size=7), pass_cost=st.integers(0, 40))

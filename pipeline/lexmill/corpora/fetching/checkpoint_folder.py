@@ -28,6 +28,7 @@ _TOKENIZERS = (
     "vocab.json",
     "tokenizer.model",
     "spiece.model",
+    "spm.model",
     "sentencepiece.bpe.model",
 )
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from lexmill.base.errors import UserError
 from lexmill.data.texts import Array, Batch, Ids, TextBatches
-from lexmill.kinds.answerer import SPECIAL
 from lexmill.tokenizers import Tokenizer
 
 NOWHERE = 0  # the place of the begin token, where a window without the answer points
@@ -85,11 +85,16 @@ def encode(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], max_question:
 
 
 def windows(tokenizer: Tokenizer, encoded: Sequence[Encoded], sizes: Sizes) -> Iterator[Window]:
-    """Yield the windows of each question in order; a context without tokens has one."""
+    """Yield the windows of each question in order; a context without tokens has one.
+
+    Raises:
+        UserError: a question leaves no room for its context.
+    """
     for item, one in enumerate(encoded):
-        head = [tokenizer.bos_id, *one.question, tokenizer.eos_id]
-        room = sizes.max_tokens - len(one.question) - SPECIAL
-        assert room > 0, "max_question leaves room"
+        head = [tokenizer.bos_id, *one.question, *tokenizer.between]
+        room = sizes.max_tokens - len(head) - 1
+        if room < 1:
+            raise UserError(f"max_question leaves no room for the context in {sizes.max_tokens} tokens; lower it")
         first, length = 0, len(one.context)
         while True:
             part = one.context[first : first + room]

@@ -31,7 +31,7 @@ def train(name: str, choices: Params) -> None:
     folder = layout.tokenizer(model.data.tokenizer)
     tokenizer = tokenizers.load(folder)
     if not tokenizer.keeps_text:
-        raise UserError("a WordPiece tokenizer does not keep white space; a chat model needs one that does", folder)
+        raise UserError("this tokenizer does not give texts back; a chat model needs one that does", folder)
     config = config_of(model, tokenizer, tokenizer.vocab_size, chat_template=CHAT_TEMPLATE)
     module: Any = new_network(model, config, choices.training_seed)
     parameters, flops = module.count_parameters(), module.flops_per_token()

@@ -127,6 +127,12 @@ class FineTuning(Recipe):
     teacher: str = spec("a classifier of params.yaml that it also learns from (Hinton et al. 2015); empty: none", "")
     teacher_weight: float = spec("share of the teacher's probabilities in the loss", 0.5, above=0, high=1)
     teacher_temperature: float = spec("softens both models' probabilities in it", 2.0, above=0, high=100)
+    language_loss: float = spec(
+        "weight of a causal network's own loss on the texts, in nats a token (Radford et al. 2018); 0: none",
+        0.0,
+        low=0,
+        high=100,
+    )
     pooling: LearnedPooling = spec(_POOLING, "mean")
 
     def errors(self) -> list[str]:
@@ -164,6 +170,9 @@ class Classifier(Model):
             return ["data.long_texts: a bag reads a text of any length; set cut, and raise max_tokens"]
         if self.data.windows is not None and isinstance(self.recipe, NearestNeighbours):
             return ["data.long_texts: nearest_neighbours stores one state of each text; set cut"]
+        if getattr(self.recipe, "language_loss", 0) and family(self.family).role != "causal":
+            why = f"family '{self.family}' does not predict tokens from those before them"
+            return [f"recipe.language_loss: {why}; set 0.0 or take a causal family"]
         if bag and pooling != "none":
             return [f"recipe.pooling: family '{self.family}' gives one vector for a whole text; set none"]
         if not bag and pooling == "none":

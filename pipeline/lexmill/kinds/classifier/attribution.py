@@ -116,5 +116,5 @@ def words(
                 if begin < word.end() and end > word.start()
             ]
             found.append((word[0], sum(inside)))
-        place += left + 1
+        place += left + len(tokenizer.between)
     return found

@@ -218,7 +218,7 @@ class ClassificationTask(Task):
     ) -> None:
         self.module, self.train, self.valid = module, train, valid
         self._pace: Callable[[str], Pace] = lambda _: Pace()
-        self._smoothing, self._gamma = 0.0, 0.0
+        self._smoothing, self._gamma, self._language = 0.0, 0.0, 0.0
         self._weights: Tensor | None = None
         self._teacher, self._teacher_weight, self._temperature = teacher, 0.0, 1.0
         if recipe is not None:
@@ -227,6 +227,7 @@ class ClassificationTask(Task):
             self._pace = adapting.adapt(module, recipe, train.steps_per_epoch)
             self._smoothing, self._gamma = recipe.label_smoothing, recipe.focal_gamma
             self._teacher_weight, self._temperature = recipe.teacher_weight, recipe.teacher_temperature
+            self._language = recipe.language_loss
             if recipe.class_weights == "balanced":
                 self._weights = balanced_weights(train.labels.tolist(), int(train.labels.max()) + 1)
 
@@ -240,33 +241,46 @@ class ClassificationTask(Task):
         return parts(batch, pass_cost)
 
     def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | int]:
-        logits = module(batch["tokens"], batch["mask"]).float()  # (B, L)
+        logits, nats = self._read(module, batch)  # (B, L), (B,)
         losses = label_loss(logits, batch["labels"], smoothing=self._smoothing, focal_gamma=self._gamma)  # (B,)
         if self._teacher is not None:
             self._teacher = self._teacher.to(losses.device)
             softened = distillation_loss(logits, self._teacher[batch["texts"]], self._temperature)
             losses = (1 - self._teacher_weight) * losses + self._teacher_weight * softened
+        if nats is not None:
+            losses = losses + self._language * nats
         if self._weights is None:
             return losses.sum(), len(logits)
         weights = self._weights.to(losses.device)[batch["labels"]]  # (B,)
         return (losses * weights).sum(), weights.sum()
 
+    def _read(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+        """Return logits (B, L) and, with a language loss, each text's nats a token (B,)."""
+        if not self._language:
+            return module(batch["tokens"], batch["mask"]).float(), None
+        found = module(batch["tokens"], batch["mask"], True)  # (B, L + 1)
+        return found[:, :-1], found[:, -1]
+
     def validation_batches(self, rank: int, world: int) -> Iterable[Arrays]:
         return map(self.valid.arrays, islice(self.valid.evaluation_batches(), rank, None, world))
 
     def validation_sums(self, module: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-        logits, first = by_text(module(batch["tokens"], batch["mask"]).float(), batch["texts"])  # (texts, L)
+        logits, of_tokens = self._read(module, batch)  # (B, L), (B,)
+        logits, first = by_text(logits, batch["texts"])  # (texts, L)
         labels = batch["labels"][first]
         nats = functional.cross_entropy(logits, labels, reduction="sum")
         found, n_labels = logits.argmax(dim=1), logits.shape[1]
         right = labels[found == labels]
         counts = [torch.bincount(one, minlength=n_labels) for one in (right, found, labels)]  # (L,) each
-        return torch.cat([nats.double()[None], *(one.double() for one in counts)])
+        language = [] if of_tokens is None else [of_tokens[first].sum()[None]]
+        return torch.cat([one.double() for one in (*language, nats[None], *counts)])
 
     def validation_metrics(self, sums: Sequence[float]) -> dict[str, float]:
+        language, sums = (sums[0], sums[1:]) if self._language else (0.0, sums)
         nats, *counts = sums
         right, found, texts = np.array(counts).reshape(3, -1)  # (L,) each
         return {
+            **({"valid_language_loss": language / texts.sum()} if self._language else {}),
             "valid_loss": nats / texts.sum(),
             "valid_accuracy": right.sum() / texts.sum(),
             "valid_macro_f1": mean_f1(right, found, texts),

@@ -32,7 +32,10 @@ def train(name: str, choices: Params) -> None:
     folder = layout.tokenizer(model.data.tokenizer)
     tokenizer = tokenizers.load(folder)
     if not tokenizer.keeps_text:
-        raise UserError("a WordPiece tokenizer does not keep white space; a language model needs one that does", folder)
+        raise UserError(
+            "this tokenizer does not give texts back; a language model needs one that does",
+            folder,
+        )
     if tokenizer.fingerprint != train_shards.tokenizer_fingerprint:
         raise UserError(f"the shards were made with another tokenizer than {folder}; run encode again", shards)
     verify_once(train_shards, valid)

@@ -11,7 +11,6 @@ from torch import Tensor
 from lexmill.models.bert.shape import Shape
 
 MODEL_TYPE = "bert"
-SPAN_MODEL = "BertForQuestionAnswering"
 
 _OURS = ("embeddings.", "encoder.")
 _INDEX = "embeddings.position_ids"  # a table 0, 1, 2, ... that older files hold
@@ -55,12 +54,17 @@ def write_tensors(shape: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict
     return {f"bert.{name}": tensor for name, tensor in state.items()}
 
 
-def write_span_head(weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
+def span_model(shape: Mapping[str, Any]) -> str:
+    """Return the class there of an encoder under a head that points at spans."""
+    return "BertForQuestionAnswering"
+
+
+def write_span_head(shape: Mapping[str, Any], weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
     """Return the weights of a head that points at spans, (2, D) and (2,), under the names there."""
     return {"qa_outputs.weight": weight, "qa_outputs.bias": bias}
 
 
-def write_head(weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
+def write_head(shape: Mapping[str, Any], weight: Tensor, bias: Tensor) -> dict[str, Tensor]:
     """Return the weights of a linear head over hidden states, (L, D) and (L,), under the names there."""
     return {"classifier.weight": weight, "classifier.bias": bias}
 
@@ -73,7 +77,7 @@ _HEADS = {
 }
 
 
-def write_pretraining(state: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
+def write_pretraining(shape: Mapping[str, Any], state: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
     """Return the class there of an encoder under the heads that it is pre-trained with, and its weights there."""
     renamed = {}
     for name, tensor in state.items():

@@ -10,6 +10,7 @@ Shape letters: B batch, T queries, S keys, D width, H heads, K head width.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -121,6 +122,16 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None, 
 def softmax_at(scores: Tensor, mask: Tensor) -> Tensor:
     """Return the softmax over the last axis where the mask is true, 0 elsewhere, also where it is true nowhere."""
     return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1) * mask
+
+
+def attend_texts(query: Tensor, keys: Tensor, values: Tensor, *, lengths: Sequence[int]) -> Tensor:
+    """Return attention within each of several texts that follow each other, (1, N, H * K), for (1, H, N, K) queries.
+
+    Args:
+        lengths: of the texts, N together.
+    """
+    texts = zip(*(part.split(list(lengths), dim=2) for part in (query, keys, values)), strict=True)
+    return torch.cat([attend(*text, mask=None, causal=False) for text in texts], dim=1)
 
 
 def key_mask(real: Tensor) -> Tensor | None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import cross_entropy, normalize
 
 from lexmill.base.budgets import MAX_CONTEXT
 from lexmill.models.common.causal import CausalModel
@@ -71,10 +71,31 @@ class PooledClassifier(nn.Module):
             return self._encoder.max_positions
         return MAX_CONTEXT if self.encoder.unlimited else self.encoder.context
 
-    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Return logits (B, L) of token ids (B, T) and a mask (B, T), true at real tokens; raises like `features`."""
+    def forward(self, tokens: Tensor, mask: Tensor, language: bool = False) -> Tensor:
+        """Return logits (B, L) of token ids (B, T) and a mask (B, T), true at real tokens; raises like `features`.
+
+        Args:
+            language: of a causal network, return (B, L + 1): the last column is the mean nats a token of the text, from
+                its second token on, by the network's own output matrix.
+        """
+        if not language:
+            return self.logits(tokens, mask)
+        hidden = self._states(tokens, mask)
+        logits: Tensor = self.head(self.dropout(self._pooled(hidden, mask)))
+        return torch.cat([logits.float(), self._nats(hidden, tokens, mask)[:, None]], dim=1)
+
+    def logits(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Return logits (B, L); see `forward`."""
         logits: Tensor = self.head(self.dropout(self.features(tokens, mask)))
         return logits
+
+    def _nats(self, hidden: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Return the mean nats (B,) of the real tokens after the first, from the states before them."""
+        read, real = hidden[:, :-1], mask[:, 1:]
+        logits = cast(CausalModel, self.encoder).logits(read[real]).float()  # (N, V)
+        nats = cross_entropy(logits, tokens[:, 1:][real], reduction="none")  # (N,)
+        sums = nats.new_zeros(len(tokens)).index_add(0, real.nonzero()[:, 0], nats)
+        return sums / real.sum(dim=1).clamp(min=1)
 
     def features(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Return the input of the matrix: one vector (B, D) of the states of the real tokens, padded at the end.
@@ -84,12 +105,18 @@ class PooledClassifier(nn.Module):
         """
         if tokens.shape != mask.shape or tokens.ndim != 2:
             raise ValueError(f"tokens are {tuple(tokens.shape)}, mask is {tuple(mask.shape)}; both must be (B, T)")
+        return self._pooled(self._states(tokens, mask), mask)
+
+    def _states(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """(B, T) -> (B, T, D)."""
         if isinstance(self.encoder, CausalModel):
-            hidden = self.encoder.hidden(tokens)  # padding comes later and cannot be seen
-        else:
-            paired = self.separator is not None and getattr(self.encoder, "n_segments", 1) > 1
-            more = (self._segments(tokens),) if paired else ()
-            hidden = self._encoder.hidden(tokens, mask, *more)  # (B, T, D)
+            return self.encoder.hidden(tokens)  # padding comes later and cannot be seen
+        paired = self.separator is not None and getattr(self.encoder, "n_segments", 1) > 1
+        more = (self._segments(tokens),) if paired else ()
+        return self._encoder.hidden(tokens, mask, *more)
+
+    def _pooled(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """(B, T, D) -> (B, D)."""
         real = mask.unsqueeze(-1)  # (B, T, 1)
         if self.pooling == "max":
             return hidden.masked_fill(~real, -torch.inf).amax(dim=1)
@@ -111,7 +138,7 @@ class PooledClassifier(nn.Module):
 class BagClassifier(PooledClassifier):
     """Label logits of texts from sparse features: a `Bag`, dropout, one matrix."""
 
-    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+    def logits(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """See `PooledClassifier.forward`."""
         found = self.sparse(tokens, mask)
         found = replace(found, values=self.dropout(found.values))
@@ -147,7 +174,7 @@ class NearestNeighbours(PooledClassifier):
         self.register_buffer("vectors", torch.zeros(texts, self.width))
         self.register_buffer("labels", torch.zeros(texts, dtype=torch.int64))
 
-    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+    def logits(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """See `PooledClassifier.forward`."""
         similar = normalize(self.features(tokens, mask).float(), dim=1) @ self.vectors.t()  # (B, N)
         nearest = similar.topk(self.neighbours, dim=1).indices  # (B, K)

@@ -18,9 +18,11 @@ class TextEncoder(nn.Module, ABC):
 
     Attributes:
         shape: of the family; here `d_model` and `max_positions` are read.
+        unpads: whether padding costs nothing on a CPU, so that a batch needs no cut into parts of like length.
     """
 
     shape: Any
+    unpads = False
 
     @property
     def d_model(self) -> int:

@@ -28,5 +28,7 @@ class Undrawn(TorchFunctionMode):
         """Call any other function."""
         given = kwargs or {}
         if func in _DRAWS:
-            return args[0] if args else given["tensor"]
+            tensor = args[0] if args else given["tensor"]
+            # A truncated normal is drawn again until it is within its bounds, as zeros are.
+            return tensor.zero_() if func is Tensor.normal_ else tensor
         return func(*args, **given)

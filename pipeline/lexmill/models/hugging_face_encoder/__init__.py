@@ -1,0 +1,1 @@
+"""Encoders computed by `transformers`."""
