@@ -10,10 +10,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from lexmill.base.errors import UserErrors
+from lexmill.base.errors import UserError, UserErrors
+from lexmill.decoding.ensemble import Ensemble
+from lexmill.decoding.settings import BeamSearch
 from lexmill.kinds.translator.command import add
 from lexmill.kinds.translator.minimum_risk import expected_chrf
-from lexmill.kinds.translator.predict import Predictor
+from lexmill.kinds.translator.predict import Predictor, translate
 from lexmill.kinds.verbs import Use
 from tests.decoding.naive import tiny
 from tests.kinds.translator.test_predict import Letters
@@ -24,7 +26,10 @@ class Terminal:
 
     def open(self, kind: str, name: str | None) -> Predictor:
         config = {"kind": "translator", "evaluate": {"beam": {"beam_size": 3, "length_penalty": 0.6}}}
-        return Predictor(name or "tiny", config, tiny(5), cast(Any, Letters()))
+        letters = Letters()
+        if name == "words":
+            letters.fingerprint = name
+        return Predictor(name or "tiny", config, tiny(6 if name == "six" else 5), cast(Any, letters))
 
     def texts(self, given: Sequence[str] | None) -> Iterable[str]:
         return given or ()
@@ -99,3 +104,15 @@ def test_minimum_risk_takes_a_draw_that_agrees_with_the_others() -> None:
     assert 100 >= float(several[0].split("\t")[1]) >= float(several[1].split("\t")[1]) >= 0
     with pytest.raises(UserErrors, match="candidates: 257 is too large"):
         run("abc", "--mbr", "257")
+
+
+def test_an_ensemble_is_the_mean_of_its_members() -> None:
+    lines = ("abc", "fedd", "--n-best", "3")
+    mean = translate(Ensemble([tiny(5), tiny(6)]), Letters(), lines[:2], BeamSearch(3, 0.6), 100, n_best=3)
+    expected = [[f"{one.text}\t{one.score:.6g}" for one in own] for own in mean]
+    blocks = run(*lines, "--with", "six").removesuffix("\n\n").split("\n\n")
+    assert [block.split("\n") for block in blocks] == expected
+    assert run(*lines, "--with", "tiny") == run(*lines)  # twice the same model
+    assert run(*lines, "--with", "six") != run(*lines)
+    with pytest.raises(UserError, match="'words' has another tokenizer than 'tiny'"):
+        run("abc", "--with", "words")

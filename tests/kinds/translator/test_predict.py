@@ -19,6 +19,8 @@ LETTERS = "abcdefghijklmnopqr"
 class Letters:
     """A tokenizer of letters; a space is no token."""
 
+    fingerprint = "letters"
+
     def encode_batch(self, lines: list[str]) -> list[list[int]]:
         return [[5 + LETTERS.index(letter) for letter in line if letter != " "] for line in lines]
 

@@ -15,7 +15,7 @@ from lexmill.base.progress import say
 from lexmill.base.strict import build
 from lexmill.decoding.settings import BeamSearch, Sampling
 from lexmill.kinds.translator import MinimumRisk
-from lexmill.kinds.translator.predict import Predictor, Translation
+from lexmill.kinds.translator.predict import Predictor, Translation, together
 from lexmill.kinds.verbs import ModelName, Texts, Use, one_field
 
 BeamSize = Annotated[
@@ -32,6 +32,10 @@ def add(app: typer.Typer, use: Use) -> None:
         sentences: Texts = None,
         *,
         model: ModelName = None,
+        others: Annotated[
+            list[str] | None,
+            typer.Option("--with", help="A translator to ensemble, of the same tokenizer; may be given again."),
+        ] = None,
         beam_size: BeamSize = None,
         ranking: Annotated[
             str | None, typer.Option(help="gnmt, average or word_reward: how length counts. Default: the model's.")
@@ -82,7 +86,7 @@ def add(app: typer.Typer, use: Use) -> None:
             raise UserErrors(errors)
         if sample or mbr:
             params.setdefault("temperature", 1.0)
-        opened = cast(Predictor, use.open("translator", model))
+        opened = together([cast(Predictor, use.open("translator", name)) for name in (model, *(others or ()))])
         use.show(translated(opened, use.texts(sentences), params, n_best=n_best, prefix=prefix, as_json=as_json))
 
 

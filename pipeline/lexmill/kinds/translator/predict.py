@@ -65,6 +65,23 @@ class Predictor(predictor.Predictor):
         )
 
 
+def together(models: Sequence[Predictor]) -> Predictor:
+    """Return translators as one, by the mean of their probabilities; the first one's settings are the defaults.
+
+    Raises:
+        UserError: their tokenizers differ.
+    """
+    first, *others = models
+    for one in others:
+        if one.tokenizer.fingerprint != first.tokenizer.fingerprint:
+            raise UserError(f"'{one.name}' has another tokenizer than '{first.name}'; an ensemble needs the same one")
+    if not others:
+        return first
+    from lexmill.decoding.ensemble import Ensemble
+
+    return Predictor(first.name, first.config, Ensemble([one.module for one in models]), first.tokenizer)
+
+
 @dataclass(frozen=True)
 class Translation:
     """A translation of a line.
