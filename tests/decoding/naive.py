@@ -5,17 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from lexmill.decoding.beam_search import NEVER_WRITTEN, length_penalty
 from lexmill.decoding.settings import BeamSearch
 from lexmill.models.common.init import Xavier, initialize
 from lexmill.models.transformer.model import Transformer
 from lexmill.models.transformer.shape import Shape as TransformerShape
-from lexmill.tokenizers.tokenizer import BOS, EOS
+from lexmill.tokenizers.tokenizer import BOS, EOS, NEVER_WRITTEN
 
 V = 11  # 5 special tokens and 6 words
+POSITIONS = 24
 
 
-def tiny(seed: int = 0, scale: float = 3.0, positions: int = 24, vocab: int = V) -> Transformer:
+def tiny(seed: int = 0, scale: float = 3.0, positions: int = POSITIONS, vocab: int = V) -> Transformer:
     """A random translator with opinions: its logits spread by `scale`."""
     torch.manual_seed(seed)
     shape = TransformerShape(1, 2, 2, 16, 24, dropout=0.0, norm="pre", max_positions=positions)
@@ -39,28 +39,55 @@ def next_log_probabilities(module: nn.Module, source: tuple[int, ...], written: 
     return logits[0, -1].double().log_softmax(0)
 
 
+def may_follow(
+    source: tuple[int, ...], written: tuple[int, ...], search: BeamSearch, start: tuple[int, ...]
+) -> set[int]:
+    """The tokens that may come next."""
+    longest = max(min(int(search.max_length_ratio * len(source)) + search.max_length_extra, POSITIONS - 1), len(start))
+    shortest = min(int(search.min_length_ratio * len(source)), longest)
+    if len(written) < len(start):
+        return {start[len(written)]}
+    if len(written) == longest:
+        return {EOS}
+    words = {token for token in range(5, V) if not repeats((*written, token), search.no_repeat_ngram)}
+    return words if words and len(written) < shortest else {*words, EOS}
+
+
+def repeats(tokens: tuple[int, ...], size: int) -> bool:
+    """Whether the last n-gram of this size came before."""
+    grams = [tokens[i : i + size] for i in range(len(tokens) - size + 1)] if size else []
+    return bool(grams) and grams[-1] in grams[:-1]
+
+
+def value(log_probability: float, length: int, search: BeamSearch) -> float:
+    """What hypotheses are ranked by."""
+    a = search.length_penalty
+    return {
+        "gnmt": log_probability / ((5 + length) / 6) ** a,
+        "average": log_probability / length**a,
+        "word_reward": log_probability + length * a,
+    }[search.ranking]
+
+
 def naive_beam(
-    module: nn.Module, source: tuple[int, ...], search: BeamSearch, n_best: int = 1
+    module: nn.Module, source: tuple[int, ...], search: BeamSearch, n_best: int = 1, start: tuple[int, ...] = ()
 ) -> list[tuple[tuple[int, ...], float]]:
     """(tokens, score): one sentence, no cache, no early stop; runs until every place is finished."""
-    longest = int(search.max_length_ratio * len(source)) + search.max_length_extra
-    longest = min(longest, module.max_positions - 1)
     live: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     finished: list[tuple[float, tuple[int, ...]]] = []
     while live:
         candidates = []
         for place, (total, written) in enumerate(live):
             step = next_log_probabilities(module, source, written).tolist()
-            for token, value in enumerate(step):
-                if token not in NEVER_WRITTEN and (len(written) < longest or token == EOS):
-                    candidates.append((-(total + value), place, token))
+            candidates += [
+                (-(total + step[token]), place, token) for token in may_follow(source, written, search, start)
+            ]
         candidates.sort()
         places, still = search.beam_size - len(finished), []
         for negative, place, token in candidates[:places]:
             written = live[place][1]
             if token == EOS:
-                score = -negative / length_penalty(len(written) + 1, search.length_penalty)
-                finished.append((score, written))
+                finished.append((value(-negative, len(written) + 1, search), written))
             else:
                 still.append((-negative, (*written, token)))
         live = still

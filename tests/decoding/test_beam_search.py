@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import Any, Literal
+
 import pytest
 import torch
 from torch import nn
 
+from lexmill.base.errors import UserError
 from lexmill.decoding.batching import by_length, pad_sources
-from lexmill.decoding.beam_search import NEVER_WRITTEN, Hypothesis, beam_search, largest, length_penalty
+from lexmill.decoding.beam_search import Hypothesis, beam_search, largest, length_penalty
 from lexmill.decoding.settings import BeamSearch
+from lexmill.tokenizers.tokenizer import NEVER_WRITTEN
 from tests.decoding.forced import score
 from tests.decoding.naive import EOS, V, every_translation, greedy, naive_beam, sentences, tiny
 
 CPU = torch.device("cpu")
+Ranking = Literal["gnmt", "average", "word_reward"]
 
 
 def search_all(
-    module: nn.Module, sources: list[tuple[int, ...]], search: BeamSearch, n_best: int = 1
+    module: nn.Module,
+    sources: list[tuple[int, ...]],
+    search: BeamSearch,
+    n_best: int = 1,
+    prefixes: list[tuple[int, ...]] | None = None,
 ) -> list[list[Hypothesis]]:
-    return beam_search(module, *pad_sources(sources, CPU), search, n_best)
+    return beam_search(module, *pad_sources(sources, CPU), search, n_best, prefixes=prefixes)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
@@ -32,6 +42,61 @@ def test_it_finds_what_the_naive_search_finds(beam_size: int, alpha: float) -> N
             expected = naive_beam(module, source, search, beam_size)
             assert [one.tokens for one in found] == [tokens for tokens, _ in expected]
             assert [one.score for one in found] == pytest.approx([score for _, score in expected], rel=2e-6, abs=1e-5)
+
+
+RANKINGS = [("gnmt", 3.0), ("average", 0.0), ("average", 1.0), ("word_reward", 0.5), ("word_reward", 2.5)]
+SETTINGS: list[dict[str, Any]] = [
+    *({"ranking": ranking, "length_penalty": strength} for ranking, strength in RANKINGS),
+    {"min_length_ratio": 0.8},
+    {"no_repeat_ngram": 1, "min_length_ratio": 1.5},  # six words at most: where none is left, it ends
+    {"no_repeat_ngram": 2},
+    {"no_repeat_ngram": 3, "min_length_ratio": 1.2, "ranking": "average", "length_penalty": 1.0},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: "-".join(map(str, settings.values())))
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_it_finds_what_the_naive_search_finds_under_each_setting(beam_size: int, settings: dict[str, Any]) -> None:
+    search = BeamSearch(beam_size, **{"max_length_ratio": 1.5, "max_length_extra": 3, **settings})
+    sources = sentences([1, 6, 2, 3, 0, 8])
+    prefixes = [(), (7,), (5, 5, 5), (), (6, 6), (9, 8, 7)]
+    module = tiny(1)
+    for starts in (None, prefixes):
+        results = search_all(module, sources, search, beam_size, starts)
+        for i, found in enumerate(results):
+            expected = naive_beam(module, sources[i], search, beam_size, starts[i] if starts else ())
+            assert [one.tokens for one in found] == [tokens for tokens, _ in expected]
+            assert [one.score for one in found] == pytest.approx([score for _, score in expected], abs=2e-5)
+
+
+@pytest.mark.parametrize(("ranking", "strength"), RANKINGS)
+def test_more_of_a_search_begins_with_fewer_of_it(ranking: Ranking, strength: float) -> None:
+    """So it also stops no search before the best is found."""
+    search = BeamSearch(5, strength, ranking=ranking)
+    for seed in range(4):
+        module, sources = tiny(seed), sentences([6, 3, 9])
+        lists = [search_all(module, sources, search, n) for n in range(1, 6)]
+        for fewer, more in pairwise(lists):
+            for short, long in zip(fewer, more, strict=True):
+                assert [one.tokens for one in short] == [one.tokens for one in long][: len(short)]
+                assert len(long) == len(short) + 1
+
+
+def test_a_reward_a_token_is_paid_for_the_tokens_that_a_live_hypothesis_may_still_write() -> None:
+    module = Scripted([{EOS: 0.5, 5: 0.45}, {5: 0.9}, {5: 0.9}, {5: 0.9}, {EOS: 0.95}])
+    for reward, expected in ((0.1, ()), (0.5, (5, 5, 5, 5))):
+        search = BeamSearch(2, reward, ranking="word_reward")
+        assert search_all(module, [(5, 5, 5)], search)[0][0].tokens == expected
+    module = Scripted([{EOS: 0.9, 5: 0.05}, {5: 0.9}, {5: 0.9}, {5: 0.9}])
+    search_all(module, [(5, 5, 5)], BeamSearch(4, 0.1, 2.0, 10, "word_reward"))
+    assert module.steps == 1  # log 0.05 + 17 * 0.1 is less than log 0.9 + 0.1
+
+
+def test_a_beginning_that_does_not_fit_is_refused() -> None:
+    module, search = tiny(positions=6), BeamSearch(2, max_length_ratio=0.1, max_length_extra=0)
+    assert search_all(module, [(5,)], search, prefixes=[(7,) * 5])[0][0].tokens == (7,) * 5
+    with pytest.raises(UserError, match="has 6 tokens; the model writes at most 5"):
+        search_all(module, [(5,)], search, prefixes=[(7,) * 6])
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 3.0])

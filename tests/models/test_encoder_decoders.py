@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lexmill import models
 from lexmill.decoding.beam_search import beam_search
-from lexmill.decoding.settings import BeamSearch
+from lexmill.decoding.settings import BeamSearch, Sampling
+from lexmill.kinds.translator.predict import translate_lines
 
 from ..decoding.forced import score
+from ..decoding.naive import greedy
+from ..kinds.translator.test_predict import Letters
 from .test_families import V, made, of_role
 
 NAMES = of_role("encoder_decoder")
@@ -157,6 +160,29 @@ def test_the_score_of_a_search_is_that_of_forced_decoding_and_independent_of_the
         sources = [tuple(source[i, : size - 1].tolist())] * len(found)
         forced = score(module, sources, [one.tokens for one in found])
         assert [one.log_probability for one in found] == pytest.approx(forced, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lines_are_decoded_alike_in_every_order_and_batch(name: str) -> None:
+    """By a beam, by one place (greedy search), and by draws; an empty line is empty, the last line is as right."""
+    module, lines = cast(nn.Module, made(name)), ["abc", "", "ffedcb", "a", "  ", "abc", "cab", "bbbbbe"]
+    letters, draws = cast(Any, Letters()), Sampling(temperature=1.0, seed=2)
+    beam, one_place = BeamSearch(3), BeamSearch(1)
+    ways: list[tuple[BeamSearch, Sampling | None]] = [(beam, None), (one_place, None), (one_place, draws)]
+    for search, sampling in ways:
+        found = translate_lines(module, letters, lines, search, 60, sampling=sampling)
+        assert [one.text for one in found if one.score == 0] == ["", ""]
+        for batch_tokens in (1, 10_000):
+            again = translate_lines(module, letters, lines[::-1], search, batch_tokens, sampling=sampling)[::-1]
+            # Which of two equal lines comes first decides which draws it gets.
+            same = [i for i in range(len(lines)) if sampling is None or lines[i] != "abc"]
+            assert [again[i].text for i in same] == [found[i].text for i in same]
+            assert [again[i].score for i in same] == pytest.approx([found[i].score for i in same], abs=1e-4)
+        [alone] = translate_lines(module, letters, lines[-1:], search, 60, sampling=sampling)
+        assert alone.text == found[-1].text
+    searched = translate_lines(module, letters, lines, one_place, 60)
+    expected = [greedy(module, ids, min(2 * len(ids) + 10, 11)) if ids else () for ids in letters.encode_batch(lines)]
+    assert [one.text for one in searched] == [letters.decode(row) for row in expected]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,8 +13,9 @@ import pytest
 
 from lexmill.base.errors import UserError
 from lexmill.compute.execution import Execution
-from lexmill.decoding.predictor import Predictor
+from lexmill.decoding import predictor
 from lexmill.kinds.translator.command import translated
+from lexmill.kinds.translator.predict import Predictor, Translation
 from lexmill.params import Params
 from lexmill.registry import package, use
 from lexmill.registry.loader import load_package
@@ -31,7 +32,7 @@ def here(published: tuple[Path, list[str]], tmp_path: Path) -> Path:
 
 
 def test_each_kind_is_used_from_its_champion(here: Path, params: Params, execution: Execution) -> None:
-    def opened(kind: str, name: str | None = None) -> Predictor:
+    def opened(kind: str, name: str | None = None) -> predictor.Predictor:
         return use.open_model(name, kind, params, execution, here)
 
     (text,) = opened("language_model").predict(["ROMEO"], {"max_tokens": 4})
@@ -153,11 +154,8 @@ def test_a_line_break_in_a_translation_shifts_no_later_line() -> None:
         def __init__(self) -> None:
             """It needs no network."""
 
-        def predict(self, texts: Sequence[str], params: Mapping[str, Any] | None = None) -> list[Any]:
-            return [f"{line}\nand more {(params or {}).get('beam_size', '')}" for line in texts]
-
-        def answer(self, texts: Sequence[str], chosen: Mapping[str, Any]) -> list[Any]:
-            raise AssertionError
+        def translations(self, texts: Sequence[str], params: Mapping[str, Any], **_: object) -> list[list[Translation]]:
+            return [[Translation(f"{line}\nand more {params.get('beam_size', '')}", 0.0)] for line in texts]
 
     assert list(translated(Talkative(), ["a", "b"])) == ["a and more ", "b and more "]
     assert list(translated(Talkative(), ["a"], {"beam_size": 7})) == ["a and more 7"]

@@ -10,11 +10,15 @@ import pytest
 import torch
 import yaml
 
+from lexmill import tokenizers
 from lexmill.base import layout
 from lexmill.base.errors import UserError
 from lexmill.base.storage import sha256_file
 from lexmill.corpora.identity import split_sha256
+from lexmill.decoding.settings import BeamSearch, Sampling
 from lexmill.evaluation.rows import read_rows
+from lexmill.kinds.translator.minimum_risk import expected_chrf
+from lexmill.kinds.translator.predict import translate
 from lexmill.models import build
 from lexmill.models import folder as model_folder
 from lexmill.stages import baseline, evaluate
@@ -274,6 +278,25 @@ def test_a_translator() -> None:
     assert metrics["items"] == len(PAIRS)
     assert len(read(layout.samples("tr"))["samples"]) == len(PAIRS)
     assert (layout.plots("tr") / "curve.png").is_file()
+
+
+@pytest.mark.usefixtures("workspace")
+def test_a_translator_by_minimum_risk() -> None:
+    chosen = params()
+    chosen["models"]["tr"]["evaluate"]["mbr"] = {"candidates": 5, "temperature": 1.5, "seed": 3}
+    Path("params.yaml").write_text(yaml.safe_dump(chosen), encoding="utf-8")
+    config = {"kind": "translator", "family": "transformer", "shape": {**TRANSFORMER, "dropout": 0.1, "norm": "pre"}}
+    make_model("tr", config)
+    evaluate.main("tr")
+    rows = read_rows(layout.predictions("tr") / "rows.jsonl")
+    _, module = model_folder.load(layout.model("tr"))
+    tokenizer = tokenizers.load(layout.model("tr") / model_folder.TOKENIZER)
+    lines = [pair["source"] for pair in PAIRS]
+    sampling = Sampling(temperature=1.5, seed=3)
+    drawn = translate(module, tokenizer, lines, BeamSearch(2), 100, n_best=5, sampling=sampling)
+    assert len({one.text for one in drawn[0]}) > 1
+    best = [next(iter(expected_chrf([one.text for one in own]))) for own in drawn]
+    assert [row["hypothesis"] for row in rows] == best
 
 
 @pytest.mark.usefixtures("workspace")

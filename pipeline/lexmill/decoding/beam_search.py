@@ -2,10 +2,13 @@
 
 A sentence has `beam_size` places. At each step every live hypothesis is continued by every token, and the best
 continuations by log-probability fill the free places: one that ends with the end token is finished, keeps its place and
-is not continued. Finished ones are ranked by log P / ((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14), with
-the end token counted in the length. A sentence is done when no place is live, or when the worst of the `n_best`
-finished is at least as good as any live one can become: log P only falls, so the bound is its present log P at the
-maximum length. At the maximum length only the end token may follow. One place: greedy search.
+is not continued. Finished ones are ranked by `ranked`, the end token counted in the length. A sentence is done when no
+place is live, or when the worst of the `n_best` finished is at least as good as any live one can become. log P is at
+most 0 and only falls, and no strength is negative; so for a given log P each ranking grows with the length: a quotient
+of a number below 0 by one that grows, or a sum with a reward that grows. The bound is therefore the present log P of
+the best live one at the maximum length. One place: greedy search.
+
+So more of the same search is a longer list: the n best are the first of the n + 1 best.
 
 Equal scores are ordered by place and token, so the result is unique and independent of the other sentences of the
 batch. Cost: a decoder step over unfinished sentences * beam_size rows for each position.
@@ -15,16 +18,17 @@ Shape letters: N unfinished sentences, K places, C best continuations of each pl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from lexmill.base.errors import UserError
+from lexmill.decoding.limits import Limits, exclude, limits
 from lexmill.decoding.settings import BeamSearch
-from lexmill.tokenizers.tokenizer import BOS, EOS, NEVER_WRITTEN
+from lexmill.tokenizers.tokenizer import BOS, EOS
 
 
 class DecoderCache(Protocol):
@@ -61,29 +65,43 @@ class Hypothesis:
 
 
 def length_penalty(length: int, alpha: float) -> float:
-    """((5 + length) / 6) ** alpha; length in tokens, the end token included."""
+    """((5 + length) / 6) ** alpha; length in tokens, the end token included (Wu et al. 2016, equation 14)."""
     return float(((5 + length) / 6) ** alpha)
+
+
+def ranked(log_probability: float, length: int, search: BeamSearch) -> float:
+    """Return the score of a hypothesis; see `BeamSearch`.
+
+    Args:
+        log_probability: in nats.
+        length: in tokens, the end token included.
+    """
+    if search.ranking == "word_reward":
+        return log_probability + search.length_penalty * length
+    if search.ranking == "average":
+        return log_probability / float(length**search.length_penalty)
+    return log_probability / length_penalty(length, search.length_penalty)
 
 
 @dataclass
 class _Sentence:
-    """An unfinished sentence: its index in the input, maximum length of a translation, finished hypotheses."""
+    """An unfinished sentence: its index in the input, the limits of a translation, finished hypotheses."""
 
     place: int
-    longest: int
+    limits: Limits
     finished: list[Hypothesis] = field(default_factory=list)
 
-    def finish(self, tokens: tuple[int, ...], log_probability: float, alpha: float) -> None:
-        score = log_probability / length_penalty(len(tokens) + 1, alpha)
+    def finish(self, tokens: tuple[int, ...], log_probability: float, search: BeamSearch) -> None:
+        score = ranked(log_probability, len(tokens) + 1, search)
         self.finished.append(Hypothesis(tokens, log_probability, score))
 
-    def done(self, best_live: float, n_best: int, alpha: float) -> bool:
+    def done(self, best_live: float, n_best: int, search: BeamSearch) -> bool:
         """Whether no live hypothesis can enter the `n_best`; `best_live` is -inf when none is live."""
         if best_live == -torch.inf:
             return True
         if len(self.finished) < n_best:
             return False
-        bound = best_live / length_penalty(self.longest + 1, alpha)
+        bound = ranked(best_live, self.limits.longest + 1, search)
         return sorted((one.score for one in self.finished), reverse=True)[n_best - 1] >= bound
 
     def best(self, n_best: int) -> list[Hypothesis]:
@@ -91,15 +109,15 @@ class _Sentence:
         return sorted(self.finished, key=lambda one: -one.score)[:n_best]
 
 
-def longest_translation(source_tokens: int, search: BeamSearch, max_positions: int) -> int:
-    """The maximum number of tokens of a translation for this many of the source, both without end token."""
-    wanted = int(search.max_length_ratio * source_tokens) + search.max_length_extra
-    return max(0, min(wanted, max_positions - 1))
-
-
 @torch.inference_mode()
 def beam_search(
-    module: EncoderDecoder, source: Tensor, source_mask: Tensor, search: BeamSearch, n_best: int = 1
+    module: EncoderDecoder,
+    source: Tensor,
+    source_mask: Tensor,
+    search: BeamSearch,
+    n_best: int = 1,
+    *,
+    prefixes: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """Return the `n_best` translations of each source, best first; fewer, but at least one, if no others are possible.
 
@@ -108,33 +126,40 @@ def beam_search(
         source, source_mask: (B, S) int64 and bool; each row ends with the end token, then padding.
         search: the search's settings.
         n_best: at most `search.beam_size`.
+        prefixes: the first tokens of each translation; their log-probability counts.
+
+    Raises:
+        UserError: the model's output is not finite, or a prefix does not fit.
     """
     if not 1 <= n_best <= search.beam_size:
         raise ValueError(f"n_best is {n_best}; it must be from 1 to beam_size ({search.beam_size})")
     found: list[list[Hypothesis]] = [[] for _ in range(source.size(0))]
     if source.size(0) == 0:
         return found
-    lengths = (source_mask.sum(1) - 1).clamp(min=0).tolist()
-    live = [_Sentence(i, longest_translation(n, search, module.max_positions)) for i, n in enumerate(lengths)]
-    beams, alpha, device = search.beam_size, search.length_penalty, source.device
+    bounds = limits_of(module, source_mask, search, prefixes)
+    live = [_Sentence(i, one) for i, one in enumerate(bounds)]
+    beams, device = search.beam_size, source.device
     memory = module.encode(source, source_mask)
     cache = module.new_cache(memory, source_mask)
     tokens = torch.full((len(live), beams, 1), BOS, device=device)  # (N, K, time)
     scores = torch.full((len(live), beams), -torch.inf, dtype=torch.float64, device=device)  # (N, K)
     scores[:, 0] = 0.0
-    for step in count():
+    while True:
         logits = module.decode(tokens[:, :, -1].reshape(-1, 1), memory, source_mask, cache)[:, -1]  # (N K, V)
-        at_end = torch.tensor([one.longest <= step for one in live], device=device)
+        logits = logits.float()
+        norm = log_norm(logits)
+        rows_of = [one.limits for one in live for _ in range(beams)]
+        exclude(logits, tokens[:, :, 1:].flatten(0, 1), rows_of, search.no_repeat_ngram)
         places = torch.tensor([beams - len(one.finished) for one in live], device=device)
-        total, parent, token = _choose(logits, scores, at_end, places)  # (N, K) each
+        total, parent, token = _choose(logits, norm, scores, places)  # (N, K) each
         ends = (token == EOS) & (total > -torch.inf)
         for row, place in ends.nonzero().tolist():
             words = tuple(tokens[row, parent[row, place], 1:].tolist())
-            live[row].finish(words, float(total[row, place]), alpha)
+            live[row].finish(words, float(total[row, place]), search)
         total, order = total.masked_fill(ends, -torch.inf).sort(dim=1, descending=True, stable=True)  # live ones first
         parent, token = parent.gather(1, order), token.gather(1, order)
         best_live = total[:, 0].tolist()
-        stays = [i for i, one in enumerate(live) if not one.done(best_live[i], n_best, alpha)]
+        stays = [i for i, one in enumerate(live) if not one.done(best_live[i], n_best, search)]
         for one in (one for i, one in enumerate(live) if i not in set(stays)):
             found[one.place] = one.best(n_best)
         if not stays:
@@ -150,32 +175,39 @@ def beam_search(
     return found
 
 
-def _choose(logits: Tensor, scores: Tensor, at_end: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The best continuations of each sentence: total log-probability (-inf: none), parent place and token, (N, K) each.
+def limits_of(
+    module: EncoderDecoder, source_mask: Tensor, search: BeamSearch, prefixes: Sequence[Sequence[int]] | None
+) -> list[Limits]:
+    """Return the limits of each source of a batch."""
+    lengths = (source_mask.sum(1) - 1).clamp(min=0).tolist()
+    starts = [()] * len(lengths) if prefixes is None else prefixes
+    return [limits(n, search, module.max_positions, start) for n, start in zip(lengths, starts, strict=True)]
 
-    Log-probabilities are normalised over the whole vocabulary, as in forced decoding; tokens that are never written are
-    excluded after the softmax.
 
-    Args:
-        logits: (N K, V) of the next token.
-        scores: (N, K) log-probability of each place so far; -inf where none is live.
-        at_end: (N,) bool: only the end token may follow.
-        places: (N,) the number of free places.
+def log_norm(logits: Tensor) -> Tensor:
+    """Return what is subtracted from logits (R, V) for log-probabilities, (R, 1).
+
+    It covers the whole vocabulary, as in forced decoding; tokens are excluded afterwards.
 
     Raises:
         UserError: the model's output is not finite.
     """
-    n, beams = scores.shape
-    logits = logits.float()
-    norm = logits.logsumexp(dim=1, keepdim=True)  # (N K, 1)
+    norm = logits.logsumexp(dim=1, keepdim=True)
     if not bool(norm.isfinite().all()):
         raise UserError("the model's output is not finite: its weights are broken; train it again")
-    end = logits[:, EOS].clone()
-    logits[:, NEVER_WRITTEN] = -torch.inf
-    forced = at_end.repeat_interleave(beams)
-    if bool(forced.any()):
-        logits[forced] = -torch.inf
-        logits[forced, EOS] = end[forced]
+    return norm
+
+
+def _choose(logits: Tensor, norm: Tensor, scores: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The best continuations of each sentence: total log-probability (-inf: none), parent place and token, (N, K) each.
+
+    Args:
+        logits: (N K, V) of the next token; -inf for excluded tokens.
+        norm: (N K, 1), see `log_norm`.
+        scores: (N, K) log-probability of each place so far; -inf where none is live.
+        places: (N,) the number of free places.
+    """
+    n, beams = scores.shape
     best, token = largest(logits, beams)  # (N K, C): at most K continuations of one place can be chosen
     total = (best - norm).double().view(n, beams, -1) + scores[:, :, None]
     total, order = total.flatten(1).sort(dim=1, descending=True, stable=True)  # (N, K C)

@@ -82,7 +82,7 @@ class Predictor(ABC):
                 errors.append(f"{key}: a {words} takes no such param{nearest(key, chosen)}")
                 continue
             wanted = type(chosen[key])
-            if wanted is list:
+            if wanted in (list, str):
                 chosen[key] = value.tolist() if hasattr(value, "tolist") else value  # checked where it is used
                 continue
             try:

@@ -19,15 +19,14 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from lexmill.base import storage
 from lexmill.decoding.choosing import next_tokens, penalise
+from lexmill.decoding.numbers import BLOCK, Numbers
 from lexmill.decoding.settings import Sampling
 from lexmill.decoding.text import GrowingText, text_behind
 from lexmill.tokenizers import Tokenizer
 from lexmill.tokenizers.tokenizer import EOS, NEVER_WRITTEN
 
 _BATCH = 16  # prompts in a batch
-_BLOCK = 256  # steps for which space and random numbers are allocated at once
 
 
 class LanguageModel(Protocol):
@@ -81,10 +80,11 @@ def draw(
     going = list(range(len(prompts)))  # (B,) indices
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
     length, longest = int(lengths.min()), int(lengths.max())
-    tokens = torch.zeros(len(prompts), longest + min(sampling.max_tokens, _BLOCK), dtype=torch.int64, device=device)
+    tokens = torch.zeros(len(prompts), longest + min(sampling.max_tokens, BLOCK), dtype=torch.int64, device=device)
     for row, prompt in enumerate(prompts):
         tokens[row, : len(prompt)] = torch.tensor(prompt, device=device)
-    numbers = _Numbers(_repeats(prompts) if repeats is None else repeats, sampling, device)
+    repeats = _repeats(prompts) if repeats is None else repeats
+    numbers = Numbers([f"{sampling.seed} {repeat}" for repeat in repeats], sampling, device)
     start, cache = -1, None
     while going:
         window = 0 if unlimited else window_start(length, module.context)
@@ -99,7 +99,7 @@ def draw(
         logits.index_fill_(1, never, -torch.inf)
         chosen = next_tokens(logits, numbers.of(length - lengths), sampling)  # (B,)
         if length == tokens.shape[1]:
-            tokens = torch.cat([tokens, torch.zeros_like(tokens[:, :1]).expand(-1, _BLOCK)], dim=1)
+            tokens = torch.cat([tokens, torch.zeros_like(tokens[:, :1]).expand(-1, BLOCK)], dim=1)
         writes = None
         if length < longest:
             writes = lengths <= length
@@ -140,38 +140,6 @@ def _repeats(prompts: Sequence[Sequence[int]]) -> list[int]:
         found.append(seen[prompt])
         seen[prompt] += 1
     return found
-
-
-class _Numbers:
-    """Random numbers in [0, 1): a stream for each prompt, by the seed and how often it came before; none if greedy."""
-
-    def __init__(self, repeats: Sequence[int], sampling: Sampling, device: torch.device) -> None:
-        self.greedy, self.device = sampling.temperature == 0, device
-        self.generators: list[torch.Generator] = []
-        if self.greedy:
-            return
-        for repeat in repeats:
-            number = int(storage.sha256_bytes(f"{sampling.seed} {repeat}".encode())[:15], 16)
-            self.generators.append(torch.Generator().manual_seed(number))
-        self.drawn = self._block(min(sampling.max_tokens, _BLOCK))  # (B, steps)
-
-    def _block(self, steps: int) -> Tensor:
-        blocks = [torch.rand(steps, generator=generator, dtype=torch.float64) for generator in self.generators]
-        return torch.stack(blocks).to(self.device)
-
-    def of(self, steps: Tensor) -> Tensor | None:
-        """Each prompt's number (B,) for its step; steps below 0 are within a prompt, and their number is unused."""
-        if self.greedy:
-            return None
-        if int(steps.max()) >= self.drawn.shape[1]:
-            self.drawn = torch.cat([self.drawn, self._block(_BLOCK)], dim=1)
-        return self.drawn.gather(1, steps.clamp(min=0)[:, None])[:, 0]
-
-    def keep(self, rows: Sequence[int]) -> None:
-        """Drop all other prompts."""
-        if not self.greedy:
-            self.generators = [self.generators[row] for row in rows]
-            self.drawn = self.drawn[torch.tensor(rows, device=self.device)]
 
 
 def continue_tokens(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from lexmill.base.errors import UserErrors
 from lexmill.base.strict import build, spec
@@ -42,14 +42,29 @@ class Sampling:
 
 @dataclass(frozen=True)
 class BeamSearch:
-    """Beam search."""
+    """Beam search.
+
+    With log P of a hypothesis, n its tokens with the end token, and a the `length_penalty`, finished hypotheses are
+    ranked by log P / ((5 + n) / 6) ** a (`gnmt`, Wu et al. 2016), log P / n ** a (`average`; a = 1: nats a token), or
+    log P + a * n (`word_reward`).
+    """
 
     beam_size: int = spec("hypotheses kept at each step; 1: greedy", 4, low=1, high=64)
-    length_penalty: float = spec("alpha of ((5 + length) / 6) ** alpha (Wu et al. 2016)", 0.6, low=0, high=100)
+    length_penalty: float = spec("strength of `ranking`: an exponent, or nats a token", 0.6, low=0, high=100)
     max_length_ratio: float = spec(
         "longest hypothesis over source length", 2.0, above=0, high=1000, unit="tokens a token"
     )
     max_length_extra: int = spec("added to that bound", 10, low=0, high=100_000, unit="tokens")
+    ranking: Literal["gnmt", "average", "word_reward"] = spec("how length counts in the order of hypotheses", "gnmt")
+    min_length_ratio: float = spec(
+        "shortest hypothesis over source length", 0.0, low=0, high=1000, unit="tokens a token"
+    )
+    no_repeat_ngram: int = spec("n-grams of this length never repeat; 0: they may", 0, low=0, high=1000, unit="tokens")
+
+    def errors(self) -> list[str]:
+        """Errors that no single bound covers."""
+        low, high = self.min_length_ratio, self.max_length_ratio
+        return [f"min_length_ratio: {low:g} is above max_length_ratio, {high:g}"] if low > high else []
 
 
 def names() -> dict[str, Any]:

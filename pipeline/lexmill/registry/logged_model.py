@@ -103,7 +103,7 @@ def _param(name: str, default: Any) -> ParamSpec:
 
     if isinstance(default, list):
         return ParamSpec(name, "string", default, shape=(-1,))
-    return ParamSpec(name, {int: "long", float: "double"}[type(default)], default)
+    return ParamSpec(name, {int: "long", float: "double", str: "string", bool: "boolean"}[type(default)], default)
 
 
 def requirements() -> list[str]:

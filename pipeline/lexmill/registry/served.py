@@ -133,10 +133,10 @@ def _no_unknown_params(record: logging.LogRecord) -> bool:
     """
     text = record.getMessage()
     found = _IGNORED.search(text)
-    if found is not None and frozenset(supported := ast.literal_eval(found[2])) in _known_params:
+    # A server holds one model, so it is ours; in another process the model may be anyone's.
+    if found and (frozenset(supported := ast.literal_eval(found[2])) in _known_params or _serving()):
         unknown = sorted(ast.literal_eval(found[1]))
         raise _refused(f"{', '.join(unknown)}: no such param{nearest(unknown[0], supported)}")
-    # A server holds one model, so it is ours; in another process the model may be anyone's.
     if _serving() and _NOT_TAKEN.search(text):
         raise _refused("this model takes no params")
     return True

@@ -7,22 +7,25 @@ import torch
 from torch import nn
 
 from lexmill.base.errors import UserError
-from lexmill.decoding.settings import BeamSearch
-from lexmill.kinds.translator.predict import translate_lines
+from lexmill.decoding.settings import BeamSearch, Sampling
+from lexmill.kinds.translator.predict import translate, translate_lines
 from tests.decoding.forced import score
 from tests.decoding.naive import naive_beam, tiny
 
 BEAM = BeamSearch(3, 0.6)
+LETTERS = "abcdefghijklmnopqr"
 
 
 class Letters:
-    """A tokenizer of the letters a to f; a space is no token."""
+    """A tokenizer of letters; a space is no token."""
+
+    fingerprint = "letters"
 
     def encode_batch(self, lines: list[str]) -> list[list[int]]:
-        return [[5 + "abcdef".index(letter) for letter in line if letter != " "] for line in lines]
+        return [[5 + LETTERS.index(letter) for letter in line if letter != " "] for line in lines]
 
     def decode(self, ids: list[int]) -> str:
-        return "".join("abcdef"[i - 5] for i in ids)
+        return "".join(LETTERS[i - 5] for i in ids)
 
 
 def test_lines_keep_their_places_whatever_the_batch() -> None:
@@ -81,3 +84,45 @@ def test_forced_scores_do_not_depend_on_the_batch() -> None:
     with torch.no_grad():
         logits = module(ids, torch.ones_like(ids, dtype=torch.bool), torch.tensor([[2]]))
     assert score(module, [(5, 6)], [()])[0] == pytest.approx(float(logits.log_softmax(-1)[0, 0, 3]), abs=1e-5)
+
+
+def test_the_n_best_of_a_line_are_those_of_the_naive_search() -> None:
+    module, lines = tiny(5), ["abc", "", "fedcba", "abc"]
+    found = translate(module, Letters(), lines, BEAM, 100, n_best=3)
+    assert [len(own) for own in found] == [3, 1, 3, 3]
+    for line, own in zip(lines, found, strict=True):
+        if line:
+            expected = naive_beam(module, tuple(Letters().encode_batch([line])[0]), BEAM, 3)
+            assert [one.text for one in own] == [Letters().decode(list(tokens)) for tokens, _ in expected]
+            assert [one.score for one in own] == pytest.approx([value for _, value in expected], abs=1e-5)
+    with pytest.raises(UserError, match="4 translations of a line need as large a beam_size; it is 3"):
+        translate(module, Letters(), lines, BEAM, 100, n_best=4)
+
+
+def test_a_translation_begins_as_asked_for() -> None:
+    module, lines, prefixes = tiny(5), ["abc", "", "fedcba", "abc", "abc"], ["ff", "aa", "", "e", ""]
+    found = translate_lines(module, Letters(), lines, BEAM, 100, prefixes=prefixes)
+    for line, start, one in zip(lines, prefixes, found, strict=True):
+        if line:
+            ids, begun = (tuple(row) for row in Letters().encode_batch([line, start]))
+            [(tokens, value)] = naive_beam(module, ids, BEAM, start=begun)
+            assert one.text == Letters().decode(list(tokens))
+            assert one.text.startswith(start)
+            assert one.score == pytest.approx(value, abs=1e-5)
+    assert found[1].text == ""
+
+
+def test_draws_of_a_line_depend_on_the_seed_and_not_on_other_lines() -> None:
+    module, lines = tiny(5), ["abc", "", "fedcba", "abc", "e" * 30]
+    sampling = Sampling(temperature=1.5, seed=4)
+    found = translate(module, Letters(), lines, BEAM, 100, n_best=5, sampling=sampling)
+    assert [len(own) for own in found] == [5, 1, 5, 5, 5]
+    assert found[0] != found[3]  # the same line again: other draws
+    assert len({one.text for one in found[0]}) > 1
+    assert [one.truncated for own in found for one in own] == [False] * 16 + [True] * 5
+    for batch_tokens, order in ((1, [0, 1, 2, 3, 4]), (500, [4, 2, 0, 1, 3])):
+        again = translate(module, Letters(), [lines[i] for i in order], BEAM, batch_tokens, n_best=5, sampling=sampling)
+        texts = [[one.text for one in found[i]] for i in order]
+        assert [[one.text for one in own] for own in again] == texts
+    other = translate(module, Letters(), lines, BEAM, 100, n_best=5, sampling=Sampling(temperature=1.5, seed=5))
+    assert other != found

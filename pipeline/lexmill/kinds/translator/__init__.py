@@ -40,10 +40,21 @@ class TranslationRecipe(Recipe):
 
 
 @dataclass(frozen=True)
+class MinimumRisk:
+    """Translations drawn for each line, of which the one with the highest mean chrF against all is taken."""
+
+    candidates: int = spec("translations drawn a line; 0: the search's best is taken", 0, low=0, high=256)
+    temperature: float = spec("of the draws: divides the logits", 1.0, above=0, high=1000)
+    top_p: float = spec("draw only from the fewest tokens that hold this probability; 1: all", 1.0, above=0, high=1)
+    seed: int = spec("of the draws", 0)
+
+
+@dataclass(frozen=True)
 class Evaluate:
     """How the test split is translated."""
 
     beam: BeamSearch = spec("the search", factory=BeamSearch)
+    mbr: MinimumRisk = spec("minimum Bayes risk in place of the search", factory=MinimumRisk)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Evaluates a translator on a test split. Cost: beam search over it, about beam_size decoder passes a target token."""
+"""Evaluates a translator on a test split.
+
+Cost: beam search over it, about beam_size decoder passes a target token; with minimum risk as many as candidates.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from lexmill.base import progress
+from lexmill.decoding.settings import Sampling
 from lexmill.evaluation import plots
 from lexmill.evaluation.rows import Row, spread
 from lexmill.evaluation.subject import Evaluated, Subject
@@ -57,13 +61,20 @@ def _translated(subject: Subject) -> tuple[list[Row], int]:
     # Lines of similar length together, for little padding.
     order = sorted(range(len(records)), key=lambda i: (len(records[i]["source"]), i))
     hypotheses = [""] * len(records)
-    truncated = 0
+    truncated, mbr = 0, subject.settings.mbr
+    sampling = Sampling(temperature=mbr.temperature, top_p=mbr.top_p, seed=mbr.seed)
     with progress.bar(f"evaluate {subject.words}", len(records)) as bar:
         for start in range(0, len(order), CHUNK):
             chunk = order[start : start + CHUNK]
             lines = [records[i]["source"] for i in chunk]
             found = translate_lines(
-                subject.module, subject.tokenizer, lines, subject.settings.beam, subject.evaluation.batch_tokens
+                subject.module,
+                subject.tokenizer,
+                lines,
+                subject.settings.beam,
+                subject.evaluation.batch_tokens,
+                sampling=sampling if mbr.candidates else None,
+                candidates=mbr.candidates,
             )
             for i, translation in zip(chunk, found, strict=True):
                 hypotheses[i] = translation.text

@@ -1,43 +1,95 @@
-"""Predictions of a packaged translator: one translation per line, "" for an empty one; its param is `beam_size`."""
+"""Predictions of a packaged translator: one translation per line, "" for an empty one.
+
+Its params are the settings of the search; with a `temperature` above 0 a translation is drawn, not searched for, and
+with `mbr` chosen from so many draws.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from lexmill.base.errors import UserError
 from lexmill.decoding import predictor
-from lexmill.decoding.settings import BeamSearch, built
+from lexmill.decoding.settings import BeamSearch, Sampling, built
+from lexmill.kinds.translator import Evaluate, MinimumRisk
 
 if TYPE_CHECKING:
     from torch import nn
 
     from lexmill.tokenizers import Tokenizer
 
+DRAWING: Mapping[str, Any] = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "seed": 0}
+
 
 class Predictor(predictor.Predictor):
     """Translates lines."""
 
-    most: ClassVar[Mapping[str, int]] = {"beam_size": 64}
+    most: ClassVar[Mapping[str, int]] = {"beam_size": 64, "mbr": 64}
 
     @classmethod
     def params(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        return {"beam_size": config["evaluate"]["beam"]["beam_size"]}
+        own = built(Evaluate, config["evaluate"])
+        chosen = {**DRAWING, "mbr": own.mbr.candidates}
+        if own.mbr.candidates:
+            chosen |= {"temperature": own.mbr.temperature, "top_p": own.mbr.top_p, "seed": own.mbr.seed}
+        return {**vars(own.beam), **chosen}
 
     def answer(self, texts: Sequence[str], chosen: Mapping[str, Any]) -> list[str]:
-        own = built(BeamSearch, self.config["evaluate"]["beam"])
-        beam = replace(own, beam_size=built(BeamSearch, chosen).beam_size)
-        found = translate_lines(self.module, self.tokenizer, texts, beam, predictor.BATCH_TOKENS)
-        return [translation.text for translation in found]
+        return [best.text for best, *_ in self.translations(texts, chosen)]
+
+    def translations(
+        self, texts: Sequence[str], params: Mapping[str, Any], *, n_best: int = 1, prefix: str = ""
+    ) -> list[list[Translation]]:
+        """Return the `n_best` translations of each text, or as many draws; each begins with the prefix.
+
+        Raises:
+            UserErrors: an unknown param, or one out of bounds.
+            UserError: more translations than the search keeps, or `mbr` without draws.
+        """
+        chosen = self.chosen(params)
+        candidates = built(MinimumRisk, {"candidates": chosen.pop("mbr")}).candidates
+        sampling = built(Sampling, {key: chosen.pop(key) for key in DRAWING})
+        return translate(
+            self.module,
+            self.tokenizer,
+            texts,
+            built(BeamSearch, chosen),
+            predictor.BATCH_TOKENS,
+            n_best=n_best,
+            prefixes=[prefix] * len(texts),
+            sampling=sampling if sampling.temperature > 0 else None,
+            candidates=candidates,
+        )
+
+
+def together(models: Sequence[Predictor]) -> Predictor:
+    """Return translators as one, by the mean of their probabilities; the first one's settings are the defaults.
+
+    Raises:
+        UserError: their tokenizers differ.
+    """
+    first, *others = models
+    for one in others:
+        if one.tokenizer.fingerprint != first.tokenizer.fingerprint:
+            raise UserError(f"'{one.name}' has another tokenizer than '{first.name}'; an ensemble needs the same one")
+    if not others:
+        return first
+    from lexmill.decoding.ensemble import Ensemble
+
+    return Predictor(first.name, first.config, Ensemble([one.module for one in models]), first.tokenizer)
 
 
 @dataclass(frozen=True)
 class Translation:
-    """The best translation found for a line.
+    """A translation of a line.
 
     Attributes:
         text: the translation.
-        score: its log-probability in nats under the length penalty; 0 for an empty line.
+        score: its log-probability in nats, ranked by its length as the search says, or its mean chrF; 0 for an empty
+            line.
         truncated: the line was longer than the network's positions and only its beginning was translated.
     """
 
@@ -47,35 +99,119 @@ class Translation:
 
 
 def translate_lines(
-    module: nn.Module, tokenizer: Tokenizer, lines: Sequence[str], beam: BeamSearch, batch_tokens: int
+    module: nn.Module,
+    tokenizer: Tokenizer,
+    lines: Sequence[str],
+    beam: BeamSearch,
+    batch_tokens: int,
+    *,
+    prefixes: Sequence[str] | None = None,
+    sampling: Sampling | None = None,
+    candidates: int = 0,
 ) -> list[Translation]:
-    """Translate each line; a blank line gives an empty one.
+    """Return the best translation of each line, or a drawn one; see `translate`."""
+    found = translate(
+        module, tokenizer, lines, beam, batch_tokens, prefixes=prefixes, sampling=sampling, candidates=candidates
+    )
+    return [best for best, *_ in found]
 
-    Lines of similar length are searched together, equal lines once. No result depends on the other lines.
+
+def translate(
+    module: nn.Module,
+    tokenizer: Tokenizer,
+    lines: Sequence[str],
+    beam: BeamSearch,
+    batch_tokens: int,
+    *,
+    n_best: int = 1,
+    prefixes: Sequence[str] | None = None,
+    sampling: Sampling | None = None,
+    candidates: int = 0,
+) -> list[list[Translation]]:
+    """Translate each line, best first; a blank line gives one empty translation.
+
+    Lines of similar length are decoded together, equal lines searched once. No result depends on the other lines: draws
+    depend on the seed, the line, how often it came before, and the position.
 
     Args:
         module: a translator in eval mode.
-        batch_tokens: source tokens times beam size searched at once, padding included.
+        batch_tokens: source tokens times hypotheses of each decoded at once, padding included.
+        n_best: translations of a line; at most the beam's size, or any number of draws.
+        prefixes: the beginning of each translation; its last word may be continued.
+        sampling: draw in place of a search.
+        candidates: draw so many, and return the different ones of the highest mean chrF against all, at most `n_best`.
 
     Raises:
-        UserError: a text is not Unicode.
+        UserError: a text is not Unicode, a prefix does not fit, the beam is too small, or candidates are not drawn.
     """
-    from lexmill.decoding.batching import by_length, pad_sources
-    from lexmill.decoding.beam_search import EncoderDecoder, beam_search
+    if candidates:
+        if sampling is None:
+            raise UserError("the candidates of minimum Bayes risk are drawn; give a temperature above 0")
+        drawn = translate(
+            module, tokenizer, lines, beam, batch_tokens, n_best=candidates, prefixes=prefixes, sampling=sampling
+        )
+        return [by_risk(own)[:n_best] for own in drawn]
+    return _decoded(module, tokenizer, lines, beam, batch_tokens, n_best=n_best, prefixes=prefixes, sampling=sampling)
 
+
+def by_risk(found: Sequence[Translation]) -> list[Translation]:
+    """Return the different texts by their mean chrF against all, which becomes the score."""
+    from lexmill.kinds.translator.minimum_risk import expected_chrf
+
+    ranked = expected_chrf([one.text for one in found])
+    return [Translation(text, score, found[0].truncated) for text, score in ranked.items()]
+
+
+def _decoded(
+    module: nn.Module,
+    tokenizer: Tokenizer,
+    lines: Sequence[str],
+    beam: BeamSearch,
+    batch_tokens: int,
+    *,
+    n_best: int,
+    prefixes: Sequence[str] | None,
+    sampling: Sampling | None,
+) -> list[list[Translation]]:
+    """`translate` without candidates."""
+    from lexmill.decoding.batching import by_length, pad_sources
+    from lexmill.decoding.beam_search import EncoderDecoder, Hypothesis, beam_search
+    from lexmill.decoding.drawn_translations import draw_translations
+
+    if sampling is None and n_best > beam.beam_size:
+        raise UserError(f"{n_best} translations of a line need as large a beam_size; it is {beam.beam_size}")
     device, translator = next(module.parameters()).device, cast(EncoderDecoder, module)
     room = translator.max_positions - 1  # the end token needs a position
     encoded = [
         tuple(ids) if line.strip() else () for line, ids in zip(lines, tokenizer.encode_batch(lines), strict=True)
     ]
-    sources = list(dict.fromkeys(ids[:room] for ids in encoded if ids))
-    found: dict[tuple[int, ...], Translation] = {(): Translation("", 0.0)}
-    for group in by_length([(len(ids) + 1) * beam.beam_size for ids in sources], batch_tokens):
-        source, mask = pad_sources([sources[i] for i in group], device)
-        for i, (best, *_) in zip(group, beam_search(translator, source, mask, beam), strict=True):
-            found[sources[i]] = Translation(tokenizer.decode(best.tokens), best.score)
-    results = [found[ids[:room]] for ids in encoded]
+    begun = [""] * len(lines) if prefixes is None else prefixes
+    starts = [tuple(ids) if text else () for text, ids in zip(begun, tokenizer.encode_batch(begun), strict=True)]
+    seen: Counter[tuple[int, ...]] = Counter()
+    wanted = []  # (source, prefix, how often the line was drawn before); None for an empty line
+    for ids, start in zip(encoded, starts, strict=True):
+        wanted.append((ids[:room], start, seen[ids]) if ids else None)
+        seen[ids] += sampling is not None
+
+    places = beam.beam_size if sampling is None else n_best
+    jobs = list(dict.fromkeys(job for job in wanted if job is not None))
+    found: dict[tuple[Any, ...] | None, list[Translation]] = {None: [Translation("", 0.0)]}
+    for group in by_length([(len(source) + 1) * places for source, *_ in jobs], batch_tokens):
+        own = [jobs[i] for i in group]
+        hypotheses: Sequence[Sequence[Hypothesis]]
+        if sampling is None:
+            source, mask = pad_sources([job[0] for job in own], device)
+            hypotheses = beam_search(translator, source, mask, beam, n_best, prefixes=[job[1] for job in own])
+        else:
+            rows = [(*job, draw) for job in own for draw in range(n_best)]
+            source, mask = pad_sources([row[0] for row in rows], device)
+            streams = [f"{sampling.seed} {repeat} {draw} {ids}" for ids, _, repeat, draw in rows]
+            of_rows = [row[1] for row in rows]
+            drawn = draw_translations(translator, source, mask, beam, sampling, streams=streams, prefixes=of_rows)
+            hypotheses = [drawn[i : i + n_best] for i in range(0, len(drawn), n_best)]
+        for job, those in zip(own, hypotheses, strict=True):
+            found[job] = [Translation(tokenizer.decode(one.tokens), one.score) for one in those]
     return [
-        Translation(result.text, result.score, truncated=True) if len(ids) > room else result
-        for ids, result in zip(encoded, results, strict=True)
+        [replace(one, truncated=True) for one in found[job]] if len(ids) > room else found[job]
+        for job, ids in zip(wanted, encoded, strict=True)
     ]
