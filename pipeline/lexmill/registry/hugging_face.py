@@ -126,8 +126,7 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
     if not declared.model_types:
         of = f"of family '{config['family']}', which has no counterpart in transformers"
         raise UserError(f"'{name}' is {what} {of}")
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UserError("this exists and is not empty; name a new folder", target)
+    new_or_empty(target)
     if "tags" in config:
         _refuse_tags(config, f"'{name}' is {what}")
     shape, tokenizer = config["shape"], tokenizers.load(model / model_folder.TOKENIZER)
@@ -161,6 +160,12 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
             _head(there, tokenizer.eos_id, languages)
             + (card or f"# {name}\n\n{what[0].upper()}{what[1:]} made with lexmill.\n"),
         )
+
+
+def new_or_empty(target: Path) -> None:
+    """Raise `UserError` for what exists and is not an empty folder."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UserError("this exists and is not empty; name a new folder", target)
 
 
 _CHAT = replace(
