@@ -49,6 +49,7 @@ COMMANDS = {
     "label-errors",
     "label-next",
     "rate",
+    "similar",
     "tag",
     "fill",
     "minimal-pairs",

@@ -181,6 +181,13 @@ def test_an_answerer_gives_the_same_scores_of_spans(tmp_path: Path) -> None:
         np.testing.assert_allclose(np.array(logits)[: len(ids)], ours[0].numpy(), atol=1e-4)
 
 
+def test_a_sentence_encoder_gives_the_same_vectors(tmp_path: Path) -> None:
+    made = make(tmp_path / "model", "bert", BERT, "sentence_encoder", embedding="mean", positive="", max_tokens=40)
+    export_onnx(made, tmp_path / "there", "made")
+    ours = predictor(made).vectors(TEXTS)
+    np.testing.assert_allclose(apart(tmp_path / "there", TEXTS)["found"], ours, atol=1e-4)
+
+
 def test_int8_is_smaller_and_near(classifier: Path, tmp_path: Path) -> None:
     export_onnx(classifier / "model", tmp_path / "there", "made", int8=True)
     folders = (classifier / "there", tmp_path / "there")
@@ -207,7 +214,7 @@ def test_int8_is_smaller_and_near(classifier: Path, tmp_path: Path) -> None:
         (
             {"family": "gpt", "shape": {"n_layer": 1, "n_head": 2, "d_model": 16, "context": 48, "dropout": 0.0}}
             | {"kind": "language_model"},
-            "for ONNX there are classifiers, taggers, regressors and answerers",
+            "for ONNX there are classifiers, taggers, regressors, answerers and sentence encoders",
         ),
     ],
 )

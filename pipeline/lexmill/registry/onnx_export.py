@@ -169,7 +169,9 @@ def _output(config: Mapping[str, Any], what: str) -> _Output:
         use = 'print([(config["labels"][row.argmax()], float(row.max())) for row in found])'
         note = "Below `threshold` the model abstains.\n" if "threshold" in config else ""
         return _Output("probabilities", "batch, labels", lambda outputs: outputs.softmax(dim=1), use, note)
-    raise UserError(f"{what}; for ONNX there are classifiers, taggers, regressors and answerers")
+    if "embedding" in config:
+        return _Output("vectors", "batch, width", nn.Identity(), "print(found @ found.T)", "A vector has length 1.")
+    raise UserError(f"{what}; for ONNX there are classifiers, taggers, regressors, answerers and sentence encoders")
 
 
 @contextmanager

@@ -28,7 +28,7 @@ class Predictor(predictor.Predictor):
     def answer(self, texts: Sequence[str], chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
         given = as_pairs(texts) if "separator" in self.config else texts
         encoded = encode(self.tokenizer, given, self.config["max_tokens"])
-        chances = probabilities(self.module, encoded, predictor.BATCH_TOKENS)
+        chances = probabilities(self.module, encoded, predictor.TEXT_TOKENS)
         return [labelled(self.config, row) for row in chances]
 
 
