@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from lexmill.kinds.verbs import ModelName, Texts, Use, one_field
@@ -31,9 +30,9 @@ def add(app: typer.Typer, use: Use) -> None:
         given = list(dict.fromkeys(use.texts(texts)))
         opened = use.open("sentence_encoder", model)
         assert isinstance(opened, Predictor)
-        vectors = opened.vectors([query, *given])
-        cosines = vectors[1:] @ vectors[0] if given else np.empty(0)
-        best = [(float(cosines[i]), given[i]) for i in np.argsort(-cosines, kind="stable")[:count]]
+        wanted, *others = opened.vectors([query, *given])
+        cosines = [float(one @ wanted) for one in others]
+        best = sorted(zip(cosines, given, strict=True), key=lambda one: -one[0])[:count]
         if as_json:
             use.show(json.dumps({"text": text, "cosine": cosine}, ensure_ascii=False) for cosine, text in best)
         else:
