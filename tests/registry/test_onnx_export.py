@@ -214,7 +214,7 @@ def test_int8_is_smaller_and_near(classifier: Path, tmp_path: Path) -> None:
         (
             {"family": "gpt", "shape": {"n_layer": 1, "n_head": 2, "d_model": 16, "context": 48, "dropout": 0.0}}
             | {"kind": "language_model"},
-            "for ONNX there are classifiers, taggers, regressors, answerers and sentence encoders",
+            "for ONNX there are graphs that read whole texts",
         ),
     ],
 )

@@ -83,11 +83,11 @@ class _Graph(nn.Module):
 
 
 class _OfTokens(nn.Module):
-    """The scores of the tags of each token; a tagger's own are those of words."""
+    """The scores of the tags of each token; the network's own are those of words."""
 
-    def __init__(self, tagger: nn.Module) -> None:
+    def __init__(self, network: nn.Module) -> None:
         super().__init__()
-        self.encoder, self.head = tagger.get_submodule("encoder"), tagger.get_submodule("head")
+        self.encoder, self.head = network.get_submodule("encoder"), network.get_submodule("head")
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Map (B, T) and (B, T) to (B, T, L)."""
@@ -171,7 +171,7 @@ def _output(config: Mapping[str, Any], what: str) -> _Output:
         return _Output("probabilities", "batch, labels", lambda outputs: outputs.softmax(dim=1), use, note)
     if "embedding" in config:
         return _Output("vectors", "batch, width", nn.Identity(), "print(found @ found.T)", "A vector has length 1.")
-    raise UserError(f"{what}; for ONNX there are classifiers, taggers, regressors, answerers and sentence encoders")
+    raise UserError(f"{what}; for ONNX there are graphs that read whole texts, no steps of writing or pre-training")
 
 
 @contextmanager
