@@ -50,6 +50,7 @@ COMMANDS = {
     "label-errors",
     "label-next",
     "rate",
+    "similar",
     "tag",
     "fill",
     "minimal-pairs",

@@ -1,8 +1,9 @@
-"""`lexmill serve` and `lexmill export`: a registered model over HTTP, a language model for `transformers`."""
+"""`lexmill serve` and `lexmill export`: a registered model over HTTP, or a folder for other programs."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from lexmill import params
 from lexmill.base import layout
@@ -20,6 +21,8 @@ from lexmill.registry.download import registered_package
 from lexmill.registry.hugging_face import described, export
 from lexmill.registry.package import MODEL
 from lexmill.tracking.store import sqlite_path
+
+Format = Literal["transformers", "onnx"]
 
 
 def serve(name: str, version: str | None, host: str, port: int, allowed_hosts: tuple[str, ...] = ()) -> None:
@@ -52,12 +55,22 @@ def serve(name: str, version: str | None, host: str, port: int, allowed_hosts: t
         serving.run(serving.application(model), bound, (host, *allowed_hosts))
 
 
-def export_model(name: str, target: Path, root: Path = Path()) -> None:
+def export_model(
+    name: str, target: Path, root: Path = Path(), to: Format = "transformers", *, int8: bool = False
+) -> None:
     """Export the workspace's model of that name, or else the registered champion.
+
+    Args:
+        name, root: the model, and the workspace.
+        target: a new folder.
+        to: for which program.
+        int8: for ONNX, with matrices in 8 bits.
 
     Raises:
         UserError: there is neither, it cannot be exported, or the target is no possible folder.
     """
+    if int8 and to != "onnx":
+        raise UserError("--int8 belongs to --to onnx; transformers reads the weights as they are")
     if "\0" in name:  # layout's path of it
         raise UserError(f"{value_text(name)} is no name of a model")
     if why := unusable(target.parent):
@@ -65,7 +78,7 @@ def export_model(name: str, target: Path, root: Path = Path()) -> None:
     quieten(offline=True)
     model = root / layout.model(name)
     if (model / model_folder.CONFIG).is_file():
-        export(model, target, name, *described(root / layout.package(name), model))
+        _write(model, root / layout.package(name), target, name, to, int8=int8)
         print_line(f"{target}: written from {model}")
         return
     uri = load_execution(root).tracking_uri
@@ -75,5 +88,14 @@ def export_model(name: str, target: Path, root: Path = Path()) -> None:
         made = "is not trained yet; `lexmill run` trains it" if name in known else f"is unknown{nearest(name, known)}"
         raise UserError(f"the model '{name}' {made}, and {uri} has no registered champion of that name")
     package = registered_package(champion, uri, root)
-    export(package / MODEL, target, name, *described(package, package / MODEL))
+    _write(package / MODEL, package, target, name, to, int8=int8)
     print_line(f"{target}: written from the champion of '{name}', version {champion.version}")
+
+
+def _write(model: Path, package: Path, target: Path, name: str, to: Format, *, int8: bool) -> None:
+    if to == "onnx":
+        from lexmill.registry.onnx_export import export_onnx
+
+        export_onnx(model, target, name, int8=int8)
+    else:
+        export(model, target, name, *described(package, model))

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from lexmill.tokenizers import Tokenizer
 
 BATCH_TOKENS = 8192
+TEXT_TOKENS = (
+    512  # of texts that a head reads whole: a processor gains nothing from more, and short ones would be padded
+)
 
 
 class Predictor(ABC):

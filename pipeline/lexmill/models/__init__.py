@@ -25,7 +25,8 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 
     A config with `labels` describes a network under a head that pools its states, one with `tags` an encoder that tags
     words, one with `spans` an encoder that points at spans, one with `pretraining` an encoder under the heads that it
-    is pre-trained with, one with `reward` a causal network under a reward.
+    is pre-trained with, one with `embedding` an encoder that gives a text a vector, one with `reward` a causal network
+    under a reward.
 
     Raises:
         UserErrors: an unknown family, or wrong sizes.
@@ -58,6 +59,10 @@ def build(config: Mapping[str, Any]) -> nn.Module:
 
         choices = {key: config[key] for key in ("scheme", "pieces", "head", "dropout")}
         return Tagger(module, config["tags"], **choices)
+    if "embedding" in config:
+        from lexmill.models.common.sentence_vectors import SentenceVectors
+
+        return SentenceVectors(module)
     if config.get("reward"):
         from lexmill.models.common.heads import RewardModel
 

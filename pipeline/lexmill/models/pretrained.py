@@ -81,7 +81,7 @@ def read(folder: str | Path) -> Pretrained:
     config, state = model_folder.read_mapping(folder / CONFIG), tensors(folder)
     if ours:
         heads = {key: value for key, value in state.items() if config.get("spans") and key.startswith(_HEAD)}
-        if any(config.get(key) for key in ("labels", "tags", "pretraining", "reward")) or heads:
+        if any(config.get(key) for key in ("labels", "tags", "pretraining", "reward", "embedding")) or heads:
             state = {
                 key.removeprefix(_UNDER_HEAD): value for key, value in state.items() if key.startswith(_UNDER_HEAD)
             }

@@ -73,11 +73,12 @@ def start(module: nn.Module, config: Mapping[str, Any], path: str | Path, tokeni
         raise UserError(f"its embedding has {found.vocab_size} rows, but {tokenizer} {size} entries", path)
     from lexmill.models.common.heads import PooledClassifier, RewardModel
     from lexmill.models.common.pretraining import MaskedLanguageModel, ReplacedTokenDetection
+    from lexmill.models.common.sentence_vectors import SentenceVectors
     from lexmill.models.common.span_head import SpanHead
     from lexmill.models.common.tagging import Tagger
 
-    headed = PooledClassifier | RewardModel | SpanHead | Tagger | MaskedLanguageModel | ReplacedTokenDetection
-    headless = module.encoder if isinstance(module, headed) else module
+    on_texts = PooledClassifier | RewardModel | SpanHead | Tagger | SentenceVectors
+    headless = module.encoder if isinstance(module, on_texts | MaskedLanguageModel | ReplacedTokenDetection) else module
     taken = _cut(found, config)
     if found.family != config["family"]:  # word vectors: the other weights stay as they were drawn
         taken = {_EMBEDDING: taken[_EMBEDDING]}

@@ -11,7 +11,7 @@
 A chat model's tokenizer has its chat template; there, unlike here, a text may spell the special tokens.
 
 A reward model is exported for sequence classification, with one label; one that points at spans for question answering;
-an encoder with the heads that it was pre-trained with.
+an encoder with the heads that it was pre-trained with; one that gives a text a vector as a plain encoder.
 
 A model with labels is exported with its head on each token: the head is linear, so the mean of the logits over the
 tokens is the head of the mean of the hidden states. The models of `transformers` for whole texts pool in another way.
@@ -126,8 +126,7 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
     if not declared.model_types:
         of = f"of family '{config['family']}', which has no counterpart in transformers"
         raise UserError(f"'{name}' is {what} {of}")
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UserError("this exists and is not empty; name a new folder", target)
+    new_or_empty(target)
     _refuse_heads(config, declared.role, f"'{name}' is {what}")
     shape, tokenizer = config["shape"], tokenizers.load(model / model_folder.TOKENIZER)
     there, mapping = _target(config, declared.role, tokenizer), pretrained.mapping(config["family"])
@@ -163,6 +162,12 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
             _head(there, tokenizer.eos_id, languages)
             + (card or f"# {name}\n\n{what[0].upper()}{what[1:]} made with lexmill.\n"),
         )
+
+
+def new_or_empty(target: Path) -> None:
+    """Raise `UserError` for what exists and is not an empty folder."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise UserError("this exists and is not empty; name a new folder", target)
 
 
 _CHAT = replace(
@@ -219,6 +224,20 @@ _TAGS = replace(
 )
 
 
+_VECTORS = replace(
+    _TARGETS["encoder"],
+    auto="AutoModel",
+    pipeline="sentence-similarity",
+    use=(
+        'batch = tokenizer(["a text", "another"], padding=True, truncation=True, return_tensors="pt")',
+        'real = batch["attention_mask"].unsqueeze(-1)',
+        "pooled = (model(**batch).last_hidden_state * real).sum(1) / real.sum(1)",
+        "print(pooled / pooled.norm(dim=1, keepdim=True))",
+    ),
+    notes=("A text's vector is the mean of its tokens' states, of length 1.",),
+)
+
+
 def _refuse_heads(config: Mapping[str, Any], role: Role, this: str) -> None:
     """Raise `UserError` for a head that transformers cannot compute; `this` begins the sentence."""
     if config.get("head") == "crf":
@@ -246,6 +265,8 @@ def _target(config: Mapping[str, Any], role: Role, tokenizer: tokenizers.Tokeniz
         return _SPANS
     if "tags" in config:
         return _TAGS
+    if "embedding" in config:
+        return _VECTORS
     if "pretraining" in config:
         return _pretraining(config, tokenizer)
     return _CHAT if "chat_template" in config else _TARGETS[role]

@@ -35,7 +35,7 @@ class Predictor(predictor.Predictor):
     def answer(self, texts: Sequence[str], chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
         labels = self.config["labels"]
         given = as_pairs(texts) if "separator" in self.config else texts
-        chances = classify_texts(self.module, self.tokenizer, given, self.config, predictor.BATCH_TOKENS)  # (N, L)
+        chances = classify_texts(self.module, self.tokenizer, given, self.config, predictor.TEXT_TOKENS)  # (N, L)
         found: list[dict[str, Any]] = []
         for row in chances.tolist():
             score = max(row)

@@ -27,7 +27,7 @@ class Predictor(predictor.Predictor):
 
     def answer(self, texts: Sequence[str], chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
         given = as_pairs(texts) if "separator" in self.config else texts
-        chances = probabilities(self.module, read(self.tokenizer, given, self.config), predictor.BATCH_TOKENS)
+        chances = probabilities(self.module, read(self.tokenizer, given, self.config), predictor.TEXT_TOKENS)
         return [labelled(self.config, row) for row in chances]
 
 

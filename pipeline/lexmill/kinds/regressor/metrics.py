@@ -13,6 +13,7 @@ from lexmill.base.errors import UserError
 from lexmill.base.storage import sha256_bytes
 from lexmill.corpora.prepared import shown
 from lexmill.evaluation.bootstrap import Resampling, Weights, resampling_units, with_intervals
+from lexmill.evaluation.correlation import correlation
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.significance import PairedTest, ratio
 from lexmill.kinds.regressor.scale import nearest
@@ -30,14 +31,6 @@ def regressor_row(record: dict[str, Any], number: float, predicted: float) -> Ro
     digest = sha256_bytes(shown(record).encode("utf-8"))
     row = {"id": record["id"], "group": record["group"], "text_sha256": digest}
     return {**row, "number": number, "predicted": predicted}
-
-
-def correlation(a: Floats, b: Floats, weights: Weights) -> float:
-    """Return Pearson's correlation, each item counted `weights` times; NaN where a side does not vary."""
-    share = weights / weights.sum()
-    a, b = a - share @ a, b - share @ b
-    spread = np.sqrt((share @ a**2) * (share @ b**2))
-    return float(share @ (a * b) / spread) if spread > 0 else float("nan")
 
 
 def quadratic_kappa(right: NDArray[np.int64], found: NDArray[np.int64], levels: Floats, weights: Weights) -> float:

@@ -29,7 +29,7 @@ class Predictor(predictor.Predictor):
 
     def answer(self, texts: Sequence[str], chosen: Mapping[str, Any]) -> list[dict[str, float]]:
         given = as_pairs(texts) if "separator" in self.config else texts
-        numbers = rate(self.module, self.tokenizer, given, self.config, predictor.BATCH_TOKENS)
+        numbers = rate(self.module, self.tokenizer, given, self.config, predictor.TEXT_TOKENS)
         levels = self.config["levels"]
         if not levels:
             return [{"number": float(number)} for number in numbers]

@@ -136,7 +136,8 @@ def attend_texts(query: Tensor, keys: Tensor, values: Tensor, *, lengths: Sequen
 
 def key_mask(real: Tensor) -> Tensor | None:
     """Return the mask of keys for `attend`: (B, S) -> (B, 1, 1, S), or None without padding, which is faster."""
-    return None if bool(real.all()) else real[:, None, None, :]
+    padded = torch.compiler.is_exporting() or not bool(real.all())  # a graph for all batches needs it
+    return real[:, None, None, :] if padded else None
 
 
 def split_heads(hidden: Tensor, n_head: int) -> Tensor:

@@ -121,7 +121,7 @@ class PooledClassifier(nn.Module):
         if self.pooling == "max":
             return hidden.masked_fill(~real, -torch.inf).amax(dim=1)
         if self.pooling == "last":
-            return hidden[torch.arange(len(mask), device=mask.device), mask.sum(dim=1) - 1]
+            return hidden[torch.arange(mask.shape[0], device=mask.device), mask.sum(dim=1) - 1]
         if self.pooling == "attention":
             scores = self.attention(hidden).masked_fill(~real, -torch.inf)
             return (hidden * scores.softmax(dim=1)).sum(dim=1)
@@ -178,7 +178,7 @@ class NearestNeighbours(PooledClassifier):
         """See `PooledClassifier.forward`."""
         similar = normalize(self.features(tokens, mask).float(), dim=1) @ self.vectors.t()  # (B, N)
         nearest = similar.topk(self.neighbours, dim=1).indices  # (B, K)
-        votes = similar.new_zeros(len(tokens), self.n_labels)
+        votes = similar.new_zeros(tokens.shape[0], self.n_labels)
         return (votes.scatter_add(1, self.labels[nearest], torch.ones_like(nearest, dtype=votes.dtype)) + 1).log()
 
 
