@@ -27,11 +27,12 @@ from lexmill.models.bert.shape import Shape
 from lexmill.models.common.heads import PooledClassifier
 from lexmill.models.input_embeddings import embedding_of
 from lexmill.params import load as load_params
+from lexmill.params.models import Model
 from lexmill.stages import evaluate, import_tokenizer, train
 from lexmill.tokenizers import imported, load
 from tests.kinds.classifier.test_training import FILLER, FINE_TUNING, SHAPE, read_json
 from tests.support.prepared import write_prepared
-from tests.support.small_project import whole
+from tests.support.small_project import ROOT, whole
 from tests.support.tiny_bert import make_tiny_bert
 
 
@@ -256,6 +257,7 @@ def test_contributions_of_windows_add_up_to_the_change_of_the_mean_answer() -> N
     [
         ({"long_texts": "windows", "stride": 9}, {}, r"models\.long\.data\.stride: a window has room for 8 tokens"),
         ({"stride": 4}, {}, r"models\.long\.data\.stride: long texts are cut; for windows set long_texts: windows"),
+        (WINDOWS, {"method": "nearest_neighbours"}, "nearest_neighbours stores one state of each text; set cut"),
     ],
 )
 def test_what_does_not_fit_is_said(data: dict[str, Any], recipe: dict[str, Any], message: str) -> None:
@@ -281,3 +283,12 @@ def test_half_a_window_is_the_stride_where_none_is_given(tmp_path: Path) -> None
     assert found.counts == [3, 1]
     assert [len(row) for row in found.rows] == [8, 8, 8, 2]
     assert found.rows[3] == [2, 3]
+
+
+def test_a_bag_reads_a_long_text_at_once() -> None:
+    entry = yaml.safe_load((ROOT / "conf" / "model" / "naive_bayes.yaml").read_text(encoding="utf-8"))
+    errors: list[str] = []
+    del entry["defaults"]
+    assert Model.convert(entry, "models.bag", errors) is not None
+    assert Model.convert(entry | {"data": entry["data"] | WINDOWS}, "models.bag", errors) is None
+    assert errors == ["models.bag.data.long_texts: a bag reads a text of any length; set cut, and raise max_tokens"]
