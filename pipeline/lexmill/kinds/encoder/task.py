@@ -135,12 +135,7 @@ class _EncoderTask(Task):
 
 
 class MaskedTask(_EncoderTask):
-    """Masked tokens and, where the batches have pairs, whether the second segment follows the first.
-
-    Args:
-        module: a `MaskedLanguageModel`.
-        batches: of train and valid.
-    """
+    """Masked tokens of a `MaskedLanguageModel`; where the batches have pairs, whether the second segment follows."""
 
     def loss_sum(self, module: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | int]:
         logits, order, right = _read(module, batch)
