@@ -44,8 +44,7 @@ def train(name: str, choices: Params) -> None:
     config = config_of(model, tokenizer, train_batches.source.vocab_size)
     module: Any = new_network(model, config, choices.training_seed)
     steps = model.recipe.length.steps(model.recipe.batch, train_batches.steps_per_epoch)
-    language = choices.corpora[model.data.corpus].languages[1]
-    task = TranslationTask(module, train_batches, valid, model.recipe, steps, tokenizer=tokenizer, language=language)
+    task = TranslationTask(module, train_batches, valid, model.recipe, steps, tokenizer=tokenizer)
     produce(
         Training(
             name=name,
@@ -107,7 +106,7 @@ class TranslationTask(Task):
         train, valid: the batches of both splits, valid's with room for its longest pair.
         recipe: its losses, for training only, and what decides which weights are kept.
         steps: of the whole training.
-        tokenizer, language: where BLEU or chrF decides: what writes translations, and the target's tag.
+        tokenizer: writes translations where BLEU or chrF decides.
     """
 
     module: EncoderDecoder
@@ -121,10 +120,9 @@ class TranslationTask(Task):
         steps: int,
         *,
         tokenizer: Tokenizer | None = None,
-        language: str = "",
     ) -> None:
         self.module, self.train, self.valid, self.recipe, self.steps = module, train, valid, recipe, steps
-        self.tokenizer, self.language = tokenizer, language
+        self.tokenizer = tokenizer
         self.metric = f"valid_{recipe.decided_by}"
         self.higher_is_better = recipe.decided_by != "loss"
 
@@ -161,7 +159,7 @@ class TranslationTask(Task):
         made = [self.tokenizer.decode(best.tokens) for best, *_ in searched]
         targets = zip(batch["target_out"], batch["target_mask"], strict=True)
         right = [self.tokenizer.decode(row[real][:-1].tolist()) for row, real in targets]
-        found = statistics(self.recipe.decided_by, made, right, self.language)
+        found = statistics(self.recipe.decided_by, made, right)
         return [sum(column) for column in zip(*found, strict=True)]
 
     def validation_metrics(self, sums: Sequence[float]) -> dict[str, float]:
