@@ -58,7 +58,8 @@ class ModernEncoder(TextEncoder):
         self.check(tokens)
         places = torch.arange(tokens.shape[1], device=tokens.device)
         keys = key_mask(mask)
-        if keys is None or tokens.device.type != "cpu" or not bool(mask.any()):
+        padded = torch.compiler.is_exporting() or tokens.device.type != "cpu"
+        if keys is None or padded or not bool(mask.any()):
             return self.through(tokens, places, partial(attend, mask=keys, causal=False))
         lengths = mask.sum(dim=1).tolist()
         texts = self.through(tokens[mask][None], places.expand_as(tokens)[mask], partial(attend_texts, lengths=lengths))
