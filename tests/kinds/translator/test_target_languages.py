@@ -18,6 +18,7 @@ from lexmill.corpora.preparing.prepare import prepare
 from lexmill.corpora.preparing.small import linked
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.subject import Subject
+from lexmill.kinds.translator import Evaluate
 from lexmill.kinds.translator import evaluate as translator
 from lexmill.kinds.translator.baselines import baselines
 from lexmill.kinds.translator.metrics import signature
@@ -54,7 +55,7 @@ def corpus(request: pytest.FixtureRequest, tmp_path: Path) -> PreparedCorpus:
     return PreparedCorpus(root / "corpus")
 
 
-def translated(_module: Any, _tokenizer: Any, lines: list[str], *_: Any) -> list[Translation]:
+def translated(_module: Any, _tokenizer: Any, lines: list[str], *_: Any, **__: Any) -> list[Translation]:
     """What a translator that leaves some characters out would say."""
     return [Translation(BY_SOURCE[line], 0.0) for line in lines]
 
@@ -63,7 +64,7 @@ def translated(_module: Any, _tokenizer: Any, lines: list[str], *_: Any) -> list
 def test_chinese_is_scored_as_sacrebleu_scores_it(corpus: PreparedCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(translator, "translate_lines", translated)
     evaluation = params.Evaluation(bootstrap_samples=100)
-    settings = type("Settings", (), {"beam": None})
+    settings = Evaluate()
     found = translator.evaluate(Subject("t", {}, settings, cast(Any, None), cast(Any, None), corpus, evaluation, 1))
     hypotheses = [row["hypothesis"] for row in found.rows]
     references = [row["reference"] for row in found.rows]
