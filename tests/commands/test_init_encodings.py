@@ -2,8 +2,10 @@
 
 import gzip
 import random
+import re
 
 import pytest
+import zstandard
 
 from lexmill.base.errors import UserError
 from lexmill.commands.init.encodings import encodings
@@ -53,6 +55,15 @@ def test_utf8_is_not_mentioned(tmp_path, mark):
 def test_a_character_of_the_last_line_and_compression_count(tmp_path):
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"a line of plain words\n" * 100_000 + "Größe".encode("latin-1")))
     assert encoding_of(tmp_path / "a.txt.gz") == ("cp1252", "Größe")
+
+
+@pytest.mark.parametrize("name", ["a.txt.gz", "a.txt.zst"])
+def test_a_compressed_file_that_is_cut_off_is_named(tmp_path, name):
+    data = bytes(random.Random(1).choices(range(32, 127), k=200_000))
+    packed = gzip.compress(data) if name.endswith("gz") else zstandard.compress(data)
+    (tmp_path / name).write_bytes(packed[:-9])
+    with pytest.raises(UserError, match=rf"{re.escape(name)}: the compressed file is cut off or damaged"):
+        encoding_of(tmp_path / name)
 
 
 def test_what_is_no_text_is_named(tmp_path):

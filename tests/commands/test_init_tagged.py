@@ -99,6 +99,12 @@ def test_records_of_lists(project: Path) -> None:
             {},
             r"a\.conll:2: 'I-x' cannot follow 'O' in the scheme iob2",
         ),
+        (
+            conll(30) + "a LOC\nb Z-per\n",
+            TAG,
+            {},
+            r"a\.conll:121: 'LOC' .*is reader\.scheme right\? \(init: --scheme\)",
+        ),
         (conll(30), {**TAG, "tags": "last"}, {}, "--tags: 'last' is no number of a column"),
         (conll(30), TAG, {"group": "author"}, "--group: 'author' is no column of such files; give document"),
         (conll(30), TAG, {"split": "part"}, "--split-column: such files have no columns for it"),

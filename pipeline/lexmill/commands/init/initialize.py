@@ -190,7 +190,7 @@ def _enough(kind: Kind, counts: Counts, files: str) -> None:
         errors.append(f"all records have the label {value_text(next(iter(counts.labels)))}; two labels are needed")
     if kind == "labelled" and len(counts.labels) > max(2, counts.records // 2):
         found = f"{len(counts.labels):,} different labels in {counts.records:,} records"
-        errors.append(f"{found}; is --label the right column?")
+        errors.append(f"{found}; is --label the right column? (numbers: docs/your-data.md)")
     if errors:
         raise UserErrors([f"{files}: {error}" for error in errors])
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lexmill.params.corpora import Corpus
 
 _PREFIXES = frozenset("BIES")
+_NEARLY_ALL = 0.9  # of the tags but O
 
 
 def columns_of(chosen: str, columns: Mapping[str, str | None], group: str | None) -> dict[str, Any]:
@@ -52,20 +53,22 @@ def _number(option: str, value: str) -> int:
 def scheme_of(corpus: Corpus, files: Mapping[str, Path]) -> Scheme:
     """Return how the tags of a user's files mark entities: the first scheme that allows all of them.
 
-    `iob2` where the tags have the form of a scheme but fit none, so that reading them by it names what is wrong.
+    `iob2` where nearly all tags have the form of a scheme but fit none, so that reading them by it names what is wrong.
 
     Args:
         corpus: with the scheme `none`.
         files: its files by name.
     """
     fitting: dict[Scheme, bool] = {"iob2": True, "iob1": True, "bioes": True}
-    some = False
+    formed = others = 0
     for tags in _sentences(corpus, files):
-        if not all(tag == OUTSIDE or (tag[:1] in _PREFIXES and tag[1:2] == "-" and tag[2:]) for tag in tags):
-            return "none"
-        some = some or any(tag != OUTSIDE for tag in tags)
+        inside = [tag for tag in tags if tag != OUTSIDE]
+        right = sum(tag[:1] in _PREFIXES and tag[1:2] == "-" and bool(tag[2:]) for tag in inside)
+        formed, others = formed + right, others + len(inside) - right
         fitting = {scheme: fits and _is_valid(tags, scheme) for scheme, fits in fitting.items()}
-    return next((scheme for scheme, fits in fitting.items() if fits), "iob2") if some else "none"
+    if formed < _NEARLY_ALL * (formed + others) or not formed:
+        return "none"
+    return next((scheme for scheme, fits in fitting.items() if fits), "iob2")
 
 
 def _is_valid(tags: tuple[str, ...], scheme: Scheme) -> bool:

@@ -44,7 +44,8 @@ def located(context: str, text: str, start: int | None, offsets: str) -> Answer:
             raise NotFound(f"the answer {_short(bare)} is not in the context")
         return Answer(bare, at)
     if start is None:
-        raise NotFound(f"the answer {_short(bare)} has no start; name its key, or set reader.offsets: search")
+        how = "name its key, or set reader.offsets: search (init: --offsets search)"
+        raise NotFound(f"the answer {_short(bare)} has no start; {how}")
     found = _in_characters(context, start, offsets)
     if found is not None and context.startswith(text, found):
         return Answer(bare, found + len(text) - len(text.lstrip()))
@@ -72,7 +73,7 @@ def _instead(context: str, text: str, start: int, offsets: str) -> str:
     for other in _SIZES:
         found = _in_characters(context, start, other) if other != offsets else None
         if found is not None and context.startswith(text, found):
-            return f", but it does in {other}: set reader.offsets: {other}"
+            return f", but it does in {other}: set reader.offsets: {other} (init: --offsets {other})"
     at = context.find(text)
     return f"; it begins at {_SIZES[offsets](context[:at])}" if at >= 0 else "; it is nowhere in the context"
 

@@ -131,7 +131,7 @@ def open_bytes(path: Path, advance: Advance = no_advance, offset: int = 0) -> It
         offset: the first byte to read, of an uncompressed file.
 
     Raises:
-        UserError: the file does not exist or cannot be read.
+        UserError: the file does not exist or cannot be read, or what is compressed is cut off or damaged.
     """
     try:
         buffered = io.BufferedReader(_Counted(path, advance, offset), 1 << 16)
@@ -145,15 +145,19 @@ def open_bytes(path: Path, advance: Advance = no_advance, offset: int = 0) -> It
             start = b"" if offset else buffered.peek(4)[:4]
         except OSError as error:
             raise UserError(f"cannot be read ({error.strerror})", path) from None
+        plain: io.RawIOBase | gzip.GzipFile | None = None
         if start.startswith(_GZIP_MAGIC):
-            yield cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=raw), 1 << 16))
+            plain = gzip.GzipFile(fileobj=raw)
         elif start.startswith(_ZSTD_MAGIC):
-            yield cast(BinaryIO, io.BufferedReader(_Zstandard(raw), 1 << 16))
-        else:
-            yield raw
+            plain = _Zstandard(raw)
+        try:
+            yield raw if plain is None else cast(BinaryIO, io.BufferedReader(plain, 1 << 16))
+        except Exception as error:
+            # Who knows the line has said so; and Typer takes an `EOFError` for the end of what a user types.
+            raise (error_of_reading(error, path, None) if plain is not None else error) from None
 
 
-def error_of_reading(error: Exception, path: Path, line: int) -> Exception:
+def error_of_reading(error: Exception, path: Path, line: int | None) -> Exception:
     """Return what to raise for an error of reading a file: a `UserError` with the line, or the error if it is a bug."""
     if isinstance(error, OSError) and error.errno is not None:
         return UserError(f"cannot be read ({error.strerror})", path, line)

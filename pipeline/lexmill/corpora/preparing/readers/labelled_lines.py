@@ -12,6 +12,8 @@ from lexmill.corpora.preparing.source_files import Span
 from lexmill.corpora.preparing.text_files import Advance, TextFile, lines
 from lexmill.params.readers import LabelledLinesReader
 
+_CHECK = "check reader.separator and reader.label_first (init: --separator, --label-last)"
+
 
 def read(
     reader: LabelledLinesReader, name: str, file: TextFile, *, span: Span, errors: Errors, advance: Advance
@@ -30,6 +32,6 @@ def read(
                 continue
             side = "before the first" if reader.label_first else "after the last"
             wrong = f"there is no label {side} {shown}" if separator else f"there is no {shown} between label and text"
-            errors.add(UserError(f"{wrong}; check reader.separator and reader.label_first", file.path, number))
+            errors.add(UserError(f"{wrong}; {_CHECK}", file.path, number))
     except UserError as error:
         errors.add_last(error)

@@ -47,7 +47,8 @@ def of_question(record: Record, answers: Sequence[Named], reader: QuestionsReade
             found.append(located(record.text, text, start, reader.offsets))
         except NotFound as error:
             if reader.unmatched == "error":
-                raise BadValue(f"{error}; reader.unmatched: remove leaves such answers out") from None
+                how = "reader.unmatched: remove (init: --unmatched remove) leaves such answers out"
+                raise BadValue(f"{error}; {how}") from None
     record.answers, record.lost = tuple(found), bool(answers) and not found
     return record
 

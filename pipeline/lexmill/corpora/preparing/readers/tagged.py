@@ -29,7 +29,8 @@ _ID = re.compile(r"([0-9]+)(?:[-.][0-9]+)?$")
 _COLUMNS = 10  # of CoNLL-U
 _TAG_COLUMN = {"upos": 3, "xpos": 4}
 _FORM, _MISC = 1, 9
-_CHECK = "check reader.word, reader.tag and reader.separator"
+_RIGHT = "is reader.scheme right? (init: --scheme)"
+_CHECK = "check reader.word, reader.tag (init: --words, --tags) and reader.separator"
 
 
 class _NoWord(Exception):
@@ -114,7 +115,7 @@ def _records(
     try:
         tags = _checked(sentence.tags, reader.scheme)
     except BadTags as error:
-        errors.add(UserError(f"{error}; is reader.scheme right?", file, sentence.numbers[error.word]))
+        errors.add(UserError(f"{error}; {_RIGHT}", file, sentence.numbers[error.word]))
         return
     group = documents.now if reader.group == "document" else None
     yield tagged(f"{documents.name}:{sentence.numbers[0]}", group, sentence.words, tags)
@@ -219,7 +220,7 @@ def of_lists(
     try:
         return tagged(name, group, words, _checked(tags, reader.scheme))
     except BadTags as error:
-        raise BadValue(f"tag {error.word + 1} of '{columns['tags']}': {error}; is reader.scheme right?") from None
+        raise BadValue(f"tag {error.word + 1} of '{columns['tags']}': {error}; {_RIGHT}") from None
 
 
 def _list(column: str, value: Any) -> list[Any]:
