@@ -94,7 +94,11 @@ def test_weights_in_several_files(tmp_path: Path) -> None:
         (save_gpt2, {"n_inner": 40}, "n_inner is 40"),
         (save_gpt2, {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True"),
         (save_gpt2, {"n_layer": None}, r"config\.json"),
-        (save_gpt2, {"model_type": "gpt_neox"}, "model_type 'gpt_neox' cannot be read; one of: bert, gpt2, llama"),
+        (
+            save_gpt2,
+            {"model_type": "gpt_neox"},
+            "model_type 'gpt_neox' cannot be read; one of: bert, gpt2, roberta",
+        ),
         (save_gpt2, {"n_layer": 3}, "'h.2.ln_1.weight' is missing"),
         (save_gpt2, {"n_layer": 1}, "'h.1.* is unknown"),
         (save_llama, {"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling is of type 'llama3'"),

@@ -209,13 +209,17 @@ def test_a_misspelt_param_is_an_error_in_python_too(
         mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
 
 
-def test_other_models_params_are_left_to_mlflow() -> None:
+def test_other_models_params_are_left_to_mlflow_but_for_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     import logging
 
+    monkeypatch.setattr(served, "_serving", lambda: False)
     served._refuse_unknown_params({"beam_size": 2})
     text = "Unrecognized params ['x'] are ignored for inference. Supported params are: {'another'}. To enable them"
     record = logging.LogRecord("mlflow.models.utils", logging.WARNING, "", 0, text, (), None)
     assert served._no_unknown_params(record)
+    monkeypatch.setattr(served, "_serving", lambda: True)
+    with pytest.raises(Exception, match="x: no such param"):
+        served._no_unknown_params(record)
 
 
 def test_an_address_that_is_taken_is_reported() -> None:

@@ -62,7 +62,8 @@ def task(module: Any, labels: list[int] = LABELS, **changes: Any) -> Classificat
 
 def tensors(rows: list[list[int]], labels: list[int]) -> dict[str, torch.Tensor]:
     tokens, mask = pad(rows)
-    return {"tokens": torch.from_numpy(tokens), "mask": torch.from_numpy(mask), "labels": torch.tensor(labels)}
+    found = {"tokens": torch.from_numpy(tokens), "mask": torch.from_numpy(mask), "labels": torch.tensor(labels)}
+    return {**found, "texts": torch.arange(len(labels))}
 
 
 def twin(module: PooledClassifier, row: list[int], label: int, weight: float) -> torch.Tensor:

@@ -136,7 +136,7 @@ def test_a_tokenizer_that_loses_text_is_refused(workspace: Path) -> None:
     storage.write_json(
         folder / "special_tokens.json", fake | {"cuts_at_space": False, "space_mark": False, "keeps_text": False}
     )
-    with pytest.raises(UserError, match="does not keep white space"):
+    with pytest.raises(UserError, match="does not give texts back"):
         train.main("toy")
     assert not layout.model("toy").exists()
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
-from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
-_DRAWS = (init.normal_, init.uniform_, init.kaiming_uniform_, Tensor.normal_, Tensor.uniform_)
+# By their names: transformers puts functions of its own in the place of torch's.
+_DRAWS = frozenset({"normal_", "uniform_", "kaiming_uniform_"})
 
 
 class Undrawn(TorchFunctionMode):
@@ -27,7 +27,7 @@ class Undrawn(TorchFunctionMode):
     ) -> Any:
         """Call any other function."""
         given = kwargs or {}
-        if func in _DRAWS:
+        if getattr(func, "__name__", "") in _DRAWS:
             tensor = args[0] if args else given["tensor"]
             # A truncated normal is drawn again until it is within its bounds, as zeros are.
             return tensor.zero_() if func is Tensor.normal_ else tensor
