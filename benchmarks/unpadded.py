@@ -102,18 +102,19 @@ def unpadded(module: Any, rows: Sequence[Sequence[int]], attention: Attention) -
     return found[0]
 
 
+def _by_way(module: Any, rows: Sequence[Sequence[int]], way: Callable[[Sequence[int]], Attention]) -> Tensor:
+    return unpadded(module, rows, way([len(row) for row in rows]))
+
+
 def sides(module: Any, rows: Sequence[Sequence[int]]) -> dict[str, Callable[[], Tensor]]:
     """Return every way to compute the states of a batch."""
-    lengths = [len(row) for row in rows]
     found: dict[str, Callable[[], Tensor]] = {
         "padded": lambda: states(partial(padded, module), rows, None),
         "padded, in parts": lambda: states(partial(padded, module), rows, PASS_COST),
         "unpadded": lambda: states(module.hidden, rows, None),
         "unpadded, in parts": lambda: states(module.hidden, rows, PASS_COST),
     }
-    for name, way in WAYS.items():
-        found[f"unpadded, {name}"] = lambda way=way: unpadded(module, rows, way(lengths))  # type: ignore[misc]
-    return found
+    return found | {f"unpadded, {name}": partial(_by_way, module, rows, way) for name, way in WAYS.items()}
 
 
 def made(size: str, kind: str) -> Any:

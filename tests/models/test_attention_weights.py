@@ -1,4 +1,4 @@
-"""Attention weights beside `transformers`, by hand, and of which networks there are any."""
+"""Attention weights beside `transformers`, by hand, and which networks have any."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_no_token_sees_one_after_it_and_all_see_the_source(name: str) -> None:
 
 
 def with_embeddings(module: Any, source: Tensor, mask: Tensor, target: Tensor, inputs: Tensor) -> Tensor:
-    """The logits where the vectors of one side are `inputs`, told apart by their length."""
+    """The logits where the vectors of one side are `inputs`; the sides differ in length."""
 
     def replace(_: Any, given: tuple[Tensor], out: Tensor) -> Tensor:
         return inputs if given[0].shape == inputs.shape[:2] else out

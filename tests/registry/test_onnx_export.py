@@ -204,7 +204,7 @@ def test_int8_is_smaller_and_near(classifier: Path, tmp_path: Path) -> None:
         (
             {"family": "gru", "shape": {"n_layer": 1, "d_model": 8, "context": 48}}
             | {"kind": "classifier", "labels": ["no", "yes"], "dropout": 0.0},
-            "is a classifier of family 'gru', of which torch cannot write a graph for batches of any length",
+            "is a classifier of family 'gru', for which torch cannot write a graph that takes batches of any length",
         ),
         (
             {"family": "bert", "shape": BERT, "kind": "tagger", "tags": ["X"]}

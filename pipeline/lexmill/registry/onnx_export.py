@@ -126,7 +126,9 @@ def export_onnx(model: Path, target: Path, name: str, *, int8: bool = False) -> 
         if [list(batch["input_ids"][0]) for batch in theirs] != ours:
             raise UserError(f"{what} with a tokenizer that other programs would not read in the same way")
         batches = [*theirs, _inputs(written, texts, segments=bool(config.get("spans")))]
-        reason = f"of family '{config['family']}', of which torch cannot write a graph for batches of any length"
+        reason = (
+            f"of family '{config['family']}', for which torch cannot write a graph that takes batches of any length"
+        )
         with parsing(f"{what} {reason}; it can be used here and served"), _quiet():
             _write_graph(graph, batches[-1], output.name, folder / GRAPH, config["max_tokens"])
         apart = _apart(graph, batches, folder / GRAPH)

@@ -41,7 +41,7 @@ class TranslationRecipe(Recipe):
 
 @dataclass(frozen=True)
 class MinimumRisk:
-    """Translations drawn for each line, of which the one with the highest mean chrF against all is taken."""
+    """Translations drawn for each line; the one with the highest mean chrF against all is taken."""
 
     candidates: int = spec("translations drawn a line; 0: the search's best is taken", 0, low=0, high=256)
     temperature: float = spec("of the draws: divides the logits", 1.0, above=0, high=1000)
