@@ -26,7 +26,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     A config with `labels` describes a network under a head that pools its states, one with `tags` an encoder that tags
     words, one with `spans` an encoder that points at spans, one with `pretraining` an encoder under the heads that it
     is pre-trained with, one with `embedding` an encoder that gives a text a vector, one with `reward` a causal network
-    under a reward.
+    under a reward, one with `mixture` a causal network beside n-grams.
 
     Raises:
         UserErrors: an unknown family, or wrong sizes.
@@ -37,6 +37,11 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     declared = family(config["family"])
     network = getattr(importlib.import_module(f"lexmill.models.{config['family']}.model"), declared.network)
     module: nn.Module = network(declared.shape(**config["shape"]), config["vocab_size"])
+    if "mixture" in config:
+        from lexmill.models.common.mixture import Mixture
+
+        mixture = config["mixture"]
+        return Mixture(module, mixture["ngrams"], mixture["document_order"], mixture["eos_id"])
     if "pretraining" in config:
         from lexmill.models.common.pretraining import MaskedLanguageModel, ReplacedTokenDetection
 

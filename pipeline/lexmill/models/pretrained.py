@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 CONFIG, WEIGHTS = "config.json", weight_files.WEIGHTS
 LOADS = ("lexmill.models.{family}.hugging_face",)  # by name, see lexmill.base.code
 _UNDER_HEAD = "encoder."  # prefix in a model with a head
+_MIXED = "network."  # prefix in a network mixed with n-grams
 _HEAD, _SPANS = "head.", "qa_outputs."  # prefixes of a head that points at spans, here and there
 
 
@@ -85,6 +86,8 @@ def read(folder: str | Path) -> Pretrained:
             state = {
                 key.removeprefix(_UNDER_HEAD): value for key, value in state.items() if key.startswith(_UNDER_HEAD)
             }
+        if "mixture" in config:  # the n-grams beside the network stay behind
+            state = {key.removeprefix(_MIXED): value for key, value in state.items() if key.startswith(_MIXED)}
         return Pretrained(name, shape, int(config["vocab_size"]), state, True, heads)
     heads = {f"{_HEAD}{key[len(_SPANS) :]}": value for key, value in state.items() if key.startswith(_SPANS)}
     with parsing("its weights do not fit its config.json", folder):

@@ -240,7 +240,9 @@ _VECTORS = replace(
 
 def _refuse_heads(config: Mapping[str, Any], role: Role, this: str) -> None:
     """Raise `UserError` for a head that transformers cannot compute; `this` begins the sentence."""
-    if config.get("head") == "crf":
+    if "mixture" in config:
+        why = "n-grams beside the network"
+    elif config.get("head") == "crf":
         why = "a chain over its tags (recipe.head: crf)"
     elif config.get("pieces") == "mean":
         why = "words that are the mean of their pieces (data.pieces: mean)"

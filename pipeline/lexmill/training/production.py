@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -186,7 +186,7 @@ def produce(training: Training, choices: Params) -> None:
         if not result.first_rank:
             return
         training.finish()
-        write_model(training)
+        write_model(training.name, model, training.config, task.module)
         write_csv(layout.curve(training.name), result.rows)
         write_json(layout.metrics(STAGE, training.name), training.metrics(result))
         metrics, sentence = training.speed(result)
@@ -202,8 +202,27 @@ def _beyond(recipe: Steps, settings: TrainingSettings) -> dict[str, str]:
     return {name: repr(getattr(recipe, name)) for name in sorted(names)}
 
 
-def write_model(training: Training) -> None:
+def write_fitted(
+    name: str,
+    model: Model,
+    config: Mapping[str, Any],
+    module: nn.Module,
+    *,
+    rows: list[dict[str, float]],
+    metrics: dict[str, float],
+    seconds: float,
+    sentence: str,
+) -> None:
+    """Write what a training without the engine gives: the model folder, the curve, the metrics and the time."""
+    write_model(name, model, config, module)
+    write_csv(layout.curve(name), rows)
+    write_json(layout.metrics(STAGE, name), metrics)
+    write_json(FOLDER / f"{STAGE}-{name}.json", {"seconds": seconds, "steps": metrics["steps"]})
+    progress.say(f"{STAGE} {name}: {sentence}")
+
+
+def write_model(name: str, model: Model, config: Mapping[str, Any], module: nn.Module) -> None:
     """Write the model folder: weights, config, tokenizer."""
-    with new_folder(layout.model(training.name)) as folder:
-        model_folder.save(folder, training.config, training.task.module)
-        shutil.copytree(layout.tokenizer(training.model.data.tokenizer), folder / model_folder.TOKENIZER)
+    with new_folder(layout.model(name)) as folder:
+        model_folder.save(folder, config, module)
+        shutil.copytree(layout.tokenizer(model.data.tokenizer), folder / model_folder.TOKENIZER)

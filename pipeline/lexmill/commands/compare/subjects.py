@@ -111,6 +111,9 @@ def load(presets: Sequence[str], data: str | None, root: Path) -> list[Subject]:
         raise UserError(f"there is no language model named *_tiny in {FOLDER}/; name the presets to compare")
     shared = None if data is None else dataclasses.asdict(pick(choices.models, data, "models").data)
     composed = _composed(names, shared, root)
+    for preset, entry in zip(names, composed, strict=True):
+        if "length" not in entry["recipe"]:
+            raise UserError(f"the preset {preset} is trained by no steps; compare its network")
     found = [
         Subject(preset, preset.replace(".", "_"), entry, base) for preset, entry in zip(names, composed, strict=True)
     ]

@@ -20,6 +20,7 @@ from lexmill.compute.cores import cores
 from lexmill.compute.execution import Execution, load_execution
 from lexmill.params import Params
 from lexmill.params.models import Model
+from lexmill.params.recipe import Steps
 
 
 def plan(
@@ -54,6 +55,8 @@ def plan(
         model = pick(choices.models, name, "models")
         if name not in planned:
             words = kinds.find(model.kind).words
+            if not isinstance(model.recipe, Steps):
+                raise UserError(f"models.{name}: a mixture with n-grams is fitted in seconds; plan its network")
             raise UserError(f"models.{name}: only language models are planned, and this is a {words}")
     names = list(models) or planned
     if not names:
@@ -81,7 +84,7 @@ def plan(
 def _reads_text(model: Model) -> bool:
     """Return whether a model learns every token of running text, in batches of tokens."""
     kind = kinds.find(model.kind)
-    return kind.role == "causal" and kind.corpus == "text"
+    return kind.role == "causal" and kind.corpus == "text" and isinstance(model.recipe, Steps)
 
 
 def _cpu_peak(choices: Params, name: str, execution: Execution, processes: int) -> float:

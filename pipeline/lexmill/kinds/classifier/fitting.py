@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lexmill.base import layout, progress
-from lexmill.base.storage import write_json
+from lexmill.base import progress
 from lexmill.compute.execution import load_execution
 from lexmill.decoding.whole_texts import by_text
 from lexmill.kinds.classifier import Fitted, LinearProbe, LinearSVM, NaiveBayes, Perceptron
@@ -28,9 +26,8 @@ from lexmill.kinds.classifier.perceptron import fit_perceptron
 from lexmill.kinds.classifier.solution import Note, Solution, Texts, measure, with_temperature
 from lexmill.models.common.heads import BagClassifier
 from lexmill.models.common.sparse_rows import joined
-from lexmill.training.curve import write_csv
 from lexmill.training.engine import set_threads
-from lexmill.training.production import STAGE, Training, write_model
+from lexmill.training.production import STAGE, Training, write_fitted
 
 if TYPE_CHECKING:
     from lexmill.models.common.heads import NearestNeighbours, PooledClassifier
@@ -128,14 +125,12 @@ def _measured(module: nn.Module, batches: ClassificationBatches) -> tuple[float,
 def _write(
     training: Training, rows: list[dict[str, float]], metrics: dict[str, float], seconds: float, length: str
 ) -> None:
-    """Write the model folder, the curve, the metrics and the time."""
-    write_model(training)
-    write_csv(layout.curve(training.name), rows)
-    write_json(layout.metrics(STAGE, training.name), metrics)
-    took = {"seconds": seconds, "steps": metrics["steps"]}
-    write_json(Path(".lexmill") / "metrics" / f"{STAGE}-{training.name}.json", took)
+    """Write a training's outputs."""
     accuracy, loss = 100 * metrics["valid_accuracy"], metrics["valid_loss"]
-    progress.say(f"{STAGE} {training.name}: valid accuracy {accuracy:.1f}, loss {loss:.3f}, {length}")
+    sentence = f"valid accuracy {accuracy:.1f}, loss {loss:.3f}, {length}"
+    module = training.task.module
+    name, model, config = training.name, training.model, training.config
+    write_fitted(name, model, config, module, rows=rows, metrics=metrics, seconds=seconds, sentence=sentence)
 
 
 def _most(recipe: Fitted) -> int:

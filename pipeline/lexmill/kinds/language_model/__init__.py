@@ -57,14 +57,25 @@ class Hybrid(Steps):
 
 
 @dataclass(frozen=True)
+class MixtureRecipe:
+    """A trained network, `start`, mixed with n-grams of train and of the document that it reads; it stays as it is."""
+
+    method: Literal["mixture"] = spec("how the weights are found")
+    ngram_order: int = spec("order of the n-grams of train", 5, low=1, high=8)
+    document_order: int = spec("order of the n-grams of the document so far", 4, low=1, high=8)
+
+
+@dataclass(frozen=True)
 class LanguageModel(Model):
     """A causal language model."""
 
     data: Data = spec("what it learns from")
-    recipe: Recipe | Hybrid = spec("how it is trained")
+    recipe: Recipe | Hybrid | MixtureRecipe = spec("how it is trained")  # type: ignore[assignment]
     evaluate: Evaluate = spec("how it is evaluated")
 
     def cross_errors(self) -> list[str]:
+        if isinstance(self.recipe, MixtureRecipe):
+            return _mixture_errors(self)
         batch, context = self.recipe.batch, self.shape.context
         found = [f"recipe.batch: {batch} is not a multiple of shape.context ({context})"] if batch % context else []
         if self.data.carry_state and not family(self.family).carries:
@@ -80,6 +91,16 @@ class LanguageModel(Model):
         if isinstance(self.recipe, Hybrid) and self.data.mask_documents:
             found.append("data.mask_documents: a masked window is seen whole; leave it out with the method hybrid")
         return found
+
+
+def _mixture_errors(model: LanguageModel) -> list[str]:
+    """Return what a mixture of a network and n-grams cannot do."""
+    found = []
+    if model.start.endswith((".yaml", ".yml")):
+        found.append(f"start: a mixture takes a trained network, such as {layout.model('gpt')}, not a recipe")
+    if model.data.train != model.data.corpus:
+        found.append("data.train: the n-grams of a mixture count one corpus; name that of data.corpus")
+    return found
 
 
 def _inputs(entry: Mapping[str, Any]) -> Inputs:

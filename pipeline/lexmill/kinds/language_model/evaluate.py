@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from torch import nn
+
 from lexmill.base import progress
 from lexmill.decoding.sampling import generate
 from lexmill.decoding.settings import Sampling
 from lexmill.evaluation import analogies, plots
 from lexmill.evaluation.rows import Row
-from lexmill.evaluation.scoring import NetworkScorer
+from lexmill.evaluation.scoring import NetworkScorer, Scorer
 from lexmill.evaluation.subject import Evaluated, Subject
 from lexmill.evaluation.word_vectors import WordVectors, plane
 from lexmill.evaluation.words import frequent_words
@@ -27,6 +29,8 @@ from lexmill.kinds.language_model.metrics import (
     score_documents,
     summarise,
 )
+from lexmill.kinds.language_model.mixing import MixtureScorer
+from lexmill.models.common.mixture import Mixture
 from lexmill.models.input_embeddings import input_embeddings
 
 SAMPLE_TOKENS = 200
@@ -42,7 +46,7 @@ def evaluate(subject: Subject) -> Evaluated:
     sampling = Sampling(SAMPLE_TOKENS, TEMPERATURE, seed=subject.seed)
     texts = generate(subject.module, subject.tokenizer, prompts, sampling)
     samples = [{"prompt": prompt, "text": text} for prompt, text in zip(prompts, texts, strict=True)]
-    words, embeddings = frequent_words(subject.corpus, WORDS), input_embeddings(subject.module.state_dict())
+    words, embeddings = frequent_words(subject.corpus, WORDS), input_embeddings(_network(subject).state_dict())
     pairs = analogies.pairs(words, subject.corpus.languages[0])
 
     def draw(folder: Path) -> None:
@@ -51,7 +55,7 @@ def evaluate(subject: Subject) -> Evaluated:
             [document.log_probabilities for document in documents], context, subject.evaluation.overlap
         )
         plots.plot_loss_by_position(by_position, folder / "loss_by_position.png", subject.name)
-        norms = gradient_norms(subject.module, windows(subject.records(), subject.tokenizer, context))
+        norms = gradient_norms(_network(subject), windows(subject.records(), subject.tokenizer, context))
         plots.plot_gradient_reach(norms, folder / "gradient_reach.png", subject.name)
         drawn = WordVectors(words[:DRAWN_WORDS], subject.tokenizer, embeddings)
         if len(drawn.words) > 2:
@@ -79,12 +83,17 @@ def _scored(subject: Subject) -> list[DocumentScores]:
     """Score the documents of the test set, in order."""
     tokenizer, evaluation = subject.tokenizer, subject.evaluation
     context = cast(Any, subject.module).context
-    scorer = NetworkScorer(
-        cast(Any, subject.module), context, tokenizer.eos_id, evaluation.batch_tokens, evaluation.overlap
-    )
+    network = cast(Any, _network(subject))
+    scorer = NetworkScorer(network, context, tokenizer.eos_id, evaluation.batch_tokens, evaluation.overlap)
+    whole: Scorer = MixtureScorer(subject.module, scorer) if isinstance(subject.module, Mixture) else scorer
     found = []
     with progress.bar(f"evaluate {subject.words}", subject.corpus.count(subject.split)) as bar:
-        for document in score_documents(subject.records(), OffsetEncoder(tokenizer), scorer):
+        for document in score_documents(subject.records(), OffsetEncoder(tokenizer), whole):
             found.append(document)
             bar.update(1)
     return found
+
+
+def _network(subject: Subject) -> nn.Module:
+    """Return the network, without n-grams beside it."""
+    return cast(nn.Module, subject.module.network) if isinstance(subject.module, Mixture) else subject.module

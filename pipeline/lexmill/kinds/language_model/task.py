@@ -9,7 +9,7 @@ from lexmill.base import layout
 from lexmill.base.errors import UserError
 from lexmill.data.masking import Plan, vocabulary
 from lexmill.data.mixture import open_train, open_valid, verify_once
-from lexmill.kinds.language_model import Hybrid, LanguageModel
+from lexmill.kinds.language_model import Hybrid, LanguageModel, MixtureRecipe, mixing
 from lexmill.kinds.language_model.carrying import CarryingTask
 from lexmill.kinds.language_model.hybrid import HybridTask
 from lexmill.kinds.language_model.next_token import LanguageModelTask
@@ -40,6 +40,9 @@ def train(name: str, choices: Params) -> None:
         raise UserError(f"the shards were made with another tokenizer than {folder}; run encode again", shards)
     verify_once(train_shards, valid)
     config = config_of(model, tokenizer, train_shards.vocab_size)
+    if isinstance(model.recipe, MixtureRecipe):
+        mixing.fit(name, model, config, train_shards, valid)
+        return
     module: Any = new_network(model, config, choices.training_seed)
     options: dict[str, Any] = {
         "context": model.shape.context,

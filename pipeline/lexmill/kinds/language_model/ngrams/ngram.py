@@ -89,6 +89,12 @@ class NGram(ABC):
         self.symbols = vocab_size + 1
         self._levels: list[Level] = []
 
+    @property
+    def levels(self) -> list[Level]:
+        """The tables by order, lowest first."""
+        self._fitted()
+        return self._levels
+
     @abstractmethod
     def _tables(self, counts: Counts) -> list[Level]:
         """Return the levels, lowest order first."""
