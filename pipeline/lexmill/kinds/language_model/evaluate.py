@@ -29,7 +29,7 @@ from lexmill.kinds.language_model.metrics import (
     score_documents,
     summarise,
 )
-from lexmill.kinds.language_model.mixing import MixtureScorer
+from lexmill.kinds.language_model.mixture_scores import MixtureScorer
 from lexmill.models.common.mixture import Mixture
 from lexmill.models.input_embeddings import input_embeddings
 

@@ -24,6 +24,7 @@ from lexmill.data.mixture import MixedShards
 from lexmill.data.shards import TokenShards
 from lexmill.evaluation.scoring import NetworkScorer
 from lexmill.kinds.language_model import LanguageModel, MixtureRecipe
+from lexmill.kinds.language_model.mixture_scores import stream
 from lexmill.kinds.language_model.ngrams.kneser_ney import KneserNey
 from lexmill.models.common.mixture import Mixture
 from lexmill.models.start import start
@@ -128,22 +129,3 @@ def _parts(module: Mixture, documents: list[list[int]], eos_id: int, device: tor
     ]
     module.cpu()
     return torch.cat([parts for parts, _ in found]), torch.cat([longest for _, longest in found])
-
-
-def stream(document: Any, eos_id: int) -> Tensor:
-    """Return a document's token ids between two end tokens."""
-    return torch.tensor([eos_id, *document, eos_id], dtype=torch.int64)
-
-
-class MixtureScorer:
-    """The mixture as a `Scorer`: the network's windows as given, the n-grams of the whole document before."""
-
-    def __init__(self, module: Mixture, of_network: NetworkScorer) -> None:
-        self.module, self.of_network = module, of_network
-
-    def log_probabilities(self, sequences: Any) -> list[Any]:
-        found = []
-        for document, scores in zip(sequences, self.of_network.log_probabilities(sequences), strict=True):
-            parts, longest = self.module.parts(torch.from_numpy(scores).exp(), stream(document, self.module.eos_id))
-            found.append((self.module.weights.cpu()[longest] * parts).sum(dim=1).log().numpy())
-        return found

@@ -18,14 +18,13 @@ def of_targets(stream: Tensor, order: int) -> tuple[Tensor, Tensor]:
     Args:
         stream: (N + 1,) int64; all but the first are targets. Cost: 2 K sorts.
     """
-    targets = len(stream) - 1
-    shares = torch.zeros(targets, order, dtype=torch.float64)
-    longest = torch.zeros(targets, dtype=torch.int64)
-    symbols, context = int(stream.max()) + 1, torch.zeros(targets, dtype=torch.int64)
+    targets, symbols = len(stream) - 1, int(stream.max()) + 1
+    shares = torch.zeros(targets, order, dtype=torch.float64, device=stream.device)
+    longest, context = (torch.zeros(targets, dtype=torch.int64, device=stream.device) for _ in range(2))
     for k in range(1, order + 1):
         if k > 1:
             # The token k - 1 before the target, where there is one; -1 keeps the first contexts apart from all.
-            token = torch.full((targets,), -1)
+            token = stream.new_full((targets,), -1)
             token[k - 2 :] = stream[: targets - k + 2]
             context = _numbered(context * (symbols + 1) + token + 1)
         before = _earlier(context)
@@ -71,7 +70,7 @@ def _numbered(values: Tensor) -> Tensor:
 def _earlier(values: Tensor) -> Tensor:
     """Return how many equal values come before each."""
     order = torch.argsort(values, stable=True)
-    at = torch.arange(len(values))
+    at = torch.arange(len(values), device=values.device)
     ordered = values[order]
     begins = torch.ones_like(ordered, dtype=torch.bool)
     begins[1:] = ordered[1:] != ordered[:-1]
