@@ -17,8 +17,9 @@ from torch import Tensor
 
 from benchmarks.measure import Comparison
 from lexmill.models.common.decoder_attention import DecoderAttention
-from lexmill.models.linear_attention.rows import ROWS
-from lexmill.models.linear_attention.shape import Mixer, Shape
+from lexmill.models.common.row_sizes import Row
+from lexmill.models.common.rows import ROWS
+from lexmill.models.linear_attention.shape import Shape
 from lexmill.training.engine import keep_freed_memory
 
 HEADS, PEER = 4, "softmax attention"
@@ -31,7 +32,7 @@ def compare(repetitions: int, rows: int = 2, tokens: int = 1024, width: int = 25
     sides: dict[str, Any] = {PEER: DecoderAttention(width, HEADS, HEADS, width // HEADS)}
     for name, made in ROWS.items():
         if name != "attention":
-            sides[name] = made(Shape(1, HEADS, width, tokens, (cast(Mixer, name),)))
+            sides[name] = made(Shape(n_layer=1, n_head=HEADS, d_model=width, context=tokens, mixers=(cast(Row, name),)))
     hidden, gradient = torch.randn(rows, tokens, width, requires_grad=True), torch.randn(rows, tokens, width)
     found: dict[str, list[float]] = {name: [] for name in sides}
     threads = torch.get_num_threads()

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from lexmill import models
-from lexmill.models.linear_attention.rows import ROWS
+from lexmill.models.common.rows import ROWS
 from lexmill.params.optimizers import AdamW, Muon
 from lexmill.training import optimizers
 from lexmill.training.engine import keep_freed_memory

@@ -111,12 +111,13 @@ def test_it_learns_in_bf16_with_a_window_and_documents(positions: Any) -> None:
             )
 
 
-def test_buckets_are_those_of_t5s_decoder() -> None:
+@pytest.mark.parametrize("both_sides", [False, True])
+def test_buckets_are_those_of_t5(both_sides: bool) -> None:
     from transformers.models.t5.modeling_t5 import T5Attention
 
-    apart = torch.arange(400)
-    theirs = T5Attention._relative_position_bucket(-apart, bidirectional=False, num_buckets=32, max_distance=128)
-    assert torch.equal(buckets(apart), theirs)
+    apart = torch.arange(-400, 400)
+    theirs = T5Attention._relative_position_bucket(-apart, both_sides, num_buckets=32, max_distance=128)
+    assert torch.equal(buckets(apart, both_sides), theirs)
 
 
 def test_alibi_slopes_are_those_of_the_paper() -> None:

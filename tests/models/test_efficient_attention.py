@@ -16,7 +16,7 @@ from lexmill.models.common.local_attention import WindowCache, attend_window, in
 from lexmill.models.common.lsh_attention import attend_cached, attend_sorted, buckets, directions, keys_of
 from lexmill.models.common.position_bias import distances
 from lexmill.models.common.random_features import log_features, orthogonal_features
-from lexmill.models.linear_attention.rows import ROWS
+from lexmill.models.common.rows import ROWS
 from lexmill.models.linear_attention.shape import FAMILY, Shape
 
 SEED = torch.Generator().manual_seed(7)

@@ -96,7 +96,7 @@ def test_no_token_sees_one_after_it_and_all_see_the_source(name: str) -> None:
         (gradient,) = torch.autograd.grad(logits[0, t].square().sum(), inputs, retain_graph=True)
         assert gradient[0, t].abs().sum() > 0
         assert not gradient[0, t + 1 :].any()
-    inputs = module.embedding(source).detach().requires_grad_()
+    inputs = (module.source_embedding or module.embedding)(source).detach().requires_grad_()
     logits = with_embeddings(module, source, mask, target, inputs)
     (gradient,) = torch.autograd.grad(logits[0, 0].square().sum(), inputs)
     assert (gradient.abs().sum(dim=2) > 0).all()
@@ -108,11 +108,12 @@ def with_embeddings(module: Any, source: Tensor, mask: Tensor, target: Tensor, i
     def replace(_: Any, given: tuple[Tensor], out: Tensor) -> Tensor:
         return inputs if given[0].shape == inputs.shape[:2] else out
 
-    handle = module.embedding.register_forward_hook(replace)
+    handles = [one.register_forward_hook(replace) for one in (module.embedding, module.source_embedding) if one]
     try:
         found: Tensor = module(source, mask, target)
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
     return found
 
 

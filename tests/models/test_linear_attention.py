@@ -10,9 +10,9 @@ from torch import Tensor
 
 from lexmill.base import strict
 from lexmill.models.common.decoder_attention import DecoderAttention
+from lexmill.models.common.rows import ROWS
 from lexmill.models.declaration import unlike
 from lexmill.models.linear_attention.model import LinearAttention
-from lexmill.models.linear_attention.rows import ROWS
 from lexmill.models.linear_attention.shape import FAMILY, Shape
 
 V = 23

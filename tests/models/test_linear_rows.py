@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import elu, silu, softplus
 
-from lexmill.models.linear_attention.rows import ROWS
+from lexmill.models.common.rows import ROWS
 from lexmill.models.linear_attention.shape import FAMILY, Shape
 
 SIZES: dict[str, Any] = {**FAMILY.tiny, "n_layer": 1, "kernel": 3, "chunk": 4}

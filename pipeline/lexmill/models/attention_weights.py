@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
@@ -62,7 +62,7 @@ def softmax_weights(
 
 
 @torch.no_grad()
-def attention_weights(module: nn.Module, tokens: Tensor, mask: Tensor) -> list[Tensor]:
+def attention_weights(module: Callable[[Tensor, Tensor], Any], tokens: Tensor, mask: Tensor) -> list[Tensor]:
     """Return the weights of each layer from the first, (B, H, T, T) each: of each token on all.
 
     Args:

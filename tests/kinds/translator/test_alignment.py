@@ -13,7 +13,7 @@ from lexmill.tokenizers.tokenizer import BOS, EOS
 from .test_task import digits_tokenizer, network
 
 
-@pytest.mark.parametrize("family", ["transformer", "rnn_seq2seq", "conv_seq2seq"])
+@pytest.mark.parametrize("family", ["transformer", "rnn_seq2seq", "conv_seq2seq", "decoder_translator"])
 def test_a_row_is_a_token_written_and_a_column_one_read(family: str, tmp_path: Path) -> None:
     tokenizer = digits_tokenizer(tmp_path / "tokenizer")
     module = network(tokenizer.vocab_size, family).eval()

@@ -66,8 +66,11 @@ def network(vocab_size: int, family: str = "transformer", **sizes: Any) -> Any:
         "transformer": {"n_head": 4, "d_model": 48, "d_ffn": 96},
         "rnn_seq2seq": {"d_embedding": 32, "d_model": 64},
         "conv_seq2seq": {"d_embedding": 32, "d_model": 48},
+        "decoder_translator": {"n_layer": 2, "n_head": 4, "d_model": 48, "d_ffn": 96},
     }[family]
-    shape |= {"encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0, "max_positions": 32, **sizes}
+    if family != "decoder_translator":
+        shape |= {"encoder_layers": 1, "decoder_layers": 1}
+    shape |= {"dropout": 0.0, "max_positions": 32, **sizes}
     module = build({"family": family, "shape": shape, "vocab_size": vocab_size})
     initialize(module, Xavier(embedding_std=0))
     return module
@@ -224,6 +227,16 @@ def by_mark(text: str) -> str:
 LEARNERS: list[tuple[str, dict[str, Any], Callable[[str], str], tuple[float, float]]] = [
     ("transformer", {}, lambda text: text, (1.05, 0.95)),
     ("transformer", {}, lambda text: text[::-1], (1.15, 0.85)),
+    (
+        "transformer",
+        {"decoder_mixer": "ssru", "positions": "rotary", "n_kv_head": 1},
+        lambda text: text[::-1],
+        (1.15, 0.85),
+    ),
+    ("transformer", {"decoder_mixer": "gated_deltanet", "tied": "decoder"}, lambda text: text, (1.05, 0.95)),
+    ("decoder_translator", {"prefix": False}, lambda text: text[::-1], (1.15, 0.85)),
+    # How far apart a digit and its copy are depends on the source's length, and all of it is seen at once.
+    ("decoder_translator", {"prefix": True}, lambda text: text[::-1], (1.2, 0.7)),
     ("conv_seq2seq", {"encoder_layers": 2, "decoder_layers": 2}, lambda text: text[::-1], (1.05, 0.95)),
     *(
         ("rnn_seq2seq", {"attention": score, "cell": "gru"}, by_mark, (1.15, 0.85))

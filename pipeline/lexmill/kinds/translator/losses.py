@@ -23,7 +23,7 @@ def smoothed_sum(module: Any, batch: Mapping[str, Tensor], smoothing: float) -> 
     """Return the summed loss of a batch's targets, and their number.
 
     Args:
-        module: a translator with `hidden`, whose output projection is its embedding.
+        module: a translator.
         batch: source (B, S), source_mask, target_in (B, T), target_out, target_mask.
     """
     from lexmill.models.common.cross_entropy import fused_cross_entropy
@@ -31,7 +31,7 @@ def smoothed_sum(module: Any, batch: Mapping[str, Tensor], smoothing: float) -> 
     hidden = module.hidden(batch["source"], batch["source_mask"], batch["target_in"])  # (B, T, D)
     mask = batch["target_mask"]
     target = batch["target_out"][mask]  # (N,)
-    return fused_cross_entropy(hidden[mask], module.embedding.weight, target, smoothing), len(target)
+    return fused_cross_entropy(hidden[mask], module.output_matrix, target, smoothing), len(target)
 
 
 def consistent_sum(module: Any, batch: Mapping[str, Tensor], smoothing: float, weight: float) -> tuple[Tensor, int]:

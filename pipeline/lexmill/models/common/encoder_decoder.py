@@ -1,4 +1,4 @@
-"""What every encoder-decoder shares: one embedding for source, target and output, and how decoder rows share a source.
+"""What every encoder-decoder shares: embeddings, the output matrix, and how decoder rows share a source.
 
 A target starts with the begin token and ends with the end token; a source ends with the end token.
 
@@ -9,11 +9,13 @@ the memory, V vocabulary.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from torch import Tensor, nn
 
 from lexmill.models.common.dropout import Dropout
+
+Tying = Literal["three_way", "decoder", "none"]
 
 
 class Cache(Protocol):
@@ -39,17 +41,25 @@ class Cache(Protocol):
 class EncoderDecoder(nn.Module, ABC):
     """Maps source sentences to target sentences; a family defines `encode`, `new_cache` and `decode_cached`.
 
+    `embedding` is the target's, and the source's where `source_embedding` is None.
+
     Args:
         vocab_size: entries of the joint vocabulary.
         d_embedding: D.
         dropout: on embeddings.
         max_positions: the longest source, end token included, and the longest target, begin token included.
+        tied: which matrices are one: the embeddings of source and target and the output's (three_way), the target's and
+            the output's (decoder), or none.
     """
 
-    def __init__(self, vocab_size: int, d_embedding: int, dropout: float, max_positions: int) -> None:
+    def __init__(
+        self, vocab_size: int, d_embedding: int, dropout: float, max_positions: int, tied: Tying = "three_way"
+    ) -> None:
         super().__init__()
         self.vocab_size, self.max_positions = vocab_size, max_positions
         self.embedding = nn.Embedding(vocab_size, d_embedding)
+        self.source_embedding = None if tied == "three_way" else nn.Embedding(vocab_size, d_embedding)
+        self.head = nn.Linear(d_embedding, vocab_size, bias=False) if tied == "none" else None
         self.dropout = Dropout(dropout)
 
     @abstractmethod
@@ -105,9 +115,14 @@ class EncoderDecoder(nn.Module, ABC):
         """
         return self.project(self.decode_hidden(target_in, memory, source_mask, cache))
 
+    @property
+    def output_matrix(self) -> Tensor:
+        """(V, D)."""
+        return self.embedding.weight if self.head is None else self.head.weight
+
     def project(self, hidden: Tensor) -> Tensor:
-        """(..., D) -> logits (..., V), by the embedding matrix."""
-        return nn.functional.linear(hidden, self.embedding.weight)
+        """(..., D) -> logits (..., V)."""
+        return nn.functional.linear(hidden, self.output_matrix)
 
     def hidden(self, source: Tensor, source_mask: Tensor, target_in: Tensor) -> Tensor:
         """`forward` before the output projection, (B, T, D), for a loss that projects only at targets."""
@@ -118,5 +133,10 @@ class EncoderDecoder(nn.Module, ABC):
         return self.project(self.hidden(source, source_mask, target_in))
 
     def count_parameters(self) -> int:
-        """Return the number of trained parameters, the shared embedding counted once."""
+        """Return the number of trained parameters, a tied matrix counted once."""
         return sum(parameter.numel() for parameter in self.parameters())
+
+
+def linear_weights(part: nn.Module) -> int:
+    """Return the number of weights in its linear layers, biases not counted."""
+    return sum(child.weight.numel() for child in part.modules() if isinstance(child, nn.Linear))

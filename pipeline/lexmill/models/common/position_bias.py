@@ -45,22 +45,28 @@ class RelativeBias(nn.Module):
     """A learned bias for each head and bucket of distances (Raffel et al. 2020, T5), for all layers.
 
     Half of the buckets hold one distance each, the others ranges that grow by a constant factor up to 128.
+
+    Args:
+        both_sides: keys ahead have buckets of their own, as many as those behind; otherwise they count as at 0.
     """
 
-    def __init__(self, n_head: int) -> None:
+    def __init__(self, n_head: int, both_sides: bool = False) -> None:
         super().__init__()
         self.table = nn.Embedding(_BUCKETS, n_head)
+        self.both_sides = both_sides
 
     def forward(self, apart: Tensor) -> Tensor:
-        """Return the bias of these distances: (T, S) int64 -> (H, T, S); keys ahead count as at 0."""
-        out: Tensor = self.table(buckets(apart)).permute(2, 0, 1)
+        """Return the bias of these distances: (T, S) int64 -> (H, T, S)."""
+        out: Tensor = self.table(buckets(apart, self.both_sides)).permute(2, 0, 1)
         return out
 
 
-def buckets(apart: Tensor) -> Tensor:
-    """Return T5's bucket of each distance to an earlier key, as its causal decoder has them."""
-    exact = _BUCKETS // 2
-    apart = apart.clamp_min(0)
+def buckets(apart: Tensor, both_sides: bool = False) -> Tensor:
+    """Return T5's bucket of each distance to an earlier key, as its decoder has them or, on both sides, its encoder."""
+    count = _BUCKETS // 2 if both_sides else _BUCKETS
+    exact = count // 2
+    first = count * (apart < 0) if both_sides else 0
+    apart = apart.abs() if both_sides else apart.clamp_min(0)
     ratio = torch.log(apart.clamp_min(1).float() / exact) / math.log(_FARTHEST / exact)
-    far = (exact + (ratio * (_BUCKETS - exact)).long()).clamp_max(_BUCKETS - 1)
-    return torch.where(apart < exact, apart, far)
+    far = (exact + (ratio * (count - exact)).long()).clamp_max(count - 1)
+    return first + torch.where(apart < exact, apart, far)

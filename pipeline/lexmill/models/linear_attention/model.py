@@ -20,7 +20,7 @@ from lexmill.models.common.feed_forward import GatedFeedForward
 from lexmill.models.common.init import GPT2
 from lexmill.models.common.norms import RMSNorm
 from lexmill.models.common.reversible import ReversibleBlock
-from lexmill.models.linear_attention.rows import ROWS
+from lexmill.models.common.rows import ROWS
 from lexmill.models.linear_attention.shape import Shape
 
 

@@ -1,6 +1,7 @@
 """The decoder's cache between steps, so that a step costs one position, not all of them.
 
-Memory: 2 * layers * D * (B * T + sources * S) numbers. Shape letters: B rows (sources times beams), H heads, T
+Memory: 2 * layers * G * K * (B * T + sources * S) numbers; where the decoder has a state in place of self-attention,
+that state for each of B rows in place of B * T. Shape letters: B rows (sources times beams), G key and value heads, T
 positions decoded so far, S source length, K head width.
 """
 
@@ -8,20 +9,20 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from lexmill.models.common.attention import KeyValueCache
+from lexmill.models.common.mixer import State
 
 
 class TransformerCache:
-    """Keys and values of each decoder layer: those of the target so far, and those of the source, which never change.
+    """Each decoder layer's state after the target so far, and its keys and values of the source, which never change.
 
     Args:
-        source: each layer's source keys and values, (sources, H, S, K).
+        source: each layer's source keys and values, (sources, G, S, K).
         mask: which source positions may be attended, (sources, 1, 1, S); None: all.
+        layers: the empty states.
     """
 
-    def __init__(self, source: list[tuple[Tensor, Tensor]], mask: Tensor | None) -> None:
-        self.source, self.mask = source, mask
-        self.layers = [KeyValueCache(capacity=16) for _ in source]
+    def __init__(self, source: list[tuple[Tensor, Tensor]], mask: Tensor | None, layers: list[State]) -> None:
+        self.source, self.mask, self.layers = source, mask, layers
 
     @property
     def length(self) -> int:

@@ -26,6 +26,7 @@ _ONLY: dict[str, tuple[Any, ...]] = {
     "tie_word_embeddings": (True,),
     "share_encoder_decoder_embeddings": (True,),
 }
+_OPTIONS = {"positions": "sinusoidal", "tied": "three_way", "decoder_mixer": "attention"}  # as exported
 _TENSORS = ("weight", "bias")  # of each module
 Side = Literal["reads", "writes"]
 _IGNORED = (
@@ -130,7 +131,19 @@ def read_state(shape: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[
 
 
 def write_config(shape: Mapping[str, Any], vocab_size: int) -> dict[str, Any]:
-    """Return the config.json of a Pegasus or Marian that computes the same."""
+    """Return the config.json of a Pegasus or Marian that computes the same.
+
+    Raises:
+        UserError: the shape has an option that neither of them has.
+    """
+    others = [f"{key}: {shape[key]}" for key, value in _OPTIONS.items() if shape.get(key, value) != value]
+    if shape.get("n_kv_head", 0) not in (0, shape["n_head"]):
+        others.append(f"n_kv_head: {shape['n_kv_head']}")
+    if others:
+        raise UserError(
+            f"transformers has no translator with {' and '.join(others)}; only sinusoidal positions, one embedding and"
+            " full attention can be exported"
+        )
     model_type = PRE_NORM if shape["norm"] == "pre" else POST_NORM
     stacks = {}
     for stack in ("encoder", "decoder"):

@@ -11,11 +11,11 @@ from torch.nn.functional import logsigmoid, normalize
 
 from lexmill.models.common.matrix_state import Terms
 from lexmill.models.common.rotary import rotate
+from lexmill.models.common.row_sizes import RowSizes
+from lexmill.models.common.rows.gates import Step, spread, with_ones
+from lexmill.models.common.rows.layer import LayerState, LinearMixer, exact, precise
+from lexmill.models.common.rows.shared import Shared
 from lexmill.models.common.running_max import running_max
-from lexmill.models.linear_attention.gates import Step, spread, with_ones
-from lexmill.models.linear_attention.layer import LayerState, LinearMixer, exact, precise
-from lexmill.models.linear_attention.shape import Shape
-from lexmill.models.linear_attention.shared import Shared
 
 
 class GatedRFA(LinearMixer):
@@ -27,7 +27,7 @@ class GatedRFA(LinearMixer):
 
     normed = False
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowSizes) -> None:
         super().__init__(shape)
         self.forget = nn.Linear(shape.d_model, shape.n_head, bias=False)
         self.bias = spread(1.0, 6.0, shape.n_head)
@@ -67,7 +67,7 @@ class MLSTM(LinearMixer):
 
     gated = "sigmoid"
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowSizes) -> None:
         super().__init__(shape)
         self.gates = nn.Linear(shape.d_model, 2 * shape.n_head, bias=False)
         self.bias = nn.Parameter(torch.cat([torch.zeros(shape.n_head), torch.linspace(3, 6, shape.n_head)]))
@@ -93,7 +93,7 @@ class Mamba2(LinearMixer):
 
     gated, convolved = "silu", True
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowSizes) -> None:
         super().__init__(shape)
         self.step = Step(shape)
         self.skip = nn.Parameter(torch.ones(shape.n_head))

@@ -11,11 +11,11 @@ from torch.nn.functional import elu
 
 from lexmill.models.common.matrix_state import Terms
 from lexmill.models.common.random_features import LEAST, log_features, orthogonal_features
+from lexmill.models.common.row_sizes import RowSizes
+from lexmill.models.common.rows.gates import with_ones
+from lexmill.models.common.rows.layer import LayerState, LinearMixer
+from lexmill.models.common.rows.shared import Shared
 from lexmill.models.common.running_max import running_max
-from lexmill.models.linear_attention.gates import with_ones
-from lexmill.models.linear_attention.layer import LayerState, LinearMixer
-from lexmill.models.linear_attention.shape import Shape
-from lexmill.models.linear_attention.shared import Shared
 
 
 def positive(rows: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class Performer(LinearMixer):
 
     normed = False
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowSizes) -> None:
         super().__init__(shape)
         self.features: Tensor
         drawn = orthogonal_features(shape.n_feature, shape.head_width, torch.Generator("cpu").manual_seed(0))

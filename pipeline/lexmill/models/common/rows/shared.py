@@ -14,7 +14,7 @@ from lexmill.models.common.decoder_attention import DecoderAttention
 from lexmill.models.common.documents import document_positions
 from lexmill.models.common.local_attention import Blocks, window_mask
 from lexmill.models.common.rotary import Rotation, rotation
-from lexmill.models.linear_attention.shape import ROTARY, Shape
+from lexmill.models.common.row_sizes import ROTARY, RowSizes
 
 
 class Shared(NamedTuple):
@@ -28,7 +28,7 @@ class Shared(NamedTuple):
     documents: Tensor | None  # (B, T) int64
 
 
-def shared_parts(shape: Shape, tokens: Tensor, start: int, documents: Tensor | None) -> Shared:
+def shared_parts(shape: RowSizes, tokens: Tensor, start: int, documents: Tensor | None) -> Shared:
     """Return what the layers of a shape need; see `mixer.Mixer.shared`."""
     time, device = tokens.shape[1], tokens.device
     places = None if documents is None else document_positions(documents)
@@ -48,7 +48,7 @@ class Attention(DecoderAttention):
 
     unlimited: ClassVar[bool] = True
 
-    def __init__(self, shape: Shape, window: int = 0) -> None:
+    def __init__(self, shape: RowSizes, window: int = 0) -> None:
         super().__init__(shape.d_model, shape.n_head, shape.n_head, shape.head_width, window=window or shape.context)
         self.shape = shape
 
@@ -64,7 +64,7 @@ class Attention(DecoderAttention):
 class Local(Attention):
     """The same over the last `window` tokens."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowSizes) -> None:
         super().__init__(shape, shape.window)
 
     def forward(self, hidden: Tensor, shared: Shared, state: Any = None) -> Tensor:

@@ -10,17 +10,17 @@ from collections.abc import Callable
 
 from torch import nn
 
-from lexmill.models.linear_attention.rows.channels import S4, Mamba
-from lexmill.models.linear_attention.rows.delta import DeltaNet, GatedDeltaNet
-from lexmill.models.linear_attention.rows.hashed import LSH
-from lexmill.models.linear_attention.rows.head_decay import MLSTM, GatedRFA, Mamba2, RetNet
-from lexmill.models.linear_attention.rows.key_decay import DFW, GLA, HGRN2, RWKV6
-from lexmill.models.linear_attention.rows.slots import ABC, GSA
-from lexmill.models.linear_attention.rows.sums import Linear, LinearKernel, LinearNormalized, Performer
-from lexmill.models.linear_attention.shape import Shape
-from lexmill.models.linear_attention.shared import Attention, Local
+from lexmill.models.common.row_sizes import RowSizes
+from lexmill.models.common.rows.channels import S4, Mamba
+from lexmill.models.common.rows.delta import DeltaNet, GatedDeltaNet
+from lexmill.models.common.rows.hashed import LSH
+from lexmill.models.common.rows.head_decay import MLSTM, GatedRFA, Mamba2, RetNet
+from lexmill.models.common.rows.key_decay import DFW, GLA, HGRN2, RWKV6
+from lexmill.models.common.rows.shared import Attention, Local
+from lexmill.models.common.rows.slots import ABC, GSA
+from lexmill.models.common.rows.sums import Linear, LinearKernel, LinearNormalized, Performer
 
-ROWS: dict[str, Callable[[Shape], nn.Module]] = {
+ROWS: dict[str, Callable[[RowSizes], nn.Module]] = {
     "linear": Linear,
     "linear_kernel": LinearKernel,
     "linear_normalized": LinearNormalized,

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from lexmill.models.common.diagonal_scan import scan
-from lexmill.models.linear_attention.gates import inverse_softplus, spread
-from lexmill.models.linear_attention.layer import LayerState, LinearMixer, exact, precise
-from lexmill.models.linear_attention.shape import Shape
-from lexmill.models.linear_attention.shared import Shared
+from lexmill.models.common.row_sizes import RowSizes
+from lexmill.models.common.rows.gates import inverse_softplus, spread
+from lexmill.models.common.rows.layer import LayerState, LinearMixer, exact, precise
+from lexmill.models.common.rows.shared import Shared
 
 
 class S4(LinearMixer):
@@ -24,7 +24,7 @@ class S4(LinearMixer):
 
     parts, normed = 1, False
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowSizes) -> None:
         super().__init__(shape)
         channels, states = self.output.in_features, shape.d_state
         self.log_a = spread(-6.9, -2.3, channels)  # steps of 0.001 to 0.1
@@ -50,7 +50,7 @@ class Mamba(LinearMixer):
 
     parts, normed, gated, convolved = 1, False, "silu", True
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowSizes) -> None:
         super().__init__(shape)
         channels, states = self.output.in_features, shape.d_state
         rank = max(1, channels // 16)

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from lexmill.models.common.matrix_state import Terms
-from lexmill.models.linear_attention.gates import spread
-from lexmill.models.linear_attention.layer import LayerState, LinearMixer, precise
-from lexmill.models.linear_attention.shape import Shape
-from lexmill.models.linear_attention.shared import Shared
+from lexmill.models.common.row_sizes import RowSizes
+from lexmill.models.common.rows.gates import spread
+from lexmill.models.common.rows.layer import LayerState, LinearMixer, precise
+from lexmill.models.common.rows.shared import Shared
 
 
 class DFW(LinearMixer):
@@ -21,7 +21,7 @@ class DFW(LinearMixer):
 
     parts = 5
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowSizes) -> None:
         super().__init__(shape)
         self.bias = spread(1.0, 6.0, shape.head_width)
 
@@ -37,7 +37,7 @@ class GLA(LinearMixer):
     gated = "silu"
     rank = 16
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowSizes) -> None:
         super().__init__(shape)
         self.narrow = nn.Linear(shape.d_model, self.rank, bias=False)
         self.forget = nn.Linear(self.rank, self.output.in_features)
@@ -58,7 +58,7 @@ class RWKV6(LinearMixer):
     gated, convolved = "silu", True
     rank = 32
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowSizes) -> None:
         super().__init__(shape)
         self.narrow = nn.Linear(shape.d_model, self.rank, bias=False)
         self.forget = nn.Linear(self.rank, self.output.in_features, bias=False)
@@ -79,7 +79,7 @@ class HGRN2(LinearMixer):
     The biases are spread over a head's keys, in place of the paper's lower bound of each layer.
     """
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowSizes) -> None:
         super().__init__(shape)
         self.bias = spread(1.0, 6.0, shape.head_width)
 

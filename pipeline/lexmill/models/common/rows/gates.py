@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, softplus
 
-from lexmill.models.linear_attention.layer import precise
-from lexmill.models.linear_attention.shape import Shape
+from lexmill.models.common.row_sizes import RowSizes
+from lexmill.models.common.rows.layer import precise
 
 
 class Step(nn.Module):
     """A step a_t = softplus(W x_t + b) for each head, and the decay -a_t exp(A) that it makes, (B, H, T, 1) each."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowSizes) -> None:
         super().__init__()
         self.linear = nn.Linear(shape.d_model, shape.n_head, bias=False)
         self.bias = nn.Parameter(inverse_softplus(torch.logspace(-3, -1, shape.n_head)))

@@ -17,9 +17,9 @@ from lexmill.models.common.counted import CountedMixer
 from lexmill.models.common.matrix_state import Terms, step
 from lexmill.models.common.mixer import Layout
 from lexmill.models.common.norms import RMSNorm
+from lexmill.models.common.row_sizes import RowSizes
+from lexmill.models.common.rows.shared import Shared, shared_parts
 from lexmill.models.common.short_convolution import ShortConvolution
-from lexmill.models.linear_attention.shape import Shape
-from lexmill.models.linear_attention.shared import Shared, shared_parts
 
 
 class LayerState:
@@ -58,7 +58,7 @@ class LinearMixer(StateMixer):
     convolved: ClassVar[bool] = False
     parts: ClassVar[int] = 3  # projections of width H * K: query, key, value
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowSizes) -> None:
         super().__init__()
         self.shape = shape
         inner = shape.n_head * shape.head_width

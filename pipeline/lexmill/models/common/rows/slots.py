@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from lexmill.models.common.matrix_state import Terms
-from lexmill.models.linear_attention.layer import LayerState, LinearMixer, precise
-from lexmill.models.linear_attention.shape import Shape
-from lexmill.models.linear_attention.shared import Shared
+from lexmill.models.common.row_sizes import RowSizes
+from lexmill.models.common.rows.layer import LayerState, LinearMixer, precise
+from lexmill.models.common.rows.shared import Shared
 
 
 class ABC(LinearMixer):
@@ -21,7 +21,7 @@ class ABC(LinearMixer):
     f_t = softmax(W x_t) over the slots. As in the paper, a slot holds an average: both are divided by the sum of f.
     """
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowSizes) -> None:
         super().__init__(shape)
         self.control = nn.Linear(shape.d_model, shape.n_head * shape.n_slot, bias=False)
 
@@ -40,7 +40,7 @@ class GSA(LinearMixer):
     a_t = sigmoid(W x_t)^(1/8), one for each slot (Zhang et al. 2024).
     """
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowSizes) -> None:
         super().__init__(shape)
         self.forget = nn.Linear(shape.d_model, shape.n_head * shape.n_slot, bias=False)
 

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from lexmill.models.common.matrix_state import Terms
-from lexmill.models.linear_attention.gates import Step
-from lexmill.models.linear_attention.layer import LayerState, LinearMixer, precise
-from lexmill.models.linear_attention.shape import Shape
-from lexmill.models.linear_attention.shared import Shared
+from lexmill.models.common.row_sizes import RowSizes
+from lexmill.models.common.rows.gates import Step
+from lexmill.models.common.rows.layer import LayerState, LinearMixer, precise
+from lexmill.models.common.rows.shared import Shared
 
 
 class DeltaNet(LinearMixer):
@@ -23,7 +23,7 @@ class DeltaNet(LinearMixer):
 
     convolved = True
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowSizes) -> None:
         super().__init__(shape)
         self.beta = nn.Linear(shape.d_model, shape.n_head, bias=False)
 
@@ -43,7 +43,7 @@ class GatedDeltaNet(DeltaNet):
 
     gated = "silu"
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowSizes) -> None:
         super().__init__(shape)
         self.step = Step(shape)
 

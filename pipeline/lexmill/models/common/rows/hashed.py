@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from lexmill.models.common.lsh_attention import attend_cached, attend_sorted, buckets, directions, keys_of
 from lexmill.models.common.rotary import rotate
-from lexmill.models.linear_attention.layer import LayerState, StateMixer, exact, precise
-from lexmill.models.linear_attention.shape import Shape
-from lexmill.models.linear_attention.shared import Shared
+from lexmill.models.common.row_sizes import RowSizes
+from lexmill.models.common.rows.layer import LayerState, StateMixer, exact, precise
+from lexmill.models.common.rows.shared import Shared
 
 
 class LSH(StateMixer):
@@ -26,7 +26,7 @@ class LSH(StateMixer):
 
     unlimited: ClassVar[bool] = False
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowSizes) -> None:
         super().__init__()
         self.shape, self.n_head, self.d_head = shape, shape.n_head, shape.head_width
         inner = shape.n_head * shape.head_width
