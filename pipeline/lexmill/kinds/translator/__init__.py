@@ -18,8 +18,14 @@ from lexmill.params.recipe import Recipe
 class Data:
     """Pairs of encoded sentences."""
 
-    corpus: str = spec("the parallel corpus")
+    corpus: str = spec("the parallel corpus; its valid and test decide")
     tokenizer: str = spec("the joint tokenizer")
+    train: str = spec("a mixture or a translation that it learns from in place of the corpus; empty: the corpus", "")
+
+    @property
+    def learned(self) -> str:
+        """Return the name of what it learns from."""
+        return self.train or self.corpus
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,12 @@ class Translator(Model):
 
 def _inputs(entry: Mapping[str, Any]) -> Inputs:
     corpus, tokenizer = entry["data"]["corpus"], entry["data"]["tokenizer"]
-    return Inputs(data=layout.tokens(corpus, tokenizer).as_posix(), encodings=((corpus, tokenizer),))
+    train = entry["data"].get("train") or corpus
+    return Inputs(
+        data=layout.tokens(train, tokenizer).as_posix(),
+        encodings=((corpus, tokenizer), (train, tokenizer)),
+        valid=layout.tokens(corpus, tokenizer).as_posix(),
+    )
 
 
 KIND = Kind(

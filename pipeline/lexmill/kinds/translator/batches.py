@@ -6,6 +6,9 @@ rows x longest target and rows x longest source both stay within `batch_tokens`.
 order: all a function of (seed, epoch). The number of batches varies a little between epochs, so a step is located by
 the running count of batches.
 
+Of a mixture, an epoch has as many pairs as its members together, dealt out by weight (`lexmill.data.mixture`): each
+member goes through its own pairs in its own order, a small one again and again.
+
 Letters: B pairs, S source length, T target length, both with the end token.
 """
 
@@ -19,11 +22,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lexmill.base.errors import UserError
+from lexmill.data.mixture import MixedShards, Shares
 from lexmill.data.permutation import fold, permute
 from lexmill.data.shards import TokenShards
 
 Ids = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Side = TokenShards | MixedShards
 
 POOL = 8192  # pairs sorted together: enough for little padding, few enough to keep neighbours random
 
@@ -60,7 +65,7 @@ class ParallelBatches:
     """The global batch of each step, a pure function of (seed, step).
 
     Args:
-        source, target: the two sides of one split, of equal length.
+        source, target: the two sides of one split, of equal length, or of a mixture.
         batch_tokens: most tokens of either side in a global batch, padding included.
         seed: the data seed.
         max_positions: a pair with a longer side (end token included) is left out.
@@ -72,17 +77,20 @@ class ParallelBatches:
         UserError: the sides differ in length, or no pair is left.
     """
 
-    def __init__(
-        self, source: TokenShards, target: TokenShards, batch_tokens: int, seed: int, max_positions: int
-    ) -> None:
+    def __init__(self, source: Side, target: Side, batch_tokens: int, seed: int, max_positions: int) -> None:
         if len(source) != len(target):
             raise UserError(f"{len(source)} source sentences but {len(target)} target sentences", source.folder)
         self.source, self.target, self.batch_tokens, self.seed = source, target, batch_tokens, seed
-        source_lengths, target_lengths = np.diff(source.offsets), np.diff(target.offsets)
+        source_lengths, target_lengths = source.lengths, target.lengths
         longest = np.maximum(source_lengths, target_lengths)
         self.pairs: Ids = np.flatnonzero(longest <= min(max_positions, batch_tokens)).astype(np.int64)
         self.dropped = len(source) - len(self.pairs)
-        if not len(self.pairs):
+        self.shares = Shares(source.weights) if isinstance(source, MixedShards) else None
+        starts = source.starts if isinstance(source, MixedShards) else [0, len(source)]
+        self.own: list[Ids] = [
+            np.arange(*np.searchsorted(self.pairs, part), dtype=np.int64) for part in pairwise(starts)
+        ]  # of each member, places in `pairs`
+        if not all(map(len, self.own)):
             raise UserError(
                 f"no pair of the {source.split} split has at most {min(max_positions, batch_tokens)} tokens a side"
                 f" ({self.dropped} are longer); raise max_positions or batch_tokens",
@@ -95,15 +103,35 @@ class ParallelBatches:
 
     def plan(self, epoch: int) -> tuple[Ids, Ids]:
         """Return an epoch's row of pairs (positions in `pairs`) and the bounds of its batches before shuffling."""
-        n = len(self.pairs)
-        order = permute(np.arange(n, dtype=np.int64), n, fold(self.seed, "pairs", epoch))
-        pools = []
+        n, order, pools = len(self.pairs), self._order(epoch), []
         for number, start in enumerate(range(0, n, POOL)):
             pool = order[start : start + POOL]
             pool = pool[np.lexsort((self.source_lengths[pool], self.target_lengths[pool]))]
             pools.append(pool if number % 2 == 0 else pool[::-1])
         row = np.concatenate(pools)
         return row, cut(self.source_lengths[row], self.target_lengths[row], self.batch_tokens)
+
+    def _order(self, epoch: int) -> Ids:
+        """Return the pairs of an epoch (positions in `pairs`), in a random order."""
+        n = len(self.pairs)
+        if self.shares is None:
+            return permute(np.arange(n, dtype=np.int64), n, fold(self.seed, "pairs", epoch))
+        member, place = self.shares.deal(np.arange(epoch * n, (epoch + 1) * n, dtype=np.int64))
+        order = np.empty(n, dtype=np.int64)
+        for number, (name, own) in enumerate(zip(self.shares.names, self.own, strict=True)):
+            here = np.flatnonzero(member == number)
+            through, at = np.divmod(place[here], len(own))
+            for one in np.unique(through).tolist():
+                now = through == one
+                order[here[now]] = own[permute(at[now], len(own), fold(self.seed, "pairs", name, one))]
+        return order
+
+    def member_epochs(self, step: int) -> dict[str, float]:
+        """Return the passes over each member of a mixture when `step` begins, nearly; {} for a single corpus."""
+        if self.shares is None:
+            return {}
+        counts = self.shares.counts(round(self.epoch(step) * len(self.pairs)))
+        return {name: counts[name] / len(own) for name, own in zip(self.shares.names, self.own, strict=True)}
 
     def _planned(self, epoch: int) -> tuple[Ids, Ids]:
         if self._plan is None or self._plan[0] != epoch:
@@ -157,7 +185,7 @@ class ParallelBatches:
         padded = 0
         for lengths in (self.source_lengths[row], self.target_lengths[row]):
             padded += int((np.maximum.reduceat(lengths, bounds[:-1]) * np.diff(bounds)).sum())
-        real = int(self.source_lengths.sum() + self.target_lengths.sum())
+        real = int(self.source_lengths[row].sum() + self.target_lengths[row].sum())
         return (padded - real) / padded
 
     def collate(self, rows: Ids) -> Batch:

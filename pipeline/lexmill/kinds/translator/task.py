@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from lexmill import tokenizers
 from lexmill.base import layout, progress
 from lexmill.base.errors import UserError
-from lexmill.data.mixture import verify_once
+from lexmill.data.mixture import open_train, verify_once
 from lexmill.data.shards import TokenShards
 from lexmill.decoding.settings import BeamSearch
 from lexmill.kinds.translator import TranslationRecipe, Translator
-from lexmill.kinds.translator.batches import Batch, ParallelBatches
+from lexmill.kinds.translator.batches import Batch, ParallelBatches, Side
 from lexmill.kinds.translator.losses import consistent_sum, own_places, smoothed_sum, with_own
 from lexmill.kinds.translator.metrics import score_sums, statistics
 from lexmill.params import Params
@@ -35,8 +34,10 @@ def train(name: str, choices: Params) -> None:
     """Train `models.<name>`; raises `UserError` if the shards were made with another tokenizer."""
     model = choices.models[name]
     assert isinstance(model, Translator)
-    shards = layout.tokens(model.data.corpus, model.data.tokenizer)
-    train_batches, valid = (_batches(shards, split, model, choices.data_seed) for split in ("train", "valid"))
+    shards = layout.tokens(model.data.learned, model.data.tokenizer)
+    own = layout.tokens(model.data.corpus, model.data.tokenizer)
+    train_batches = _batches(open_train(shards, "source"), open_train(shards, "target"), model, choices.data_seed)
+    valid = _batches(TokenShards(own, "valid", "source"), TokenShards(own, "valid", "target"), model, choices.data_seed)
     folder = layout.tokenizer(model.data.tokenizer)
     tokenizer = tokenizers.load(folder)
     if tokenizer.fingerprint != train_batches.source.tokenizer_fingerprint:
@@ -59,15 +60,15 @@ def train(name: str, choices: Params) -> None:
     )
 
 
-def _batches(shards: Path, split: str, model: Translator, seed: int) -> ParallelBatches:
+def _batches(source: Side, target: Side, model: Translator, seed: int) -> ParallelBatches:
     """Return the batches of a split; validation batches fit every pair that the network has positions for."""
     positions = model.shape.max_positions
-    tokens = model.recipe.batch if split == "train" else max(model.recipe.batch, positions)
-    sides = (TokenShards(shards, split, "source"), TokenShards(shards, split, "target"))
-    verify_once(*sides)
-    batches = ParallelBatches(*sides, tokens, seed, positions)
+    tokens = model.recipe.batch if source.split == "train" else max(model.recipe.batch, positions)
+    verify_once(source, target)
+    batches = ParallelBatches(source, target, tokens, seed, positions)
     if batches.dropped:
-        progress.say(f"{split}: {batches.dropped} pairs longer than {min(tokens, positions)} tokens are left out")
+        most = min(tokens, positions)
+        progress.say(f"{source.split}: {batches.dropped} pairs longer than {most} tokens are left out")
     return batches
 
 
@@ -85,6 +86,7 @@ def metrics(result: FitResult, task: TranslationTask) -> dict[str, float]:
         "train_dropped": task.train.dropped,
         "valid_dropped": task.valid.dropped,
         "padding_share": task.train.padding_share(),
+        **{f"epochs_{name}": count for name, count in task.train.member_epochs(result.step).items()},
     }
 
 
