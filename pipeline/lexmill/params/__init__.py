@@ -145,6 +145,8 @@ class Params:
                 found.append(model.start_error(name, other.family, vars(other.shape)))
             tokenizer = self.tokenizers.get(getattr(model.data, "tokenizer", ""))
             found += size_errors(name, model, 0 if tokenizer is None else tokenizer.vocab_size)
+            if tokenizer is not None:
+                found += [f"models.{name}.{error}" for error in model.tokenizer_errors(tokenizer.kind)]
         return [error for error in found if error]
 
     def _experiment_errors(self) -> list[str]:

@@ -43,6 +43,26 @@ class TranslationRecipe(Recipe):
         low=0,
         high=1,
     )
+    subword_dropout: float = spec(
+        "probability that a merge of a bpe tokenizer is left out, drawn anew in each epoch (Provilkov et al. 2020)",
+        0.0,
+        low=0,
+        below=1,
+    )
+    subword_alpha: float = spec(
+        "exponent of the probabilities by which a unigram tokenizer's segmentation is drawn in each epoch (Kudo 2018);"
+        " 0: not drawn",
+        0.0,
+        low=0,
+        high=1000,
+    )
+
+    def errors(self) -> list[str]:
+        both = self.subword_dropout and self.subword_alpha
+        found = (
+            ["subword_alpha: subword_dropout is for another kind of tokenizer; set one of them to 0"] if both else []
+        )
+        return [*super().errors(), *found]
 
 
 @dataclass(frozen=True)
@@ -70,6 +90,14 @@ class Translator(Model):
     data: Data = spec("what it learns from")
     recipe: TranslationRecipe = spec("how it is trained")
     evaluate: Evaluate = spec("how it is evaluated")
+
+    def tokenizer_errors(self, kind: str) -> list[str]:
+        wanted = {"subword_dropout": "bpe", "subword_alpha": "unigram"}
+        return [
+            f"recipe.{key}: '{self.data.tokenizer}' is of kind {kind}, this is for {of}; set it to 0"
+            for key, of in wanted.items()
+            if getattr(self.recipe, key) and kind != of
+        ]
 
     def cross_errors(self) -> list[str]:
         if self.recipe.r_drop and not self.shape.dropout:
