@@ -9,6 +9,8 @@ import yaml
 
 from lexmill import params
 from lexmill.base.errors import UserErrors
+from lexmill.config.mixtures import with_mixtures
+from lexmill.report.graph import depths, stages
 from tests.support.small_project import whole
 
 ROOT = Path(__file__).parents[2]
@@ -108,3 +110,15 @@ def test_what_the_stages_read_follows_from_the_translations() -> None:
 )
 def test_what_does_not_fit_together_is_reported(changes: dict[str, Any], message: str) -> None:
     assert any(message in error for error in errors(**changes)), errors(**changes)
+
+
+def test_the_stage_is_between_two_trainings_and_the_graph_has_no_circle() -> None:
+    data = choices()
+    dag = with_mixtures((ROOT / "dvc.yaml").read_text(encoding="utf-8"), data["mixtures"])
+    found = {stage.address: set(stage.needs) for stage in stages(yaml.safe_load(dag), data)}
+    assert {"train@de_en", "prepare@news", "prepare@home_assistant"} <= found["translate@back"]
+    assert "translate@back" in found["encode@back-home_assistant_bpe"]
+    assert found["mix-both"] >= {"encode@back-home_assistant_bpe", "encode@home_assistant-home_assistant_bpe"}
+    assert found["train@en_de"] >= {"mix-both", "encode@home_assistant-home_assistant_bpe"}
+    assert found["train@student"] >= {"encode@distilled-home_assistant_bpe", "encode@home_assistant-home_assistant_bpe"}
+    assert depths(stages(yaml.safe_load(dag), data)).keys() == found.keys()
