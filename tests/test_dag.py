@@ -150,7 +150,7 @@ def packs(stage: str) -> bool:
 def over(stage: str) -> str:
     """The mapping of params.yaml whose entries a stage is for; `inputs` has what follows from `models`."""
     found: str = STAGES[stage]["foreach"].strip("${}")
-    return "models" if found == "inputs" else found
+    return {"inputs": "models", "translation_inputs": "translations"}.get(found, found)
 
 
 def entries_of(mapping: str) -> list[type]:

@@ -13,7 +13,7 @@ import yaml
 from lexmill import cli, params
 from lexmill.base.strict import build
 from lexmill.compute.execution import Execution
-from lexmill.params.corpora import Corpus, Mixture
+from lexmill.params.corpora import Corpus, Mixture, Translation
 from lexmill.params.models import Checkpoint, Model
 
 ROOT = Path(__file__).parent.parent
@@ -25,6 +25,7 @@ EXAMPLES = {
     "corpora": Corpus,
     "models": Model,
     "mixtures": Mixture,
+    "translations": Translation,
     "checkpoints": Checkpoint,
 }
 ADDED = {  # what docs/extending.md builds, and where the project has it for tests/extending

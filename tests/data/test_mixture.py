@@ -154,5 +154,5 @@ def test_what_does_not_go_together_is_refused(tmp_path):
         write_mixture(tmp_path / "mix", {"a": (tmp_path / "a", 1), "b": (tmp_path / "b", 1)})
     manifest = storage.read_json(tmp_path / "b" / "manifest.json")
     storage.write_json(tmp_path / "b" / "manifest.json", {**manifest, "kind": "parallel"})
-    with pytest.raises(UserError, match="only encoded running text"):
+    with pytest.raises(UserError, match="a parallel corpus cannot be mixed with a text one"):
         write_mixture(tmp_path / "mix", {"b": (tmp_path / "b", 1)})

@@ -23,6 +23,6 @@ def write_prepared(
         text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
         shard = {"path": name, "records": len(records), "sha256": sha256_file(folder / name)}
-        counts = {"records": len(records), "bytes": len(text.encode())}
+        counts = {"records": len(records), "bytes": len(text.encode()), "characters": len(text)}
         manifest["splits"][split] = {**counts, "shards": [shard] if records else []}
     (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")

@@ -20,7 +20,7 @@ from lexmill.commands.precision import advice
 from lexmill.commands.starts import check_start
 from lexmill.compute.execution import Execution, load_execution
 from lexmill.compute.place import place_of
-from lexmill.compute.settings import EVALUATION, TRAINING, group_of
+from lexmill.compute.settings import EVALUATION, TRAINING, TRANSLATION, group_of
 from lexmill.corpora.fetching import pins
 from lexmill.params import Params
 from lexmill.params.corpora import Corpus, FileSource, RegisteredSource, Source
@@ -28,7 +28,7 @@ from lexmill.params.size import more_than
 
 LEAST_FREE = 2 << 30  # bytes
 _BYTES_A_PARAMETER = 8  # a float32 weight and its gradient; all but plain SGD need more
-ON_DEVICE = (TRAINING, EVALUATION)  # groups of stages that compute on the devices of `accelerator`
+ON_DEVICE = (TRAINING, EVALUATION, TRANSLATION)  # groups of stages that compute on the devices of `accelerator`
 
 
 def check() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lexmill.base.errors import UserError
 from lexmill.compute.execution import Execution
-from lexmill.compute.settings import ELSEWHERE, EVALUATION, TRAINING, LauncherName, entry_of, group_of
+from lexmill.compute.settings import ELSEWHERE, EVALUATION, TRAINING, TRANSLATION, LauncherName, entry_of, group_of
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def place_of(stage: str, execution: Execution) -> Place:
     trains = group == TRAINING
     gpus = entry.gpus
     if gpus is None:
-        needed = execution.devices if trains else int(group == EVALUATION)
+        needed = execution.devices if trains else int(group in (EVALUATION, TRANSLATION))
         gpus = needed if execution.accelerator == "cuda" else 0
     return Place(
         stage=stage,

@@ -19,7 +19,7 @@ from lexmill.base.shown import setting_text, value_text
 from lexmill.base.strict import LONGEST, nearest, spec
 
 LauncherName = Literal["local", "torchrun", "slurm", "kubernetes", "prefect"]
-TRAINING, EVALUATION = "train", "evaluate"  # what computes on a GPU
+TRAINING, EVALUATION, TRANSLATION = "train", "evaluate", "translate"  # what computes on a GPU
 HERE = ("code",)  # quick, and needed by the others: it runs where DVC does
 ELSEWHERE = ("slurm", "kubernetes", "prefect")
 LIMITING_MEMORY = ("slurm", "kubernetes")

@@ -90,7 +90,7 @@ def register() -> None:
     from omegaconf import OmegaConf
 
     def derived(part: str, *, _root_: DictConfig) -> DictConfig:
-        groups = ("models", "tokenizers", "checkpoints", "mixtures")
+        groups = ("models", "tokenizers", "checkpoints", "mixtures", "translations")
         # OmegaConf resolves in place and in order, and would take `${` of a text that it has resolved for a reference.
         keys = list(_root_)
         plain = {

@@ -24,7 +24,7 @@ from lexmill.base.errors import UserError
 from lexmill.base.outside import parsing, read_json_object
 
 SPLITS = ("train", "valid", "test")
-"""The splits that every corpus has."""
+"""The splits that every corpus has; pairs that a model writes have train alone."""
 
 
 def in_order(splits: Iterable[str]) -> list[str]:

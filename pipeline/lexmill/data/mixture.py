@@ -3,9 +3,9 @@
     <folder>/manifest.json    version, kind "mixture", tokenizer, and the weight, tokens and manifest of each member
     <folder>/<member>/        the member's token shards, as the stage encode wrote them
 
-Windows are assigned to the members so that, after any number of windows, each has had its share to within two windows
-(half a window for two members). Every member goes through its own windows in its own order and epochs: a small one is
-repeated. Everything is a function of (seed, step).
+Windows of running text, or pairs of sentences, are assigned to the members so that, after any number of them, each has
+had its share to within two (half a one for two members). Every member goes through its own in its own order and epochs:
+a small one is repeated. Everything is a function of (seed, step).
 
 An epoch of a mixture has as many windows as its members together; with weights proportional to the members' sizes it
 reads each once.
@@ -18,17 +18,19 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from lexmill.base import storage
 from lexmill.base.errors import UserError
 from lexmill.base.outside import parsing
 from lexmill.base.ranks import is_first_process
 from lexmill.data.permutation import fold
-from lexmill.data.shards import VERSION, TokenShards, read_manifest
+from lexmill.data.shards import VERSION, Side, TokenShards, read_manifest
 from lexmill.data.windows import Batches, Ids, WindowBatches, positions
 
 KIND = "mixture"
@@ -37,7 +39,7 @@ _BITS = 30  # of a share: exact to one window in 2 ** 31
 
 @dataclass(frozen=True)
 class MixedShards:
-    """The train split of a mixture.
+    """The train split of a mixture, or one side of it; its documents are numbered through all members.
 
     Attributes:
         folder: the mixture's folder.
@@ -49,12 +51,47 @@ class MixedShards:
     weights: dict[str, float]
 
     @property
+    def first(self) -> TokenShards:
+        """Any member: they share the tokenizer."""
+        return next(iter(self.members.values()))
+
+    @property
     def vocab_size(self) -> int:
-        return next(iter(self.members.values())).vocab_size
+        return self.first.vocab_size
 
     @property
     def tokenizer_fingerprint(self) -> str:
-        return next(iter(self.members.values())).tokenizer_fingerprint
+        return self.first.tokenizer_fingerprint
+
+    @property
+    def pad_id(self) -> int:
+        return self.first.pad_id
+
+    @property
+    def bos_id(self) -> int:
+        return self.first.bos_id
+
+    @property
+    def split(self) -> str:
+        return self.first.split
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens of each document, as `TokenShards.lengths`."""
+        return np.concatenate([member.lengths for member in self.members.values()])
+
+    @cached_property
+    def starts(self) -> npt.NDArray[np.int64]:
+        """The number of the first document of each member, and that of all documents: (members + 1,)."""
+        return np.cumsum([0, *map(len, self.members.values())])
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def document(self, i: int) -> npt.NDArray[Any]:
+        """The ids of document i, as `TokenShards.document`."""
+        member = int(np.searchsorted(self.starts, i, side="right")) - 1
+        return list(self.members.values())[member].document(i - int(self.starts[member]))
 
     def verify(self) -> None:
         """Check the sha256 of every file, as `TokenShards.verify`."""
@@ -80,13 +117,15 @@ def write_mixture(folder: Path, members: Mapping[str, tuple[Path, float]]) -> di
         members: the folder of token shards and the weight of each corpus.
 
     Raises:
-        UserError: a member is not running text, or the members have different tokenizers.
+        UserError: members of two kinds, or with different tokenizers.
     """
     manifest: dict[str, Any] = {"version": VERSION, "kind": KIND, "members": {}}
+    kind = ""
     for name, (source, weight) in members.items():
         found = read_manifest(source)
-        if found["kind"] != "text":
-            raise UserError(f"a {found['kind']} folder cannot be part of a mixture, only encoded running text", source)
+        kind = kind or found["kind"]
+        if found["kind"] != kind:
+            raise UserError(f"a {found['kind']} corpus cannot be mixed with a {kind} one", source)
         for key in ("tokenizer_fingerprint", "vocab_size"):
             if manifest.setdefault(key, found[key]) != found[key]:
                 raise UserError("encoded with another tokenizer than the mixture's other members", source)
@@ -95,7 +134,7 @@ def write_mixture(folder: Path, members: Mapping[str, tuple[Path, float]]) -> di
             _link(path.resolve(), folder / name / path.name)
         manifest["members"][name] = {
             "weight": weight,
-            "train_tokens": found["splits"].get("train", {}).get("text", {}).get("tokens", 0),
+            "train_tokens": sum(side["tokens"] for side in found["splits"].get("train", {}).values()),
             "manifest_sha256": storage.sha256_file(source / "manifest.json"),
             "corpus_fingerprint": found["corpus_fingerprint"],
         }
@@ -110,15 +149,15 @@ def _link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def open_train(folder: str | Path) -> TokenShards | MixedShards:
-    """Open the train split of a corpus, or of all members of a mixture."""
+def open_train(folder: str | Path, side: Side = "text") -> TokenShards | MixedShards:
+    """Open the train split of a corpus, or of all members of a mixture; of pairs one side."""
     folder = Path(folder)
     manifest = read_manifest(folder)
     if manifest.get("kind") != KIND:
-        return TokenShards(folder, "train")
+        return TokenShards(folder, "train", side)
     with parsing("not what the mix stage writes; run it again", folder / "manifest.json"):
         weights = {str(name): float(entry["weight"]) for name, entry in manifest["members"].items()}
-    return MixedShards(folder, {name: TokenShards(folder / name, "train") for name in weights}, weights)
+    return MixedShards(folder, {name: TokenShards(folder / name, "train", side) for name in weights}, weights)
 
 
 def open_valid(folder: str | Path, corpus: str) -> TokenShards:

@@ -248,6 +248,11 @@ class TokenShards:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens of each document, end token included: (documents,)."""
+        return np.diff(self.offsets)
+
     def document(self, i: int) -> Array:
         """The ids of document i, end token included."""
         if not 0 <= i < len(self):

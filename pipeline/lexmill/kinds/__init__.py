@@ -51,13 +51,15 @@ class Inputs:
 
     Attributes:
         data: the training data: token shards, or a prepared corpus.
-        encodings: (corpus, tokenizer) pairs that must be encoded for it.
+        encodings: (corpus, tokenizer) pairs that must be encoded for it; a mixture's follow from the mixture.
         teacher: the folder of a model of the same kind that it learns from; "": none.
+        valid: what it is validated on; "": it is in `data`.
     """
 
     data: str
     encodings: tuple[tuple[str, str], ...] = ()
     teacher: str = ""
+    valid: str = ""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.shown import value_text
 from lexmill.base.strict import build, spec
 from lexmill.base.yaml_file import read_yaml
-from lexmill.params.corpora import Corpus, Encoding, ImportedTokenizer, Mixture, Tokenizer
+from lexmill.params.corpora import Corpus, Encoding, ImportedTokenizer, Mixture, Tokenizer, Translation
 from lexmill.params.derived import PARTS, derive
 from lexmill.params.models import Checkpoint, Model
 from lexmill.params.references import MOST_NAME, reference_errors
@@ -45,6 +45,18 @@ class Inputs:
     tokenizer: str = spec("its tokenizer")
     data: str = spec("the path of what it is trained on")
     teacher: str = spec("the folder of a model that it learns from; else once more `start`")
+    valid: str = spec("the path of what it is validated on, where that is not in `data`; else once more `data`")
+
+
+@dataclass(frozen=True)
+class TranslationInputs:
+    """What the stage of a translation reads; derived from it and its model."""
+
+    kind: str = spec("the model's kind")
+    family: str = spec("the model's family")
+    model: str = spec("the model that translates")
+    corpus: str = spec("the corpus that it translates")
+    held_out: str = spec("the corpus whose valid and test are left out")
 
 
 @dataclass(frozen=True)
@@ -106,6 +118,9 @@ class Params:
     corpora: dict[str, Corpus] = spec("corpora by name", factory=dict)
     tokenizers: dict[str, Tokenizer] = spec("tokenizers by name", factory=dict)
     mixtures: dict[str, Mixture] = spec("mixtures of encoded corpora by name", factory=dict)
+    translations: dict[str, Translation] = spec(
+        "parallel corpora one side of which a model writes, by name", factory=dict
+    )
     checkpoints: dict[str, Checkpoint] = spec("fetched pretrained models by name", factory=dict)
     models: dict[str, Model] = spec("models by name", factory=dict)
     evaluation: Evaluation = spec("test-set metrics", factory=Evaluation)
@@ -116,6 +131,9 @@ class Params:
     )
     baselines: dict[str, Baseline] = spec("follows from the models: what they must beat", factory=dict)
     inputs: dict[str, Inputs] = spec("follows from the models: what their stages read", factory=dict)
+    translation_inputs: dict[str, TranslationInputs] = spec(
+        "follows from the translations and their models: what their stages read", factory=dict
+    )
 
     def errors(self) -> list[str]:
         """Return errors across entries: a model that starts from one of another shape, or is absurdly large."""
@@ -127,6 +145,8 @@ class Params:
                 found.append(model.start_error(name, other.family, vars(other.shape)))
             tokenizer = self.tokenizers.get(getattr(model.data, "tokenizer", ""))
             found += size_errors(name, model, 0 if tokenizer is None else tokenizer.vocab_size)
+            if tokenizer is not None:
+                found += [f"models.{name}.{error}" for error in model.tokenizer_errors(tokenizer.kind)]
         return [error for error in found if error]
 
     def _experiment_errors(self) -> list[str]:

@@ -270,11 +270,44 @@ class Mixture:
     """Several encoded corpora from which a training draws by weight."""
 
     tokenizer: str = spec("the tokenizer of all of them")
-    members: dict[str, float] = spec("the share of the training's tokens by corpus; the sum is taken as 1")
+    members: dict[str, float] = spec(
+        "the share of the training by corpus or translation, in tokens, or in pairs of sentences; the sum is taken as 1"
+    )
 
     def errors(self) -> list[str]:
         found = [f"members.{name}: {weight:g} must be above 0" for name, weight in self.members.items() if weight <= 0]
         return found or ([] if len(self.members) > 1 else ["members: a mixture has two corpora or more"])
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A parallel corpus one side of which a model writes. It has a train split alone."""
+
+    model: str = spec("the model that translates")
+    corpus: str = spec("the corpus whose train split it translates: running text line by line, or a side of pairs")
+    writes: Literal["source", "target"] = spec(
+        "what its translations are in the new pairs: source (back-translation), or target (distillation)"
+    )
+    held_out: str = spec("the parallel corpus of those who learn from the pairs; its valid and test are left out")
+    side: Literal["text", "source", "target"] = spec("which side of the corpus; text: of running text", "text")
+    tag: str = spec("what each source begins with, as <bt>; empty: nothing", "")
+    temperature: float = spec(
+        "above 0 the translations are drawn, with the logits divided by it; 0: as the model's `evaluate` says",
+        0.0,
+        low=0,
+        high=1000,
+    )
+    top_k: int = spec("draw only from the k most probable tokens; 0: all", 0, unit="tokens", low=0)
+    top_p: float = spec("draw only from the fewest tokens that hold this probability; 1: all", 1.0, above=0, high=1)
+    seed: int = spec("of the draws", 0)
+
+    def errors(self) -> list[str]:
+        found = []
+        if not self.temperature and (self.top_k, self.top_p, self.seed) != (0, 1.0, 0):
+            found.append("temperature: at 0 nothing is drawn, and top_k, top_p and seed have no use; leave them out")
+        if self.tag != self.tag.strip() or not self.tag.isprintable():
+            found.append(f"tag: {value_text(self.tag)} must be printable, without spaces at its ends")
+        return found
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@
     imported_tokenizers    the tokenizers that models take from a checkpoint
     baselines              what the models of each kind must beat on their corpora
     inputs                 the paths that each model's stages read, since DVC's templates have no conditions
+    translation_inputs     the same of each translation
 
 `conf/config.yaml` has them as `${derived:...}`, which `lexmill compose` and `dvc exp run` resolve. A params.yaml edited
 by hand is checked against them, and `lexmill compose --keep` rewrites them. Missing or mistyped plain data is left out
@@ -17,7 +18,7 @@ from typing import Any
 
 from lexmill.base import layout, plugins
 
-PARTS = ("encodings", "imported_tokenizers", "baselines", "inputs")
+PARTS = ("encodings", "imported_tokenizers", "baselines", "inputs", "translation_inputs")
 
 
 def entries(data: Mapping[str, Any], group: str) -> dict[str, Mapping[str, Any]]:
@@ -48,6 +49,7 @@ def derive(data: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         "imported_tokenizers": _imported_tokenizers(data),
         "baselines": _baselines(data),
         "inputs": _inputs(data),
+        "translation_inputs": _translation_inputs(data),
     }
 
 
@@ -61,10 +63,11 @@ def inputs_of(entry: Mapping[str, Any]) -> Any:
 
 def _encodings(data: Mapping[str, Any]) -> dict[str, Any]:
     pairs: dict[tuple[str, str], None] = {}
+    mixtures = entries(data, "mixtures")
     for entry in entries(data, "models").values():
         if (found := inputs_of(entry)) is not None:
-            pairs |= dict.fromkeys(pair for pair in found.encodings if _texts(*pair))
-    for mixture in entries(data, "mixtures").values():
+            pairs |= dict.fromkeys(pair for pair in found.encodings if _texts(*pair) and pair[0] not in mixtures)
+    for mixture in mixtures.values():
         members = mixture.get("members")
         if isinstance(members, Mapping) and isinstance(mixture.get("tokenizer"), str):
             pairs |= dict.fromkeys((str(corpus), mixture["tokenizer"]) for corpus in members)
@@ -116,7 +119,19 @@ def _inputs(data: Mapping[str, Any]) -> dict[str, Any]:
             continue
         own = {key: entry.get(key) for key in ("kind", "family", "start")}
         own["teacher"] = read.teacher or own["start"]  # DVC has no optional dependencies
+        own["valid"] = read.valid or read.data
         made = {**own, "corpus": named(entry, "corpus"), "tokenizer": named(entry, "tokenizer"), "data": read.data}
+        if _texts(*made.values()):
+            found[name] = made
+    return found
+
+
+def _translation_inputs(data: Mapping[str, Any]) -> dict[str, Any]:
+    models, found = entries(data, "models"), {}
+    for name, entry in entries(data, "translations").items():
+        model = models.get(str(entry.get("model")), {})
+        made = {key: model.get(key) for key in ("kind", "family")}
+        made |= {key: entry.get(key) for key in ("model", "corpus", "held_out")}
         if _texts(*made.values()):
             found[name] = made
     return found

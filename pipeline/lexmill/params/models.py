@@ -39,6 +39,10 @@ class Model:
         differing = unlike(self.family, dataclasses.asdict(self.shape), family, shape)
         return f"models.{name}.start: {mismatch(self.start, differing)}" if differing else ""
 
+    def tokenizer_errors(self, kind: str) -> list[str]:
+        """Return errors between the entry and the kind of its entry of `tokenizers`; a subclass adds its own."""
+        return []
+
     def cross_errors(self) -> list[str]:
         """Return errors between the entry's parts; a subclass adds its own."""
         return []

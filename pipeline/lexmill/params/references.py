@@ -6,14 +6,14 @@ The check reads plain data, so it also reports where another error keeps the dat
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from lexmill.base.shown import key_text, value_text
 from lexmill.base.strict import nearest
 from lexmill.params.derived import entries, inputs_of, kind_of, named
 
-_NAMED = ("corpora", "tokenizers", "mixtures", "checkpoints", "models")
+_NAMED = ("corpora", "tokenizers", "mixtures", "translations", "checkpoints", "models")
 MOST_NAME = 80  # a corpus's and a tokenizer's are one file name, of at most 255 bytes
 
 
@@ -27,6 +27,7 @@ def reference_errors(data: Any) -> list[str]:
         *_tokenizer_corpora(data),
         *_model_errors(data),
         *_mixture_errors(data),
+        *_translation_errors(data),
         *_start_errors(data),
         *_teacher_errors(data),
         *_cycle_errors(data),
@@ -44,8 +45,9 @@ def _bad_names(data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shared_names(data: Mapping[str, Any]) -> Iterator[str]:
-    """Check names across groups: corpora share a folder with checkpoints and one with mixtures."""
-    for first, second in (("corpora", "checkpoints"), ("corpora", "mixtures")):
+    """Check names across groups: corpora share a folder with checkpoints, one with mixtures, one with translations."""
+    shared = [("corpora", other) for other in ("checkpoints", "mixtures", "translations")]
+    for first, second in (*shared, ("mixtures", "translations")):
         for name in sorted(entries(data, first).keys() & entries(data, second).keys()):
             yield f"{second}.{name}: {first} has an entry of that name; choose another"
 
@@ -76,19 +78,38 @@ def _model_errors(data: Mapping[str, Any]) -> Iterator[str]:
                 f"{where}.tokenizer: '{tokenizer}' is a checkpoint's; a {kind.words} needs one of `tokenizers`, with"
                 " all special tokens"
             )
-        if train is None:
+        if not train:
             continue
+        translations = entries(data, "translations") if kind is not None and kind.corpus == "parallel" else {}
         if train in mixtures:
             members = mixtures[train].get("members")
-            if isinstance(members, Mapping) and corpus not in members:
-                yield f"{where}.train: the mixture '{train}' has no member '{corpus}', the model's corpus"
+            if isinstance(members, Mapping):
+                if corpus not in members:
+                    yield f"{where}.train: the mixture '{train}' has no member '{corpus}', the model's corpus"
+                yield from _tested_on(where, corpus, translations, members)
             if (mixed_with := mixtures[train].get("tokenizer")) != tokenizer:
                 other = value_text(mixed_with)
                 yield f"{where}.train: the mixture '{train}' is encoded with {other}, not '{tokenizer}'"
+        elif train in translations:
+            yield from _tested_on(where, corpus, translations, (train,))
         elif train not in corpora:
-            yield f"{where}.train: there is no corpus or mixture '{train}'{nearest(train, [*corpora, *mixtures])}"
+            known = nearest(train, [*corpora, *mixtures, *translations])
+            what = "corpus, mixture or translation" if translations else "corpus or mixture"
+            yield f"{where}.train: there is no {what} '{train}'{known}"
         elif train != corpus:
             yield f"{where}.train: it is '{corpus}' (its corpus) or a mixture that has '{corpus}' in it, not '{train}'"
+
+
+def _tested_on(
+    where: str, corpus: str | None, translations: Mapping[str, Mapping[str, Any]], names: Iterable[Any]
+) -> Iterator[str]:
+    """Check that the translations a model learns from leave out the sentences that it is tested on."""
+    for name in names:
+        if name in translations and corpus is not None and (other := translations[name].get("held_out")) != corpus:
+            yield (
+                f"{where}.train: the translation '{name}' leaves out the test sentences of {value_text(other)}, but the"
+                f" model is tested on '{corpus}'"
+            )
 
 
 def _corpus_errors(
@@ -101,16 +122,64 @@ def _corpus_errors(
 
 
 def _mixture_errors(data: Mapping[str, Any]) -> Iterator[str]:
-    """Check that a mixture's members are corpora of running text and its tokenizer exists."""
-    corpora = entries(data, "corpora")
+    """Check that a mixture's members are all running text or all pairs of sentences, and its tokenizer exists."""
+    translated = {name: {"kind": "parallel"} for name in entries(data, "translations")}
+    corpora = {**translated, **entries(data, "corpora")}
     tokenizers = {**entries(data, "tokenizers"), **entries(data, "checkpoints")}
     for name, mixture in entries(data, "mixtures").items():
         members, tokenizer = mixture.get("members"), mixture.get("tokenizer")
-        for member in members if isinstance(members, Mapping) else ():
-            yield from _corpus_errors(f"mixtures.{name}.members.{member}", str(member), corpora, "text")
+        names = [str(member) for member in members] if isinstance(members, Mapping) else []
+        kind = "parallel" if names and corpora.get(names[0], {}).get("kind") == "parallel" else "text"
+        for member in names:
+            yield from _corpus_errors(f"mixtures.{name}.members.{member}", member, corpora, kind)
         if isinstance(tokenizer, str) and tokenizer not in tokenizers:
             known = nearest(tokenizer, tokenizers)
             yield f"mixtures.{name}.tokenizer: there is no tokenizer or checkpoint '{tokenizer}'{known}"
+
+
+def _translation_errors(data: Mapping[str, Any]) -> Iterator[str]:
+    """Check a translation's model and corpora, and that their languages fit."""
+    corpora, models = entries(data, "corpora"), entries(data, "models")
+    for name, entry in entries(data, "translations").items():
+        where = f"translations.{name}"
+        model, corpus, held_out, side = (entry.get(key) for key in ("model", "corpus", "held_out", "side"))
+        kind = kind_of(models[model]) if isinstance(model, str) and model in models else None
+        if isinstance(model, str) and model not in models:
+            yield f"{where}.model: there is no model '{model}'{nearest(model, models)}"
+        elif kind is not None and kind.corpus != "parallel":
+            yield f"{where}.model: '{model}' is {kind.one}, which translates nothing"
+        if isinstance(corpus, str):
+            wanted = "text" if side in (None, "text") else "parallel"
+            yield from _corpus_errors(f"{where}.corpus", corpus, corpora, wanted)
+        if isinstance(held_out, str):
+            yield from _corpus_errors(f"{where}.held_out", held_out, corpora, "parallel")
+        yield from _language_errors(where, entry, corpora, models)
+
+
+def _language_errors(
+    where: str,
+    entry: Mapping[str, Any],
+    corpora: Mapping[str, Mapping[str, Any]],
+    models: Mapping[str, Mapping[str, Any]],
+) -> Iterator[str]:
+    """Check the languages of a translation: those it reads and writes are the model's, and those of its pairs."""
+
+    def languages(corpus: Any) -> list[str]:
+        found = corpora.get(str(corpus), {}).get("languages", ["en"])
+        return [str(tag).partition("-")[0] for tag in found] if isinstance(found, list | tuple) else []
+
+    own = languages(named(models.get(str(entry.get("model")), {}), "corpus"))
+    read, pair = languages(entry.get("corpus")), languages(entry.get("held_out"))
+    if len(own) != 2 or len(pair) != 2 or not read:
+        return  # reported elsewhere
+    text = read[-1] if entry.get("side") == "target" else read[0]
+    if text != own[0]:
+        yield f"{where}.corpus: its language is {text}, but the model '{entry['model']}' translates {own[0]}"
+    if (wanted := own if entry.get("writes") == "target" else own[::-1]) != pair:
+        yield (
+            f"{where}.held_out: its pairs are {' to '.join(pair)}, but those of this translation would be"
+            f" {' to '.join(wanted)}"
+        )
 
 
 def _start_errors(data: Mapping[str, Any]) -> Iterator[str]:
@@ -150,14 +219,25 @@ def _teacher_errors(data: Mapping[str, Any]) -> Iterator[str]:
             yield f"{where}: '{teacher}' is of kind {value_text(other)}; a teacher is a {kind} too"
 
 
+def _writers(data: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return, by model, the models that wrote the pairs it learns from."""
+    translations, mixtures, found = entries(data, "translations"), entries(data, "mixtures"), {}
+    for name, entry in entries(data, "models").items():
+        train = named(entry, "train")
+        members = mixtures[train].get("members") if train in mixtures else [train]
+        names = [one for one in members if one in translations] if isinstance(members, Mapping | list) else []
+        found[name] = [str(translations[one].get("model")) for one in names]
+    return found
+
+
 def _cycle_errors(data: Mapping[str, Any]) -> Iterator[str]:
-    """Check that no model starts or learns from itself, through others too."""
-    models, teachers = entries(data, "models"), _teachers(data)
+    """Check that no model starts or learns from itself, through others and their translations too."""
+    models, teachers, writers = entries(data, "models"), _teachers(data), _writers(data)
     needs: dict[str, list[str]] = {}
     for name, entry in models.items():
         start = str(entry.get("start")).rstrip("/")
         base = start.removeprefix("artifacts/models/") if start.startswith("artifacts/models/") else ""
-        needs[name] = [need for need in (base, teachers.get(name, "")) if need in models]
+        needs[name] = [need for need in (base, teachers.get(name, ""), *writers.get(name, ())) if need in models]
 
     def way_back(name: str, here: str, seen: tuple[str, ...]) -> tuple[str, ...]:
         """Return the models from `here` on that lead to `name`; nothing if none does."""
@@ -171,6 +251,8 @@ def _cycle_errors(data: Mapping[str, Any]) -> Iterator[str]:
     for name in models:
         if way := way_back(name, name, (name,)):
             key, verb = ("recipe.teacher", "learns") if name in teachers else ("start", "starts")
+            if way[1] in writers.get(name, ()):
+                key, verb = "data.train", "learns"
             yield f"models.{name}.{key}: it {verb} from itself: {' -> '.join(way)}"
 
 

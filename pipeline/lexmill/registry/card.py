@@ -62,7 +62,11 @@ def _data(corpus: Mapping[str, Any], chosen: Mapping[str, Any]) -> Iterator[str]
     yield "- Each group is in one split only."
     for name, member in chosen.get("mixture", {}).items():
         licence = member["licence"] or "not stated"
-        yield f"- {100 * member['share']:.3g} % of its training data is corpus `{name}`, licence: {licence}"
+        made = ""
+        if "translation" in member:
+            by = member["translation"]
+            made = f", whose {by['writes']} side `{by['model']}` translated from corpus `{by['corpus']}`"
+        yield f"- {100 * member['share']:.3g} % of its training data is corpus `{name}`{made}, licence: {licence}"
     if "checkpoint" in chosen:
         start = chosen["checkpoint"]
         licence = start["licence"] or "not stated"

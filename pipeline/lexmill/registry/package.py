@@ -166,18 +166,27 @@ def _params(params: Params, entry: Model, root: Path) -> dict[str, Any]:
     }
     known: dict[str, Any] = {**params.tokenizers, **params.imported_tokenizers}
     chosen["tokenizer"] = _plain(known[entry.data.tokenizer])
-    mixture = params.mixtures.get(getattr(entry.data, "train", ""))
-    if mixture is not None:
+    train = getattr(entry.data, "train", "")
+    mixture = params.mixtures.get(train)
+    members = mixture.members if mixture is not None else {train: 1.0} if train in params.translations else {}
+    if members:
         # The card names all corpora that the model learned from, with their licences.
-        whole = sum(mixture.members.values())
+        whole = sum(members.values())
         chosen["mixture"] = {
-            corpus: {"share": weight / whole, "licence": params.corpora[corpus].licence}
-            for corpus, weight in mixture.members.items()
+            corpus: {"share": weight / whole, **_learned(params, corpus)} for corpus, weight in members.items()
         }
     checkpoint = _checkpoint(params, entry)
     if checkpoint:
         chosen["checkpoint"] = {"name": checkpoint, **_plain(params.checkpoints[checkpoint])}
     return chosen
+
+
+def _learned(params: Params, corpus: str) -> dict[str, Any]:
+    """Return the licence of a corpus; of a translation that of what was translated, and its choices."""
+    translation = params.translations.get(corpus)
+    if translation is None:
+        return {"licence": params.corpora[corpus].licence}
+    return {"licence": params.corpora[translation.corpus].licence, "translation": _plain(translation)}
 
 
 def _checkpoint(params: Params, entry: Model) -> str:
@@ -239,12 +248,16 @@ def test_sha256(description: Mapping[str, Any]) -> str:
 
 def _train_corpora(entry: Model, root: Path) -> dict[str, Any]:
     """Return the identity of a model's training data: corpus -> its amount and hash."""
-    corpus, train = entry.data.corpus, getattr(entry.data, "train", entry.data.corpus)
+    corpus = entry.data.corpus
+    train = getattr(entry.data, "train", "") or corpus
     if train == corpus:
         manifest = _read(root / layout.corpus(corpus) / "manifest.json", "the corpus's counts")
         records = manifest["splits"]["train"].get("records", 0)
         return {corpus: {"records": records, "sha256": split_sha256(manifest, "train")}}
-    mixture = _read(root / layout.tokens(train, entry.data.tokenizer) / "manifest.json", "the mixture's tokens")
+    mixture = _read(root / layout.tokens(train, entry.data.tokenizer) / "manifest.json", "the tokens learned from")
+    if "members" not in mixture:
+        tokens = sum(side["tokens"] for side in mixture["splits"]["train"].values())
+        return {train: {"tokens": tokens, "sha256": mixture["corpus_fingerprint"]}}
     return {
         corpus: {"tokens": member["train_tokens"], "sha256": member["corpus_fingerprint"]}
         for corpus, member in mixture["members"].items()

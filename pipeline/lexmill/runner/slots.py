@@ -16,14 +16,14 @@ from typing import Literal
 from lexmill.compute import leases
 from lexmill.compute.execution import Execution
 from lexmill.compute.place import place_of
-from lexmill.compute.settings import TRAINING, group_of
+from lexmill.compute.settings import EVALUATION, TRAINING, TRANSLATION, group_of
 
-_ALONE = (TRAINING, "evaluate", "baseline")
+_ALONE = (TRAINING, EVALUATION, TRANSLATION, "baseline")
 _ELSEWHERE = 32  # processes, each waiting for a job
 
 
 def runs_alone(stage: str) -> bool:
-    """Return whether a stage takes the whole machine, as trainings, evaluations and baselines do."""
+    """Return whether a stage takes the whole machine, as trainings, evaluations, translations and baselines do."""
     return group_of(stage) in _ALONE
 
 

@@ -1,5 +1,6 @@
 """Batches by token count: within the budget, every pair once an epoch, little padding, no hidden state."""
 
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -8,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lexmill.base.errors import UserError
+from lexmill.data.mixture import open_train, write_mixture
 from lexmill.kinds.translator.batches import POOL, ParallelBatches, cut
-from tests.data.made_shards import EOS, pairs, random_documents
+from tests.data.made_shards import EOS, pairs, random_documents, write_shards
 
 
 def made(tmp_path, count=200, batch_tokens=200, seed=0, max_positions=25):
@@ -150,3 +152,108 @@ def test_no_pair_left_is_refused_with_the_number_dropped(tmp_path):
     source, target = pairs(tmp_path / "p", [[5] * 20, [6] * 30], [[7], [8]])
     with pytest.raises(UserError, match=r"at most 10 tokens a side \(2 are longer\)"):
         ParallelBatches(source, target, 100, 0, 10)
+
+
+def halves(ids, seed):
+    """Each token as one or two, by the seed: a stand-in for a tokenizer's draw."""
+    return [one for i, token in enumerate(ids) for one in ([token] if (seed >> i) & 1 else [token, token])]
+
+
+def redrawn(tmp_path, seed=0, redraw=halves):
+    source, target = pairs(tmp_path / "p", random_documents(200, 1), random_documents(200, 2))
+    return ParallelBatches(source, target, 200, seed, 40, redraw=redraw)
+
+
+def sentences(batch):
+    """Each pair's number with its two sides, as they are after each other in a batch."""
+    sides = (batch.source, batch.source_mask), (batch.target_out, batch.target_mask)
+    rows = zip(*([ids[real].tolist() for ids, real in zip(*side, strict=True)] for side in sides), strict=True)
+    return [(i, *both) for i, both in zip(batch.index.tolist(), rows, strict=True)]
+
+
+def once(ids):
+    """The ids without the doubles of `halves`."""
+    return [token for place, token in enumerate(ids) if place == 0 or token != ids[place - 1]]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_sentences_are_drawn_anew_in_each_epoch_alike_for_any_ranks_and_after_a_resume(tmp_path, world):
+    whole, again = redrawn(tmp_path), redrawn(tmp_path)
+    seen = {}
+    for step in range(40, -1, -1):  # `again` has not seen the steps before
+        batch = sentences(whole.batch(step))
+        assert [sentences(again.rows(step, rank, world)) for rank in range(world)] == [
+            batch[rank::world] for rank in range(world)
+        ]
+        for index, *sides in batch:
+            seen.setdefault(index, {})[int(whole.epoch(step))] = sides
+    assert len(seen) > 100
+    differing = [sides[0] != sides[1] for sides in seen.values() if len(sides) > 1 and len(sides[0][0]) > 8]
+    assert sum(differing) > 0.9 * len(differing) > 0
+    other = redrawn(tmp_path, seed=1)
+    assert sentences(other.batch(0)) != sentences(whole.batch(0))
+
+
+def test_a_draw_keeps_the_sentences_and_their_masks_and_validation_is_not_drawn(tmp_path):
+    batches = redrawn(tmp_path)
+    plain = ParallelBatches(batches.source, batches.target, 200, 0, 40)
+    for step in range(12):
+        for index, source, target in sentences(batches.batch(step)):
+            assert once(source) == once(batches.source.document(index).tolist())
+            assert once(target) == once(batches.target.document(index).tolist())
+            assert len(source) <= 40 >= len(target)
+        batch = batches.batch(step)
+        assert np.array_equal(
+            batch.target_in[:, 1:][batch.target_mask[:, 1:]], batch.target_out[:, :-1][batch.target_mask[:, 1:]]
+        )
+        assert batch.index.tolist() == plain.batch(step).index.tolist()
+    for drawn, own in zip(batches.evaluation_batches(), plain.evaluation_batches(), strict=True):
+        assert same(drawn, own)
+
+
+def test_a_draw_that_is_longer_than_the_network_reads_is_not_taken(tmp_path):
+    batches = redrawn(tmp_path, redraw=lambda ids, seed: [9] * 40)
+    for index, source, target in sentences(batches.batch(0)):
+        assert source == batches.source.document(index).tolist()
+        assert target == batches.target.document(index).tolist()
+
+
+def mixed(tmp_path, weights, sizes=(30, 90)):
+    """Pairs whose one-token sentences tell their member: 100, 101, ... and 200, 201, ..."""
+    folders = {}
+    for name, start, size in zip("ab", (100, 300), sizes, strict=True):
+        documents = [[start + i] for i in range(size)]
+        write_shards(tmp_path / name, {"train": {"source": documents, "target": documents}}, vocab_size=500)
+        folders[name] = (tmp_path / name, weights[name])
+    (tmp_path / "mix").mkdir()
+    write_mixture(tmp_path / "mix", folders)
+    return ParallelBatches(open_train(tmp_path / "mix", "source"), open_train(tmp_path / "mix", "target"), 8, 3, 10)
+
+
+def test_a_mixture_has_its_shares_and_each_member_its_own_epochs(tmp_path):
+    batches = mixed(tmp_path, {"a": 2.0, "b": 1.0})
+    drawn, step = [], 0
+    while batches.epoch(step) < 3:
+        drawn += batches.batch(step).source[:, 0].tolist()
+        step += 1
+    assert len(drawn) == 3 * 120
+    for epoch in range(3):
+        part = drawn[120 * epoch : 120 * (epoch + 1)]
+        assert abs(sum(token < 300 for token in part) - 80) <= 1
+    counts = Counter(drawn)
+    assert {counts[100 + i] for i in range(30)} == {8}  # 240 of 30: each as often as any other
+    assert {counts[300 + i] for i in range(90)} == {1, 2}
+    assert batches.member_epochs(step) == {"a": 8.0, "b": 120 / 90}
+    again = mixed(tmp_path / "again", {"a": 2.0, "b": 1.0})
+    assert same(again.batch(17), batches.batch(17))
+    assert 0 <= batches.padding_share() < 0.1
+
+
+def test_a_member_without_a_pair_that_fits_is_an_error(tmp_path):
+    for name, documents in (("a", [[5]]), ("b", [[6] * 20])):
+        write_shards(tmp_path / name, {"train": {"source": documents, "target": documents}})
+    (tmp_path / "mix").mkdir()
+    write_mixture(tmp_path / "mix", {name: (tmp_path / name, 1.0) for name in "ab"})
+    sides = [open_train(tmp_path / "mix", side) for side in ("source", "target")]
+    with pytest.raises(UserError, match="no pair of the train split of b has at most 10 tokens"):
+        ParallelBatches(*sides, 100, 3, 10)

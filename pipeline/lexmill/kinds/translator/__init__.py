@@ -18,8 +18,14 @@ from lexmill.params.recipe import Recipe
 class Data:
     """Pairs of encoded sentences."""
 
-    corpus: str = spec("the parallel corpus")
+    corpus: str = spec("the parallel corpus; its valid and test decide")
     tokenizer: str = spec("the joint tokenizer")
+    train: str = spec("a mixture or a translation that it learns from in place of the corpus; empty: the corpus", "")
+
+    @property
+    def learned(self) -> str:
+        """Return the name of what it learns from."""
+        return self.train or self.corpus
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,26 @@ class TranslationRecipe(Recipe):
         low=0,
         high=1,
     )
+    subword_dropout: float = spec(
+        "probability that a merge of a bpe tokenizer is left out, drawn anew in each epoch (Provilkov et al. 2020)",
+        0.0,
+        low=0,
+        below=1,
+    )
+    subword_alpha: float = spec(
+        "exponent of the probabilities by which a unigram tokenizer's segmentation is drawn in each epoch (Kudo 2018);"
+        " 0: not drawn",
+        0.0,
+        low=0,
+        high=1000,
+    )
+
+    def errors(self) -> list[str]:
+        both = self.subword_dropout and self.subword_alpha
+        found = (
+            ["subword_alpha: subword_dropout is for another kind of tokenizer; set one of them to 0"] if both else []
+        )
+        return [*super().errors(), *found]
 
 
 @dataclass(frozen=True)
@@ -65,6 +91,14 @@ class Translator(Model):
     recipe: TranslationRecipe = spec("how it is trained")
     evaluate: Evaluate = spec("how it is evaluated")
 
+    def tokenizer_errors(self, kind: str) -> list[str]:
+        wanted = {"subword_dropout": "bpe", "subword_alpha": "unigram"}
+        return [
+            f"recipe.{key}: '{self.data.tokenizer}' is of kind {kind}, this is for {of}; set it to 0"
+            for key, of in wanted.items()
+            if getattr(self.recipe, key) and kind != of
+        ]
+
     def cross_errors(self) -> list[str]:
         if self.recipe.r_drop and not self.shape.dropout:
             return ["recipe.r_drop: without dropout both passes are the same; set shape.dropout, or r_drop to 0"]
@@ -73,7 +107,12 @@ class Translator(Model):
 
 def _inputs(entry: Mapping[str, Any]) -> Inputs:
     corpus, tokenizer = entry["data"]["corpus"], entry["data"]["tokenizer"]
-    return Inputs(data=layout.tokens(corpus, tokenizer).as_posix(), encodings=((corpus, tokenizer),))
+    train = entry["data"].get("train") or corpus
+    return Inputs(
+        data=layout.tokens(train, tokenizer).as_posix(),
+        encodings=((corpus, tokenizer), (train, tokenizer)),
+        valid=layout.tokens(corpus, tokenizer).as_posix(),
+    )
 
 
 KIND = Kind(

@@ -6,12 +6,15 @@ rows x longest target and rows x longest source both stay within `batch_tokens`.
 order: all a function of (seed, epoch). The number of batches varies a little between epochs, so a step is located by
 the running count of batches.
 
+Of a mixture, an epoch has as many pairs as its members together, dealt out by weight (`lexmill.data.mixture`): each
+member goes through its own pairs in its own order, a small one again and again.
+
 Letters: B pairs, S source length, T target length, both with the end token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -19,11 +22,14 @@ import numpy as np
 import numpy.typing as npt
 
 from lexmill.base.errors import UserError
+from lexmill.data.mixture import MixedShards, Shares
 from lexmill.data.permutation import fold, permute
 from lexmill.data.shards import TokenShards
+from lexmill.data.texts import pad
 
 Ids = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Side = TokenShards | MixedShards
 
 POOL = 8192  # pairs sorted together: enough for little padding, few enough to keep neighbours random
 
@@ -60,10 +66,12 @@ class ParallelBatches:
     """The global batch of each step, a pure function of (seed, step).
 
     Args:
-        source, target: the two sides of one split, of equal length.
+        source, target: the two sides of one split, of equal length, or of a mixture.
         batch_tokens: most tokens of either side in a global batch, padding included.
         seed: the data seed.
         max_positions: a pair with a longer side (end token included) is left out.
+        redraw: other ids of the same sentence, from its ids without the end token and a seed; for `rows` only. The
+            lengths that batches are made by stay those of the shards.
 
     Attributes:
         dropped: how many pairs were left out, longer than max_positions or batch_tokens.
@@ -73,18 +81,34 @@ class ParallelBatches:
     """
 
     def __init__(
-        self, source: TokenShards, target: TokenShards, batch_tokens: int, seed: int, max_positions: int
+        self,
+        source: Side,
+        target: Side,
+        batch_tokens: int,
+        seed: int,
+        max_positions: int,
+        *,
+        redraw: Callable[[list[int], int], list[int]] | None = None,
     ) -> None:
         if len(source) != len(target):
             raise UserError(f"{len(source)} source sentences but {len(target)} target sentences", source.folder)
         self.source, self.target, self.batch_tokens, self.seed = source, target, batch_tokens, seed
-        source_lengths, target_lengths = np.diff(source.offsets), np.diff(target.offsets)
+        self.max_positions, self.redraw = max_positions, redraw
+        source_lengths, target_lengths = source.lengths, target.lengths
         longest = np.maximum(source_lengths, target_lengths)
         self.pairs: Ids = np.flatnonzero(longest <= min(max_positions, batch_tokens)).astype(np.int64)
         self.dropped = len(source) - len(self.pairs)
-        if not len(self.pairs):
+        self.shares = Shares(source.weights) if isinstance(source, MixedShards) else None
+        starts = source.starts if isinstance(source, MixedShards) else [0, len(source)]
+        self.own: list[Ids] = [
+            np.arange(*np.searchsorted(self.pairs, part), dtype=np.int64) for part in pairwise(starts)
+        ]  # of each member, places in `pairs`
+        if not all(map(len, self.own)):
+            names = self.shares.names if self.shares else [""]
+            empty = next(name for name, own in zip(names, self.own, strict=True) if not len(own))
+            of = f" of {empty}" if empty else ""
             raise UserError(
-                f"no pair of the {source.split} split has at most {min(max_positions, batch_tokens)} tokens a side"
+                f"no pair of the {source.split} split{of} has at most {min(max_positions, batch_tokens)} tokens a side"
                 f" ({self.dropped} are longer); raise max_positions or batch_tokens",
                 source.folder,
             )
@@ -95,15 +119,35 @@ class ParallelBatches:
 
     def plan(self, epoch: int) -> tuple[Ids, Ids]:
         """Return an epoch's row of pairs (positions in `pairs`) and the bounds of its batches before shuffling."""
-        n = len(self.pairs)
-        order = permute(np.arange(n, dtype=np.int64), n, fold(self.seed, "pairs", epoch))
-        pools = []
+        n, order, pools = len(self.pairs), self._order(epoch), []
         for number, start in enumerate(range(0, n, POOL)):
             pool = order[start : start + POOL]
             pool = pool[np.lexsort((self.source_lengths[pool], self.target_lengths[pool]))]
             pools.append(pool if number % 2 == 0 else pool[::-1])
         row = np.concatenate(pools)
         return row, cut(self.source_lengths[row], self.target_lengths[row], self.batch_tokens)
+
+    def _order(self, epoch: int) -> Ids:
+        """Return the pairs of an epoch (positions in `pairs`), in a random order."""
+        n = len(self.pairs)
+        if self.shares is None:
+            return permute(np.arange(n, dtype=np.int64), n, fold(self.seed, "pairs", epoch))
+        member, place = self.shares.deal(np.arange(epoch * n, (epoch + 1) * n, dtype=np.int64))
+        order = np.empty(n, dtype=np.int64)
+        for number, (name, own) in enumerate(zip(self.shares.names, self.own, strict=True)):
+            here = np.flatnonzero(member == number)
+            through, at = np.divmod(place[here], len(own))
+            for one in np.unique(through).tolist():
+                now = through == one
+                order[here[now]] = own[permute(at[now], len(own), fold(self.seed, "pairs", name, one))]
+        return order
+
+    def member_epochs(self, step: int) -> dict[str, float]:
+        """Return the passes over each member of a mixture when `step` begins, nearly; {} for a single corpus."""
+        if self.shares is None:
+            return {}
+        counts = self.shares.counts(round(self.epoch(step) * len(self.pairs)))
+        return {name: counts[name] / len(own) for name, own in zip(self.shares.names, self.own, strict=True)}
 
     def _planned(self, epoch: int) -> tuple[Ids, Ids]:
         if self._plan is None or self._plan[0] != epoch:
@@ -142,7 +186,8 @@ class ParallelBatches:
         row, bounds = self._planned(epoch)
         batches = len(bounds) - 1
         number = permute(place, batches, fold(self.seed, "batches", epoch))
-        return self.collate(row[bounds[number] : bounds[number + 1]][rank::world])
+        places = np.arange(bounds[number], bounds[number + 1])[rank::world]
+        return self.collate(row[places], [f"{epoch} {place}" for place in places] if self.redraw else None)
 
     def evaluation_batches(self) -> Iterator[Batch]:
         """Yield every pair that was not dropped, once, sorted by length; `Batch.index` says which."""
@@ -157,27 +202,25 @@ class ParallelBatches:
         padded = 0
         for lengths in (self.source_lengths[row], self.target_lengths[row]):
             padded += int((np.maximum.reduceat(lengths, bounds[:-1]) * np.diff(bounds)).sum())
-        real = int(self.source_lengths.sum() + self.target_lengths.sum())
+        real = int(self.source_lengths[row].sum() + self.target_lengths[row].sum())
         return (padded - real) / padded
 
-    def collate(self, rows: Ids) -> Batch:
-        """Pad the pairs at these positions of `pairs` into a batch."""
+    def collate(self, rows: Ids, draws: Sequence[str] | None = None) -> Batch:
+        """Pad the pairs at these positions of `pairs` into a batch; `draws` names the draw of each, if any."""
         index = self.pairs[rows]
-        s, t = (int(lengths[rows].max(initial=1)) for lengths in (self.source_lengths, self.target_lengths))
-        source = np.full((len(rows), s), self.source.pad_id, dtype=np.int64)
-        target_in, target_out = (np.full((len(rows), t), self.target.pad_id, dtype=np.int64) for _ in range(2))
-        for i, pair in enumerate(index):
-            ids = self.source.document(int(pair))
-            source[i, : len(ids)] = ids
-            ids = self.target.document(int(pair))
-            target_out[i, : len(ids)] = ids
-            target_in[i, 0] = self.target.bos_id
-            target_in[i, 1 : len(ids)] = ids[:-1]
-        return Batch(
-            index=index,
-            source=source,
-            source_mask=np.arange(s)[None, :] < self.source_lengths[rows][:, None],
-            target_in=target_in,
-            target_out=target_out,
-            target_mask=np.arange(t)[None, :] < self.target_lengths[rows][:, None],
-        )
+        source, source_mask = pad(self._documents(self.source, index, draws), self.source.pad_id)
+        targets = self._documents(self.target, index, draws)
+        target_out, target_mask = pad(targets, self.target.pad_id)
+        target_in, _ = pad([[self.target.bos_id, *ids[:-1]] for ids in targets], self.target.pad_id)
+        return Batch(index, source, source_mask, target_in, target_out, target_mask)
+
+    def _documents(self, side: Side, index: Ids, draws: Sequence[str] | None) -> list[list[int]]:
+        """Return the ids of these sentences, end token included; where a draw has too many, those of the shards."""
+        found = [side.document(i).tolist() for i in index.tolist()]
+        if draws is None or self.redraw is None:
+            return found
+        drawn = []
+        for ids, name in zip(found, draws, strict=True):
+            other = [*self.redraw(ids[:-1], fold(self.seed, "subwords", side is self.source, name)), ids[-1]]
+            drawn.append(other if len(other) <= self.max_positions else ids)
+        return drawn

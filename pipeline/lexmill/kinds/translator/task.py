@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from lexmill import tokenizers
 from lexmill.base import layout, progress
 from lexmill.base.errors import UserError
-from lexmill.data.mixture import verify_once
+from lexmill.data.mixture import open_train, verify_once
 from lexmill.data.shards import TokenShards
 from lexmill.decoding.settings import BeamSearch
 from lexmill.kinds.translator import TranslationRecipe, Translator
-from lexmill.kinds.translator.batches import Batch, ParallelBatches
+from lexmill.kinds.translator.batches import Batch, ParallelBatches, Side
 from lexmill.kinds.translator.losses import consistent_sum, own_places, smoothed_sum, with_own
 from lexmill.kinds.translator.metrics import score_sums, statistics
 from lexmill.params import Params
+from lexmill.tokenizers.resegment import Resegmenter
 from lexmill.training.engine import FitResult
 from lexmill.training.production import Training, config_of, new_network, produce
 from lexmill.training.task import Arrays, Task
@@ -35,10 +35,13 @@ def train(name: str, choices: Params) -> None:
     """Train `models.<name>`; raises `UserError` if the shards were made with another tokenizer."""
     model = choices.models[name]
     assert isinstance(model, Translator)
-    shards = layout.tokens(model.data.corpus, model.data.tokenizer)
-    train_batches, valid = (_batches(shards, split, model, choices.data_seed) for split in ("train", "valid"))
+    shards, own = (layout.tokens(name, model.data.tokenizer) for name in (model.data.learned, model.data.corpus))
     folder = layout.tokenizer(model.data.tokenizer)
     tokenizer = tokenizers.load(folder)
+    sides = (open_train(shards, "source"), open_train(shards, "target"))
+    train_batches = _batches(*sides, model, choices.data_seed, redraw=_redraw(model.recipe, tokenizer))
+    held = (TokenShards(own, "valid", "source"), TokenShards(own, "valid", "target"))
+    valid = _batches(*held, model, choices.data_seed)
     if tokenizer.fingerprint != train_batches.source.tokenizer_fingerprint:
         raise UserError(f"the shards were made with another tokenizer than {folder}; run encode again", shards)
     config = config_of(model, tokenizer, train_batches.source.vocab_size)
@@ -59,15 +62,24 @@ def train(name: str, choices: Params) -> None:
     )
 
 
-def _batches(shards: Path, split: str, model: Translator, seed: int) -> ParallelBatches:
+def _redraw(recipe: TranslationRecipe, tokenizer: Tokenizer) -> Resegmenter | None:
+    """Return what segments the training's sentences at random; None: they stay as the shards have them."""
+    if not recipe.subword_dropout and not recipe.subword_alpha:
+        return None
+    return Resegmenter(tokenizer, dropout=recipe.subword_dropout, alpha=recipe.subword_alpha)
+
+
+def _batches(
+    source: Side, target: Side, model: Translator, seed: int, *, redraw: Resegmenter | None = None
+) -> ParallelBatches:
     """Return the batches of a split; validation batches fit every pair that the network has positions for."""
     positions = model.shape.max_positions
-    tokens = model.recipe.batch if split == "train" else max(model.recipe.batch, positions)
-    sides = (TokenShards(shards, split, "source"), TokenShards(shards, split, "target"))
-    verify_once(*sides)
-    batches = ParallelBatches(*sides, tokens, seed, positions)
+    tokens = model.recipe.batch if source.split == "train" else max(model.recipe.batch, positions)
+    verify_once(source, target)
+    batches = ParallelBatches(source, target, tokens, seed, positions, redraw=redraw)
     if batches.dropped:
-        progress.say(f"{split}: {batches.dropped} pairs longer than {min(tokens, positions)} tokens are left out")
+        most = min(tokens, positions)
+        progress.say(f"{source.split}: {batches.dropped} pairs longer than {most} tokens are left out")
     return batches
 
 
@@ -85,6 +97,7 @@ def metrics(result: FitResult, task: TranslationTask) -> dict[str, float]:
         "train_dropped": task.train.dropped,
         "valid_dropped": task.valid.dropped,
         "padding_share": task.train.padding_share(),
+        **{f"epochs_{name}": count for name, count in task.train.member_epochs(result.step).items()},
     }
 
 
