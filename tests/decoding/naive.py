@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -69,6 +71,17 @@ def value(log_probability: float, length: int, search: BeamSearch) -> float:
     }[search.ranking]
 
 
+@torch.no_grad()
+def covered(module: nn.Module, source: tuple[int, ...], written: tuple[int, ...]) -> float:
+    """The coverage of one source, summed token by token."""
+    ids = torch.tensor([[*source, EOS]])
+    weights = module.alignment(ids, torch.ones_like(ids, dtype=torch.bool), torch.tensor([[BOS, *written]]))[0]
+    total = 0.0
+    for i in range(len(source)):
+        total += math.log(min(sum(float(row[i]) for row in weights), 1.0))
+    return total
+
+
 def naive_beam(
     module: nn.Module, source: tuple[int, ...], search: BeamSearch, n_best: int = 1, start: tuple[int, ...] = ()
 ) -> list[tuple[tuple[int, ...], float]]:
@@ -87,7 +100,8 @@ def naive_beam(
         for negative, place, token in candidates[:places]:
             written = live[place][1]
             if token == EOS:
-                finished.append((value(-negative, len(written) + 1, search), written))
+                score = value(-negative, len(written) + 1, search)
+                finished.append((score + search.coverage_penalty * covered(module, source, written), written))
             else:
                 still.append((-negative, (*written, token)))
         live = still

@@ -16,6 +16,7 @@ from lexmill.decoding.settings import BeamSearch
 from lexmill.tokenizers.tokenizer import NEVER_WRITTEN
 from tests.decoding.forced import score
 from tests.decoding.naive import EOS, V, every_translation, greedy, naive_beam, sentences, tiny
+from tests.models.test_families import made
 
 CPU = torch.device("cpu")
 Ranking = Literal["gnmt", "average", "word_reward"]
@@ -47,6 +48,8 @@ def test_it_finds_what_the_naive_search_finds(beam_size: int, alpha: float) -> N
 RANKINGS = [("gnmt", 3.0), ("average", 0.0), ("average", 1.0), ("word_reward", 0.5), ("word_reward", 2.5)]
 SETTINGS: list[dict[str, Any]] = [
     *({"ranking": ranking, "length_penalty": strength} for ranking, strength in RANKINGS),
+    {"coverage_penalty": 0.7},
+    {"coverage_penalty": 3.0, "ranking": "average", "length_penalty": 1.0},
     {"min_length_ratio": 0.8},
     {"no_repeat_ngram": 1, "min_length_ratio": 1.5},  # six words at most: where none is left, it ends
     {"no_repeat_ngram": 2},
@@ -90,6 +93,16 @@ def test_a_reward_a_token_is_paid_for_the_tokens_that_a_live_hypothesis_may_stil
     module = Scripted([{EOS: 0.9, 5: 0.05}, {5: 0.9}, {5: 0.9}, {5: 0.9}])
     search_all(module, [(5, 5, 5)], BeamSearch(4, 0.1, 2.0, 10, "word_reward"))
     assert module.steps == 1  # log 0.05 + 17 * 0.1 is less than log 0.9 + 0.1
+
+
+def test_a_coverage_reorders_and_needs_attention() -> None:
+    plain, wide = BeamSearch(5), BeamSearch(5, coverage_penalty=5.0)
+    sources = sentences([6, 3, 9])
+    found = [[[one.tokens for one in row] for row in search_all(tiny(1), sources, how, 5)] for how in (plain, wide)]
+    assert found[0] != found[1]
+    blind = made("rnn_seq2seq", attention="none").eval()
+    with pytest.raises(UserError, match="coverage_penalty: this model's decoder has no attention"):
+        search_all(blind, sources, wide)
 
 
 def test_a_beginning_that_does_not_fit_is_refused() -> None:

@@ -22,7 +22,7 @@ from lexmill.data.texts import encode
 from lexmill.decoding.predictor import Predictor
 from lexmill.kinds.tagger.predict import tag_sentences
 from lexmill.models import folder as model_folder
-from lexmill.registry import onnx_export
+from lexmill.registry import export_checks, onnx_export
 from lexmill.registry.onnx_export import export_onnx
 from tests.registry.test_export import make
 
@@ -252,11 +252,11 @@ def test_answers_that_differ_are_not_written(tmp_path: Path, monkeypatch: pytest
 
 
 def test_int8_belongs_to_onnx(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--int8 belongs to --to onnx"):
+    with pytest.raises(UserError, match="--int8 belongs to --to onnx or ctranslate2"):
         export_model("made", tmp_path / "there", tmp_path, int8=True)
 
 
 def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_export, "find_spec", lambda name: None if name == "onnxscript" else name)
+    monkeypatch.setattr(export_checks, "find_spec", lambda name: None if name == "onnxscript" else name)
     with pytest.raises(UserError, match=r"ONNX needs onnxscript: pip install 'lexmill\[onnx\]'"):
         export_onnx(tmp_path, tmp_path / "there", "made")

@@ -119,10 +119,14 @@ def last_words(
 def export(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A model of this project, or a registered one.")],
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")],
-    to: Annotated[Literal["transformers", "onnx"], typer.Option(help="The program that reads it.")] = "transformers",
-    int8: Annotated[bool, typer.Option("--int8", help="For ONNX: 8-bit matrices, faster on a CPU.")] = False,
+    to: Annotated[
+        Literal["transformers", "onnx", "ctranslate2"], typer.Option(help="The program that reads it.")
+    ] = "transformers",
+    int8: Annotated[
+        bool, typer.Option("--int8", help="For ONNX and CTranslate2: 8-bit matrices, faster on a CPU.")
+    ] = False,
 ) -> None:
-    """Write a model for other programs: in Hugging Face format for transformers, or for ONNX Runtime."""
+    """Write a model for other programs: in Hugging Face format, for ONNX Runtime, or a translator for CTranslate2."""
     from lexmill.commands.deploy import export_model
 
     export_model(name, folder, to=to, int8=int8)

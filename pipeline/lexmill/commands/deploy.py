@@ -22,7 +22,7 @@ from lexmill.registry.hugging_face import described, export
 from lexmill.registry.package import MODEL
 from lexmill.tracking.store import sqlite_path
 
-Format = Literal["transformers", "onnx"]
+Format = Literal["transformers", "onnx", "ctranslate2"]
 
 
 def serve(name: str, version: str | None, host: str, port: int, allowed_hosts: tuple[str, ...] = ()) -> None:
@@ -64,13 +64,13 @@ def export_model(
         name, root: the model, and the workspace.
         target: a new folder.
         to: for which program.
-        int8: for ONNX, with matrices in 8 bits.
+        int8: not for transformers: with matrices in 8 bits.
 
     Raises:
         UserError: there is neither, it cannot be exported, or the target is no possible folder.
     """
-    if int8 and to != "onnx":
-        raise UserError("--int8 belongs to --to onnx; transformers reads the weights as they are")
+    if int8 and to == "transformers":
+        raise UserError("--int8 belongs to --to onnx or ctranslate2; transformers reads the weights as they are")
     if "\0" in name:  # layout's path of it
         raise UserError(f"{value_text(name)} is no name of a model")
     if why := unusable(target.parent):
@@ -97,5 +97,9 @@ def _write(model: Path, package: Path, target: Path, name: str, to: Format, *, i
         from lexmill.registry.onnx_export import export_onnx
 
         export_onnx(model, target, name, int8=int8)
+    elif to == "ctranslate2":
+        from lexmill.registry.ctranslate2_export import export_ctranslate2
+
+        export_ctranslate2(model, target, name, int8=int8)
     else:
         export(model, target, name, *described(package, model))

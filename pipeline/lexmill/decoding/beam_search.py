@@ -6,7 +6,7 @@ is not continued. Finished ones are ranked by `ranked`, the end token counted in
 place is live, or when the worst of the `n_best` finished is at least as good as any live one can become. log P is at
 most 0 and only falls, and no strength is negative; so for a given log P each ranking grows with the length: a quotient
 of a number below 0 by one that grows, or a sum with a reward that grows. The bound is therefore the present log P of
-the best live one at the maximum length. One place: greedy search.
+the best live one at the maximum length, since a coverage only lowers a score. One place: greedy search.
 
 So more of the same search is a longer list: the n best are the first of the n + 1 best.
 
@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from lexmill.base.errors import UserError
+from lexmill.decoding.coverage import coverage
 from lexmill.decoding.limits import Limits, exclude, limits
 from lexmill.decoding.settings import BeamSearch
 from lexmill.tokenizers.tokenizer import BOS, EOS
@@ -47,6 +48,7 @@ class EncoderDecoder(Protocol):
     def decode(
         self, target_in: Tensor, memory: Tensor, source_mask: Tensor, cache: DecoderCache | None = None
     ) -> Tensor: ...
+    def alignment(self, source: Tensor, source_mask: Tensor, target_in: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Hypothesis:
     Attributes:
         tokens: without begin and end token.
         log_probability: of the tokens and the end token, in nats, as in forced decoding.
-        score: log_probability under the length penalty.
+        score: log_probability under the length penalty, with that for what was not covered.
     """
 
     tokens: tuple[int, ...]
@@ -91,8 +93,8 @@ class _Sentence:
     limits: Limits
     finished: list[Hypothesis] = field(default_factory=list)
 
-    def finish(self, tokens: tuple[int, ...], log_probability: float, search: BeamSearch) -> None:
-        score = ranked(log_probability, len(tokens) + 1, search)
+    def finish(self, tokens: tuple[int, ...], log_probability: float, covered: float, search: BeamSearch) -> None:
+        score = ranked(log_probability, len(tokens) + 1, search) + search.coverage_penalty * covered
         self.finished.append(Hypothesis(tokens, log_probability, score))
 
     def done(self, best_live: float, n_best: int, search: BeamSearch) -> bool:
@@ -138,7 +140,7 @@ def beam_search(
         return found
     bounds = limits_of(module, source_mask, search, prefixes)
     live = [_Sentence(i, one) for i, one in enumerate(bounds)]
-    beams, device = search.beam_size, source.device
+    beams, device, mask = search.beam_size, source.device, source_mask
     memory = module.encode(source, source_mask)
     cache = module.new_cache(memory, source_mask)
     tokens = torch.full((len(live), beams, 1), BOS, device=device)  # (N, K, time)
@@ -153,9 +155,14 @@ def beam_search(
         places = torch.tensor([beams - len(one.finished) for one in live], device=device)
         total, parent, token = _choose(logits, norm, scores, places)  # (N, K) each
         ends = (token == EOS) & (total > -torch.inf)
-        for row, place in ends.nonzero().tolist():
-            words = tuple(tokens[row, parent[row, place], 1:].tolist())
-            live[row].finish(words, float(total[row, place]), search)
+        ended = ends.nonzero().tolist()
+        written = [tuple(tokens[row, parent[row, place], 1:].tolist()) for row, place in ended]
+        covered = [0.0] * len(ended)
+        if search.coverage_penalty and ended:
+            of = torch.tensor([live[row].place for row, _ in ended], device=device)
+            covered = coverage(module, source[of], mask[of], written)
+        for (row, place), words, share in zip(ended, written, covered, strict=True):
+            live[row].finish(words, float(total[row, place]), share, search)
         total, order = total.masked_fill(ends, -torch.inf).sort(dim=1, descending=True, stable=True)  # live ones first
         parent, token = parent.gather(1, order), token.gather(1, order)
         best_live = total[:, 0].tolist()

@@ -14,6 +14,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from lexmill.base.errors import UserError
 from lexmill.decoding.beam_search import DecoderCache, EncoderDecoder
 
 
@@ -68,6 +69,17 @@ class Ensemble(nn.Module):
             for one, part, own in zip(self.members, parts, caches, strict=True)
         ]
         return torch.stack(found).logsumexp(dim=0) - math.log(len(found))
+
+    def alignment(self, source: Tensor, source_mask: Tensor, target_in: Tensor) -> Tensor:
+        """Return the mean of the members' attention (B, T, S).
+
+        Raises:
+            UserError: a member sees a source as one vector.
+        """
+        found = [one.alignment(source, source_mask, target_in) for one in self.members]
+        if len({one.size(2) for one in found}) > 1:
+            raise UserError("a member of the ensemble has no attention over the source")
+        return torch.stack(found).mean(dim=0)
 
     def forward(self, source: Tensor, source_mask: Tensor, target_in: Tensor) -> Tensor:
         """Source (B, S) with its mask and shifted target (B, T) -> log-probabilities (B, T, V)."""

@@ -46,7 +46,8 @@ class BeamSearch:
 
     With log P of a hypothesis, n its tokens with the end token, and a the `length_penalty`, finished hypotheses are
     ranked by log P / ((5 + n) / 6) ** a (`gnmt`, Wu et al. 2016), log P / n ** a (`average`; a = 1: nats a token), or
-    log P + a * n (`word_reward`).
+    log P + a * n (`word_reward`). The `coverage_penalty` times the coverage, which is at most 0, is added
+    (`decoding.coverage`).
     """
 
     beam_size: int = spec("hypotheses kept at each step; 1: greedy", 4, low=1, high=64)
@@ -60,6 +61,7 @@ class BeamSearch:
         "shortest hypothesis over source length", 0.0, low=0, high=1000, unit="tokens a token"
     )
     no_repeat_ngram: int = spec("n-grams of this length never repeat; 0: they may", 0, low=0, high=1000, unit="tokens")
+    coverage_penalty: float = spec("weight of source tokens that attention left out; 0: none", 0.0, low=0, high=100)
 
     def errors(self) -> list[str]:
         """Errors that no single bound covers."""

@@ -33,6 +33,7 @@ from lexmill import kinds, tokenizers
 from lexmill.base import storage
 from lexmill.base.errors import UserError
 from lexmill.models import folder as model_folder
+from lexmill.registry.export_checks import new_or_empty
 from lexmill.registry.package import DESCRIPTION
 from lexmill.tokenizers.saving import save_adding
 
@@ -162,12 +163,6 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
             _head(there, tokenizer.eos_id, languages)
             + (card or f"# {name}\n\n{what[0].upper()}{what[1:]} made with lexmill.\n"),
         )
-
-
-def new_or_empty(target: Path) -> None:
-    """Raise `UserError` for what exists and is not an empty folder."""
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise UserError("this exists and is not empty; name a new folder", target)
 
 
 _CHAT = replace(

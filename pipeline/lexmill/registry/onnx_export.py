@@ -22,7 +22,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +38,11 @@ from lexmill.base.outside import parsing
 from lexmill.base.progress import say
 from lexmill.data.texts import Text, encode, pad
 from lexmill.models import folder as model_folder
-from lexmill.registry.hugging_face import new_or_empty
+from lexmill.registry.export_checks import TEXTS, TOLERANCE, check_packages, new_or_empty
 from lexmill.tokenizers.saving import save_adding, serialized
 
 GRAPH, TOKENIZER, CONFIG, CARD = "model.onnx", "tokenizer.json", "config.json", "README.md"
-TOLERANCE = 1e-4
 _KEPT = ("kind", "labels", "tags", "scheme", "pieces", "levels", "thresholds", "threshold", "max_tokens")
-_WORDS = ["Über", "東京:", "the", "old", "mill", "turns,", "</s>", "[SEP]", "and", "its", "wheel", "is", "", "wet."]
-_LENGTHS = (1, 3, 12, 2000)  # words of the texts that are tried
 
 Arrays = dict[str, NDArray[np.int64]]
 
@@ -109,7 +105,7 @@ def export_onnx(model: Path, target: Path, name: str, *, int8: bool = False) -> 
             of the extra `onnx` are missing.
     """
     new_or_empty(target)
-    _check_packages()
+    check_packages("ONNX", "onnx", "onnx", "onnxruntime", "onnxscript")
     config, module = model_folder.load(model)
     what = f"'{name}' is {kinds.find(config['kind']).one}"
     output = _output(config, what)
@@ -118,9 +114,8 @@ def export_onnx(model: Path, target: Path, name: str, *, int8: bool = False) -> 
     pairs = "separator" in config or bool(config.get("spans"))
     with storage.new_folder(target) as folder:
         written = _write_tokenizer(tokenizer, folder / TOKENIZER, config["max_tokens"], pairs=pairs)
-        singles = [" ".join((_WORDS * count)[:count]) for count in _LENGTHS]
-        one, other = singles[:2]  # of a pair that is too long, the library may cut another token
-        texts: list[Text] = [(one, other), (other, one), (one, one)] if pairs else [*singles]
+        one, other = TEXTS[:2]  # of a pair that is too long, the library may cut another token
+        texts: list[Text] = [(one, other), (other, one), (one, one)] if pairs else [*TEXTS]
         ours = encode(tokenizer, texts, config["max_tokens"])
         theirs = [_inputs(written, [text], segments=bool(config.get("spans"))) for text in texts]
         if [list(batch["input_ids"][0]) for batch in theirs] != ours:
@@ -186,11 +181,6 @@ def _quiet() -> Iterator[None]:
             yield
         finally:
             logging.disable(logging.NOTSET)
-
-
-def _check_packages() -> None:
-    if missing := [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]:
-        raise UserError(f"ONNX needs {', '.join(missing)}: pip install 'lexmill[onnx]'")
 
 
 def _write_tokenizer(tokenizer: tokenizers.Tokenizer, path: Path, longest: int, *, pairs: bool) -> library.Tokenizer:

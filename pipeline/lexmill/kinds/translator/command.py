@@ -47,6 +47,9 @@ def add(app: typer.Typer, use: Use) -> None:
         no_repeat_ngram: Annotated[
             int | None, typer.Option(help="N-grams of so many tokens never repeat; 0: they may. Default: the model's.")
         ] = None,
+        coverage_penalty: Annotated[
+            float | None, typer.Option(help="Weight of source tokens that attention left out. Default: the model's.")
+        ] = None,
         prefix: Annotated[str, typer.Option(help="How each translation begins.")] = "",
         n_best: Annotated[
             int | None,
@@ -70,6 +73,7 @@ def add(app: typer.Typer, use: Use) -> None:
             "length_penalty": length_penalty,
             "min_length_ratio": min_length_ratio,
             "no_repeat_ngram": no_repeat_ngram,
+            "coverage_penalty": coverage_penalty,
         }
         drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         params = {key: value for key, value in (searching | drawing | {"mbr": mbr}).items() if value is not None}
