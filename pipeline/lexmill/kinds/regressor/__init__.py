@@ -61,6 +61,7 @@ KIND = Kind(
     does="gives a text a number",
     verb="rate",
     corpus="labelled",
+    label_form="number",
     entry=Regressor,
     role="encoder",
     metrics=(
