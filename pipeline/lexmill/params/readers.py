@@ -92,7 +92,7 @@ class LabelForm:
     """What the label of a text is."""
 
     kind: Literal["name", "number", "set"] = spec(
-        "one of several names; a number, for a regressor; a set of names, for a multi-label classifier", "name"
+        "one of several names; a number, as a price or stars; a set of names, with any number of them", "name"
     )
     separator: str = spec("of a set in one cell: what is between its names; lists of JSON and parquet have none", ";")
     no_labels: str = spec("of a set: what the files write where a text has no label", "none")

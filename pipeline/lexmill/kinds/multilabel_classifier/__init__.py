@@ -10,13 +10,8 @@ from lexmill.base import layout
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
 from lexmill.params.labelled import LabelledTexts, long_text_words
-from lexmill.params.models import Model
+from lexmill.params.models import Model, NoSettings
 from lexmill.params.recipe import Recipe
-
-
-@dataclass(frozen=True)
-class Evaluate:
-    """Settings of the evaluation: none."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +30,7 @@ class MultiLabelClassifier(Model):
 
     data: LabelledTexts = spec("what it learns from")
     recipe: MultiLabel = spec("how it is trained")
-    evaluate: Evaluate = spec("how it is evaluated")
+    evaluate: NoSettings = spec("how it is evaluated")
 
 
 def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:
