@@ -21,6 +21,7 @@ from lexmill.commands import check, describe, use
 from lexmill.commands.init import initialize
 from lexmill.commands.init.entry import corpus_entry
 from lexmill.commands.init.reading import Reading
+from lexmill.commands.init.starting_sizes import FORMS
 from lexmill.compute.execution import Execution
 from lexmill.kinds.verbs import one_line
 from lexmill.params.corpora import FileSource
@@ -266,10 +267,10 @@ def test_init_classify(project: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [2_000, 300_000, 3_000_000, 50_000_000])
-@pytest.mark.parametrize("kind", ["text", "labelled", "tagged", "parallel"])
-def test_sizes_follow_the_data_and_always_compose(kind: Any, size: int, project: Path) -> None:
+@pytest.mark.parametrize(("kind", "labels"), [form for form in FORMS if form[0] != "questions"])
+def test_sizes_follow_the_data_and_always_compose(kind: Any, labels: str, size: int, project: Path) -> None:
     counts = initialize.Counts(records=max(20, size // 100), characters=size, bytes=size)
-    config = initialize.configuration(kind, "mine", counts)
+    config = initialize.configuration(kind, "mine", counts, labels)
     entries = {
         "text": (["a.txt"], {"text": None}),
         "labelled": (["a.csv"], {"text": None, "label": None}),
@@ -279,13 +280,14 @@ def test_sizes_follow_the_data_and_always_compose(kind: Any, size: int, project:
     paths, columns = entries[kind]
     for path in paths:
         (project / path).touch()
-    entry = corpus_entry(kind, paths, Reading(columns), None, project)
+    choices = {} if labels == "name" else {"label_form": {"kind": labels}}
+    entry = corpus_entry(kind, paths, Reading(columns, choices=choices), None, project)
     (project / "conf" / "corpus" / "mine.yaml").write_text(yaml.safe_dump(entry))
     (project / "conf" / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     from lexmill.config.compose import compose
 
     made = params.parse(yaml.safe_load(compose((), project)))
-    assert len(made.models) == 1
+    assert len(made.models) == len(made.corpora) == 1
 
 
 def test_two_models_start_from_one_checkpoint(project: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,14 @@ import pytest
 import yaml
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from lexmill import params
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.commands.check import _file_checks, gather
+from lexmill.commands.init import app
 from lexmill.commands.init.entry import located
-from lexmill.commands.init.initialize import initialize
+from lexmill.commands.init.initialize import MARK, initialize
 from lexmill.commands.init.reading import Reading
 from lexmill.commands.init.shares import working
 from lexmill.config.compose import compose, write_params
@@ -38,6 +42,40 @@ def classify(project: Path, path: Path, text: str = "text", label: str = "label"
     reading = Reading({"text": text, "label": label}, **how)
     initialize("labelled", [path], reading, name="mine", root=project, force=True)
     return params.load(project / "params.yaml")
+
+
+@pytest.mark.parametrize(
+    ("command", "cell", "kind", "labels"),
+    [
+        (["rate"], lambda i: i / 2, "regressor", 30),
+        (["label"], lambda i: ["a", "b"][: i % 3], "multilabel_classifier", 3),
+        (
+            ["label", "--between", "|", "--no-labels", "-"],
+            lambda i: ("-", "a", "b | a")[i % 3],
+            "multilabel_classifier",
+            3,
+        ),
+    ],
+)
+def test_numbers_and_sets_have_a_command_each(
+    *,
+    command: list[str],
+    cell: Callable[[int], Any],
+    kind: str,
+    labels: int,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(project)
+    rows = [json.dumps({"text": f"text {i}", "label": cell(i % 30)}) for i in range(60)]
+    Path("mine.jsonl").write_text("\n".join(rows))
+    done = CliRunner().invoke(app, [*command, "mine.jsonl"], catch_exceptions=False)
+    assert done.exit_code == 0
+    made = params.load()
+    assert [model.kind for model in made.models.values()] == [kind]
+    assert list(made.corpora) == ["mine"]
+    assert len(prepared(made, project).labels) == labels
+    assert (project / "conf" / "config.yaml").read_text().startswith(f"{MARK} {command[0]} ")
 
 
 def prepared(made: params.Params, project: Path) -> PreparedCorpus:

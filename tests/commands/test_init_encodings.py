@@ -7,8 +7,10 @@ import re
 import pytest
 import zstandard
 
-from lexmill.base.errors import UserError
+from lexmill.base.errors import UserError, UserErrors
 from lexmill.commands.init.encodings import encodings
+from lexmill.commands.init.entry import note_encodings, typed
+from tests.corpora.made_sources import make_source, read_all
 
 TEXTS = {
     "western": "The café Français in the ‘thirties’ — and why…?",
@@ -17,6 +19,18 @@ TEXTS = {
     "chinese": "这是一个中文文本，用于测试编码。",
     "japanese": "これは日本語のテキストです。",
 }
+
+
+READER = {"format": "text", "document": "line"}
+
+
+def entry_of(folder):
+    source = {"kind": "file", "paths": [str(folder / "*.txt")]}
+    return {"kind": "text", "source": source, "reader": dict(READER)}
+
+
+def made_source(folder):
+    return make_source(folder, {path.name: path.read_bytes() for path in folder.glob("*.txt")})
 
 
 def encoding_of(path):
@@ -43,6 +57,32 @@ def test_wide_characters(tmp_path, encoding):
     found, example = encoding_of(tmp_path / "a.txt")
     assert found == encoding
     assert "café" in example
+
+
+def test_each_file_of_a_folder_has_its_own(tmp_path):
+    """ASCII is no UTF-16, so that one file's encoding is not that of all; but it is latin-1."""
+    for i, text in enumerate(["plain", "plain too", TEXTS["western"]]):
+        (tmp_path / f"{i}.txt").write_bytes(f"{text}\n".encode("utf-16" if i == 2 else "ascii"))
+    entry = entry_of(tmp_path)
+    note_encodings(entry, tmp_path)
+    assert entry["reader"] == READER | {"encodings": {"2.txt": "utf-16"}}
+    records, errors = read_all(typed(entry), made_source(tmp_path))
+    assert not errors
+    assert [record.text for record in records] == ["plain", "plain too", TEXTS["western"]]
+    (tmp_path / "2.txt").write_bytes(TEXTS["western"].encode("cp1252"))
+    entry = entry_of(tmp_path)
+    note_encodings(entry, tmp_path)
+    assert entry["reader"] == READER | {"encoding": "cp1252"}
+
+
+def test_lines_in_two_encodings_are_named_in_each_file(tmp_path):
+    table = "text\tlabel\n" + "caf\u00e9 one\ta\n" * 3
+    for name in ("a.tsv", "b.tsv"):
+        (tmp_path / name).write_bytes(table.encode() + "caf\u00e9 two\tb\n".encode("latin-1") * 4)
+    with pytest.raises(UserErrors) as raised:
+        encodings({name: tmp_path / name for name in ("a.tsv", "b.tsv")})
+    mixed = "not UTF-8, as line 2 is: the file mixes encodings; write all of it in one"
+    assert raised.value.errors == [f"{tmp_path / name}:5: {mixed}" for name in ("a.tsv", "b.tsv")]
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"])

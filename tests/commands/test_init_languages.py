@@ -11,7 +11,7 @@ import yaml
 from lexmill import params
 from lexmill.base.errors import UserError
 from lexmill.commands.init.initialize import initialize
-from lexmill.commands.init.languages import in_name
+from lexmill.commands.init.languages import choose, in_name
 from lexmill.commands.init.reading import Kind, Reading
 from lexmill.params.corpora import Corpus
 
@@ -70,6 +70,30 @@ def test_column_names(project: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert made(project, "parallel", "pairs.tsv", source="en", target="zh").languages == ("en", "zh")
     said = "languages: English (en) to Chinese (zh), from the columns' names; --languages changes them"
     assert said in capsys.readouterr().err
+
+
+XLIFF = """<xliff version="1.2"><file source-language="en-US" target-language="{}"><body>
+{}</body></file></xliff>"""
+
+
+def xliff(path: Path, target: str, count: int = 30) -> Path:
+    units = "".join(
+        f"<trans-unit><source>text {i}</source><target>Text {i}</target></trans-unit>" for i in range(count)
+    )
+    path.write_text(XLIFF.format(target, units))
+    return path
+
+
+def test_the_files_of_xliff_say_theirs(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [xliff(project / f"{i}.xlf", "de") for i in range(2)]
+    initialize("parallel", files, Reading(COLUMNS["parallel"]), name="mine", root=project)
+    assert params.load(project / "params.yaml").corpora["mine"].languages == ("en-US", "de")
+    assert "languages: English (en-US) to German (de), from the files; --languages" in capsys.readouterr().err
+    files.append(xliff(project / "2.xlf", "fr"))
+    with pytest.raises(UserError, match="--languages: the files say en-US to de, en-US to fr; say which to take"):
+        initialize("parallel", files, Reading(COLUMNS["parallel"]), name="mine", root=project, force=True)
+    with pytest.raises(UserError, match=r"--languages: the files say en-US to \?; say which to take"):
+        choose("parallel", {"format": "xliff"}, None, [xliff(project / "3.xlf", "")])
 
 
 def test_the_option_wins(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

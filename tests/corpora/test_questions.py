@@ -99,6 +99,23 @@ def test_errors_name_the_file_and_the_place(tmp_path: Path, asked: dict[str, Any
     assert [one.id for one in records] == ["dev:first", "dev:last"]
 
 
+def test_all_keys_that_are_missing_are_named_at_once(tmp_path: Path) -> None:
+    bad = {"id": 7.5, "answers": [{"text": "a", "answer_start": 0}], "is_impossible": True}
+    paragraphs = [{"qas": [{"id": "a"}]}, {"context": "c"}, 3, {"context": "c", "qas": [question("ok"), bad]}]
+    records, errors = read(tmp_path, json.dumps({"data": [{"title": "x"}, {"paragraphs": paragraphs}]}))
+    assert [one.id for one in records] == ["dev:ok"]
+    wanted = [
+        "data[0].paragraphs is nothing, not a list",
+        "data[1].paragraphs[0]: 'context' holds nothing",
+        "data[1].paragraphs[0].qas[0]: it has no 'answers'; an empty list says that there is none; 'question' holds",
+        "data[1].paragraphs[1].qas is nothing, not a list",
+        "data[1].paragraphs[2] is 3, not an object",
+        "data[1].paragraphs[3].qas[1]: 'id' holds 7.5, not the question's name; is_impossible is true, but it has",
+    ]
+    assert len(errors) == len(wanted)
+    assert all(part in error for part, error in zip(wanted, errors, strict=True)), errors
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [

@@ -101,6 +101,11 @@ def test_what_bites_in_files_of_columns(tmp_path: Path) -> None:
     ("reader", "text", "errors"),
     [
         (CONLL, "a O\nb\n\nc O\n", ["f.x:2: 1 column, so the word would be its own tag; check reader.word"]),
+        (
+            CONLL,
+            "a x O\n\nNew York LOC O\nis x O\nd O\n",
+            ["f.x:4: 3 columns where its sentence begins with 4; check", "f.x:5: 2 columns where its sentence begins"],
+        ),
         (CONLL, "a O\nb I-x\n", ["f.x:2: 'I-x' cannot follow 'O' in the scheme iob2; is reader.scheme right?"]),
         (CONLL | {"tag": 3}, "a b c O\nb O\n", ["f.x:2: 2 columns, so there is no column 3; check reader.word"]),
         (CONLL, "a O\n\nb S-x\n", ["f.x:3: 'S-x' is no tag of the scheme iob2: B-type, I-type or O; is reader"]),

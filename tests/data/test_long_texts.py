@@ -28,11 +28,21 @@ from lexmill.models.common.heads import PooledClassifier
 from lexmill.models.input_embeddings import embedding_of
 from lexmill.params import load as load_params
 from lexmill.params.models import Model
-from lexmill.stages import evaluate, import_tokenizer, train
+from lexmill.stages import evaluate, train
 from lexmill.tokenizers import imported, load
-from tests.kinds.classifier.test_training import FILLER, FINE_TUNING, SHAPE, read_json
+from tests.support.labelled_model import (
+    FILLER,
+    FINE_TUNING,
+    SHAPE,
+    begin,
+    entry,
+    make_checkpoint,
+    params_of,
+    read_json,
+    write,
+)
 from tests.support.prepared import write_prepared
-from tests.support.small_project import ROOT, whole
+from tests.support.small_project import ROOT
 from tests.support.tiny_bert import make_tiny_bert
 
 
@@ -117,42 +127,17 @@ def records(count: int, seed: int) -> list[dict[str, str]]:
 
 
 def write_params(kind: str, recipe: dict[str, Any], **data: Any) -> None:
-    model = {
-        "kind": kind,
-        "family": "bert",
-        "shape": SHAPE,
-        "data": {"corpus": "reviews", "tokenizer": "tiny", "max_tokens": 10} | data,
-        "start": "artifacts/checkpoints/tiny",
-        "recipe": recipe if "method" in recipe else FINE_TUNING | recipe,
-        "evaluate": {},
-    }
-    corpus = {
-        "kind": "labelled",
-        "source": {"kind": "file", "paths": ["x"]},
-        "reader": {"format": "jsonl", "text": "text", "label": "label"},
-    }
-    params = {
-        "experiment": "test",
-        "data_seed": 1,
-        "training_seed": 1,
-        "corpora": {"reviews": corpus},
-        "checkpoints": {"tiny": {"source": {"kind": "file", "paths": ["x"]}}},
-        "models": {"long": model},
-        "evaluation": {"bootstrap_samples": 100},
-    }
-    Path("params.yaml").write_text(yaml.safe_dump(whole(params)), encoding="utf-8")
+    whole = recipe if "method" in recipe else FINE_TUNING | recipe
+    write(params_of({"long": entry(kind, "reviews", whole, max_tokens=10, **data)}))
 
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LEXMILL_EXECUTION", "execution.yaml")
-    Path("execution.yaml").write_text("threads: 1\n", encoding="utf-8")
+    begin(tmp_path, monkeypatch)
     splits = {"train": records(160, 0), "valid": records(30, 1), "test": records(40, 2)}
     write_prepared(layout.corpus("reviews"), "labelled", splits)
-    make_tiny_bert(layout.checkpoint("tiny"), [*FILLER, *LATE])
     write_params("classifier", {})
-    import_tokenizer.main("tiny")
+    make_checkpoint([*FILLER, *LATE])
     return tmp_path
 
 

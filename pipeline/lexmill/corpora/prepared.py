@@ -3,7 +3,7 @@
 A record is `{"id", "group"}` and, by the kind of corpus,
 
 * text: `"text"`.
-* labelled: `"text"`, `"label"`, and `"second"` where a pair of texts is labelled.
+* labelled: `"text"`, `"label"` (of a set `billing;refund`, or `none`), and `"second"` where a pair is labelled.
 * tagged: `"words"`, `"tags"`, with entities in iob2.
 * parallel: `"source"`, `"target"`.
 * conversation: `"messages": [{"role", "content"}]`, the last one is the answer; perhaps `"rejected"`, a worse one.
@@ -25,12 +25,19 @@ from lexmill.base.outside import parsing, read_json_object
 
 SPLITS = ("train", "valid", "test")
 """The splits that every corpus has; pairs that a model writes have train alone."""
+BETWEEN_LABELS, NO_LABELS = ";", "none"
+"""What is between the labels of a set, and the label of a text that has none."""
 
 
 def in_order(splits: Iterable[str]) -> list[str]:
     """Return names of splits: those that every corpus has first, then further test sets by name."""
     names = set(splits)
     return [*(split for split in SPLITS if split in names), *sorted(names.difference(SPLITS))]
+
+
+def labels_of(label: str) -> list[str]:
+    """Return the labels of a set, sorted, each once; blanks around them do not count."""
+    return sorted({part.strip() for part in label.split(BETWEEN_LABELS)} - {"", NO_LABELS})
 
 
 class PreparedCorpus:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from lexmill.base import plugins
 from lexmill.base.errors import UserError, UserErrors
@@ -85,6 +85,7 @@ class Kind:
         baseline: settings of its baselines, from its entry as plain data; models that share baselines must agree on
             all settings but `samples`.
         baseline_tokenizer: whether its baselines use its tokenizer.
+        label_form: of a labelled corpus, what its labels must be (`params.readers.LabelForm`); None: anything.
         trained_tokenizer: its tokenizer must be one of `tokenizers`, with all special tokens, not a checkpoint's.
     """
 
@@ -104,6 +105,7 @@ class Kind:
     baseline: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda _: {}
     baseline_tokenizer: bool = False
     trained_tokenizer: bool = False
+    label_form: Literal["number", "set"] | None = None
     further_roles: tuple[Role, ...] = ()
 
     @property

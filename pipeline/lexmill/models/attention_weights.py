@@ -18,6 +18,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
+from lexmill.models.common.attention import softmax_at
+
 
 class _Watch(TorchFunctionMode):
     def __init__(self) -> None:
@@ -51,14 +53,14 @@ def softmax_weights(
         is_causal: no query sees later keys.
         scale: default 1 / sqrt(K).
     """
-    scores = (
-        query.float() @ key.float().transpose(-2, -1) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
-    )
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = query.float() @ key.float().transpose(-2, -1) * scale
+    mask = torch.ones_like(scores, dtype=torch.bool)
     if is_causal:
-        scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
-    if attn_mask is not None:
-        scores = scores.masked_fill(~attn_mask, -torch.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
-    return scores.softmax(dim=-1).nan_to_num(0.0)
+        mask = mask.tril()
+    if attn_mask is not None and attn_mask.dtype != torch.bool:
+        scores, attn_mask = scores + attn_mask, attn_mask > -torch.inf
+    return softmax_at(scores, mask if attn_mask is None else mask & attn_mask)
 
 
 @torch.no_grad()

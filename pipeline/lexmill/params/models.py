@@ -20,6 +20,11 @@ from lexmill.params.recipe import Steps
 
 
 @dataclass(frozen=True)
+class NoSettings:
+    """The `evaluate` of a kind that has no settings for it."""
+
+
+@dataclass(frozen=True)
 class Model:
     """One entry of `models`. A kind's own entry is a subclass that types `data`, `evaluate` and, if need be, `recipe`.
 

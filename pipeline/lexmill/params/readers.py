@@ -88,12 +88,27 @@ class TextReader:
 
 
 @dataclass(frozen=True)
+class LabelForm:
+    """What the label of a text is."""
+
+    kind: Literal["name", "number", "set"] = spec(
+        "one of several names; a number, as a price or stars; a set of names, with any number of them", "name"
+    )
+    separator: str = spec("of a set in one cell: what is between its names; lists of JSON and parquet have none", ";")
+    no_labels: str = spec("of a set: what the files write where a text has no label", "none")
+
+    def errors(self) -> list[str]:
+        return [] if self.separator.strip() else ["separator: a mark between labels is expected, as ';'"]
+
+
+@dataclass(frozen=True)
 class LabelledLinesReader:
     """Plain text files with a label and a text in each line."""
 
     format: Literal["labelled_lines"]
     separator: str = spec("what is between label and text", " ")
     label_first: bool = spec("whether the label is before the first separator; otherwise it is after the last", True)
+    label_form: LabelForm = spec("what a label is", factory=LabelForm)
     encoding: str = spec("the files' character encoding", "utf-8")
     encodings: dict[str, str] = spec("that of some files: a glob of their names -> their encoding", factory=dict)
 
@@ -134,6 +149,7 @@ class RecordsReader:
     text: str | None = spec("the column of the text (a number from 0 where there is no header)", None)
     label: str | None = spec("the column of the label", None)
     labels: tuple[str, ...] = spec("in its place: several columns, whose values joined by ' / ' are the label", ())
+    label_form: LabelForm = spec("what a label is", factory=LabelForm)
     second: str | None = spec("of a labelled corpus: the column of a second text; the label is that of the pair", None)
     source: str | None = spec("the column of the source sentence", None)
     target: str | None = spec("the column of the target sentence", None)
@@ -148,6 +164,9 @@ class RecordsReader:
 
     def errors(self) -> list[str]:
         found = [*_no_encoding(self.encoding, self.encodings), *self._no_delimiter()]
+        if self.label_form.kind != "name" and (self.labels or self.positive_from is not None):
+            other = "labels" if self.labels else "positive_from"
+            found.append(f"label_form.kind: {other} makes names; leave out one of the two")
         if self.labels and self.positive_from is not None:
             found.append("labels: only a single label can be a rating; set label, or leave out positive_from")
         if len(set(self.labels)) < len(self.labels) or len(self.labels) == 1:
@@ -374,5 +393,6 @@ class XmlPairsReader:
 RowsReader = RecordsReader | ConversationsReader | QuestionsReader | TaggedRecordsReader
 ColumnsReader = ConllReader | ConlluReader
 TaggedReader = ColumnsReader | TaggedRecordsReader
+FormedReader = LabelledLinesReader | RecordsReader
 EncodedReader = TextReader | LabelledLinesReader | RowsReader | SquadReader | ColumnsReader | ParallelTextReader
 Reader = EncodedReader | MailReader | TranslationTreeReader | XmlPairsReader

@@ -70,6 +70,8 @@ def _model_errors(data: Mapping[str, Any]) -> Iterator[str]:
         corpus, tokenizer, train = (named(entry, key) for key in ("corpus", "tokenizer", "train"))
         if corpus is not None:
             yield from _corpus_errors(f"{where}.corpus", corpus, corpora, kind.corpus if kind else None)
+            if kind is not None and kind.label_form is not None:
+                yield from _label_errors(f"{where}.corpus", corpus, corpora, kind)
         if tokenizer is not None and tokenizer not in tokenizers:
             known = nearest(tokenizer, tokenizers)
             yield f"{where}.tokenizer: there is no tokenizer or checkpoint '{tokenizer}'{known}"
@@ -119,6 +121,20 @@ def _corpus_errors(
         yield f"{where}: there is no corpus '{corpus}'{nearest(corpus, corpora)}"
     elif kind is not None and isinstance(found := corpora[corpus].get("kind"), str) and found != kind:
         yield f"{where}: '{corpus}' is a {found} corpus, a {kind} one is needed"
+
+
+def _label_errors(where: str, corpus: str, corpora: Mapping[str, Mapping[str, Any]], kind: Any) -> Iterator[str]:
+    """Check what the labels of a labelled corpus are; other errors in it are reported where it is built."""
+    entry = corpora.get(corpus, {})
+    reader = entry.get("reader")
+    form = reader.get("label_form", {}) if isinstance(reader, Mapping) else None
+    if entry.get("kind") != "labelled" or not isinstance(form, Mapping):
+        return
+    if (has := form.get("kind", "name")) != kind.label_form:
+        yield (
+            f"{where}: a label of '{corpus}' is a {has}, and {kind.one} needs a {kind.label_form}; set"
+            f" corpora.{corpus}.reader.label_form.kind: {kind.label_form}"
+        )
 
 
 def _mixture_errors(data: Mapping[str, Any]) -> Iterator[str]:

@@ -30,9 +30,8 @@ from lexmill.params.optimizers import AdamW, LinearSchedule, Muon
 from lexmill.stages import evaluate, train
 from lexmill.training import optimizers
 from lexmill.training.task import Pace
-from tests.kinds.classifier.test_training import FINE_TUNING, SHAPE, read_json, workspace, write_params
-
-__all__ = ["workspace"]
+from tests.kinds.classifier.made_models import write_params
+from tests.support.labelled_model import FINE_TUNING, SHAPE, read_json
 
 RECIPE = FineTuning("gradient", AdamW("adamw", lr=0.01), LinearSchedule("linear"), length=Length(10, "steps"), batch=4)
 

@@ -16,7 +16,7 @@ from lexmill.models.common.heads import PooledClassifier
 from lexmill.models.input_embeddings import embedding_of
 from lexmill.tokenizers import load
 from lexmill.tokenizers.imported import import_tokenizer
-from tests.kinds.classifier.test_training import SHAPE
+from tests.support.labelled_model import SHAPE
 from tests.support.tiny_bert import make_tiny_bert
 
 

@@ -33,61 +33,12 @@ from lexmill.models import folder as model_folder
 from lexmill.models.common.heads import BagClassifier
 from lexmill.models.common.sparse_rows import SparseRows
 from lexmill.params import load
-from lexmill.stages import evaluate, tokenizer, train
-from tests.kinds.classifier.test_training import records
+from lexmill.stages import evaluate, train
+from tests.kinds.classifier.made_models import RECIPES, write_bag
 from tests.support.prepared import write_prepared
 from tests.support.small_project import whole
 
-RECIPES: dict[str, dict[str, Any]] = {
-    "multinomial": {"method": "naive_bayes", "event": "multinomial", "alpha": 0.5},
-    "bernoulli": {"method": "naive_bayes", "event": "bernoulli", "alpha": 2.0},
-    "softmax": {"method": "linear_probe", "l2": 0.5, "tolerance": 1e-9, "pooling": "none"},
-    "sigmoid": {"method": "linear_probe", "loss": "sigmoid", "l2": 0.5, "tolerance": 1e-9, "pooling": "none"},
-    "svm": {"method": "linear_svm", "l2": 0.5, "tolerance": 1e-8, "max_iterations": 100_000, "pooling": "none"},
-    "perceptron": {"method": "perceptron", "epochs": 3, "average": False, "pooling": "none"},
-    "averaged": {"method": "perceptron", "epochs": 3, "average": True, "pooling": "none"},
-}
 WEIGHTINGS = {"bernoulli": "binary", "softmax": "tfidf", "sigmoid": "log_tfidf", "svm": "tfidf"}
-
-
-def write_params(recipe: dict[str, Any], family: str = "bag", **shape: Any) -> None:
-    model = {
-        "kind": "classifier",
-        "family": family,
-        "shape": {"n_feature": 1000, "longest": 2} | shape,
-        "data": {"corpus": "reviews", "tokenizer": "words", "max_tokens": 20},
-        "start": "start.yaml",
-        "recipe": recipe,
-        "evaluate": {},
-    }
-    params = {
-        "experiment": "test",
-        "data_seed": 1,
-        "training_seed": 1,
-        "corpora": {
-            "reviews": {
-                "kind": "labelled",
-                "source": {"kind": "file", "paths": ["x"]},
-                "reader": {"format": "jsonl", "text": "text", "label": "label"},
-            }
-        },
-        "tokenizers": {"words": {"corpus": "reviews", "kind": "word", "vocab_size": 100, "min_frequency": 1}},
-        "models": {"sentiment": model},
-        "evaluation": {"bootstrap_samples": 100},
-    }
-    Path("params.yaml").write_text(yaml.safe_dump(whole(params)), encoding="utf-8")
-
-
-@pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LEXMILL_EXECUTION", "execution.yaml")
-    Path("execution.yaml").write_text("threads: 1\n", encoding="utf-8")
-    Path("start.yaml").write_text("name: gpt2\n", encoding="utf-8")
-    splits = {"train": records(120, 0), "valid": records(30, 1), "test": records(33, 2)}
-    write_prepared(layout.corpus("reviews"), "labelled", splits)
-    write_params(RECIPES["multinomial"])
-    tokenizer.main("words")
 
 
 def texts_of(split: str) -> tuple[list[str], list[str]]:
@@ -120,11 +71,11 @@ def oracle(name: str) -> Any:
     }[name]
 
 
-@pytest.mark.usefixtures("workspace")
+@pytest.mark.usefixtures("word_workspace")
 @pytest.mark.parametrize("name", ["multinomial", "bernoulli", "softmax", "sigmoid", "svm"])
 def test_each_method_is_scikit_learns_on_the_same_features(name: str) -> None:
     weighting = WEIGHTINGS.get(name, "count")
-    write_params(RECIPES[name], weighting=weighting)
+    write_bag(RECIPES[name], weighting=weighting)
     config, module, words = trained()
     (texts, labels), (unseen, _) = texts_of("train"), texts_of("test")
     made = vectorizer(weighting)
@@ -144,10 +95,10 @@ def test_each_method_is_scikit_learns_on_the_same_features(name: str) -> None:
     assert found["test"]["accuracy"] > 0.9
 
 
-@pytest.mark.usefixtures("workspace")
+@pytest.mark.usefixtures("word_workspace")
 @pytest.mark.parametrize("weighting", ["count", "binary", "tfidf", "log_tfidf"])
 def test_the_features_are_scikit_learns(weighting: str) -> None:
-    write_params(RECIPES["averaged"], weighting=weighting, least_texts=3)
+    write_bag(RECIPES["averaged"], weighting=weighting, least_texts=3)
     _, module, words = trained()
     texts, _ = texts_of("train")
     texts = [*texts[:5], "so so so film film", "unheard words", ""]
@@ -162,9 +113,9 @@ def test_the_features_are_scikit_learns(weighting: str) -> None:
     np.testing.assert_allclose(module.features(tokens, mask), wanted, atol=1e-6)
 
 
-@pytest.mark.usefixtures("workspace")
+@pytest.mark.usefixtures("word_workspace")
 def test_of_more_n_grams_those_in_most_texts_are_kept() -> None:
-    write_params(RECIPES["multinomial"], n_feature=5)
+    write_bag(RECIPES["multinomial"], n_feature=5)
     config, module, words = trained()
     texts, _ = texts_of("train")
     made = CountVectorizer(tokenizer=str.split, token_pattern=None, ngram_range=(1, 2), binary=True)
@@ -174,10 +125,10 @@ def test_of_more_n_grams_those_in_most_texts_are_kept() -> None:
     assert (config["shape"]["n_feature"], module.head.weight.shape) == (5, (3, 5))
 
 
-@pytest.mark.usefixtures("workspace")
+@pytest.mark.usefixtures("word_workspace")
 @pytest.mark.parametrize("name", ["perceptron", "averaged", "svm"])
 def test_it_is_the_same_to_the_bit_each_time_and_no_answer_depends_on_other_texts(name: str) -> None:
-    write_params(RECIPES[name], weighting="tfidf")
+    write_bag(RECIPES[name], weighting="tfidf")
     config, module, words = trained()
     first = sha256_folder(layout.model("sentiment")), layout.curve("sentiment").read_bytes()
     train.main("sentiment")
@@ -189,9 +140,9 @@ def test_it_is_the_same_to_the_bit_each_time_and_no_answer_depends_on_other_text
         assert row == pytest.approx(alone, abs=1e-6)
 
 
-@pytest.mark.usefixtures("workspace")
+@pytest.mark.usefixtures("word_workspace")
 def test_the_planted_words_are_the_telling_ones() -> None:
-    write_params(RECIPES["averaged"], longest=1, weighting="binary")
+    write_bag(RECIPES["averaged"], longest=1, weighting="binary")
     config, module, words = trained()
     evaluate.main("sentiment")
     found = json.loads(layout.samples("sentiment").read_text(encoding="utf-8"))["telling"]
@@ -207,10 +158,10 @@ def test_the_planted_words_are_the_telling_ones() -> None:
     assert predictor.telling() == found
 
 
-@pytest.mark.usefixtures("workspace")
+@pytest.mark.usefixtures("word_workspace")
 def test_what_does_not_fit_together_is_refused() -> None:
     mean = RECIPES["softmax"] | {"pooling": "mean"}
-    write_params(mean)
+    write_bag(mean)
     with pytest.raises(UserErrors, match=r"models\.sentiment\.recipe\.pooling: family 'bag' gives one vector"):
         load()
     layered = {"n_layer": 1, "n_head": 1, "d_model": 8, "d_ffn": 8}
@@ -218,13 +169,13 @@ def test_what_does_not_fit_together_is_refused() -> None:
         (RECIPES["multinomial"], "recipe.method: naive_bayes counts"),
         (RECIPES["softmax"], "set mean"),
     ):
-        write_params(recipe)
+        write_bag(recipe)
         plain = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8"))
         plain["models"]["sentiment"] |= {"family": "efficient_encoder", "shape": layered}
         Path("params.yaml").write_text(yaml.safe_dump(whole(plain)), encoding="utf-8")
         with pytest.raises(UserErrors, match=error):
             load()
-    write_params(RECIPES["multinomial"], least_texts=1000)
+    write_bag(RECIPES["multinomial"], least_texts=1000)
     with pytest.raises(UserError, match=r"no n-gram is in 1000 texts of train; lower shape\.least_texts"):
         train.main("sentiment")
 
@@ -327,7 +278,7 @@ def test_a_label_that_no_text_of_train_has_is_never_predicted() -> None:
     assert np.isfinite(measure(Texts(sparse, labels + 1, 3), bayes.weight, bayes.bias)[0])
 
 
-@pytest.mark.usefixtures("workspace")
+@pytest.mark.usefixtures("word_workspace")
 def test_a_train_split_of_one_label_is_refused() -> None:
     folder = layout.corpus("reviews")
     splits = {split: list(PreparedCorpus(folder).records(split)) for split in ("train", "valid", "test")}
@@ -335,7 +286,7 @@ def test_a_train_split_of_one_label_is_refused() -> None:
     same = [record for record in splits["train"] if record["label"] == label]
     shutil.rmtree(folder)
     write_prepared(folder, "labelled", splits | {"train": same})
-    write_params(RECIPES["svm"])
+    write_bag(RECIPES["svm"])
     with pytest.raises(UserError, match="all texts of train have one label"):
         train.main("sentiment")
 

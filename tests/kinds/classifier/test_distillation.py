@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 
 from lexmill import params
 from lexmill.base import layout
@@ -20,13 +19,22 @@ from lexmill.kinds.classifier.batches import ClassificationBatches
 from lexmill.kinds.classifier.distillation import distillation_loss, teacher_logits
 from lexmill.kinds.classifier.task import ClassificationTask
 from lexmill.models import folder as model_folder
-from lexmill.stages import evaluate, import_tokenizer, train
+from lexmill.stages import evaluate, train
 from lexmill.tokenizers import load
 from lexmill.training.task import tensors
-from tests.kinds.classifier.test_training import FILLER, FINE_TUNING, MARKS, SHAPE, read_json, records
+from tests.support.labelled_model import (
+    FILLER,
+    FINE_TUNING,
+    MARKS,
+    begin,
+    entry,
+    make_checkpoint,
+    params_of,
+    read_json,
+    records,
+    write,
+)
 from tests.support.prepared import write_prepared
-from tests.support.small_project import whole
-from tests.support.tiny_bert import make_tiny_bert
 
 
 def softmax(row: list[float], temperature: float) -> list[float]:
@@ -91,56 +99,26 @@ def test_the_objective_weighs_labels_and_teacher_text_by_text() -> None:
     assert texts == 5
 
 
-def entry(corpus: str, tokenizer: str, **recipe: Any) -> dict[str, Any]:
-    return {
-        "kind": "classifier",
-        "family": "bert",
-        "shape": SHAPE,
-        "data": {"corpus": corpus, "tokenizer": tokenizer, "max_tokens": 20},
-        "start": f"artifacts/checkpoints/{tokenizer}",
-        "recipe": FINE_TUNING | recipe,
-        "evaluate": {},
-    }
-
-
-def written(**models: dict[str, Any]) -> dict[str, Any]:
-    corpus = {
-        "kind": "labelled",
-        "source": {"kind": "file", "paths": ["x"]},
-        "reader": {"format": "jsonl", "text": "text", "label": "label"},
-    }
-    return whole(
-        {
-            "experiment": "test",
-            "data_seed": 1,
-            "training_seed": 1,
-            "corpora": {"reviews": corpus, "noise": corpus},
-            "checkpoints": {name: {"source": {"kind": "file", "paths": ["x"]}} for name in ("tiny", "other")},
-            "models": models,
-            "evaluation": {"bootstrap_samples": 100},
-        }
-    )
+def model(corpus: str, encoder: str, **recipe: Any) -> dict[str, Any]:
+    return entry("classifier", corpus, FINE_TUNING | recipe, encoder)
 
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LEXMILL_EXECUTION", "execution.yaml")
-    Path("execution.yaml").write_text("threads: 1\n", encoding="utf-8")
+    begin(tmp_path, monkeypatch)
     splits = {"train": records(120, 0), "valid": records(30, 1), "test": records(60, 2)}
     write_prepared(layout.corpus("reviews"), "labelled", splits)
     random = np.random.default_rng(0)
     noise = [record | {"label": str(random.choice(list(MARKS.values())))} for record in records(150, 3)]
     write_prepared(layout.corpus("noise"), "labelled", splits | {"train": noise})
     models = {
-        "teacher": entry("reviews", "tiny"),
-        "alone": entry("noise", "other"),
-        "student": entry("noise", "other", teacher="teacher", teacher_weight=1.0),
+        "teacher": model("reviews", "tiny"),
+        "alone": model("noise", "other"),
+        "student": model("noise", "other", teacher="teacher", teacher_weight=1.0),
     }
-    Path("params.yaml").write_text(yaml.safe_dump(written(**models)), encoding="utf-8")
+    write(params_of(models))
     for name, words in (("tiny", [*FILLER, *MARKS]), ("other", [*MARKS, *FILLER][::-1])):
-        make_tiny_bert(layout.checkpoint(name), words)
-        import_tokenizer.main(name)
+        make_checkpoint(words, name)
     return tmp_path
 
 
@@ -177,7 +155,7 @@ def test_a_teacher_is_heard_where_labels_are_noise() -> None:
 
 
 def test_the_stage_waits_for_the_teacher() -> None:
-    data = written(big=entry("reviews", "tiny"), small=entry("reviews", "tiny", teacher="big"))
+    data = params_of({"big": model("reviews", "tiny"), "small": model("reviews", "tiny", teacher="big")})
     assert data["inputs"]["small"]["teacher"] == "artifacts/models/big"
     assert data["inputs"]["big"]["teacher"] == data["inputs"]["big"]["start"]  # no other dependency
     assert params.parse(data).models["small"].recipe.teacher == "big"
@@ -186,25 +164,25 @@ def test_the_stage_waits_for_the_teacher() -> None:
 @pytest.mark.parametrize(
     ("models", "message"),
     [
-        ({"small": entry("reviews", "tiny", teacher="bigg"), "big": entry("reviews", "tiny")}, "did you mean 'big'"),
+        ({"small": model("reviews", "tiny", teacher="bigg"), "big": model("reviews", "tiny")}, "did you mean 'big'"),
         (
             {
-                "a": entry("reviews", "tiny", teacher="b"),
-                "b": entry("reviews", "tiny") | {"start": "artifacts/models/a"},
+                "a": model("reviews", "tiny", teacher="b"),
+                "b": model("reviews", "tiny") | {"start": "artifacts/models/a"},
             },
             r"models\.a\.recipe\.teacher: it learns from itself: a -> b -> a",
         ),
-        ({"a": entry("reviews", "tiny", teacher="a")}, r"it learns from itself: a -> a"),
+        ({"a": model("reviews", "tiny", teacher="a")}, r"it learns from itself: a -> a"),
         (
             {
-                "a": entry("reviews", "tiny", teacher="b"),
-                "b": {**entry("reviews", "tiny"), "kind": "regressor", "recipe": FINE_TUNING},
+                "a": model("reviews", "tiny", teacher="b"),
+                "b": {**model("reviews", "tiny"), "kind": "regressor", "recipe": FINE_TUNING},
             },
             "'b' is of kind 'regressor'; a teacher is a classifier too",
         ),
-        ({"a": entry("reviews", "tiny", teacher="", teacher_weight=0.0)}, "teacher_weight: 0"),
+        ({"a": model("reviews", "tiny", teacher="", teacher_weight=0.0)}, "teacher_weight: 0"),
     ],
 )
 def test_a_wrong_teacher_is_named(models: dict[str, Any], message: str) -> None:
     with pytest.raises(UserErrors, match=message):
-        params.parse(written(**models))
+        params.parse(params_of(models))

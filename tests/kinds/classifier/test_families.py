@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -22,25 +21,12 @@ from lexmill.models import folder as model_folder
 from lexmill.models.common.heads import NearestNeighbours, PooledClassifier
 from lexmill.params import load
 from lexmill.stages import evaluate, tokenizer, train
-from tests.kinds.classifier import test_bags
-from tests.kinds.classifier.test_bags import workspace as workspace  # noqa: PLC0414 (a fixture)
-from tests.kinds.classifier.test_training import FINE_TUNING
+from tests.kinds.classifier.made_models import RECIPE, write_network
+from tests.support.labelled_model import FINE_TUNING
 from tests.support.small_project import whole
 
 LINEAR_PROBE = {"method": "linear_probe", "tolerance": 1e-4}
 NEIGHBOURS = {"method": "nearest_neighbours", "neighbours": 3}
-
-
-def write_params(family: str, recipe: dict[str, Any], kind: str = "word", **more: Any) -> None:
-    """An entry of a tiny network of the family."""
-    test_bags.write_params(test_bags.RECIPES["multinomial"])
-    plain = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8"))
-    shape = {**models.family(family).tiny}
-    longest = {"context", "max_positions"} & {field.name for field in dataclasses.fields(models.family(family).shape)}
-    shape |= dict.fromkeys(longest, 40)
-    plain["models"]["sentiment"] |= {"family": family, "shape": shape, "recipe": recipe} | more
-    plain["tokenizers"]["words"] |= {"kind": kind, "vocab_size": 300}
-    Path("params.yaml").write_text(yaml.safe_dump(whole(plain)), encoding="utf-8")
 
 
 def trained() -> tuple[dict[str, Any], Any, dict[str, Any]]:
@@ -50,10 +36,7 @@ def trained() -> tuple[dict[str, Any], Any, dict[str, Any]]:
     return config, module, json.loads(layout.metrics("evaluate", "sentiment").read_text(encoding="utf-8"))["test"]
 
 
-RECIPE = FINE_TUNING | {"length": "6 epochs", "optimizer": {"name": "adam", "lr": 0.05}}
-
-
-@pytest.mark.usefixtures("workspace")
+@pytest.mark.usefixtures("word_workspace")
 @pytest.mark.parametrize(
     ("family", "kind", "recipe"),
     [
@@ -67,7 +50,7 @@ RECIPE = FINE_TUNING | {"length": "6 epochs", "optimizer": {"name": "adam", "lr"
 def test_the_planted_word_is_learned_with_a_tokenizer_trained_here(
     family: str, kind: str, recipe: dict[str, Any]
 ) -> None:
-    write_params(family, recipe, kind)
+    write_network(family, recipe, kind)
     tokenizer.main("words")
     config, module, found = trained()
     assert isinstance(module, PooledClassifier)
@@ -77,9 +60,9 @@ def test_the_planted_word_is_learned_with_a_tokenizer_trained_here(
     assert found["accuracy"] > {"reservoir": 0.4, "bag": 0.6}.get(family, 0.7)
 
 
-@pytest.mark.usefixtures("workspace")
+@pytest.mark.usefixtures("word_workspace")
 def test_pixels_are_those_of_the_tokenizer_and_no_answer_depends_on_other_texts() -> None:
-    write_params("pixel_cnn", RECIPE | {"length": "2 epochs", "pooling": "max"})
+    write_network("pixel_cnn", RECIPE | {"length": "2 epochs", "pooling": "max"})
     config, module, _ = trained()
     from lexmill import tokenizers
     from lexmill.models.pixel_cnn.font import drawn
@@ -94,10 +77,10 @@ def test_pixels_are_those_of_the_tokenizer_and_no_answer_depends_on_other_texts(
         assert row == pytest.approx(alone, abs=1e-5)
 
 
-@pytest.mark.usefixtures("workspace")
+@pytest.mark.usefixtures("word_workspace")
 def test_a_stopped_training_with_batch_norm_ends_like_a_straight_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its statistics are part of the checkpoint."""
-    write_params("pixel_cnn", RECIPE | {"length": "1 epochs", "pooling": "max"})
+    write_network("pixel_cnn", RECIPE | {"length": "1 epochs", "pooling": "max"})
     train.main("sentiment")
     straight = sha256_folder(layout.model("sentiment"))
     Path("execution.yaml").write_text("threads: 1\ncheckpoint_seconds: 0\n", encoding="utf-8")
@@ -116,9 +99,9 @@ def test_a_stopped_training_with_batch_norm_ends_like_a_straight_one(monkeypatch
     assert sha256_folder(layout.model("sentiment")) == straight
 
 
-@pytest.mark.usefixtures("workspace")
+@pytest.mark.usefixtures("word_workspace")
 def test_neighbours_are_stored_and_vote() -> None:
-    write_params("text_mlp", NEIGHBOURS)
+    write_network("text_mlp", NEIGHBOURS)
     config, module, found = trained()
     assert isinstance(module, NearestNeighbours)
     assert (config["neighbours"], config["train_texts"], module.vectors.shape) == (3, 120, (120, 16))
@@ -166,9 +149,9 @@ def with_vectors(width: int) -> None:
     Path("params.yaml").write_text(yaml.safe_dump(whole(plain)), encoding="utf-8")
 
 
-@pytest.mark.usefixtures("workspace")
+@pytest.mark.usefixtures("word_workspace")
 def test_word_vectors_start_the_embedding_and_nothing_else() -> None:
-    write_params("text_mlp", NEIGHBOURS)  # which trains nothing, so the start is what the model has
+    write_network("text_mlp", NEIGHBOURS)  # which trains nothing, so the start is what the model has
     tokenizer.main("words")
     vectors = store_vectors(16)
     with_vectors(16)

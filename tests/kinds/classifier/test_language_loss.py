@@ -24,8 +24,7 @@ from lexmill.models.common.heads import PooledClassifier
 from lexmill.params import load
 from lexmill.params.models import Model
 from lexmill.stages import tokenizer, train
-from tests.kinds.classifier.test_bags import workspace as workspace  # noqa: PLC0414 (a fixture)
-from tests.kinds.classifier.test_families import RECIPE, write_params
+from tests.kinds.classifier.made_models import RECIPE, write_network
 
 ROWS = [[2, 7, 9, 8, 3], [2, 11, 3], [2, 5, 6, 3, 10, 3], [2]]  # the last has no token after the first
 LABELS = [0, 1, 1, 0]
@@ -120,12 +119,12 @@ def test_without_it_nothing_is_computed_otherwise(monkeypatch: pytest.MonkeyPatc
     assert "valid_language_loss" not in task(module).validation_metrics(torch.as_tensor(sums).tolist())
 
 
-@pytest.mark.usefixtures("workspace")
+@pytest.mark.usefixtures("word_workspace")
 def test_a_joint_training_learns_its_texts_and_a_stopped_one_ends_like_a_straight_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     joint = RECIPE | {"pooling": "last", "length": "4 epochs", "language_loss": 0.5}
-    write_params("gpt", joint | {"optimizer": {"name": "adam", "lr": 0.01}}, "bpe")
+    write_network("gpt", joint | {"optimizer": {"name": "adam", "lr": 0.01}}, "bpe")
     tokenizer.main("words")
     train.main("sentiment")
     straight = sha256_folder(layout.model("sentiment")), layout.curve("sentiment").read_bytes()
@@ -149,9 +148,9 @@ def test_a_joint_training_learns_its_texts_and_a_stopped_one_ends_like_a_straigh
     assert (sha256_folder(layout.model("sentiment")), layout.curve("sentiment").read_bytes()) == straight
 
 
-@pytest.mark.usefixtures("workspace")
+@pytest.mark.usefixtures("word_workspace")
 def test_an_encoder_is_refused() -> None:
-    write_params("modern_encoder", RECIPE)
+    write_network("modern_encoder", RECIPE)
     plain = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8"))
     plain["models"]["sentiment"]["recipe"]["language_loss"] = 0.5
     Path("params.yaml").write_text(yaml.safe_dump(plain), encoding="utf-8")

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,11 +24,20 @@ from lexmill.models.bert.model import Bert
 from lexmill.models.bert.shape import Shape
 from lexmill.models.common.heads import PooledClassifier
 from lexmill.params.readers import RecordsReader
-from lexmill.stages import evaluate, fetch, import_tokenizer, prepare, train
+from lexmill.stages import evaluate, fetch, prepare, train
 from lexmill.tokenizers import load
-from tests.kinds.classifier.test_training import FILLER, FINE_TUNING, MARKS, SHAPE, read_json
-from tests.support.small_project import whole
-from tests.support.tiny_bert import make_tiny_bert
+from tests.support.labelled_model import (
+    FILLER,
+    FINE_TUNING,
+    MARKS,
+    SHAPE,
+    begin,
+    entry,
+    make_checkpoint,
+    params_of,
+    read_json,
+    write,
+)
 
 WORDS = [*FILLER, *MARKS]
 
@@ -46,37 +54,14 @@ def rows(count: int) -> list[dict[str, str]]:
 
 
 def write_params(**recipe: Any) -> None:
-    corpus = {
-        "kind": "labelled",
-        "source": {"kind": "file", "paths": ["pairs.jsonl"]},
-        "reader": {"format": "jsonl", "text": "one", "second": "other", "label": "same"},
-        "splits": {"valid": 0.2, "test": 0.2},
-    }
-    model = {
-        "kind": "classifier",
-        "family": "bert",
-        "shape": SHAPE,
-        "data": {"corpus": "pairs", "tokenizer": "tiny", "max_tokens": 20},
-        "start": "artifacts/checkpoints/tiny",
-        "recipe": FINE_TUNING | {"length": "1 epochs"} | recipe,
-        "evaluate": {},
-    }
-    params = {
-        "experiment": "test",
-        "data_seed": 1,
-        "training_seed": 1,
-        "corpora": {"pairs": corpus},
-        "checkpoints": {"tiny": {"source": {"kind": "file", "paths": ["x"]}}},
-        "models": {"same": model},
-        "evaluation": {"bootstrap_samples": 100},
-    }
-    Path("params.yaml").write_text(yaml.safe_dump(whole(params)), encoding="utf-8")
+    model = entry("classifier", "pairs", FINE_TUNING | {"length": "1 epochs"} | recipe)
+    columns = {"text": "one", "second": "other", "label": "same"}
+    source = {"kind": "file", "paths": ["pairs.jsonl"]}
+    write(params_of({"same": model}, columns, source=source, splits={"valid": 0.2, "test": 0.2}))
 
 
 def test_pairs_go_from_the_table_to_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LEXMILL_EXECUTION", "execution.yaml")
-    Path("execution.yaml").write_text("threads: 1\n", encoding="utf-8")
+    begin(tmp_path, monkeypatch)
     write_params()
     lines = "".join(json.dumps(row) + "\n" for row in rows(200))
     Path("pairs.jsonl").write_text(lines, encoding="utf-8")
@@ -87,8 +72,7 @@ def test_pairs_go_from_the_table_to_the_answer(tmp_path: Path, monkeypatch: pyte
     assert {"text", "second", "label"} < record.keys()
     assert of_record(record) == (record["text"], record["second"])
 
-    make_tiny_bert(layout.checkpoint("tiny"), WORDS)
-    import_tokenizer.main("tiny")
+    make_checkpoint(WORDS)
     train.main("same")
     config, module = model_folder.load(layout.model("same"))
     tokenizer = load(layout.model("same") / "tokenizer")

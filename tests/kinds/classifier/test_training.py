@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
@@ -28,98 +27,12 @@ from lexmill.kinds.classifier.task import ClassificationTask
 from lexmill.models import folder as model_folder
 from lexmill.models.common.heads import PooledClassifier
 from lexmill.models.pretrained import read
-from lexmill.stages import evaluate, import_tokenizer, train
+from lexmill.stages import evaluate, train
 from lexmill.training import engine
 from lexmill.training.task import tensors
+from tests.kinds.classifier.made_models import write_params
+from tests.support.labelled_model import FILLER, FINE_TUNING, MARKS, make_checkpoint, read_json, records
 from tests.support.prepared import write_prepared
-from tests.support.small_project import whole
-from tests.support.tiny_bert import make_tiny_bert
-
-FILLER = ["film", "plot", "actor", "scene", "music", "long", "short", "the", "a", "and"]
-MARKS = {"fine": "positive", "dull": "negative", "so": "so-so"}
-
-
-def records(count: int, seed: int) -> list[dict[str, str]]:
-    """Texts of unequal length whose label hangs on one word."""
-    generator = np.random.default_rng(seed)
-    made = []
-    for i in range(count):
-        mark = list(MARKS)[i % 3]
-        words = [*generator.choice(FILLER, generator.integers(1, 9)), mark]
-        generator.shuffle(words)
-        made.append({"text": " ".join(words), "label": MARKS[mark]})
-    return made
-
-
-SHAPE = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "max_position_embeddings": 24,
-    "initializer_range": 0.2,
-}
-FINE_TUNING: dict[str, Any] = {
-    "method": "gradient",
-    "optimizer": {"name": "adamw", "lr": 0.005},
-    "schedule": {"name": "linear", "warmup": "10 %"},
-    "length": "8 epochs",
-    "batch": 8,
-    "validate_every": "1 epochs",
-    "patience": 10,
-}
-
-
-def write_params(recipe: dict[str, Any] | None = None, **data: Any) -> None:
-    """The fine-tuning, or another recipe; what is named in both is that of `recipe`."""
-    model = {
-        "kind": "classifier",
-        "family": "bert",
-        "shape": SHAPE,
-        "data": {"corpus": "reviews", "tokenizer": "tiny", "max_tokens": 20} | data,
-        "start": "artifacts/checkpoints/tiny",
-        "recipe": recipe or FINE_TUNING,
-        "evaluate": {},
-    }
-    corpus = {
-        "kind": "labelled",
-        "source": {"kind": "file", "paths": ["x"]},
-        "reader": {"format": "jsonl", "text": "text", "label": "label"},
-    }
-    params = {
-        "experiment": "test",
-        "data_seed": 1,
-        "training_seed": 1,
-        "corpora": {"reviews": corpus},
-        "checkpoints": {"tiny": {"source": {"kind": "file", "paths": ["x"]}}},
-        "models": {"sentiment": model},
-        "evaluation": {"bootstrap_samples": 100},
-    }
-    Path("params.yaml").write_text(yaml.safe_dump(whole(params)), encoding="utf-8")
-
-
-def make_checkpoint(words: list[str]) -> None:
-    """The pretrained encoder, and its tokenizer as the stage takes it."""
-    for folder in (layout.checkpoint("tiny"), layout.tokenizer("tiny")):
-        shutil.rmtree(folder, ignore_errors=True)
-    make_tiny_bert(layout.checkpoint("tiny"), words)
-    import_tokenizer.main("tiny")
-
-
-@pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LEXMILL_EXECUTION", "execution.yaml")
-    Path("execution.yaml").write_text("threads: 1\n", encoding="utf-8")
-    write_params()
-    splits = {"train": records(120, 0), "valid": records(30, 1), "test": records(33, 2), "test_hard": records(12, 3)}
-    write_prepared(layout.corpus("reviews"), "labelled", splits)
-    make_checkpoint([*FILLER, *MARKS])
-    return tmp_path
-
-
-def read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 @pytest.mark.usefixtures("workspace")

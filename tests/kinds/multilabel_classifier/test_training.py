@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 import typer
-import yaml
 from typer.testing import CliRunner
 
 from lexmill.base import layout
@@ -24,12 +23,10 @@ from lexmill.kinds.multilabel_classifier.predict import Predictor
 from lexmill.kinds.multilabel_classifier.task import MultiLabelTask
 from lexmill.models import folder as model_folder
 from lexmill.params import Baseline
-from lexmill.stages import evaluate, import_tokenizer, train
+from lexmill.stages import evaluate, train
 from lexmill.tokenizers import load
-from tests.kinds.classifier.test_training import FINE_TUNING, SHAPE, read_json
+from tests.support.labelled_model import FINE_TUNING, begin, entry, make_checkpoint, params_of, read_json, write
 from tests.support.prepared import write_prepared
-from tests.support.small_project import whole
-from tests.support.tiny_bert import make_tiny_bert
 
 FILLER = ["film", "plot", "scene", "music", "the"]
 MARKS = {"loud": "sound", "bright": "light", "cold": "air"}
@@ -49,37 +46,11 @@ def records(count: int, seed: int) -> list[dict[str, str]]:
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LEXMILL_EXECUTION", "execution.yaml")
-    Path("execution.yaml").write_text("threads: 1\n", encoding="utf-8")
-    model = {
-        "kind": "multilabel_classifier",
-        "family": "bert",
-        "shape": SHAPE,
-        "data": {"corpus": "senses", "tokenizer": "tiny", "max_tokens": 20},
-        "start": "artifacts/checkpoints/tiny",
-        "recipe": FINE_TUNING | {"length": "12 epochs"},
-        "evaluate": {},
-    }
-    corpus = {
-        "kind": "labelled",
-        "source": {"kind": "file", "paths": ["x"]},
-        "reader": {"format": "jsonl", "text": "text", "label": "label"},
-    }
-    params = {
-        "experiment": "test",
-        "data_seed": 1,
-        "training_seed": 1,
-        "corpora": {"senses": corpus},
-        "checkpoints": {"tiny": {"source": {"kind": "file", "paths": ["x"]}}},
-        "models": {"senses": model},
-        "evaluation": {"bootstrap_samples": 100},
-    }
-    Path("params.yaml").write_text(yaml.safe_dump(whole(params)), encoding="utf-8")
+    begin(tmp_path, monkeypatch)
+    write(params_of({"senses": entry("multilabel_classifier", "senses", FINE_TUNING | {"length": "12 epochs"})}))
     splits = {"train": records(160, 0), "valid": records(40, 1), "test": records(50, 2)}
     write_prepared(layout.corpus("senses"), "labelled", splits)
-    make_tiny_bert(layout.checkpoint("tiny"), [*FILLER, *MARKS])
-    import_tokenizer.main("tiny")
+    make_checkpoint([*FILLER, *MARKS])
     return tmp_path
 
 
@@ -99,7 +70,7 @@ def test_planted_labels_are_learned_and_measured() -> None:
     assert answers[1]["labels"] == []
     assert answers[0].keys() == Predictor.example(config).keys()
 
-    chosen = Baseline("multilabel_classifier", "senses", None, "", {"separator": ";", "no_labels": "none"})
+    chosen = Baseline("multilabel_classifier", "senses", None, "", {})
     corpus = PreparedCorpus(layout.corpus("senses"))
     must_beat = {one.name: one for one in baselines(chosen, corpus, Resampling(20, 0.95, 0))}
     assert must_beat["tfidf_logistic_regression"].metrics["micro_f1"] > 0.9

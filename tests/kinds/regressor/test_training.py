@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 import typer
-import yaml
 from typer.testing import CliRunner
 
 from lexmill.base import layout
@@ -23,12 +22,10 @@ from lexmill.kinds.regressor.baselines import baselines
 from lexmill.kinds.regressor.predict import Predictor
 from lexmill.kinds.regressor.task import RegressionTask
 from lexmill.models import folder as model_folder
-from lexmill.stages import evaluate, import_tokenizer, train
+from lexmill.stages import evaluate, train
 from lexmill.tokenizers import load
-from tests.kinds.classifier.test_training import FINE_TUNING, SHAPE, read_json
+from tests.support.labelled_model import FINE_TUNING, begin, entry, make_checkpoint, params_of, read_json, write
 from tests.support.prepared import write_prepared
-from tests.support.small_project import whole
-from tests.support.tiny_bert import make_tiny_bert
 
 FILLER = ["film", "plot", "actor", "scene", "music", "long", "the", "a"]
 MARKS = {"vile": -20.0, "dull": -10.0, "fine": 10.0, "grand": 30.0}
@@ -47,42 +44,16 @@ def records(count: int, seed: int) -> list[dict[str, str]]:
 
 
 def write_params(**recipe: Any) -> None:
-    model = {
-        "kind": "regressor",
-        "family": "bert",
-        "shape": SHAPE,
-        "data": {"corpus": "ratings", "tokenizer": "tiny", "max_tokens": 20},
-        "start": "artifacts/checkpoints/tiny",
-        "recipe": FINE_TUNING | {"length": "12 epochs"} | recipe,
-        "evaluate": {},
-    }
-    corpus = {
-        "kind": "labelled",
-        "source": {"kind": "file", "paths": ["x"]},
-        "reader": {"format": "jsonl", "text": "text", "label": "label"},
-    }
-    params = {
-        "experiment": "test",
-        "data_seed": 1,
-        "training_seed": 1,
-        "corpora": {"ratings": corpus},
-        "checkpoints": {"tiny": {"source": {"kind": "file", "paths": ["x"]}}},
-        "models": {"rating": model},
-        "evaluation": {"bootstrap_samples": 100},
-    }
-    Path("params.yaml").write_text(yaml.safe_dump(whole(params)), encoding="utf-8")
+    write(params_of({"rating": entry("regressor", "ratings", FINE_TUNING | {"length": "12 epochs"} | recipe)}))
 
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LEXMILL_EXECUTION", "execution.yaml")
-    Path("execution.yaml").write_text("threads: 1\n", encoding="utf-8")
+    begin(tmp_path, monkeypatch)
     splits = {"train": records(120, 0), "valid": records(32, 1), "test": records(40, 2)}
     write_prepared(layout.corpus("ratings"), "labelled", splits)
     write_params()
-    make_tiny_bert(layout.checkpoint("tiny"), [*FILLER, *MARKS])
-    import_tokenizer.main("tiny")
+    make_checkpoint([*FILLER, *MARKS])
     return tmp_path
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 import typer
-import yaml
 from typer.testing import CliRunner
 
 from lexmill.base import layout
@@ -25,12 +24,10 @@ from lexmill.kinds.sentence_encoder.task import ContrastiveTask, Pairs
 from lexmill.models import folder as model_folder
 from lexmill.params import Baseline
 from lexmill.registry.hugging_face import export
-from lexmill.stages import evaluate, import_tokenizer, train
+from lexmill.stages import evaluate, train
 from lexmill.tokenizers import load
-from tests.kinds.classifier.test_training import FINE_TUNING, SHAPE, read_json
+from tests.support.labelled_model import FINE_TUNING, begin, entry, make_checkpoint, params_of, read_json, write
 from tests.support.prepared import write_prepared
-from tests.support.small_project import whole
-from tests.support.tiny_bert import make_tiny_bert
 
 # A word of the first text has one of the second for partner, which TF-IDF cannot know.
 THINGS = {"film": "movie", "cold": "icy", "loud": "noisy", "bright": "shiny", "plot": "story", "big": "huge"}
@@ -55,38 +52,12 @@ def records(count: int, seed: int) -> list[dict[str, str]]:
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LEXMILL_EXECUTION", "execution.yaml")
-    Path("execution.yaml").write_text("threads: 1\nmicro_batch: 8\n", encoding="utf-8")
-    recipe = {key: value for key, value in FINE_TUNING.items() if key != "head_dropout"}
-    model = {
-        "kind": "sentence_encoder",
-        "family": "bert",
-        "shape": SHAPE,
-        "data": {"corpus": "alike", "tokenizer": "tiny", "max_tokens": 20, "positive": "1"},
-        "start": "artifacts/checkpoints/tiny",
-        "recipe": recipe | {"length": "12 epochs", "temperature": 0.1},
-        "evaluate": {},
-    }
-    corpus = {
-        "kind": "labelled",
-        "source": {"kind": "file", "paths": ["x"]},
-        "reader": {"format": "jsonl", "text": "text", "label": "label", "second": "second"},
-    }
-    params = {
-        "experiment": "test",
-        "data_seed": 1,
-        "training_seed": 1,
-        "corpora": {"alike": corpus},
-        "checkpoints": {"tiny": {"source": {"kind": "file", "paths": ["x"]}}},
-        "models": {"alike": model},
-        "evaluation": {"bootstrap_samples": 100},
-    }
-    Path("params.yaml").write_text(yaml.safe_dump(whole(params)), encoding="utf-8")
+    begin(tmp_path, monkeypatch, "threads: 1\nmicro_batch: 8\n")
+    recipe = FINE_TUNING | {"length": "12 epochs", "temperature": 0.1}
+    write(params_of({"alike": entry("sentence_encoder", "alike", recipe, positive="1")}, {"second": "second"}))
     splits = {"train": records(160, 0), "valid": records(40, 1), "test": records(50, 2)}
     write_prepared(layout.corpus("alike"), "labelled", splits)
-    make_tiny_bert(layout.checkpoint("tiny"), [*THINGS, *THINGS.values()])
-    import_tokenizer.main("tiny")
+    make_checkpoint([*THINGS, *THINGS.values()])
     return tmp_path
 
 

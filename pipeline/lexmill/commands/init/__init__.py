@@ -1,4 +1,4 @@
-"""`lexmill init lm | classify | tag | translate | answer`: write the configuration for a user's own files."""
+"""`lexmill init lm | classify | rate ...`: write the configuration for a user's own files."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ Delimiter = Annotated[str | None, typer.Option("--delimiter", help="What separat
 Separator = Annotated[
     str | None, typer.Option("--separator", help="What separates label and text (--format labelled_lines).")
 ]
+Text = Annotated[str | None, typer.Option("--text", help="The text's column; default text.")]
+Second = Annotated[str | None, typer.Option("--second", help="The column of a second text, where pairs are labelled.")]
 LabelLast = Annotated[
     bool, typer.Option("--label-last", help="The label is at the end of the line (--format labelled_lines).")
 ]
@@ -83,7 +85,7 @@ def reading_of(
     file_format: str | None,
     valid: list[Path] | None = None,
     test: list[Path] | None = None,
-    **choices: str | bool | tuple[str, ...] | None,
+    **choices: str | bool | tuple[str, ...] | dict[str, str] | None,
 ) -> Reading:
     """Return what the options say; one that was not given is left out."""
     from lexmill.commands.init.reading import Reading, unescaped
@@ -146,13 +148,11 @@ def init_lm(
 def init_classify(
     files: Files,
     *,
-    text: Annotated[str | None, typer.Option("--text", help="The text's column; default text.")] = None,
+    text: Text = None,
     label: Annotated[
         list[str] | None, typer.Option("--label", help="The label's column; default label. Several: joined by ' / '.")
     ] = None,
-    second: Annotated[
-        str | None, typer.Option("--second", help="The column of a second text, where pairs are labelled.")
-    ] = None,
+    second: Second = None,
     group: Group = None,
     language: Language = None,
     separator: Separator = None,
@@ -172,6 +172,44 @@ def init_classify(
         second=second,
         **given,
     )
+
+
+@app.command("rate")
+@_spread
+def init_rate(
+    files: Files,
+    *,
+    text: Text = None,
+    label: Annotated[str | None, typer.Option("--label", help="The number's column; default label.")] = None,
+    second: Second = None,
+    group: Group = None,
+    language: Language = None,
+    **given: Unpack[OfTables],
+) -> None:
+    """Set up a model that gives texts a number, as stars or prices: a table."""
+    columns, form = {"text": text, "label": label}, {"kind": "number"}
+    _set_up("labelled", files, columns, group=group, language=language, label_form=form, second=second, **given)
+
+
+@app.command("label")
+@_spread
+def init_label(
+    files: Files,
+    *,
+    text: Text = None,
+    label: Annotated[
+        str | None, typer.Option("--label", help="The column of a text's labels: a;b, or a list; default label.")
+    ] = None,
+    between: Annotated[str, typer.Option("--between", help="What is between the labels of a cell.")] = ";",
+    no_labels: Annotated[str, typer.Option("--no-labels", help="What a cell without labels has in it.")] = "none",
+    second: Second = None,
+    group: Group = None,
+    language: Language = None,
+    **given: Unpack[OfTables],
+) -> None:
+    """Set up a model that gives texts each of several labels, or none: a table."""
+    columns, form = {"text": text, "label": label}, {"kind": "set", "separator": between, "no_labels": no_labels}
+    _set_up("labelled", files, columns, group=group, language=language, label_form=form, second=second, **given)
 
 
 @app.command("tag")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lexmill.base.encodings import WIDE
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.strict import build
 from lexmill.commands.init import languages as of_files
@@ -50,7 +51,8 @@ def corpus_entry(
         reading = dataclasses.replace(reading, valid=valid, test=test)
         everything = [*paths, *valid, *test]
     source = FileSource("file", tuple(everything), keep_folder=folders)
-    files, sides = split_files(chosen == "parallel_text", paths, reading, locate(source, root), root)
+    files_of = locate(source, root)
+    files, sides = split_files(chosen == "parallel_text", paths, reading, files_of, root)
     reader |= sides
     of_test = 0.1 if kind in ("labelled", "tagged", "questions") else 0.05
     splits: dict[str, Any] = {"valid": 0.05, "test": of_test, "salt": "lexmill"}
@@ -59,7 +61,7 @@ def corpus_entry(
     entry: dict[str, Any] = {
         "kind": kind,
         "unit": _unit(kind, reading.group),
-        "languages": of_files.choose(kind, reader, languages),
+        "languages": of_files.choose(kind, reader, languages, files_of.values()),
         "licence": "",
         "source": {"kind": "file", "paths": everything, "sha256": []} | ({"keep_folder": True} if folders else {}),
         "reader": reader,
@@ -122,6 +124,7 @@ def note_encodings(entry: dict[str, Any], root: Path, expected: str = "utf-8") -
 
     Raises:
         UserError: files are in several encodings, too many to name each.
+        UserErrors: see `encodings`.
     """
     reader = entry["reader"]
     if "encoding" in reader or reader.get("file_format", reader["format"]) in ("parquet", "tmx", "xliff"):
@@ -130,7 +133,7 @@ def note_encodings(entry: dict[str, Any], root: Path, expected: str = "utf-8") -
     found = encodings(files, expected)
     kinds = {encoding for encoding, _ in found.values()}
     others = [path for name, path in files.items() if name not in found]
-    if len(kinds) == 1 and all(is_in(path, "ascii") for path in others):
+    if len(kinds) == 1 and not (others and kinds & set(WIDE)) and all(is_in(path, "ascii") for path in others):
         reader["encoding"] = kinds.pop()
     elif len(found) > _MOST_NAMED:
         both = ", ".join(sorted(kinds))

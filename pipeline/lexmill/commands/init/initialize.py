@@ -1,4 +1,4 @@
-"""`lexmill init lm|classify|tag|translate|answer`: write the configuration for a user's own files.
+"""`lexmill init lm|classify|rate|label|tag|translate|answer`: write the configuration for a user's own files.
 
 Reads   all of the files, as the prepare stage will; reports every error with file and line before writing anything
 Writes  conf/corpus/<name>.yaml, conf/config.yaml (the old one kept as config.yaml.bak-N), params.yaml
@@ -23,7 +23,7 @@ from lexmill.commands.init import shares
 from lexmill.commands.init.entry import corpus_entry, from_workspace, located, note_encodings, typed
 from lexmill.commands.init.leftovers import set_aside
 from lexmill.commands.init.reading import Kind, Reading, corpus_name
-from lexmill.commands.init.starting_sizes import Counts, configuration
+from lexmill.commands.init.starting_sizes import FORMS, Counts, configuration
 from lexmill.commands.init.tagged import scheme_of
 from lexmill.config import compose
 from lexmill.config.unresolved import literal
@@ -33,13 +33,6 @@ if TYPE_CHECKING:
     from lexmill.corpora.preparing.filters import Filter
     from lexmill.corpora.preparing.record import Record
 
-COMMANDS = {
-    "text": "lm",
-    "labelled": "classify",
-    "tagged": "tag",
-    "parallel": "translate",
-    "questions": "answer",
-}
 MARK = "# Written by `lexmill init"
 LEAST_RECORDS = 20
 _SAY_NOTHING = ("data", "train", "training")  # names of files
@@ -90,15 +83,17 @@ def initialize(
     if plain and len(counts.different) < LEAST_RECORDS:
         entry["reader"]["document"] = "line"  # too few paragraphs to split
         counts = count(typed(entry), root)
-    _enough(kind, counts, ", ".join(map(str, files)))
+    labels = reading.labels
+    _enough(kind, labels, counts, ", ".join(map(str, files)))
     usual = typed(entry).splits
     splits = shares.working(usual, counts.groups, entry["unit"], counts.given)
     entry["splits"] = dataclasses.asdict(splits)
-    config = f"{_header(kind, files, counts)}{_yaml(configuration(kind, name, counts))}"
+    header = _header(FORMS[kind, labels].command, files, counts)
+    config = f"{header}{_yaml(configuration(kind, name, counts, labels))}"
     _write(name, entry, config, root)
     aside = set_aside(root)
-    labels = ", ".join(f"{label} {n:,}" for label, n in counts.labels.most_common(8))
-    say(f"{name}: {counts.records:,} records, {counts.characters:,} characters" + (f" ({labels})" if labels else ""))
+    most = ", ".join(f"{label} {n:,}" for label, n in counts.labels.most_common(8))
+    say(f"{name}: {counts.records:,} records, {counts.characters:,} characters" + (f" ({most})" if most else ""))
     if counts.given:
         say("as given: " + ", ".join(f"{split} {n:,}" for split, n in counts.given.items()))
     for sentence in encodings:
@@ -143,6 +138,7 @@ def count(corpus: Corpus, root: Path) -> Counts:
     from lexmill.corpora.preparing import filters
     from lexmill.corpora.preparing.errors import Errors
     from lexmill.corpora.preparing.readers import read
+    from lexmill.corpora.preparing.readers.labels import labels_in
     from lexmill.corpora.preparing.record import text_key
     from lexmill.corpora.preparing.small import linked
     from lexmill.corpora.preparing.source_files import SourceFiles
@@ -163,7 +159,7 @@ def count(corpus: Corpus, root: Path) -> Counts:
                     counts.different.add(text_key(*record.sides))
                 counts.characters += sum(map(len, record.sides))
                 counts.bytes += sum(len(side.encode("utf-8", "replace")) for side in record.sides)
-                counts.labels.update(record.tags if record.label is None else [record.label])
+                counts.labels.update(record.tags if record.label is None else labels_in(corpus, record.label))
                 if len(counts.groups) < shares.MOST_GROUPS:
                     _note_group(record, corpus, removed, counts)
         errors.raise_all()
@@ -179,7 +175,7 @@ def _note_group(record: Record, corpus: Corpus, removed: Iterable[Filter], count
         counts.groups.setdefault(group_of(record), set()).update([record.label] if record.label is not None else [])
 
 
-def _enough(kind: Kind, counts: Counts, files: str) -> None:
+def _enough(kind: Kind, labels: str, counts: Counts, files: str) -> None:
     errors: list[str] = []
     if counts.records < LEAST_RECORDS:
         errors.append(f"{counts.records} records; at least {LEAST_RECORDS} are needed, to have some in each split")
@@ -188,16 +184,16 @@ def _enough(kind: Kind, counts: Counts, files: str) -> None:
         errors.append(f"{counts.records:,} records, {only}; at least {LEAST_RECORDS} are needed")
     if kind in ("labelled", "tagged") and len(counts.labels) == 1:
         errors.append(f"all records have the label {value_text(next(iter(counts.labels)))}; two labels are needed")
-    if kind == "labelled" and len(counts.labels) > max(2, counts.records // 2):
+    if kind == "labelled" and labels != "number" and len(counts.labels) > max(2, counts.records // 2):
         found = f"{len(counts.labels):,} different labels in {counts.records:,} records"
-        errors.append(f"{found}; is --label the right column? (numbers: docs/your-data.md)")
+        errors.append(f"{found}; is --label the right column? (numbers: lexmill init rate)")
     if errors:
         raise UserErrors([f"{files}: {error}" for error in errors])
 
 
-def _header(kind: Kind, files: Sequence[Path], counts: Counts) -> str:
+def _header(command: str, files: Sequence[Path], counts: Counts) -> str:
     # YAML refuses control characters, also in a comment.
-    command = visible(f"{MARK} {COMMANDS[kind]} {shlex.join(map(str, files))}`".splitlines()[0])
+    command = visible(f"{MARK} {command} {shlex.join(map(str, files))}`".splitlines()[0])
     then = "# Change sizes and steps here, then `lexmill compose` and `lexmill run`."
     return f"{command} from {counts.records:,} records.\n{then}\n"
 

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from lexmill.base.errors import UserError
 from lexmill.base.languages import find, pair, shown, standard
 from lexmill.base.shown import value_text
 from lexmill.commands.init.reading import Kind
+from lexmill.corpora.preparing.readers.xml_pairs import declared_languages
 
 _ENDINGS = (".gz", ".zst", ".txt", ".text")
 # What a side is for; each is also some language's code.
 _ROLES = {"bpe", "hyp", "ref", "sl", "src", "tgt", "tl", "tok", "trg", "txt", "val"}
 
 
-def choose(kind: Kind, reader: Mapping[str, Any], given: str | None) -> list[str]:
+def choose(kind: Kind, reader: Mapping[str, Any], given: str | None, files: Iterable[Path]) -> list[str]:
     """Return the language of texts, or the source and target language of pairs, as BCP 47 tags.
 
     Args:
         kind: text, labelled, parallel or questions.
         reader: the corpus's reader, which names the two files or columns of pairs.
         given: the option's text, or None.
+        files: of the corpus; those of XLIFF say their languages.
 
     Raises:
-        UserError: the option is wrong, or it is missing and two names do not tell the languages.
+        UserError: the option is wrong, or it is missing and neither two names nor the files tell the languages.
     """
     option = "--languages" if kind == "parallel" else "--language"
     if given is not None:
@@ -35,6 +38,8 @@ def choose(kind: Kind, reader: Mapping[str, Any], given: str | None) -> list[str
             raise UserError(f"{option}: {error.message}") from None
     if kind != "parallel":
         return ["en"]
+    if reader["format"] == "xliff":
+        return _declared(files)
     if "source" not in reader:  # units of several languages in one file
         raise UserError(f"{option}: needed for {reader['format']} files, as {option} en-de")
     names = _names(reader)
@@ -43,6 +48,15 @@ def choose(kind: Kind, reader: Mapping[str, Any], given: str | None) -> list[str
         both = " and ".join(map(value_text, names))
         raise UserError(f"the names {both} do not tell the languages; give them, as {option} en-de")
     return found
+
+
+def _declared(files: Iterable[Path]) -> list[str]:
+    """Return the source and target language that all XLIFF files say."""
+    found = set[tuple[str, str]]().union(*map(declared_languages, files))
+    if len(found) != 1 or not all(next(iter(found))):
+        listed = ", ".join(sorted(" to ".join(language or "?" for language in pair) for pair in found)) or "none"
+        raise UserError(f"--languages: the files say {listed}; say which to take, as --languages en-de")
+    return [standard(language) for language in found.pop()]
 
 
 def in_name(name: str) -> str | None:
@@ -59,8 +73,8 @@ def origin(kind: Kind, reader: Mapping[str, Any], given: str | None, tags: list[
     if kind != "parallel":
         where = "from --language" if given is not None else "unless --language says another"
         return f"language: {shown(tags[0])}, {where}"
-    things = "files" if reader["format"] == "parallel_text" else "columns"
-    where = "from --languages" if given is not None else f"from the {things}' names; --languages changes them"
+    things = {"parallel_text": "files' names", "xliff": "files"}.get(reader["format"], "columns' names")
+    where = "from --languages" if given is not None else f"from the {things}; --languages changes them"
     return f"languages: {' to '.join(map(shown, tags))}, {where}"
 
 

@@ -46,7 +46,7 @@ class Reading:
         group: the column whose value keeps records in one split.
         split: the column that says which split a record is in.
         format: of all files; None: as their endings say.
-        choices: further keys of the reader: encoding, quoting, header, delimiter, separator, label_first.
+        choices: further keys of the reader: encoding, quoting, header, delimiter, separator, label_first, label_form.
         valid, test: files of the owners' splits; a second set of `test` is a further test set.
     """
 
@@ -57,6 +57,11 @@ class Reading:
     choices: Mapping[str, Any] = field(default_factory=dict)
     valid: Sequence[str] = ()
     test: Sequence[str] = ()
+
+    @property
+    def labels(self) -> str:
+        """Return what a label is: a name, a number or a set."""
+        return str(self.choices.get("label_form", {}).get("kind", "name"))
 
 
 def suffix(path: str) -> str:

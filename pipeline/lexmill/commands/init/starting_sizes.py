@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import builtins
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from lexmill.commands.init.reading import Kind
@@ -36,16 +38,9 @@ def _clamp(value: float, low: int, high: int) -> int:
     return int(min(max(value, low), high))
 
 
-def configuration(kind: Kind, name: str, counts: Counts) -> dict[str, Any]:
-    """Return conf/config.yaml for one corpus and one model, sized by the amount of data."""
-    sized = {
-        "text": _text,
-        "labelled": _labelled,
-        "tagged": _tagged,
-        "parallel": _parallel,
-        "questions": _questions,
-    }
-    parts = sized[kind](name, counts)
+def configuration(kind: Kind, name: str, counts: Counts, labels: str = "name") -> dict[str, Any]:
+    """Return conf/config.yaml for one corpus and one model, sized by the amount of data; `labels`: what a label is."""
+    parts = FORMS[kind, labels].model(name, counts)
     return {
         "defaults": [{f"corpus@corpora.{name}": name}, *parts["defaults"], "_self_"],
         "experiment": name,
@@ -97,11 +92,11 @@ def _lengths(steps: int, validations: int, warmups: int) -> dict[str, Any]:
     }
 
 
-def _labelled(name: str, counts: Counts) -> dict[str, Any]:
+def _labelled(preset: str, name: str, counts: Counts) -> dict[str, Any]:
     epochs = 4 if counts.records < 5_000 else 2 if counts.records < 50_000 else 1
     mean = counts.characters / counts.records
     return {
-        "defaults": [{f"model@models.{name}": "minilm"}],
+        "defaults": [{f"model@models.{name}": preset}],
         "models": {
             name: {
                 "data": {"corpus": name, "max_tokens": 256 if mean > 400 else 128},
@@ -140,3 +135,28 @@ def _parallel(name: str, counts: Counts) -> dict[str, Any]:
         "tokenizers": {tokenizer: {"corpus": name, "vocab_size": vocabulary}},
         "models": {name: {"data": {"corpus": name, "tokenizer": tokenizer}, "recipe": _lengths(steps, 6, 4)}},
     }
+
+
+@dataclass(frozen=True)
+class Form:
+    """What `lexmill init` sets up.
+
+    Attributes:
+        command: the name of the command.
+        model: gives a model's parts of conf/config.yaml, from its name and the counts.
+    """
+
+    command: str
+    model: Callable[[str, Counts], dict[str, Any]]
+
+
+FORMS: Mapping[tuple[Kind, str], Form] = {
+    ("text", "name"): Form("lm", _text),
+    ("labelled", "name"): Form("classify", partial(_labelled, "minilm")),
+    ("labelled", "number"): Form("rate", partial(_labelled, "minilm_rating")),
+    ("labelled", "set"): Form("label", partial(_labelled, "minilm_labels")),
+    ("tagged", "name"): Form("tag", _tagged),
+    ("parallel", "name"): Form("translate", _parallel),
+    ("questions", "name"): Form("answer", _questions),
+}
+"""By the kind of corpus and what its labels are (`params.readers.LabelForm`)."""

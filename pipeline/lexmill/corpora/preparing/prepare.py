@@ -30,6 +30,7 @@ from lexmill.corpora.preparing.deduplicate import ExactDuplicates, NearDuplicate
 from lexmill.corpora.preparing.disk_index import DiskSet, open_index
 from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.pieces import Lines, PreparedPiece
+from lexmill.corpora.preparing.readers.labels import labels_in
 from lexmill.corpora.preparing.record import shown, text_key
 from lexmill.corpora.preparing.removals import Removals
 from lexmill.corpora.preparing.source_files import SourceFiles, Span, Unit
@@ -234,7 +235,7 @@ class _Preparation:
         self.writers[split].write(line, row)
         if self.corpus.kind in _WITH_LABELS:
             stored, (name, key) = json.loads(line), _WITH_LABELS[self.corpus.kind]
-            self.labels.update(stored["tags"] if name == "tag" else [stored["label"]])
+            self.labels.update(stored["tags"] if name == "tag" else labels_in(self.corpus, stored["label"]))
             if len(self.labels) > MOST_LABELS:
                 message = f"more than {MOST_LABELS:,} different {name}s; is this the column of the {name}?"
                 raise UserError(f"{self.where}.{key}: {message}")

@@ -10,7 +10,7 @@ from lexmill.base import layout
 from lexmill.base.budgets import MAX_CONTEXT
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
-from lexmill.params.models import Model
+from lexmill.params.models import Model, NoSettings
 
 SPECIAL = 3  # tokens of a window that are of neither text: at the start, between the two, at the end
 
@@ -37,16 +37,11 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Evaluate:
-    """Settings of the evaluation: none."""
-
-
-@dataclass(frozen=True)
 class Answerer(Model):
     """An answerer on an encoder; `recipe.batch` counts windows."""
 
     data: Data = spec("what it learns from")
-    evaluate: Evaluate = spec("how it is evaluated")
+    evaluate: NoSettings = spec("how it is evaluated")
 
 
 def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:

@@ -75,16 +75,19 @@ def _read(file: Path) -> str:
 
 def _of_squad(file: Path) -> tuple[list[str], list[str]]:
     """Return the ids of a file's questions, and each as an input of the predictor."""
+    from lexmill.corpora.preparing.errors import Errors
     from lexmill.corpora.preparing.readers import squad
     from lexmill.corpora.preparing.text_files import TextFile, no_advance
 
-    names, texts = [], []
-    for place, _, context, question in squad.questions(TextFile(file, "utf-8"), no_advance):
+    names, texts, errors = [], [], Errors()
+    for place, _, context, question in squad.questions(TextFile(file, "utf-8"), no_advance, errors):
         name, text = question.get("id"), question.get("question")
         if not isinstance(name, str) or not isinstance(text, str):
-            raise UserError(f"{place}: a question needs an 'id' and a 'question', both texts", file)
-        names.append(name)
-        texts.append(as_input(text, context))
+            errors.add(UserError(f"{place}: a question needs an 'id' and a 'question', both texts", file))
+        elif context is not None:
+            names.append(name)
+            texts.append(as_input(text, context))
+    errors.raise_all()
     if len(set(names)) < len(names):
         raise UserError("an id occurs twice; each question needs its own", file)
     return names, texts

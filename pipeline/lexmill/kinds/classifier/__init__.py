@@ -12,7 +12,7 @@ from lexmill.kinds import Inputs, Kind, Metric
 from lexmill.models.declaration import Pooling, family
 from lexmill.params.labelled import LabelledTexts, long_text_words
 from lexmill.params.length import Length
-from lexmill.params.models import Model
+from lexmill.params.models import Model, NoSettings
 from lexmill.params.recipe import Recipe
 
 By = Literal["margin", "least", "entropy"]
@@ -24,11 +24,6 @@ class Data(LabelledTexts):
     """Labelled texts."""
 
     max_train: int = spec("train on at most so many texts; 0: all", 0, unit="texts", low=0)
-
-
-@dataclass(frozen=True)
-class Evaluate:
-    """Settings of the evaluation: none."""
 
 
 FixedPooling = Literal["mean", "max", "last", "none"]
@@ -157,7 +152,7 @@ class Classifier(Model):
 
     data: Data = spec("what it learns from")
     recipe: FineTuning | Fitted | NearestNeighbours = spec("how it is trained")  # type: ignore[assignment]
-    evaluate: Evaluate = spec("how it is evaluated")
+    evaluate: NoSettings = spec("how it is evaluated")
 
     def cross_errors(self) -> list[str]:
         bag = family(self.family).role == "bag"

@@ -10,25 +10,8 @@ from lexmill.base import layout
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
 from lexmill.params.labelled import LabelledTexts, long_text_words
-from lexmill.params.models import Model
+from lexmill.params.models import Model, NoSettings
 from lexmill.params.recipe import Recipe
-
-
-@dataclass(frozen=True)
-class Data(LabelledTexts):
-    """Labelled texts whose label is a list of labels."""
-
-    separator: str = spec("what is between the labels of a text", ";")
-    no_labels: str = spec("what the corpus writes where a text has no label", "none")
-
-    def errors(self) -> list[str]:
-        marked = [] if self.separator.strip() else ["separator: a mark between labels is expected, as ';'"]
-        return [*super().errors(), *marked]
-
-
-@dataclass(frozen=True)
-class Evaluate:
-    """Settings of the evaluation: none."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +28,9 @@ class MultiLabel(Recipe):
 class MultiLabelClassifier(Model):
     """A multi-label classifier on an encoder."""
 
-    data: Data = spec("what it learns from")
+    data: LabelledTexts = spec("what it learns from")
     recipe: MultiLabel = spec("how it is trained")
-    evaluate: Evaluate = spec("how it is evaluated")
-
-
-_MARKS = {"separator": ";", "no_labels": "none"}
+    evaluate: NoSettings = spec("how it is evaluated")
 
 
 def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:
@@ -66,6 +46,7 @@ KIND = Kind(
     does="gives a text each of its labels, or none, with a score for each",
     verb="label",
     corpus="labelled",
+    label_form="set",
     entry=MultiLabelClassifier,
     role="encoder",
     metrics=(
@@ -78,5 +59,4 @@ KIND = Kind(
     facts=lambda entry: [("longest text", f"{entry.data.max_tokens:,} tokens")],
     example=lambda sample: (sample["text"], {"labels": sample["predicted"]}),
     limits=_limits,
-    baseline=lambda entry: {key: entry["data"].get(key, default) for key, default in _MARKS.items()},
 )

@@ -7,20 +7,19 @@ from collections.abc import Iterator
 import numpy as np
 
 from lexmill.base.errors import UserError
-from lexmill.corpora.prepared import PreparedCorpus, texts_of
+from lexmill.corpora.prepared import PreparedCorpus, labels_of, texts_of
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.subject import Baseline
 from lexmill.evaluation.terms import tfidf
-from lexmill.kinds.multilabel_classifier.label_sets import Floats, Given, as_matrix, best_thresholds, split_label
+from lexmill.kinds.multilabel_classifier.label_sets import Floats, Given, as_matrix, best_thresholds
 from lexmill.kinds.multilabel_classifier.metrics import multilabel_row, summarise
 from lexmill.params import Baseline as Chosen
 
 
-def baselines(chosen: Chosen, corpus: PreparedCorpus, how: Resampling) -> Iterator[Baseline]:
+def baselines(_chosen: Chosen, corpus: PreparedCorpus, how: Resampling) -> Iterator[Baseline]:
     """Yield both; raise `UserError` where train has no label."""
-    marks = chosen.settings["separator"], chosen.settings["no_labels"]
     records = {split: list(corpus.records(split)) for split in ("train", "valid", "test")}
-    sets = {split: [split_label(one["label"], *marks) for one in some] for split, some in records.items()}
+    sets = {split: [labels_of(one["label"]) for one in some] for split, some in records.items()}
     labels = sorted({label for some in sets["train"] for label in some})
     if not labels:
         raise UserError("no text of the train split has a label; there is nothing to learn from", corpus.folder)

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from lexmill.base import progress
-from lexmill.corpora.prepared import shown
+from lexmill.corpora.prepared import labels_of, shown
 from lexmill.data.texts import of_record, read
 from lexmill.evaluation.rows import Row, spread
 from lexmill.evaluation.subject import Evaluated, Subject
-from lexmill.kinds.multilabel_classifier.label_sets import split_label
 from lexmill.kinds.multilabel_classifier.metrics import multilabel_row, per_label, summarise, worst
 from lexmill.kinds.multilabel_classifier.predict import labelled, probabilities
 
@@ -47,7 +46,7 @@ def rows(subject: Subject) -> list[Row]:
             chances = probabilities(subject.module, texts, subject.evaluation.batch_tokens)
             for record, row in zip(some, chances, strict=True):
                 answer = labelled(config, row)
-                right = split_label(record["label"], *config["separators"])
+                right = labels_of(record["label"])
                 found.append(multilabel_row(record, right, answer["scores"], answer["labels"]))
             bar.update(len(some))
     return found

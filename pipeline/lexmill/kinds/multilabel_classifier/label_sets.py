@@ -5,24 +5,13 @@ Letters: N texts, L labels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 Given = NDArray[np.bool_]
 Floats = NDArray[np.float64]
-
-
-def split_label(text: str, separator: str, no_labels: str) -> list[str]:
-    """Return the labels in a corpus's label, sorted, each once; blanks around them do not count."""
-    found = {part.strip() for part in text.split(separator)}
-    return sorted(found - {"", no_labels})
-
-
-def known_labels(texts: Iterable[str], separator: str, no_labels: str) -> list[str]:
-    """Return every label in a corpus's labels, sorted."""
-    return sorted({label for text in texts for label in split_label(text, separator, no_labels)})
 
 
 def as_matrix(sets: Sequence[Sequence[str]], labels: Sequence[str]) -> Given:

@@ -17,11 +17,11 @@ from torch.nn import functional
 from lexmill import tokenizers
 from lexmill.base import layout
 from lexmill.base.errors import UserError
-from lexmill.corpora.prepared import PreparedCorpus
+from lexmill.corpora.prepared import PreparedCorpus, labels_of
 from lexmill.data.texts import Batch, Read, TextBatches, counted, of_record, parts, read, reading, records_of
 from lexmill.decoding.whole_texts import by_text
 from lexmill.kinds.multilabel_classifier import MultiLabelClassifier
-from lexmill.kinds.multilabel_classifier.label_sets import Given, as_matrix, best_thresholds, known_labels, split_label
+from lexmill.kinds.multilabel_classifier.label_sets import Given, as_matrix, best_thresholds
 from lexmill.kinds.multilabel_classifier.predict import probabilities
 from lexmill.params import Params
 from lexmill.training.engine import FitResult
@@ -40,7 +40,7 @@ def train(name: str, choices: Params) -> None:
     model = choices.models[name]
     assert isinstance(model, MultiLabelClassifier)
     data, recipe, corpus = model.data, model.recipe, PreparedCorpus(layout.corpus(model.data.corpus))
-    labels = known_labels(corpus.labels, data.separator, data.no_labels)
+    labels = sorted({label for labels in corpus.labels for label in labels_of(labels)})
     if not labels:
         raise UserError("no text has a label; there is nothing to learn", corpus.folder)
     tokenizer = tokenizers.load(layout.tokenizer(data.tokenizer))
@@ -49,7 +49,7 @@ def train(name: str, choices: Params) -> None:
     for split, size in (("train", recipe.batch), ("valid", max(recipe.batch, VALID_BATCH))):
         records = records_of(corpus, split)
         texts[split] = read(tokenizer, [of_record(record) for record in records], how)
-        sets = [split_label(record["label"], data.separator, data.no_labels) for record in records]
+        sets = [labels_of(record["label"]) for record in records]
         batches = TextBatches(texts[split].rows, size, choices.data_seed, 0, texts[split].counts)
         sides[split] = (batches, as_matrix(sets, labels))
     config = config_of(
@@ -58,7 +58,6 @@ def train(name: str, choices: Params) -> None:
         tokenizer.vocab_size,
         labels=labels,
         dropout=recipe.head_dropout,
-        separators=[data.separator, data.no_labels],
         **how,
     )
     module: Any = new_network(model, config, choices.training_seed)

@@ -11,7 +11,7 @@ from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
 from lexmill.models.declaration import Pooling
 from lexmill.params.labelled import LabelledTexts, long_text_words
-from lexmill.params.models import Model
+from lexmill.params.models import Model, NoSettings
 from lexmill.params.recipe import Recipe
 
 
@@ -20,11 +20,6 @@ class Data(LabelledTexts):
     """Labelled texts whose labels are numbers."""
 
     corpus: str = spec("the labelled corpus; its labels are numbers")
-
-
-@dataclass(frozen=True)
-class Evaluate:
-    """Settings of the evaluation: none."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +40,7 @@ class Regressor(Model):
 
     data: Data = spec("what it learns from")
     recipe: Regression = spec("how it is trained")
-    evaluate: Evaluate = spec("how it is evaluated")
+    evaluate: NoSettings = spec("how it is evaluated")
 
 
 def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:
@@ -61,6 +56,7 @@ KIND = Kind(
     does="gives a text a number",
     verb="rate",
     corpus="labelled",
+    label_form="number",
     entry=Regressor,
     role="encoder",
     metrics=(

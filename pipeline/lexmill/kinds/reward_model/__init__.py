@@ -9,7 +9,7 @@ from typing import Any
 from lexmill.base import layout
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
-from lexmill.params.models import Model
+from lexmill.params.models import Model, NoSettings
 
 
 @dataclass(frozen=True)
@@ -21,16 +21,11 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Evaluate:
-    """Settings of the evaluation: none."""
-
-
-@dataclass(frozen=True)
 class RewardModel(Model):
     """A reward model on a causal network; `recipe.batch` counts pairs of answers."""
 
     data: Data = spec("what it learns from")
-    evaluate: Evaluate = spec("how it is evaluated")
+    evaluate: NoSettings = spec("how it is evaluated")
 
 
 def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from lexmill.base import layout
 from lexmill.base.budgets import MAX_CONTEXT
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
-from lexmill.params.models import Model
+from lexmill.params.models import Model, NoSettings
 from lexmill.params.recipe import Recipe
 
 
@@ -22,11 +22,6 @@ class Data:
     tokenizer: str = spec("its tokenizer: a checkpoint's")
     max_tokens: int = spec("longer texts are cut", 128, unit="tokens", low=4, high=MAX_CONTEXT)
     positive: str = spec("the label of pairs that belong together; a number: from it on; '': every pair", "")
-
-
-@dataclass(frozen=True)
-class Evaluate:
-    """Settings of the evaluation: none."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +37,7 @@ class SentenceEncoder(Model):
 
     data: Data = spec("what it learns from")
     recipe: Contrastive = spec("how it is trained")
-    evaluate: Evaluate = spec("how it is evaluated")
+    evaluate: NoSettings = spec("how it is evaluated")
 
 
 def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:

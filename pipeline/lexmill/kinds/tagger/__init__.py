@@ -10,7 +10,7 @@ from lexmill.base import layout
 from lexmill.base.budgets import MAX_CONTEXT
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
-from lexmill.params.models import Model
+from lexmill.params.models import Model, NoSettings
 from lexmill.params.recipe import Recipe
 
 
@@ -23,11 +23,6 @@ class Data:
     max_tokens: int = spec("longer sentences are read in such windows", 128, unit="tokens", low=4, high=MAX_CONTEXT)
     pieces: Literal["first", "mean"] = spec("a word's vector: that of its first piece, or the mean of all", "first")
     bioes: bool = spec("learn entities as B I E S; otherwise as the corpus has them, B I", False)
-
-
-@dataclass(frozen=True)
-class Evaluate:
-    """Settings of the evaluation: none."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +39,7 @@ class Tagger(Model):
 
     data: Data = spec("what it learns from")
     recipe: Tagging = spec("how it is trained")
-    evaluate: Evaluate = spec("how it is evaluated")
+    evaluate: NoSettings = spec("how it is evaluated")
 
 
 def _limits(entry: Mapping[str, Any]) -> tuple[str, ...]:

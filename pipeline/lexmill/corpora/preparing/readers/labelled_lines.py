@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from lexmill.base.errors import UserError
 from lexmill.base.shown import value_text
 from lexmill.corpora.preparing.errors import Errors
+from lexmill.corpora.preparing.readers.columns import BadValue
+from lexmill.corpora.preparing.readers.labels import in_form
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import Span
 from lexmill.corpora.preparing.text_files import Advance, TextFile, lines
@@ -28,7 +30,10 @@ def read(
             before, separator, after = cut(reader.separator)
             label, text = (before.strip(), after) if reader.label_first else (after.strip(), before)
             if separator and label:
-                yield Record(f"{name}:{number}", None, text, label=label)
+                try:
+                    yield Record(f"{name}:{number}", None, text, label=in_form(label, reader.label_form))
+                except BadValue as error:
+                    errors.add(UserError(str(error), file.path, number))
                 continue
             side = "before the first" if reader.label_first else "after the last"
             wrong = f"there is no label {side} {shown}" if separator else f"there is no {shown} between label and text"

@@ -10,7 +10,7 @@ A question without answers has none in its paragraph. Plausible answers are not 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from lexmill.base.errors import UserError
@@ -33,12 +33,12 @@ def read(reader: SquadReader, name: str, file: TextFile, *, errors: Errors, adva
     """Yield the questions of one file; a record's id is `<file>:<the question's id>`."""
     try:
         seen: set[str] = set()
-        for place, title, context, question in questions(file, advance):
+        for place, title, context, question in questions(file, advance, errors):
             try:
-                key = _key(question, seen)
-                answers = _answers(question)
+                key, answers, text = _parts(question, seen)
+                if context is None:
+                    continue
                 group = title if reader.group == "document" else None
-                text = text_of("question", question.get("question"))
                 record = Record(f"{name.replace(':', '_')}:{key}", group, context, text)
                 yield of_question(record, answers, reader)
             except BadValue as error:
@@ -47,13 +47,16 @@ def read(reader: SquadReader, name: str, file: TextFile, *, errors: Errors, adva
         errors.add_last(error)
 
 
-def questions(file: TextFile, advance: Advance) -> Iterator[tuple[str, str, str, Mapping[str, Any]]]:
+def questions(
+    file: TextFile, advance: Advance, errors: Errors
+) -> Iterator[tuple[str, str, str | None, Mapping[str, Any]]]:
     """Yield (place in the file, title, context, object of the question) for each question.
 
-    Without a title a document is named by its number.
+    Without a title a document is named by its number. What is not in this format goes to `errors` with its place and is
+    passed over; the context of a paragraph that lacks it is None.
 
     Raises:
-        UserError: not JSON, or not in this format; names the place.
+        UserError: not JSON.
     """
     text = whole_text(*file, advance, instead="split it into several")
     try:
@@ -63,28 +66,51 @@ def questions(file: TextFile, advance: Advance) -> Iterator[tuple[str, str, str,
         raise UserError(message, file.path, raised.lineno) from None
     except (RecursionError, ValueError):
         raise UserError("not valid JSON: nested too deep, or a number too long", file.path) from None
-    for place, document in _each(data, "data", "", file):
+    for place, document in _each(data, "data", "", file, errors):
         title = document.get("title")
         title = title if isinstance(title, str) and title else f"{file.path.name} {place}"
-        for where, paragraph in _each(document, "paragraphs", place, file):
+        for where, paragraph in _each(document, "paragraphs", place, file, errors):
+            context = None
             try:
                 context = text_of("context", paragraph.get("context"))
             except BadValue as error:
-                raise UserError(f"{where}: {error}", file.path) from None
-            for at, question in _each(paragraph, "qas", where, file):
+                errors.add(UserError(f"{where}: {error}", file.path))
+            for at, question in _each(paragraph, "qas", where, file, errors):
                 yield at, title, context, question
 
 
-def _each(parent: Any, key: str, place: str, file: TextFile) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the objects of a list with their places."""
+def _each(parent: Any, key: str, place: str, file: TextFile, errors: Errors) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the objects of a list with their places; what is no list or object is an error."""
     children = parent.get(key) if isinstance(parent, dict) else None
     where = f"{place}.{key}" if place else key
     if not isinstance(children, list):
-        raise UserError(f"{where} is {shown(children)}, not a list: the file is not in SQuAD's format", file.path)
+        message = f"{where} is {shown(children)}, not a list: the file is not in SQuAD's format"
+        errors.add(UserError(message, file.path))
+        return
     for i, child in enumerate(children):
-        if not isinstance(child, dict):
-            raise UserError(f"{where}[{i}] is {shown(child)}, not an object", file.path)
-        yield f"{where}[{i}]", child
+        if isinstance(child, dict):
+            yield f"{where}[{i}]", child
+        else:
+            errors.add(UserError(f"{where}[{i}] is {shown(child)}, not an object", file.path))
+
+
+def _parts(question: Mapping[str, Any], seen: set[str]) -> tuple[str, list[tuple[str, int | None]], str]:
+    """Return a question's id, answers and text; raise `BadValue` with all that is wrong with them."""
+    checks: tuple[Callable[[], Any], ...] = (
+        lambda: _key(question, seen),
+        lambda: _answers(question),
+        lambda: text_of("question", question.get("question")),
+    )
+    found, wrong = [], []
+    for check in checks:
+        try:
+            found.append(check())
+        except BadValue as error:
+            wrong.append(str(error))
+    if wrong:
+        raise BadValue("; ".join(wrong))
+    key, answers, text = found
+    return key, answers, text
 
 
 def _key(question: Mapping[str, Any], seen: set[str]) -> str:

@@ -14,12 +14,13 @@ from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.readers import conversations, delimited, json_records, parquet, questions, tagged
 from lexmill.corpora.preparing.readers.columns import BadValue, Row, shown, text_of
+from lexmill.corpora.preparing.readers.labels import BadLabel, in_form, of_set
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import Span
 from lexmill.corpora.preparing.splits import given_by_column
 from lexmill.corpora.preparing.text_files import Advance, TextFile
 from lexmill.params.corpora import Corpus
-from lexmill.params.readers import ROLES, QuestionsReader, RecordsReader, RowsReader, TaggedRecordsReader
+from lexmill.params.readers import ROLES, LabelForm, QuestionsReader, RecordsReader, RowsReader, TaggedRecordsReader
 
 JOINED = " / "
 """What joins the values of several label columns."""
@@ -141,13 +142,27 @@ def _scalar(column: str, value: Any) -> str:
 
 
 def _label_text(column: str, value: Any) -> str:
+    if isinstance(value, list):
+        raise BadValue(f"'{column}' holds the list {shown(value)}; for several labels set reader.label_form.kind: set")
     label = "" if value is None else _scalar(column, value)
     if not label:
         raise BadValue(f"the label in '{column}' is empty")
     return label
 
 
+def _in_form(form: LabelForm, column: str, value: Any) -> str:
+    """The label of a cell that holds a number, or several names in one text or a list."""
+    try:
+        if isinstance(value, list) and form.kind == "set":
+            return of_set([_scalar(column, one) for one in value], form)
+        return in_form("" if value is None else _scalar(column, value), form)
+    except BadLabel as error:
+        raise BadValue(f"'{column}': {error}") from None
+
+
 def _label(reader: RecordsReader, column: str, value: Any) -> str | None:
+    if reader.label_form.kind != "name":
+        return _in_form(reader.label_form, column, value)
     label = _label_text(column, value)
     if reader.positive_from is None or reader.negative_to is None:
         return label

@@ -39,12 +39,13 @@ class _NoWord(Exception):
 
 @dataclass
 class _Sentence:
-    """A sentence while it is read: its words and tags, and the line of each."""
+    """A sentence while it is read: its words and tags, the line of each, and the number of columns of the first."""
 
     words: list[str] = field(default_factory=list)
     tags: list[str] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     size: int = 0
+    columns: int = 0
 
 
 class _Documents:
@@ -86,7 +87,10 @@ def read_columns(
                     message = f"the sentence that ends here is longer than {MAX_DOCUMENT_BYTES >> 20} MiB"
                     raise UserError(f"{message}; a blank line ends a sentence", file.path, number)
                 try:
-                    word, tag = of_row(line)
+                    word, tag, columns = of_row(line)
+                    sentence.columns = sentence.columns or columns
+                    if columns != sentence.columns:
+                        raise BadValue(f"{_count(columns)} where its sentence begins with {sentence.columns}; {_CHECK}")
                 except _NoWord:
                     continue
                 except BadValue as error:
@@ -135,10 +139,10 @@ def tagged(name: str, group: str | None, words: list[str], tags: list[str]) -> R
 # ---------------------------------------------------------------- rows
 
 
-def _conll_row(reader: ConllReader, documents: _Documents) -> Callable[[str], tuple[str, str]]:
-    """Return a function of a line: its word and tag."""
+def _conll_row(reader: ConllReader, documents: _Documents) -> Callable[[str], tuple[str, str, int]]:
+    """Return a function of a line: its word, its tag, and the number of its columns."""
 
-    def of_row(line: str) -> tuple[str, str]:
+    def of_row(line: str) -> tuple[str, str, int]:
         if reader.comment and line.startswith(reader.comment):
             raise _NoWord
         columns = line.split("\t") if reader.separator == "tab" else _SPACES.split(line.strip(" \t"))
@@ -147,12 +151,12 @@ def _conll_row(reader: ConllReader, documents: _Documents) -> Callable[[str], tu
             raise _NoWord
         word, tag = _cell(columns, reader.word, "word"), _cell(columns, reader.tag, "tag")
         if reader.word % len(columns) == reader.tag % len(columns):
-            raise BadValue(f"{_count(columns)}, so the word would be its own tag; {_CHECK}")
-        return word, tag
+            raise BadValue(f"{_count(len(columns))}, so the word would be its own tag; {_CHECK}")
+        return word, tag, len(columns)
 
     def _cell(columns: list[str], place: int, role: str) -> str:
         if not -len(columns) <= place < len(columns):
-            raise BadValue(f"{_count(columns)}, so there is no column {place}; {_CHECK}")
+            raise BadValue(f"{_count(len(columns))}, so there is no column {place}; {_CHECK}")
         value = columns[place].strip()
         if not value:
             raise BadValue(f"the {role} in column {place} is empty")
@@ -161,14 +165,14 @@ def _conll_row(reader: ConllReader, documents: _Documents) -> Callable[[str], tu
     return of_row
 
 
-def _count(columns: list[str]) -> str:
-    return f"{len(columns)} column{'s' if len(columns) > 1 else ''}"
+def _count(columns: int) -> str:
+    return f"{columns} column{'s' if columns > 1 else ''}"
 
 
-def _conllu_row(reader: ConlluReader, documents: _Documents) -> Callable[[str], tuple[str, str]]:
-    """Return a function of a line: its word and tag."""
+def _conllu_row(reader: ConlluReader, documents: _Documents) -> Callable[[str], tuple[str, str, int]]:
+    """Return a function of a line: its word, its tag, and the number of its columns."""
 
-    def of_row(line: str) -> tuple[str, str]:
+    def of_row(line: str) -> tuple[str, str, int]:
         if line.startswith("#"):
             if (found := _NEW_DOCUMENT.match(line)) is not None:
                 documents.next((found[1] or "").strip() or None)
@@ -184,7 +188,7 @@ def _conllu_row(reader: ConlluReader, documents: _Documents) -> Callable[[str], 
         word = columns[_FORM].strip()
         if not word:
             raise BadValue("the word is empty")
-        return word, _misc(columns[_MISC]) if reader.tag == "misc" else _tag(columns)
+        return word, _misc(columns[_MISC]) if reader.tag == "misc" else _tag(columns), _COLUMNS
 
     def _tag(columns: list[str]) -> str:
         found = columns[_TAG_COLUMN[reader.tag]].strip()

@@ -60,6 +60,19 @@ def read(
         errors.add_last(error)
 
 
+def declared_languages(file: Path) -> set[tuple[str, str]]:
+    """Return the source and target language of each part of an XLIFF file that has pairs; "" where it says none.
+
+    Raises:
+        UserError: not well-formed, not XLIFF, an entity, or over a budget.
+    """
+    document = _Xliff(("", ""), file)
+    with open_bytes(file) as stream:
+        while data := stream.read(_BLOCK):
+            document.parse(data)
+    return document.declared
+
+
 def matching(wanted: str, known: Iterable[str]) -> str | None:
     """Return the language that is the wanted one, or else the first variety of it: `en-US` for `en`."""
     plain = {language: language.replace("_", "-").lower() for language in known}
@@ -211,6 +224,7 @@ class _Xliff(_Document):
     def __init__(self, languages: Sequence[str], file: Path) -> None:
         super().__init__(languages, file)
         self._root, self._given = ("", ""), ("", "")
+        self.declared = set[tuple[str, str]]()
 
     def opened(self, name: str, attributes: Mapping[str, str]) -> bool:
         if name == "xliff":
@@ -227,6 +241,7 @@ class _Xliff(_Document):
         if text is not None:
             self._sides[name] = text
         elif name in self._units and all(self._sides.get(side, "").strip() for side in ("source", "target")):
+            self.declared.add(self._given)
             self.seen[" to ".join(language or "?" for language in self._given)] += 1
             self.check_languages(self.seen)
             sides = zip(self.languages, self._given, strict=True)
