@@ -62,7 +62,7 @@ class MixtureRecipe:
 
     method: Literal["mixture"] = spec("how the weights are found")
     ngram_order: int = spec("order of the n-grams of train", 5, low=1, high=8)
-    document_order: int = spec("order of the n-grams of the document so far", 4, low=1, high=8)
+    document_order: int = spec("order of the n-grams of the document so far", 6, low=1, high=8)
 
 
 @dataclass(frozen=True)
