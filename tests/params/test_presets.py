@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import pytest
 import torch
@@ -18,6 +18,7 @@ from torch import nn
 from lexmill import kinds
 from lexmill.config.compose import compose
 from lexmill.models import build, families
+from lexmill.models.common.row_sizes import Row
 from lexmill.params import Params, parse
 from lexmill.params.models import Model
 from lexmill.tokenizers import SPECIAL_TOKENS
@@ -99,6 +100,8 @@ def test_every_family_and_every_kind_has_a_preset() -> None:
     models = [model_of(preset) for preset in PRESETS]
     assert {model.family for model in models} == set(families())
     assert {model.kind for model in models} == set(kinds.names())
+    mixers = [getattr(model.shape, "mixers", ()) for model in models]
+    assert {one for some in mixers for one in some} >= set(get_args(Row)) - {"attention", "linformer"}
 
 
 def unsaid(value: Any, plain: Any, path: str = "") -> set[str]:
@@ -289,6 +292,8 @@ def test_the_page_tells_the_parameters() -> None:
         "`gpt_tiny`, `llama_tiny`, `decoder_tiny`, `lstm_tiny`",
         "`retnet_tiny`, `gla_tiny`, `mamba2_tiny`, `deltanet_tiny`, `gated_deltanet_tiny`, `hybrid_tiny`,"
         " `performer_tiny`, `local_tiny`, `lsh_tiny`",
+        "`linear_tiny`, `linear_kernel_tiny`, `linear_normalized_tiny`, `gated_rfa_tiny`, `s4_tiny`, `abc_tiny`, `dfw_tiny`,"
+        " `mamba_tiny`, `rwkv6_tiny`, `hgrn2_tiny`, `mlstm_tiny`, `gsa_tiny`",
         "`elman_tiny`, `gru_tiny`, `reservoir_tiny`",
         "`decoder_ngrams`, `lstm_ngrams`",
         "`gpt_small`, `llama_small`",

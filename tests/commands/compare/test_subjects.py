@@ -29,6 +29,7 @@ def write(root: Path, name: str, text: str) -> None:
 def test_without_names_every_language_model_named_tiny_is_compared(root: Path) -> None:
     write(root, "built_on_tiny", "defaults:\n- lstm_tiny\n- _self_\nshape: {d_model: 24}\n")
     write(root, "other_tiny", "kind: translator\n")
+    write(root, "masked_tiny", "defaults:\n- lstm_tiny\n- _self_\nrecipe: {method: hybrid}\n")
     found = subjects.load([], None, root)
     assert [one.preset for one in found] == ["built_on_tiny", "gpt_tiny", "lstm_tiny"]
     assert found[0].entry["shape"]["d_model"] == 24

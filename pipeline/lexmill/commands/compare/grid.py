@@ -1,6 +1,6 @@
 """The grid of learning rates of one model: the preset's times a factor's powers, chosen by validation loss alone.
 
-Powers -1, 0 and 1 are always tried. If the best one lies at an end, one more beyond it is.
+Powers -1, 0 and 1 are always tried. While the best one lies at an end, one more beyond it is, up to `MOST` in all.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 POWERS = (-1, 0, 1)
+MOST = 6
 
 Losses = Mapping[int, float | None]  # by power; None: the training failed, or the rate is out of bounds
 
@@ -18,9 +19,9 @@ def next_power(losses: Losses) -> int | None:
         if power not in losses:
             return power
     found = best(losses)
-    if found is None or len(losses) > len(POWERS) or not at_edge(losses):
+    if found is None or len(losses) >= MOST or not at_edge(losses):
         return None
-    return found + (1 if found > 0 else -1)
+    return found + (1 if found == max(losses) else -1)
 
 
 def best(losses: Losses) -> int | None:

@@ -89,7 +89,7 @@ def load(presets: Sequence[str], data: str | None, root: Path) -> list[Subject]:
     """Return the models of a comparison, checked against each other.
 
     Args:
-        presets: names of conf/model/; empty: every language model named `*_tiny`.
+        presets: names of conf/model/; empty: every `*_tiny` that learns next tokens alone.
         data: the model of params.yaml whose data all read; None: each reads its own.
         root: the workspace.
 
@@ -103,7 +103,7 @@ def load(presets: Sequence[str], data: str | None, root: Path) -> list[Subject]:
     for preset in presets:
         if preset not in files:
             raise UserError(f"there is no preset '{preset}' in {FOLDER}/{nearest(preset, files)}")
-    names = list(dict.fromkeys(presets)) or [one for one in files if one.endswith("_tiny") and _fits(one, root)]
+    names = list(dict.fromkeys(presets)) or [one for one in files if one.endswith("_tiny") and _fits(one, root, next_tokens_alone=True)]
     for preset in names:
         if not _fits(preset, root):
             raise UserError(f"the preset {preset} is no language model; only those are compared")
@@ -123,9 +123,11 @@ def load(presets: Sequence[str], data: str | None, root: Path) -> list[Subject]:
     return found
 
 
-def _fits(preset: str, root: Path) -> bool:
+def _fits(preset: str, root: Path, next_tokens_alone: bool = False) -> bool:
     """Return whether a preset, or one it is built on, says that it is measured in bits per byte of running text."""
     data = read_yaml(root / FOLDER / f"{preset}.yaml")
+    if next_tokens_alone and data.get("recipe", {}).get("method", "gradient") != "gradient":
+        return False
     if "kind" in data:
         kind = kinds.find(data["kind"])
         return kind.corpus == "text" and METRIC in {metric.name for metric in kind.metrics}
