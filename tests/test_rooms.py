@@ -224,3 +224,9 @@ def test_no_module_outside_its_folder_names_a_kind() -> None:
     texts = {path: path.read_text(encoding="utf-8").replace(NAMESAKE, "") for path in outside}
     assert [f"{path}: {found[0]}" for path, text in texts.items() if (found := word.search(text))] == []
     assert word.search("a translator of texts"), "the pattern finds what it looks for"
+
+
+def test_a_model_file_is_short_enough_to_be_read_at_once() -> None:
+    long = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in PACKAGE.glob("models/*/model.py")}
+    assert len(long) > 15
+    assert {path for path, lines in long.items() if lines >= 150} == set()

@@ -292,8 +292,8 @@ def test_the_page_tells_the_parameters() -> None:
         "`gpt_tiny`, `llama_tiny`, `decoder_tiny`, `lstm_tiny`",
         "`retnet_tiny`, `gla_tiny`, `mamba2_tiny`, `deltanet_tiny`, `gated_deltanet_tiny`, `hybrid_tiny`,"
         " `performer_tiny`, `local_tiny`, `lsh_tiny`",
-        "`linear_tiny`, `linear_kernel_tiny`, `linear_normalized_tiny`, `gated_rfa_tiny`, `s4_tiny`, `abc_tiny`, `dfw_tiny`,"
-        " `mamba_tiny`, `rwkv6_tiny`, `hgrn2_tiny`, `mlstm_tiny`, `gsa_tiny`",
+        "`linear_tiny`, `linear_kernel_tiny`, `linear_normalized_tiny`, `gated_rfa_tiny`, `s4_tiny`, `abc_tiny`,"
+        " `dfw_tiny`, `mamba_tiny`, `rwkv6_tiny`, `hgrn2_tiny`, `mlstm_tiny`, `gsa_tiny`",
         "`elman_tiny`, `gru_tiny`, `reservoir_tiny`",
         "`decoder_ngrams`, `lstm_ngrams`",
         "`gpt_small`, `llama_small`",

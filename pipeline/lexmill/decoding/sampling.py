@@ -23,6 +23,7 @@ from lexmill.decoding.choosing import next_tokens, penalise
 from lexmill.decoding.numbers import BLOCK, Numbers
 from lexmill.decoding.settings import Sampling
 from lexmill.decoding.text import GrowingText, text_behind
+from lexmill.models.common.window import window_start
 from lexmill.tokenizers import Tokenizer
 from lexmill.tokenizers.tokenizer import EOS, NEVER_WRITTEN
 
@@ -41,12 +42,6 @@ class LanguageModel(Protocol):
     def new_cache(self, batch: int) -> Any: ...
     def __call__(self, tokens: Tensor, cache: Any = None) -> Tensor: ...
     def parameters(self) -> Any: ...
-
-
-def window_start(length: int, context: int) -> int:
-    """The start of the context of the token after `length` tokens: 0 while all fit, then in steps of half a context."""
-    half = max(1, context // 2)
-    return 0 if length <= context else -((context - length) // half) * half
 
 
 @torch.inference_mode()

@@ -18,10 +18,13 @@ from lexmill.base.errors import UserError, UserErrors
 from lexmill.commands import plan
 from lexmill.commands.compare import subjects
 from lexmill.data.encoding import encode_corpus
+from lexmill.decoding.sampling import continue_tokens
+from lexmill.decoding.settings import Sampling
 from lexmill.kinds.language_model.mixing import improve, nats
 from lexmill.kinds.language_model.ngrams.kneser_ney import KneserNey
 from lexmill.models import folder as model_folder
 from lexmill.models.common.mixture import Mixture
+from lexmill.models.common.window import window_start
 from lexmill.models.pretrained import read
 from lexmill.registry import hugging_face
 from lexmill.stages import train
@@ -33,12 +36,12 @@ TRAIN = [[1, 2, 3, 1, 2, 3, 4, 5], [5, 4, 1, 2, 6], [1, 2, 3, 3, 2, 1]]
 SHAPE = {"n_layer": 1, "n_head": 2, "d_model": 8, "context": 64}
 
 
-def mixture(order: int) -> tuple[Mixture, KneserNey]:
+def mixture(order: int, context: int = 64) -> tuple[Mixture, KneserNey]:
     """A mixture with drawn weights, and its n-grams."""
     ngrams = KneserNey(order, V, EOS)
     ngrams.fit(TRAIN)
     sizes = [[len(level.keys), len(level.rest)] for level in ngrams.levels]
-    config = {"family": "decoder", "shape": SHAPE, "vocab_size": V}
+    config = {"family": "decoder", "shape": SHAPE | {"context": context}, "vocab_size": V}
     torch.manual_seed(3)
     module = cast(Mixture, models.build(config | {"mixture": {"ngrams": sizes, "document_order": K, "eos_id": EOS}}))
     with torch.no_grad():
@@ -106,8 +109,45 @@ def test_decoding_with_a_cache_gives_what_a_whole_row_gives() -> None:
     assert torch.allclose(module.next_logits(rows[:, :3], cache), expected[:, 2], atol=1e-5)
     assert torch.allclose(module.next_logits(rows[:, 3:4], cache), expected[:, 3], atol=1e-5)
     cache.reorder(torch.tensor([1, 0, 1]))
-    swapped = rows[[1, 0, 1]]
-    assert torch.allclose(module(swapped[:, 4:], cache), expected[[1, 0, 1], 4:], atol=1e-5)
+    assert torch.allclose(module.next_logits(rows[[1, 0, 1], 4:], cache), expected[[1, 0, 1], 6], atol=1e-5)
+
+
+@torch.no_grad()
+def test_behind_the_networks_window_the_document_still_counts() -> None:
+    """A window of 8 moves on by 4; the n-grams see all 30 tokens."""
+    module, _ = mixture(3, context=8)
+    tokens = torch.randint(1, V, (1, 30), generator=torch.Generator().manual_seed(1))
+    cache = module.new_cache(1)
+    for length in range(1, 31):
+        found = module.next_logits(tokens[:, length - 1 : length], cache)
+        start = window_start(length, 8)
+        network = module.network(tokens[:, start:length])[:, -1:]
+        assert torch.allclose(found, module._mixed(network, tokens[:, :length])[:, 0], atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_later_token_changes_no_earlier_logit() -> None:
+    module, _ = mixture(4)
+    tokens = torch.tensor([[EOS, 1, 2, 3, 1, 2, 3, 4]])
+    other = tokens.clone()
+    other[0, 5:] = torch.tensor([6, 6, 1])
+    assert torch.equal(module(tokens)[:, :5], module(other)[:, :5])
+
+
+def test_texts_are_written_as_by_any_language_model() -> None:
+    module, _ = mixture(3, context=8)
+    sampling = Sampling(max_tokens=20, temperature=0.0)
+    (found,) = continue_tokens(module, [[EOS, 1, 2]], sampling, eos=EOS, never_written=[])
+    stream = [EOS, 1, 2]
+    cache = module.new_cache(1)
+    new = torch.tensor([stream])
+    while len(stream) < 23:
+        best = int(module.next_logits(new, cache).argmax())
+        if best == EOS:
+            break
+        stream.append(best)
+        new = torch.tensor([[best]])
+    assert found == stream[3:]
 
 
 def test_each_step_of_the_fit_is_no_worse_and_finds_the_shares_of_a_drawn_mixture() -> None:

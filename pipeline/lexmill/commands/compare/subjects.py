@@ -103,7 +103,9 @@ def load(presets: Sequence[str], data: str | None, root: Path) -> list[Subject]:
     for preset in presets:
         if preset not in files:
             raise UserError(f"there is no preset '{preset}' in {FOLDER}/{nearest(preset, files)}")
-    names = list(dict.fromkeys(presets)) or [one for one in files if one.endswith("_tiny") and _fits(one, root, next_tokens_alone=True)]
+    names = list(dict.fromkeys(presets)) or [
+        one for one in files if one.endswith("_tiny") and _fits(one, root, next_tokens_alone=True)
+    ]
     for preset in names:
         if not _fits(preset, root):
             raise UserError(f"the preset {preset} is no language model; only those are compared")

@@ -143,8 +143,7 @@ class Bag(nn.Module):
             return counts
         if self.shape.weighting == "binary":
             return torch.ones_like(counts)
-        if self.shape.weighting == "log_tfidf":
-            counts = 1 + counts.log()
-        values = counts * self.idf[columns]
+        shown = 1 + counts.log() if self.shape.weighting == "log_tfidf" else counts
+        values = shown * self.idf[columns]
         squares = values.new_zeros(texts).index_add(0, rows, values.square())
         return values / squares.sqrt()[rows]

@@ -20,13 +20,15 @@ from torch import Tensor, nn
 
 from lexmill.models.common.document_ngrams import distributions, of_targets
 from lexmill.models.common.ngram_tables import NgramTables
+from lexmill.models.common.window import window_start
 
 
 class MixtureCache:
-    """The network's cache and the tokens of each row so far, (B, T)."""
+    """The tokens of each row so far, (B, T), and the network's cache of those from `start` on."""
 
-    def __init__(self, network: Any) -> None:
-        self.network = network
+    def __init__(self) -> None:
+        self.network: Any = None
+        self.start = 0
         self.tokens: Tensor | None = None
 
     def add(self, tokens: Tensor) -> Tensor:
@@ -36,7 +38,8 @@ class MixtureCache:
 
     def reorder(self, rows: Tensor) -> None:
         """Keep the batch rows `rows` (int64, (new B,)), in that order, repeats allowed."""
-        self.network.reorder(rows)
+        if self.network is not None:
+            self.network.reorder(rows)
         if self.tokens is not None:
             self.tokens = self.tokens.index_select(0, rows)
 
@@ -55,6 +58,7 @@ class Mixture(nn.Module):
     """
 
     weights: Tensor
+    unlimited = True  # where the network's window moves on, the document's n-grams still reach back to its start
 
     def __init__(self, network: Any, sizes: Sequence[Sequence[int]], document_order: int, eos_id: int) -> None:
         super().__init__()
@@ -69,18 +73,21 @@ class Mixture(nn.Module):
         return int(self.network.context)
 
     def new_cache(self, batch: int) -> MixtureCache:
-        """Return an empty cache for `batch` sequences."""
-        return MixtureCache(self.network.new_cache(batch))
+        """Return an empty cache; the first tokens fix the batch."""
+        return MixtureCache()
 
-    def forward(self, tokens: Tensor, cache: MixtureCache | None = None) -> Tensor:
+    def forward(self, tokens: Tensor) -> Tensor:
         """Return next-token log-probabilities, (B, T) int64 -> (B, T, V); each row is one document."""
-        logits = self.network(tokens, None if cache is None else cache.network)
-        return self._mixed(logits, tokens if cache is None else cache.add(tokens))
+        return self._mixed(self.network(tokens), tokens)
 
     def next_logits(self, tokens: Tensor, cache: MixtureCache) -> Tensor:
-        """Return the log-probabilities after the last token, (B, V)."""
+        """Return the log-probabilities after the last token, (B, V); `tokens` are those after the cache's."""
+        stream = cache.add(tokens)
+        start = 0 if self.network.unlimited else window_start(stream.shape[1], self.context)
+        if cache.network is None or start != cache.start:
+            cache.network, cache.start, tokens = self.network.new_cache(len(stream)), start, stream[:, start:]
         logits = self.network.next_logits(tokens, cache.network)
-        return self._mixed(logits[:, None], cache.add(tokens))[:, 0]
+        return self._mixed(logits[:, None], stream)[:, 0]
 
     def parts(self, of_network: Tensor, stream: Tensor) -> tuple[Tensor, Tensor]:
         """Return what is mixed for the targets of a document, (N, 2 + K) float64, and b of each, (N,).
