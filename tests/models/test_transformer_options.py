@@ -14,6 +14,7 @@ from lexmill.base.errors import UserError
 from lexmill.base.strict import build
 from lexmill.models import pretrained
 from lexmill.models.common.attention import split_projection
+from lexmill.models.common.rows import ROWS
 from lexmill.models.transformer.model import Transformer
 from lexmill.models.transformer.shape import FAMILY, Shape
 
@@ -174,6 +175,19 @@ def test_a_decoder_with_a_recurrence_keeps_a_state_of_one_size(mixer: Any) -> No
     assert cache.length == len(TARGET)
     assert sizes == [sizes[0]] * len(TARGET)
     assert sum(sizes[0]) > 0
+
+
+@pytest.mark.parametrize("row", sorted(ROWS))
+@torch.no_grad()
+def test_any_row_may_mix_the_target(row: Any) -> None:
+    """Step by step as all at once; rows are compared with their equations elsewhere."""
+    module = made(decoder_mixer=row)
+    source, target = torch.tensor([SOURCE]), torch.tensor([TARGET])
+    mask = torch.ones_like(source, dtype=torch.bool)
+    memory = module.encode(source, mask)
+    cache = module.new_cache(memory, mask)
+    steps = [module.decode(token, memory, mask, cache) for token in target.split([1, 1, 2, 1], dim=1)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), module(source, mask, target), rtol=1e-5, atol=1e-5)
 
 
 def test_grouped_heads_shrink_the_cache() -> None:
