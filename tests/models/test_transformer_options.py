@@ -150,6 +150,21 @@ def test_logits_are_those_of_a_loop_over_heads_and_positions(options: dict[str, 
     torch.testing.assert_close(found, slow(module), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("options", [{"positions": "relative", "n_kv_head": 2}, {"decoder_mixer": "ssru"}])
+def test_in_bf16_it_learns_nearly_as_in_float32(options: dict[str, Any]) -> None:
+    module = made(**options).float()
+    source, target = torch.tensor([SOURCE, [*SOURCE[:4], 0, 0]]), torch.tensor([TARGET, TARGET])
+    mask, found = source > 0, []
+    for low in (False, True):
+        module.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+            logits = module(source, mask, target)
+        logits.float().log_softmax(-1)[..., 7].sum().backward()
+        found.append(torch.cat([one.grad.flatten() for one in module.parameters() if one.grad is not None]))
+    assert found[0].shape == found[1].shape == (module.count_parameters(),)
+    assert float((found[1] - found[0]).norm() / found[0].norm()) < 0.1
+
+
 @pytest.mark.parametrize("tied", ["three_way", "decoder", "none"])
 def test_what_is_tied_is_one_matrix(tied: Any) -> None:
     module = made(tied=tied)
