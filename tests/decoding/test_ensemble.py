@@ -34,7 +34,8 @@ def test_a_search_of_it_is_the_naive_search_of_the_mean() -> None:
 
 
 def test_families_may_be_mixed_and_the_shortest_bounds_all() -> None:
-    members = [made("rnn_seq2seq"), made("conv_seq2seq"), made("transformer"), tiny(1, positions=8, vocab=V)]
+    names = ("rnn_seq2seq", "conv_seq2seq", "transformer", "transformer+4", "decoder_translator")
+    members = [*map(made, names), tiny(1, positions=8, vocab=V)]
     module = Ensemble([one.eval() for one in members])
     assert module.max_positions == 8
     sources = sentences([6, 2, 4], vocab=V)

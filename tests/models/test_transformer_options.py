@@ -14,6 +14,7 @@ from lexmill.base.errors import UserError
 from lexmill.base.strict import build
 from lexmill.models import pretrained
 from lexmill.models.common.attention import split_projection
+from lexmill.models.common.rows import ROWS
 from lexmill.models.transformer.model import Transformer
 from lexmill.models.transformer.shape import FAMILY, Shape
 
@@ -149,6 +150,21 @@ def test_logits_are_those_of_a_loop_over_heads_and_positions(options: dict[str, 
     torch.testing.assert_close(found, slow(module), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("options", [{"positions": "relative", "n_kv_head": 2}, {"decoder_mixer": "ssru"}])
+def test_in_bf16_it_learns_nearly_as_in_float32(options: dict[str, Any]) -> None:
+    module = made(**options).float()
+    source, target = torch.tensor([SOURCE, [*SOURCE[:4], 0, 0]]), torch.tensor([TARGET, TARGET])
+    mask, found = source > 0, []
+    for low in (False, True):
+        module.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+            logits = module(source, mask, target)
+        logits.float().log_softmax(-1)[..., 7].sum().backward()
+        found.append(torch.cat([one.grad.flatten() for one in module.parameters() if one.grad is not None]))
+    assert found[0].shape == found[1].shape == (module.count_parameters(),)
+    assert float((found[1] - found[0]).norm() / found[0].norm()) < 0.1
+
+
 @pytest.mark.parametrize("tied", ["three_way", "decoder", "none"])
 def test_what_is_tied_is_one_matrix(tied: Any) -> None:
     module = made(tied=tied)
@@ -174,6 +190,19 @@ def test_a_decoder_with_a_recurrence_keeps_a_state_of_one_size(mixer: Any) -> No
     assert cache.length == len(TARGET)
     assert sizes == [sizes[0]] * len(TARGET)
     assert sum(sizes[0]) > 0
+
+
+@pytest.mark.parametrize("row", sorted(ROWS))
+@torch.no_grad()
+def test_any_row_may_mix_the_target(row: Any) -> None:
+    """Step by step as all at once; rows are compared with their equations elsewhere."""
+    module = made(decoder_mixer=row)
+    source, target = torch.tensor([SOURCE]), torch.tensor([TARGET])
+    mask = torch.ones_like(source, dtype=torch.bool)
+    memory = module.encode(source, mask)
+    cache = module.new_cache(memory, mask)
+    steps = [module.decode(token, memory, mask, cache) for token in target.split([1, 1, 2, 1], dim=1)]
+    torch.testing.assert_close(torch.cat(steps, dim=1), module(source, mask, target), rtol=1e-5, atol=1e-5)
 
 
 def test_grouped_heads_shrink_the_cache() -> None:

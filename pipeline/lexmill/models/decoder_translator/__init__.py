@@ -1,1 +1,1 @@
-"""A translator without an encoder: source and target are one sequence."""
+"""Sequence to sequence without an encoder: source and target are one sequence."""

@@ -1,4 +1,4 @@
-"""A translator without an encoder: a causal language model of `source </s> <s> target </s>` (Wang et al. 2021).
+"""Sequence to sequence without an encoder: a causal language model of `source </s> <s> target </s>` (Wang et al. 2021).
 
 The blocks are those of the causal skeleton with Llama's parts: RMSNorm before each sub-layer, rotary positions, SwiGLU,
 grouped queries, no biases. A target token sees the whole source and the target up to itself; a source token sees the

@@ -1,4 +1,4 @@
-"""The sizes and declaration of a translator without an encoder."""
+"""The sizes and declaration of sequence to sequence without an encoder."""
 
 from __future__ import annotations
 

@@ -61,8 +61,10 @@ class EncoderLayer(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         width, heads = shape.d_model, shape.n_head
-        self.attention: nn.Module = SelfAttention(width, heads)
-        if not shape.embedded_positions:
+        self.attention: nn.Module
+        if shape.embedded_positions:
+            self.attention = SelfAttention(width, heads)
+        else:
             self.attention = GroupedAttention(width, heads, heads, width // heads, bias=True)
         self.feed_forward = FeedForward(shape.d_model, shape.d_ffn, "relu")
         self.around_attention, self.around_feed_forward = Residual(shape), Residual(shape)
