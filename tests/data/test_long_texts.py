@@ -142,6 +142,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 WINDOWS: dict[str, Any] = {"long_texts": "windows", "stride": 4}
+ENOUGH = {"length": "16 epochs", "validate_every": "4 epochs"}
 
 
 def trained(kind: str, recipe: dict[str, Any], **data: Any) -> dict[str, Any]:
@@ -156,7 +157,7 @@ def trained(kind: str, recipe: dict[str, Any], **data: Any) -> dict[str, Any]:
 def test_a_label_behind_max_tokens_is_learned_from_windows_and_not_from_a_cut() -> None:
     assert trained("classifier", {"length": "8 epochs"})["accuracy"] < 0.7
     assert "train_texts_in_windows" not in read_json(layout.metrics("train", "long"))
-    assert trained("classifier", {"length": "25 epochs", "answer_accuracy": 0.9}, **WINDOWS)["accuracy"] > 0.95
+    assert trained("classifier", ENOUGH | {"answer_accuracy": 0.9}, **WINDOWS)["accuracy"] > 0.95
     measured = read_json(layout.metrics("train", "long"))
     assert measured["train_texts_in_windows"] == measured["train_texts"] == 160
     assert measured["valid_accuracy"] > 0.9
@@ -188,7 +189,7 @@ def test_a_label_behind_max_tokens_is_learned_from_windows_and_not_from_a_cut() 
 
 @pytest.mark.usefixtures("workspace")
 def test_labels_behind_max_tokens_are_learned() -> None:
-    assert trained("multilabel_classifier", {"length": "25 epochs"}, **WINDOWS)["micro_f1"] > 0.9
+    assert trained("multilabel_classifier", ENOUGH, **WINDOWS)["micro_f1"] > 0.9
     assert read_json(layout.metrics("train", "long"))["train_texts_in_windows"] == 160
 
 
@@ -214,7 +215,7 @@ def test_a_number_behind_max_tokens_is_learned() -> None:
     }
     layout.corpus("reviews").rename("old")
     write_prepared(layout.corpus("reviews"), "labelled", splits)
-    assert trained("regressor", {"length": "25 epochs"}, **WINDOWS)["pearson"] > 0.9
+    assert trained("regressor", ENOUGH, **WINDOWS)["pearson"] > 0.9
 
 
 def test_contributions_of_windows_add_up_to_the_change_of_the_mean_answer() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
+from scipy.stats import binomtest
 
 from lexmill import kinds
 from lexmill.base.errors import UserError
@@ -55,6 +56,16 @@ def test_a_better_language_model_has_fewer_bits_a_byte() -> None:
     assert found.p_value == pytest.approx(1 / (HOW.samples + 1))
     assert found.better
     assert not found.worse
+
+
+@pytest.mark.parametrize(("gained", "lost"), [(9, 3), (14, 3), (6, 6)])
+def test_the_p_value_of_accuracy_is_that_of_mcnemars_exact_test(gained: int, lost: int) -> None:
+    both = [True] * 40 + [False] * 10
+    new = np.array([*both, *[True] * gained, *[False] * lost])
+    old = np.array([*both, *[False] * gained, *[True] * lost])
+    found = compare(TESTS["classifier"], classifier(new), classifier(old), Resampling(4000, 0.95, 5))
+    exact = binomtest(gained, gained + lost).pvalue
+    assert found.p_value == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 4000) + 1 / 4001)
 
 
 def test_a_worse_one_is_worse_with_the_same_p() -> None:

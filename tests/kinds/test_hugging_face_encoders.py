@@ -38,11 +38,17 @@ RECIPE: dict[str, Any] = {
     "batch": 8,
     "validate_every": "2 steps",
 }
-LABELLED = {"kind": "labelled", "reader": {"format": "jsonl", "text": "text", "label": "label"}}
+
+
+def labelled(form: str) -> dict[str, Any]:
+    reader = {"format": "jsonl", "text": "text", "label": "label", "label_form": {"kind": form}}
+    return {"kind": "labelled", "reader": reader}
+
+
 CORPORA: dict[str, dict[str, Any]] = {
-    "classifier": LABELLED,
-    "regressor": LABELLED,
-    "multilabel_classifier": LABELLED,
+    "classifier": labelled("name"),
+    "regressor": labelled("number"),
+    "multilabel_classifier": labelled("set"),
     "tagger": {"kind": "tagged", "unit": "sentence", "reader": {"format": "conll", "scheme": "iob2"}},
     "answerer": {"kind": "questions", "reader": {"format": "squad"}},
 }

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,28 +43,42 @@ sys.modules["lexmill"] = sys.modules["torch"] = None
 import json, pathlib
 import numpy as np, onnxruntime, tokenizers
 
-folder, texts = pathlib.Path(sys.argv[1]), json.loads(sys.argv[2])
-tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-tokenizer.encode_special_tokens = True
-tokenizer.enable_padding()
-session = onnxruntime.InferenceSession(str(folder / "model.onnx"))
-encoded = tokenizer.encode_batch([tuple(one) if isinstance(one, list) else one for one in texts])
-given = {
-    "input_ids": np.array([one.ids for one in encoded]),
-    "attention_mask": np.array([one.attention_mask for one in encoded]),
-    "token_type_ids": np.array([one.type_ids for one in encoded]),
-}
-(found,) = session.run(None, {one.name: given[one.name] for one in session.get_inputs()})
-print(json.dumps({"config": json.loads((folder / "config.json").read_text()), "found": found.tolist()}))
+for line in sys.stdin:
+    name, texts = json.loads(line)
+    folder = pathlib.Path(name)
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.encode_special_tokens = True
+    tokenizer.enable_padding()
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"))
+    encoded = tokenizer.encode_batch([tuple(one) if isinstance(one, list) else one for one in texts])
+    given = {
+        "input_ids": np.array([one.ids for one in encoded]),
+        "attention_mask": np.array([one.attention_mask for one in encoded]),
+        "token_type_ids": np.array([one.type_ids for one in encoded]),
+    }
+    (found,) = session.run(None, {one.name: given[one.name] for one in session.get_inputs()})
+    config = json.loads((folder / "config.json").read_text())
+    print(json.dumps({"config": config, "found": found.tolist()}), flush=True)
 """
+Apart = Callable[[Path, list[Any]], dict[str, Any]]
 
 
-def apart(folder: Path, texts: list[Any]) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-c", APART, str(folder), json.dumps(texts)], capture_output=True, text=True, check=True
-    )
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+@pytest.fixture(scope="module")
+def apart() -> Iterator[Apart]:
+    """The answers of an exported folder to texts, by that process."""
+    command = [sys.executable, "-c", APART]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        asked, said = process.stdin, process.stdout
+
+        def answer(folder: Path, texts: list[Any]) -> dict[str, Any]:
+            print(json.dumps([str(folder), texts]), file=asked, flush=True)
+            found: dict[str, Any] = json.loads(said.readline())
+            return found
+
+        yield answer
+        asked.close()
 
 
 def predictor(folder: Path) -> Predictor:
@@ -85,7 +100,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_a_classifier_gives_the_same_probabilities(classifier: Path) -> None:
+def test_a_classifier_gives_the_same_probabilities(classifier: Path, apart: Apart) -> None:
     there = apart(classifier / "there", TEXTS)
     labels = ["bad", "fair", "good"]
     assert there["config"] == {"kind": "classifier", "labels": labels, "max_tokens": 40, "int8": False}
@@ -115,7 +130,7 @@ def test_the_lines_of_the_card_run(classifier: Path) -> None:
         ("text_mlp", {"n_layer": 1, "d_model": 16}, "mean"),
     ],
 )
-def test_other_families(tmp_path: Path, family: str, shape: dict[str, Any], pooling: str) -> None:
+def test_other_families(tmp_path: Path, family: str, shape: dict[str, Any], pooling: str, apart: Apart) -> None:
     more = {"labels": ["no", "yes"], "dropout": 0.0, "max_tokens": 40, "pooling": pooling}
     made = make(tmp_path / "model", family, shape, "classifier", **more)
     export_onnx(made, tmp_path / "there", "made")
@@ -124,7 +139,7 @@ def test_other_families(tmp_path: Path, family: str, shape: dict[str, Any], pool
 
 
 @pytest.mark.parametrize("levels", [[], [1.0, 2.0, 5.0]])
-def test_a_regressor_gives_the_same_number(tmp_path: Path, levels: list[float]) -> None:
+def test_a_regressor_gives_the_same_number(tmp_path: Path, levels: list[float], apart: Apart) -> None:
     labels = [f"above {level:g}" for level in levels[:-1]] or ["number"]
     more = {"labels": labels, "levels": levels, "dropout": 0.0, "max_tokens": 40}
     made = make(tmp_path / "model", "bert", BERT, "regressor", **more)
@@ -133,9 +148,9 @@ def test_a_regressor_gives_the_same_number(tmp_path: Path, levels: list[float]) 
     np.testing.assert_allclose(apart(tmp_path / "there", TEXTS)["found"], ours, atol=1e-4)
 
 
-def test_each_label_of_several(tmp_path: Path) -> None:
+def test_each_label_of_several(tmp_path: Path, apart: Apart) -> None:
     more = {"labels": ["a", "b"], "thresholds": [0.3, 0.5], "dropout": 0.0, "max_tokens": 40}
-    made = make(tmp_path / "model", "bert", BERT, "multilabel_classifier", separators=[";", "none"], **more)
+    made = make(tmp_path / "model", "bert", BERT, "multilabel_classifier", **more)
     export_onnx(made, tmp_path / "there", "made")
     there = apart(tmp_path / "there", TEXTS)
     assert there["config"]["thresholds"] == [0.3, 0.5]
@@ -143,7 +158,7 @@ def test_each_label_of_several(tmp_path: Path) -> None:
     np.testing.assert_allclose(there["found"], ours, atol=1e-4)
 
 
-def test_pairs_of_texts(tmp_path: Path) -> None:
+def test_pairs_of_texts(tmp_path: Path, apart: Apart) -> None:
     more = {"labels": ["no", "yes"], "dropout": 0.0, "max_tokens": 40, "separator": 3}
     shape = BERT | {"type_vocab_size": 2}
     made = make(tmp_path / "model", "bert", shape, "classifier", **more)
@@ -153,7 +168,7 @@ def test_pairs_of_texts(tmp_path: Path) -> None:
     np.testing.assert_allclose(apart(tmp_path / "there", short)["found"], ours, atol=1e-4)
 
 
-def test_a_tagger_gives_the_same_tags(tmp_path: Path) -> None:
+def test_a_tagger_gives_the_same_tags(tmp_path: Path, apart: Apart) -> None:
     tags = ["O", "B-x", "I-x"]
     more = {"tags": tags, "scheme": "iob2", "pieces": "mean", "head": "softmax", "dropout": 0.0, "max_tokens": 40}
     made = make(tmp_path / "model", "bert", BERT, "tagger", **more)
@@ -167,7 +182,7 @@ def test_a_tagger_gives_the_same_tags(tmp_path: Path) -> None:
     assert ours == [[tags[int(one.argmax())] for one in scores]]
 
 
-def test_an_answerer_gives_the_same_scores_of_spans(tmp_path: Path) -> None:
+def test_an_answerer_gives_the_same_scores_of_spans(tmp_path: Path, apart: Apart) -> None:
     more = {"spans": True, "max_tokens": 48, "max_question": 16, "stride": 8, "max_answer": 8, "threshold": 0.0}
     made = make(tmp_path / "model", "bert", BERT | {"type_vocab_size": 2}, "answerer", **more)
     export_onnx(made, tmp_path / "there", "made")
@@ -181,14 +196,14 @@ def test_an_answerer_gives_the_same_scores_of_spans(tmp_path: Path) -> None:
         np.testing.assert_allclose(np.array(logits)[: len(ids)], ours[0].numpy(), atol=1e-4)
 
 
-def test_a_sentence_encoder_gives_the_same_vectors(tmp_path: Path) -> None:
+def test_a_sentence_encoder_gives_the_same_vectors(tmp_path: Path, apart: Apart) -> None:
     made = make(tmp_path / "model", "bert", BERT, "sentence_encoder", embedding="mean", positive="", max_tokens=40)
     export_onnx(made, tmp_path / "there", "made")
     ours = predictor(made).vectors(TEXTS)
     np.testing.assert_allclose(apart(tmp_path / "there", TEXTS)["found"], ours, atol=1e-4)
 
 
-def test_int8_is_smaller_and_near(classifier: Path, tmp_path: Path) -> None:
+def test_int8_is_smaller_and_near(classifier: Path, tmp_path: Path, apart: Apart) -> None:
     export_onnx(classifier / "model", tmp_path / "there", "made", int8=True)
     folders = (classifier / "there", tmp_path / "there")
     whole, rounded = (np.array(apart(folder, TEXTS)["found"]) for folder in folders)
