@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from lexmill.base.storage import write_json
 from lexmill.compute.execution import Execution, MicroBatch
-from lexmill.models import build
+from lexmill.models import build, declaration
 from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.models.gpt.model import GPT
 from lexmill.models.gpt.shape import Shape as GPTShape
@@ -34,10 +34,8 @@ from lexmill.training.task import Arrays, Task
 
 TOKENS, LENGTH = 7, 8
 ENTROPY = math.log(2) / (LENGTH - 1)
-OTHERS: dict[str, dict[str, Any]] = {
-    "lstm": {"n_layer": 2, "d_model": 16, "context": LENGTH},
-    "llama": {"n_layer": 2, "n_head": 4, "n_kv_head": 2, "d_model": 16, "d_ffn": 24, "context": LENGTH},
-}
+ROWS: dict[str, Any] = {"n_layer": 6, "mixers": ("retnet", "gla", "mamba2", "gated_deltanet", "mamba", "gsa")}
+"""Of linear attention: the supported rows, and one of each mechanism (decays, delta rule, scan, slots)."""
 
 
 class ArithmeticTask(Task):
@@ -50,7 +48,8 @@ class ArithmeticTask(Task):
         if family == "gpt":
             self.module = GPT(GPTShape(n_layer=1, n_head=2, d_model=16, context=LENGTH, dropout=dropout), TOKENS)
         else:
-            shape = {**OTHERS[family], "dropout": dropout}
+            sizes = {**declaration.family(family).tiny, **(ROWS if family == "linear_attention" else {})}
+            shape = {**sizes, "context": LENGTH, "dropout": dropout}
             other: Any = build({"family": family, "shape": shape, "vocab_size": TOKENS}).train()
             self.module = other
         self.rows, self.ragged, self.valid_batches = rows, ragged, valid_batches

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from lexmill.base.errors import EXIT_INTERRUPTED
 from lexmill.base.storage import read_json
 from lexmill.models.common.state import snapshot
+from tests.training import ranks_at_once
 from tests.training.arithmetic_task import SOBER, ArithmeticTask, settings, train
 
 SCRIPT = Path(__file__).parent / "arithmetic_task.py"
@@ -61,6 +62,32 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
     assert ended["metrics"] == pytest.approx(result.metrics, rel=1e-5)
     for row, wanted in zip(ended["rows"], result.rows, strict=True):
         assert row == pytest.approx(wanted, rel=1e-5)
+
+
+SUPPORTED = ("llama", "lstm", "gru", "linear_attention")
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The supported families, which two processes have trained."""
+    folder = tmp_path_factory.mktemp("together")
+    chosen = {"settings": {"steps": 4}, "optimizer": "sober", "execution": {"strategy": "ddp", "devices": 2}}
+    options = {"rows": 5, "ragged": True}
+    ranks_at_once.run(folder, {one: {"task": {**options, "family": one}, **chosen} for one in SUPPORTED})
+    return folder
+
+
+@pytest.mark.parametrize("family", SUPPORTED)
+def test_two_processes_are_one_for_every_supported_family(together: Path, tmp_path: Path, family: str) -> None:
+    alone = ArithmeticTask(rows=5, ragged=True, family=family)
+    fresh = snapshot(alone.module)
+    result = train(alone, tmp_path, settings(steps=4, optimizer=SOBER), checkpoint_seconds=1e9)
+    weights = load_file(together / f"{family}.out")
+    for name, value in snapshot(alone.module).items():
+        torch.testing.assert_close(weights[name], value, rtol=1e-5, atol=1e-5, msg=name)
+    assert not torch.allclose(weights["embedding.weight"], fresh["embedding.weight"])
+    ended = read_json(together / f"{family}.out.json")
+    assert ended["metrics"] == pytest.approx(result.metrics, rel=1e-5)
 
 
 def test_a_rank_without_rows_holds_nobody_up(tmp_path: Path) -> None:

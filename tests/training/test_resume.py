@@ -15,6 +15,7 @@ from torch import nn
 
 from lexmill.base.errors import EXIT_TERMINATED, Interrupted, Terminated, UserError
 from lexmill.base.storage import read_json, sha256_file, sha256_folder, write_json
+from lexmill.models import families
 from lexmill.models.common.state import snapshot
 from lexmill.training.checkpoints import CheckpointFolder
 from lexmill.training.engine import FitResult
@@ -67,6 +68,24 @@ def test_kills_and_stops_leave_no_trace_in_the_result(tmp_path: Path) -> None:
     assert a.name == b.name == "step-00000019"
     assert {"optimizer.safetensors", "weights.safetensors"} <= {path.name for path in a.iterdir()}
     assert sha256_folder(a) == sha256_folder(b)
+
+
+@pytest.mark.parametrize("family", families("causal"))
+def test_every_causal_family_ends_after_a_kill_as_without_it_to_the_bit(tmp_path: Path, family: str) -> None:
+    """kill -9 in a process of its own, then on to the end in this one."""
+    options: dict[str, Any] = {"family": family, "dropout": 0.2}
+    out = tmp_path / "out.safetensors"
+    plan = {"task": options, "settings": {"steps": 6}, "die_at": 3, "signal": int(signal.SIGKILL)}
+    code, message = ranks_at_once.alone(tmp_path / "a", out, plan)
+    assert code == -signal.SIGKILL, message
+    assert last_checkpoint(tmp_path / "a").name in ("step-00000002", "step-00000003")
+    disturbed, undisturbed = ArithmeticTask(**options), ArithmeticTask(**options)
+    ended = train(disturbed, tmp_path / "a", settings(steps=6))
+    result = train(undisturbed, tmp_path / "b", settings(steps=6))
+    assert 0 < ended.steps_now < result.steps_now == 6
+    assert_same_bits(disturbed.module, undisturbed.module)
+    assert (ended.metrics, ended.rows) == (result.metrics, result.rows)
+    assert sha256_folder(last_checkpoint(tmp_path / "a")) == sha256_folder(last_checkpoint(tmp_path / "b"))
 
 
 def stopped_and_resumed(tmp_path: Path, at: int, **changes: Any) -> tuple[ArithmeticTask, FitResult]:
