@@ -47,6 +47,9 @@ def add(app: typer.Typer, use: Use) -> None:
         no_repeat_ngram: Annotated[
             int | None, typer.Option(help="N-grams of so many tokens never repeat; 0: they may. Default: the model's.")
         ] = None,
+        to: Annotated[
+            str | None, typer.Option(help="The language to write, for a model of several. Default: that of its corpus.")
+        ] = None,
         prefix: Annotated[str, typer.Option(help="How each translation begins.")] = "",
         n_best: Annotated[
             int | None,
@@ -72,7 +75,9 @@ def add(app: typer.Typer, use: Use) -> None:
             "no_repeat_ngram": no_repeat_ngram,
         }
         drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-        params = {key: value for key, value in (searching | drawing | {"mbr": mbr}).items() if value is not None}
+        params = {
+            key: value for key, value in (searching | drawing | {"mbr": mbr, "to": to}).items() if value is not None
+        }
         # Checked before the model is loaded; the longest translation is the model's to say.
         errors: list[str] = []
         build(
