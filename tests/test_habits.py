@@ -112,7 +112,9 @@ def keys(cls: Any) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("root", [Params, Execution])
 def test_no_key_is_accepted_and_unused(root: Any) -> None:
     read = {node.attr for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    read |= set(re.findall(r"\$\{item\.(\w+)\}", (ROOT / "dvc.yaml").read_text(encoding="utf-8")))  # by DVC
+    read |= set(
+        re.findall(r"(?:\$\{item\.|foreach: \$\{)(\w+)\}", (ROOT / "dvc.yaml").read_text(encoding="utf-8"))
+    )  # by DVC
     tags = {"kind", "format", "name"}  # they choose the dataclass
     assert {f"{cls}.{name}" for cls, name in keys(root) if name not in read | tags} == set()
 

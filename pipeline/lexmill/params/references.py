@@ -191,7 +191,14 @@ def _language_errors(
     text = read[-1] if entry.get("side") == "target" else read[0]
     if text != own[0]:
         yield f"{where}.corpus: its language is {text}, but the model '{entry['model']}' translates {own[0]}"
-    if (wanted := own if entry.get("writes") == "target" else own[::-1]) != pair:
+    learned = models.get(str(entry.get("model")), {}).get("data")
+    more = learned.get("target_languages") if isinstance(learned, Mapping) else None
+    also = [str(tag).partition("-")[0] for tag in more.values()] if isinstance(more, Mapping) else []
+    back = entry.get("writes") != "target"
+    written = pair[0] if back else pair[1]
+    target = written if written in also else own[1]
+    wanted = [target, own[0]] if back else [own[0], target]
+    if wanted != pair:
         yield (
             f"{where}.held_out: its pairs are {' to '.join(pair)}, but those of this translation would be"
             f" {' to '.join(wanted)}"

@@ -11,7 +11,7 @@ from lexmill.base import layout
 from lexmill.corpora.fetching import pins
 from lexmill.corpora.prepared import in_order
 from lexmill.params import Params
-from lexmill.params.corpora import Corpus, FileSource, HubSource, PackageSource, Source
+from lexmill.params.corpora import Corpus, FileSource, HubSource, PackageSource, Source, Translation
 from lexmill.report import read
 from lexmill.report.verdicts import plain
 
@@ -98,6 +98,38 @@ def _corpus(name: str, corpus: Corpus, entry: pins.Entry | None, root: Path) -> 
         gave_way=list(gave_way.items()),
         shared=[(plain(name), count) for name, count in overlaps.items() if count and gave_way],
     )
+
+
+@dataclass(frozen=True)
+class TranslationPart:
+    """Pairs one side of which a model wrote; the counts are None until its stage has run."""
+
+    name: str
+    chosen: Translation
+    raw: int | None
+    used: int | None
+    removed: list[tuple[str, int]]
+    pairs: list[tuple[str, ...]]
+
+
+def translations(choices: Params, root: Path) -> list[TranslationPart]:
+    """Return the translations, in the order of params.yaml."""
+    found = []
+    for name, chosen in choices.translations.items():
+        metrics = read.json_object(root / layout.metrics("translate", name)) or {}
+        pairs = (read.json_object(root / layout.samples(f"translate-{name}")) or {}).get("pairs")
+        removed = {plain(why): _count(count) or 0 for why, count in read.mapping(metrics.get("removed")).items()}
+        found.append(
+            TranslationPart(
+                name=name,
+                chosen=chosen,
+                raw=_count(metrics.get("raw")),
+                used=_count(metrics.get("used")),
+                removed=[(why, count) for why, count in removed.items() if count],
+                pairs=[_sides(str(text), "parallel") for text in (pairs if isinstance(pairs, list) else [])],
+            )
+        )
+    return found
 
 
 def _removals(removed: Mapping[str, Any], filters: Any, corpus: Corpus, raw: int) -> list[Removal]:

@@ -50,6 +50,7 @@ def render(choices: params.Params, root: Path) -> str:
         seeds=seeds.collect(choices, root),
         seed_heads=seeds.HEADS,
         corpora=data_parts.corpora(choices, root),
+        translations=data_parts.translations(choices, root),
         tokenizers=data_parts.tokenizers(choices, root),
         evaluation=choices.evaluation,
     )

@@ -36,8 +36,10 @@ def main(name: str) -> None:
     predict = kinds.find(config["kind"]).module("predict")
     predictor = predict.Predictor(choice.model, config, module, tokenizers.load(model / model_folder.TOKENIZER))
     keys = ("temperature", "top_k", "top_p", "seed")
-    drawn = {"mbr": 0, **{key: getattr(choice, key) for key in keys}} if choice.temperature else {}
+    how = {"mbr": 0, **{key: getattr(choice, key) for key in keys}} if choice.temperature else {}
     corpus, held_out = PreparedCorpus(layout.corpus(choice.corpus)), PreparedCorpus(layout.corpus(choice.held_out))
+    if "to" in predictor.defaults:
+        how["to"] = held_out.languages[choice.writes == "target"]
 
     with progress.bar(f"translate {name}") as bar:
 
@@ -45,7 +47,7 @@ def main(name: str) -> None:
             found = []
             for start in range(0, len(sentences), CHUNK):
                 chunk = sentences[start : start + CHUNK]
-                made = predictor.translations(chunk, drawn)
+                made = predictor.translations(chunk, how)
                 found += [Translated(best.text, best.truncated) for best, *_ in made]
                 bar.update(len(chunk))
             return found

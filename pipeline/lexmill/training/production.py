@@ -161,11 +161,12 @@ def produce(training: Training, choices: Params) -> None:
     model, task = training.model, training.task
     execution, run = load_execution(), f"{STAGE}-{training.name}"
     settings = settings_of(model.recipe, training.steps_per_epoch, choices.training_seed)
+    inputs = choices.inputs[training.name]
     # All that shapes the training besides its settings: no other training's checkpoint is ever resumed.
     trajectory = {
         "config": training.config,
         "start": digest(model.start),
-        "data": sha256_file(Path(choices.inputs[training.name].data) / "manifest.json"),
+        "data": [sha256_file(Path(path) / "manifest.json") for path in dict.fromkeys((inputs.data, inputs.valid))],
         "reading": repr(model.data),
         "recipe": _beyond(model.recipe, settings),
         "data_seed": choices.data_seed,

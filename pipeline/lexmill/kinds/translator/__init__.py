@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,6 +21,16 @@ class Data:
     corpus: str = spec("the parallel corpus; its valid and test decide")
     tokenizer: str = spec("the joint tokenizer")
     train: str = spec("a mixture or a translation that it learns from in place of the corpus; empty: the corpus", "")
+    target_languages: dict[str, str] = spec(
+        "for several: the target language of each corpus that it learns from, told by a tag before the source; empty:"
+        " no tags",
+        factory=dict,
+    )
+
+    @property
+    def languages(self) -> list[str]:
+        """Return the languages that a tag asks for, that of `corpus` first."""
+        return list(dict.fromkeys([self.target_languages[self.corpus], *self.target_languages.values()]))
 
     @property
     def learned(self) -> str:
@@ -91,13 +101,18 @@ class Translator(Model):
     recipe: TranslationRecipe = spec("how it is trained")
     evaluate: Evaluate = spec("how it is evaluated")
 
-    def tokenizer_errors(self, kind: str) -> list[str]:
+    def reference_errors(self, tokenizer: str | None, languages: Mapping[str, Sequence[str]]) -> list[str]:
         wanted = {"subword_dropout": "bpe", "subword_alpha": "unigram"}
-        return [
-            f"recipe.{key}: '{self.data.tokenizer}' is of kind {kind}, this is for {of}; set it to 0"
+        found = [
+            f"recipe.{key}: '{self.data.tokenizer}' is of kind {tokenizer}, this is for {of}; set it to 0"
             for key, of in wanted.items()
-            if getattr(self.recipe, key) and kind != of
+            if getattr(self.recipe, key) and tokenizer != of
         ]
+        pairs = {name: own[1] for name, own in languages.items() if len(own) == 2}
+        if self.data.target_languages and self.data.target_languages != pairs:
+            right = ", ".join(f"{name}: {language}" for name, language in pairs.items())
+            found.append(f"data.target_languages: it learns from other pairs; write {{{right}}}, or {{}} for no tags")
+        return found
 
     def cross_errors(self) -> list[str]:
         if self.recipe.r_drop and not self.shape.dropout:

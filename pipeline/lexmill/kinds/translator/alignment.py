@@ -5,7 +5,7 @@ Letters: T target tokens, S source tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +24,9 @@ Pictured = tuple[list[str], list[str], tuple[NDArray[np.float32]]]
 
 
 @torch.inference_mode()
-def alignments(module: EncoderDecoder, tokenizer: Tokenizer, pairs: Iterable[tuple[str, str]]) -> list[Pictured]:
+def alignments(
+    module: EncoderDecoder, tokenizer: Tokenizer, pairs: Iterable[tuple[str, str]], begin: Sequence[int] = ()
+) -> list[Pictured]:
     """Return of the first short pairs of source and translation the tokens written, those read, and the weights (T, S).
 
     A row has the weights by which its token was chosen; the end tokens are shown too. Nothing for a network whose
@@ -32,13 +34,15 @@ def alignments(module: EncoderDecoder, tokenizer: Tokenizer, pairs: Iterable[tup
 
     Args:
         module: in eval mode.
+        begin: ids before those of each source.
     """
     device, found = next(module.parameters()).device, list[Pictured]()
     for pair in pairs:
-        read, written = tokenizer.encode_batch(list(pair))
+        own, written = tokenizer.encode_batch(list(pair))
+        read = [*begin, *own]
         if len(found) == PICTURED:
             break
-        if not (read and written and max(len(read), len(written)) < min(LONGEST, module.max_positions)):
+        if not (own and written and max(len(read), len(written)) < min(LONGEST, module.max_positions)):
             continue
         source, mask = pad_sources([read], device)
         target = torch.tensor([[tokenizer.bos_id, *written]], device=device)

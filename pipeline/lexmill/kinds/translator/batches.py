@@ -70,6 +70,7 @@ class ParallelBatches:
         batch_tokens: most tokens of either side in a global batch, padding included.
         seed: the data seed.
         max_positions: a pair with a longer side (end token included) is left out.
+        begins: ids that each source begins with, by member of a mixture; empty: nothing.
         redraw: other ids of the same sentence, from its ids without the end token and a seed; for `rows` only. The
             lengths that batches are made by stay those of the shards.
 
@@ -88,18 +89,21 @@ class ParallelBatches:
         seed: int,
         max_positions: int,
         *,
+        begins: Sequence[Sequence[int]] = (),
         redraw: Callable[[list[int], int], list[int]] | None = None,
     ) -> None:
         if len(source) != len(target):
             raise UserError(f"{len(source)} source sentences but {len(target)} target sentences", source.folder)
         self.source, self.target, self.batch_tokens, self.seed = source, target, batch_tokens, seed
         self.max_positions, self.redraw = max_positions, redraw
-        source_lengths, target_lengths = source.lengths, target.lengths
+        starts = source.starts if isinstance(source, MixedShards) else np.array([0, len(source)])
+        self.starts, self.begins = starts, begins or [()] * (len(starts) - 1)
+        source_lengths = source.lengths + np.repeat(np.array(list(map(len, self.begins))), np.diff(starts))
+        target_lengths = target.lengths
         longest = np.maximum(source_lengths, target_lengths)
         self.pairs: Ids = np.flatnonzero(longest <= min(max_positions, batch_tokens)).astype(np.int64)
         self.dropped = len(source) - len(self.pairs)
         self.shares = Shares(source.weights) if isinstance(source, MixedShards) else None
-        starts = source.starts if isinstance(source, MixedShards) else [0, len(source)]
         self.own: list[Ids] = [
             np.arange(*np.searchsorted(self.pairs, part), dtype=np.int64) for part in pairwise(starts)
         ]  # of each member, places in `pairs`
@@ -208,7 +212,9 @@ class ParallelBatches:
     def collate(self, rows: Ids, draws: Sequence[str] | None = None) -> Batch:
         """Pad the pairs at these positions of `pairs` into a batch; `draws` names the draw of each, if any."""
         index = self.pairs[rows]
-        source, source_mask = pad(self._documents(self.source, index, draws), self.source.pad_id)
+        members = np.searchsorted(self.starts, index, side="right") - 1
+        sources = zip(members.tolist(), self._documents(self.source, index, draws), strict=True)
+        source, source_mask = pad([[*self.begins[member], *ids] for member, ids in sources], self.source.pad_id)
         targets = self._documents(self.target, index, draws)
         target_out, target_mask = pad(targets, self.target.pad_id)
         target_in, _ = pad([[self.target.bos_id, *ids[:-1]] for ids in targets], self.target.pad_id)
@@ -220,7 +226,8 @@ class ParallelBatches:
         if draws is None or self.redraw is None:
             return found
         drawn = []
+        room = self.max_positions - (max(map(len, self.begins)) if side is self.source else 0)
         for ids, name in zip(found, draws, strict=True):
             other = [*self.redraw(ids[:-1], fold(self.seed, "subwords", side is self.source, name)), ids[-1]]
-            drawn.append(other if len(other) <= self.max_positions else ids)
+            drawn.append(other if len(other) <= room else ids)
         return drawn

@@ -50,6 +50,9 @@ def add(app: typer.Typer, use: Use) -> None:
         coverage_penalty: Annotated[
             float | None, typer.Option(help="Weight of source tokens that attention left out. Default: the model's.")
         ] = None,
+        to: Annotated[
+            str | None, typer.Option(help="The language to write, for a model of several. Default: that of its corpus.")
+        ] = None,
         prefix: Annotated[str, typer.Option(help="How each translation begins.")] = "",
         n_best: Annotated[
             int | None,
@@ -76,7 +79,9 @@ def add(app: typer.Typer, use: Use) -> None:
             "coverage_penalty": coverage_penalty,
         }
         drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-        params = {key: value for key, value in (searching | drawing | {"mbr": mbr}).items() if value is not None}
+        params = {
+            key: value for key, value in (searching | drawing | {"mbr": mbr, "to": to}).items() if value is not None
+        }
         # Checked before the model is loaded; the longest translation is the model's to say.
         errors: list[str] = []
         build(

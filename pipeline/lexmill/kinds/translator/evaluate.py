@@ -17,6 +17,7 @@ from lexmill.evaluation.subject import Evaluated, Subject
 from lexmill.kinds.translator.alignment import alignments
 from lexmill.kinds.translator.metrics import score_sums, summarise, translator_rows
 from lexmill.kinds.translator.predict import translate_lines
+from lexmill.kinds.translator.tags import asking
 
 if TYPE_CHECKING:
     from lexmill.models.common.encoder_decoder import EncoderDecoder
@@ -37,7 +38,8 @@ def evaluate(subject: Subject) -> Evaluated:
 
     def draw(folder: Path) -> None:
         pairs = ((found[i]["source"], found[i]["hypothesis"]) for i in spread(len(found), SAMPLES))
-        if pictured := alignments(cast("EncoderDecoder", subject.module), subject.tokenizer, pairs):
+        begin = asking(subject.tokenizer, subject.config, subject.corpus.languages[1])
+        if pictured := alignments(cast("EncoderDecoder", subject.module), subject.tokenizer, pairs, begin):
             plots.plot_attention(pictured, ("last attention",), folder / "attention.png", subject.name)
 
     measured = {**metrics(subject, found), "truncated_sources": truncated}
@@ -62,6 +64,7 @@ def _translated(subject: Subject) -> tuple[list[Row], int]:
     order = sorted(range(len(records)), key=lambda i: (len(records[i]["source"]), i))
     hypotheses = [""] * len(records)
     truncated, mbr = 0, subject.settings.mbr
+    begin = asking(subject.tokenizer, subject.config, subject.corpus.languages[1])
     sampling = Sampling(temperature=mbr.temperature, top_p=mbr.top_p, seed=mbr.seed)
     with progress.bar(f"evaluate {subject.words}", len(records)) as bar:
         for start in range(0, len(order), CHUNK):
@@ -73,6 +76,7 @@ def _translated(subject: Subject) -> tuple[list[Row], int]:
                 lines,
                 subject.settings.beam,
                 subject.evaluation.batch_tokens,
+                begin=begin,
                 sampling=sampling if mbr.candidates else None,
                 candidates=mbr.candidates,
             )

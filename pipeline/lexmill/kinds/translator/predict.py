@@ -15,6 +15,7 @@ from lexmill.base.errors import UserError
 from lexmill.decoding import predictor
 from lexmill.decoding.settings import BeamSearch, Sampling, built
 from lexmill.kinds.translator import Evaluate, MinimumRisk
+from lexmill.kinds.translator.tags import KEY, asking
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,7 +36,8 @@ class Predictor(predictor.Predictor):
         chosen = {**DRAWING, "mbr": own.mbr.candidates}
         if own.mbr.candidates:
             chosen |= {"temperature": own.mbr.temperature, "top_p": own.mbr.top_p, "seed": own.mbr.seed}
-        return {**vars(own.beam), **chosen}
+        languages = config.get(KEY, ())
+        return {**vars(own.beam), **chosen, **({"to": languages[0]} if languages else {})}
 
     def answer(self, texts: Sequence[str], chosen: Mapping[str, Any]) -> list[str]:
         return [best.text for best, *_ in self.translations(texts, chosen)]
@@ -50,6 +52,7 @@ class Predictor(predictor.Predictor):
             UserError: more translations than the search keeps, or `mbr` without draws.
         """
         chosen = self.chosen(params)
+        begin = asking(self.tokenizer, self.config, chosen.pop("to", ""))
         candidates = built(MinimumRisk, {"candidates": chosen.pop("mbr")}).candidates
         sampling = built(Sampling, {key: chosen.pop(key) for key in DRAWING})
         return translate(
@@ -59,6 +62,7 @@ class Predictor(predictor.Predictor):
             built(BeamSearch, chosen),
             predictor.BATCH_TOKENS,
             n_best=n_best,
+            begin=begin,
             prefixes=[prefix] * len(texts),
             sampling=sampling if sampling.temperature > 0 else None,
             candidates=candidates,
@@ -105,13 +109,22 @@ def translate_lines(
     beam: BeamSearch,
     batch_tokens: int,
     *,
+    begin: Sequence[int] = (),
     prefixes: Sequence[str] | None = None,
     sampling: Sampling | None = None,
     candidates: int = 0,
 ) -> list[Translation]:
     """Return the best translation of each line, or a drawn one; see `translate`."""
     found = translate(
-        module, tokenizer, lines, beam, batch_tokens, prefixes=prefixes, sampling=sampling, candidates=candidates
+        module,
+        tokenizer,
+        lines,
+        beam,
+        batch_tokens,
+        begin=begin,
+        prefixes=prefixes,
+        sampling=sampling,
+        candidates=candidates,
     )
     return [best for best, *_ in found]
 
@@ -124,6 +137,7 @@ def translate(
     batch_tokens: int,
     *,
     n_best: int = 1,
+    begin: Sequence[int] = (),
     prefixes: Sequence[str] | None = None,
     sampling: Sampling | None = None,
     candidates: int = 0,
@@ -137,6 +151,7 @@ def translate(
         module: a translator in eval mode.
         batch_tokens: source tokens times hypotheses of each decoded at once, padding included.
         n_best: translations of a line; at most the beam's size, or any number of draws.
+        begin: ids before those of each line.
         prefixes: the beginning of each translation; its last word may be continued.
         sampling: draw in place of a search.
         candidates: draw so many, and return the different ones of the highest mean chrF against all, at most `n_best`.
@@ -148,10 +163,28 @@ def translate(
         if sampling is None:
             raise UserError("the candidates of minimum Bayes risk are drawn; give a temperature above 0")
         drawn = translate(
-            module, tokenizer, lines, beam, batch_tokens, n_best=candidates, prefixes=prefixes, sampling=sampling
+            module,
+            tokenizer,
+            lines,
+            beam,
+            batch_tokens,
+            n_best=candidates,
+            begin=begin,
+            prefixes=prefixes,
+            sampling=sampling,
         )
         return [by_risk(own)[:n_best] for own in drawn]
-    return _decoded(module, tokenizer, lines, beam, batch_tokens, n_best=n_best, prefixes=prefixes, sampling=sampling)
+    return _decoded(
+        module,
+        tokenizer,
+        lines,
+        beam,
+        batch_tokens,
+        n_best=n_best,
+        begin=begin,
+        prefixes=prefixes,
+        sampling=sampling,
+    )
 
 
 def by_risk(found: Sequence[Translation]) -> list[Translation]:
@@ -170,6 +203,7 @@ def _decoded(
     batch_tokens: int,
     *,
     n_best: int,
+    begin: Sequence[int],
     prefixes: Sequence[str] | None,
     sampling: Sampling | None,
 ) -> list[list[Translation]]:
@@ -183,7 +217,7 @@ def _decoded(
     device, translator = next(module.parameters()).device, cast(EncoderDecoder, module)
     room = translator.max_positions - 1  # the end token needs a position
     encoded = [
-        tuple(ids) if line.strip() else () for line, ids in zip(lines, tokenizer.encode_batch(lines), strict=True)
+        (*begin, *ids) if line.strip() else () for line, ids in zip(lines, tokenizer.encode_batch(lines), strict=True)
     ]
     begun = [""] * len(lines) if prefixes is None else prefixes
     starts = [tuple(ids) if text else () for text, ids in zip(begun, tokenizer.encode_batch(begun), strict=True)]

@@ -17,6 +17,7 @@ from lexmill.kinds.translator import TranslationRecipe, Translator
 from lexmill.kinds.translator.batches import Batch, ParallelBatches, Side
 from lexmill.kinds.translator.losses import consistent_sum, own_places, smoothed_sum, with_own
 from lexmill.kinds.translator.metrics import score_sums, statistics
+from lexmill.kinds.translator.tags import tag
 from lexmill.params import Params
 from lexmill.tokenizers.resegment import Resegmenter
 from lexmill.training.engine import FitResult
@@ -39,12 +40,15 @@ def train(name: str, choices: Params) -> None:
     folder = layout.tokenizer(model.data.tokenizer)
     tokenizer = tokenizers.load(folder)
     sides = (open_train(shards, "source"), open_train(shards, "target"))
-    train_batches = _batches(*sides, model, choices.data_seed, redraw=_redraw(model.recipe, tokenizer))
+    begins = [_begin(name, model, tokenizer) for name in getattr(sides[0], "members", (model.data.learned,))]
+    redraw = _redraw(model.recipe, tokenizer)
+    train_batches = _batches(*sides, model, choices.data_seed, begins=begins, redraw=redraw)
     held = (TokenShards(own, "valid", "source"), TokenShards(own, "valid", "target"))
-    valid = _batches(*held, model, choices.data_seed)
+    valid = _batches(*held, model, choices.data_seed, begins=[_begin(model.data.corpus, model, tokenizer)])
     if tokenizer.fingerprint != train_batches.source.tokenizer_fingerprint:
         raise UserError(f"the shards were made with another tokenizer than {folder}; run encode again", shards)
-    config = config_of(model, tokenizer, train_batches.source.vocab_size)
+    more = {"target_languages": model.data.languages} if model.data.target_languages else {}
+    config = config_of(model, tokenizer, train_batches.source.vocab_size, **more)
     module: Any = new_network(model, config, choices.training_seed)
     steps = model.recipe.length.steps(model.recipe.batch, train_batches.steps_per_epoch)
     task = TranslationTask(module, train_batches, valid, model.recipe, steps, tokenizer=tokenizer)
@@ -69,14 +73,26 @@ def _redraw(recipe: TranslationRecipe, tokenizer: Tokenizer) -> Resegmenter | No
     return Resegmenter(tokenizer, dropout=recipe.subword_dropout, alpha=recipe.subword_alpha)
 
 
+def _begin(corpus: str, model: Translator, tokenizer: Tokenizer) -> list[int]:
+    """Return the ids that the sources of a corpus begin with: its language's tag, if there are tags."""
+    language = model.data.target_languages.get(corpus)
+    return [] if language is None else tag(tokenizer, language)
+
+
 def _batches(
-    source: Side, target: Side, model: Translator, seed: int, *, redraw: Resegmenter | None = None
+    source: Side,
+    target: Side,
+    model: Translator,
+    seed: int,
+    *,
+    begins: Sequence[Sequence[int]],
+    redraw: Resegmenter | None = None,
 ) -> ParallelBatches:
     """Return the batches of a split; validation batches fit every pair that the network has positions for."""
     positions = model.shape.max_positions
     tokens = model.recipe.batch if source.split == "train" else max(model.recipe.batch, positions)
     verify_once(source, target)
-    batches = ParallelBatches(source, target, tokens, seed, positions, redraw=redraw)
+    batches = ParallelBatches(source, target, tokens, seed, positions, begins=begins, redraw=redraw)
     if batches.dropped:
         most = min(tokens, positions)
         progress.say(f"{source.split}: {batches.dropped} pairs longer than {most} tokens are left out")
