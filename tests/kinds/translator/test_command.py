@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
@@ -24,12 +26,13 @@ from tests.kinds.translator.test_predict import Letters
 class Terminal:
     """The models and the terminal of a test."""
 
-    def open(self, kind: str, name: str | None) -> Predictor:
+    def open(self, kind: str, name: str | None, precision: str = "float32") -> Predictor:
         config = {"kind": "translator", "evaluate": {"beam": {"beam_size": 3, "length_penalty": 0.6}}}
         letters = Letters()
         if name == "words":
             letters.fingerprint = name
-        return Predictor(name or "tiny", config, tiny(6 if name == "six" else 5), cast(Any, letters))
+        module = tiny(6 if name == "six" else 5).to(getattr(torch, precision))
+        return Predictor(name or "tiny", config, module, cast(Any, letters))
 
     def texts(self, given: Sequence[str] | None) -> Iterable[str]:
         return given or ()
@@ -116,3 +119,45 @@ def test_an_ensemble_is_the_mean_of_its_members() -> None:
     assert run(*lines, "--with", "six") != run(*lines)
     with pytest.raises(UserError, match="'words' has another tokenizer than 'tiny'"):
         run("abc", "--with", "words")
+
+
+def test_a_lexicon_is_kept_to_in_the_lines_that_have_its_phrases(tmp_path: Path) -> None:
+    path = tmp_path / "lexicon.tsv"
+    path.write_text("abc\tddd\nfed\tea\nfe\tbbbb\n")
+    plain, kept = (run("abc", "", "fed", *more).split("\n") for more in ((), ("--lexicon", str(path))))
+    assert "ddd" not in plain[0]
+    assert "ea" not in plain[2]
+    assert "ddd" in kept[0]
+    assert kept[1] == ""
+    assert "ea" in kept[2]
+    assert "bbbb" not in kept[2]
+    rows = run("abc", "--n-best", "3", "--lexicon", str(path)).strip().split("\n")
+    assert all("ddd" in row.split("\t")[0] for row in rows)
+    with pytest.raises(UserError, match="a lexicon needs a search"):
+        run("abc", "--sample", "--lexicon", str(path))
+
+
+def test_each_wrong_line_of_a_lexicon_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "lexicon.tsv"
+    path.write_text("abc ddd\nfed\tea\n\nfe\ta\tb\n")
+    with pytest.raises(UserErrors) as error:
+        run("abc", "--lexicon", str(path))
+    expected = [f"{path}:{number}: not `phrase<TAB>its translation`" for number in (1, 3, 4)]
+    assert error.value.errors == expected
+    with pytest.raises(UserError, match="no lexicon"):
+        run("abc", "--lexicon", str(tmp_path / "none"))
+
+
+def test_a_phrase_that_cannot_be_spelt_is_refused() -> None:
+    class Lossy(Letters):
+        def decode(self, ids: list[int]) -> str:
+            return super().decode(ids).replace("d", "?")
+
+    with pytest.raises(UserError, match="the model's tokenizer cannot spell the phrase 'ad'"):
+        translate(tiny(5), cast(Any, Lossy()), ["ab"], BeamSearch(2), 100, lexicon=[("ab", "ad")])
+
+
+def test_bfloat16_translates_nearly_the_same() -> None:
+    rows = [run("abc", "fedcba", "--n-best", "1", "--precision", one).split() for one in ("float32", "bfloat16")]
+    assert rows[0] != rows[1]
+    assert [float(row[1]) for row in rows] == pytest.approx([float(rows[0][1])] * 2, abs=0.2)

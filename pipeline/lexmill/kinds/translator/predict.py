@@ -6,6 +6,7 @@ with `mbr` chosen from so many draws.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,9 +42,17 @@ class Predictor(predictor.Predictor):
         return [best.text for best, *_ in self.translations(texts, chosen)]
 
     def translations(
-        self, texts: Sequence[str], params: Mapping[str, Any], *, n_best: int = 1, prefix: str = ""
+        self,
+        texts: Sequence[str],
+        params: Mapping[str, Any],
+        *,
+        n_best: int = 1,
+        prefix: str = "",
+        lexicon: Sequence[tuple[str, str]] = (),
     ) -> list[list[Translation]]:
         """Return the `n_best` translations of each text, or as many draws; each begins with the prefix.
+
+        `lexicon` as in `translate`.
 
         Raises:
             UserErrors: an unknown param, or one out of bounds.
@@ -62,6 +71,7 @@ class Predictor(predictor.Predictor):
             prefixes=[prefix] * len(texts),
             sampling=sampling if sampling.temperature > 0 else None,
             candidates=candidates,
+            lexicon=lexicon,
         )
 
 
@@ -127,6 +137,7 @@ def translate(
     prefixes: Sequence[str] | None = None,
     sampling: Sampling | None = None,
     candidates: int = 0,
+    lexicon: Sequence[tuple[str, str]] = (),
 ) -> list[list[Translation]]:
     """Translate each line, best first; a blank line gives one empty translation.
 
@@ -140,10 +151,14 @@ def translate(
         prefixes: the beginning of each translation; its last word may be continued.
         sampling: draw in place of a search.
         candidates: draw so many, and return the different ones of the highest mean chrF against all, at most `n_best`.
+        lexicon: pairs of phrases: where the first is in a line, as whole words, the second is in its translations.
 
     Raises:
-        UserError: a text is not Unicode, a prefix does not fit, the beam is too small, or candidates are not drawn.
+        UserError: a text is not Unicode, a prefix or the phrases do not fit, the beam is too small, candidates are not
+            drawn, or a lexicon is given for draws.
     """
+    if lexicon and sampling is not None:
+        raise UserError("a lexicon needs a search; translations that are drawn have no phrases to keep to")
     if candidates:
         if sampling is None:
             raise UserError("the candidates of minimum Bayes risk are drawn; give a temperature above 0")
@@ -151,7 +166,23 @@ def translate(
             module, tokenizer, lines, beam, batch_tokens, n_best=candidates, prefixes=prefixes, sampling=sampling
         )
         return [by_risk(own)[:n_best] for own in drawn]
-    return _decoded(module, tokenizer, lines, beam, batch_tokens, n_best=n_best, prefixes=prefixes, sampling=sampling)
+    return _decoded(
+        module,
+        tokenizer,
+        lines,
+        beam,
+        batch_tokens,
+        n_best=n_best,
+        prefixes=prefixes,
+        sampling=sampling,
+        lexicon=lexicon,
+    )
+
+
+def phrases_of(line: str, lexicon: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Return what the translation of a line must have."""
+    found = [target for source, target in lexicon if re.search(rf"(?<!\w){re.escape(source)}(?!\w)", line)]
+    return tuple(dict.fromkeys(found))
 
 
 def by_risk(found: Sequence[Translation]) -> list[Translation]:
@@ -172,10 +203,12 @@ def _decoded(
     n_best: int,
     prefixes: Sequence[str] | None,
     sampling: Sampling | None,
+    lexicon: Sequence[tuple[str, str]],
 ) -> list[list[Translation]]:
     """`translate` without candidates."""
     from lexmill.decoding.batching import by_length, pad_sources
     from lexmill.decoding.beam_search import EncoderDecoder, Hypothesis, beam_search
+    from lexmill.decoding.constrained import constrained_search, spelt
     from lexmill.decoding.drawn_translations import draw_translations
 
     if sampling is None and n_best > beam.beam_size:
@@ -188,14 +221,21 @@ def _decoded(
     begun = [""] * len(lines) if prefixes is None else prefixes
     starts = [tuple(ids) if text else () for text, ids in zip(begun, tokenizer.encode_batch(begun), strict=True)]
     seen: Counter[tuple[int, ...]] = Counter()
-    wanted = []  # (source, prefix, how often the line was drawn before); None for an empty line
-    for ids, start in zip(encoded, starts, strict=True):
-        wanted.append((ids[:room], start, seen[ids]) if ids else None)
+    wanted = []  # (source, prefix, how often the line was drawn before, phrases); None for an empty line
+    for line, ids, start in zip(lines, encoded, starts, strict=True):
+        wanted.append((ids[:room], start, seen[ids], phrases_of(line, lexicon)) if ids else None)
         seen[ids] += sampling is not None
 
     places = beam.beam_size if sampling is None else n_best
     jobs = list(dict.fromkeys(job for job in wanted if job is not None))
     found: dict[tuple[Any, ...] | None, list[Translation]] = {None: [Translation("", 0.0)]}
+    constrained = [job for job in jobs if job[3]]
+    for job in constrained:
+        phrases = [spelt(tokenizer, text) for text in job[3]]
+        source, mask = pad_sources([job[0]], device)
+        best = constrained_search(translator, source, mask, beam, phrases, n_best=n_best, prefix=job[1])
+        found[job] = [Translation(tokenizer.decode(one.tokens), one.score) for one in best]
+    jobs = [job for job in jobs if not job[3]]
     for group in by_length([(len(source) + 1) * places for source, *_ in jobs], batch_tokens):
         own = [jobs[i] for i in group]
         hypotheses: Sequence[Sequence[Hypothesis]]
@@ -205,7 +245,7 @@ def _decoded(
         else:
             rows = [(*job, draw) for job in own for draw in range(n_best)]
             source, mask = pad_sources([row[0] for row in rows], device)
-            streams = [f"{sampling.seed} {repeat} {draw} {ids}" for ids, _, repeat, draw in rows]
+            streams = [f"{sampling.seed} {repeat} {draw} {ids}" for ids, _, repeat, _, draw in rows]
             of_rows = [row[1] for row in rows]
             drawn = draw_translations(translator, source, mask, beam, sampling, streams=streams, prefixes=of_rows)
             hypotheses = [drawn[i : i + n_best] for i in range(0, len(drawn), n_best)]
