@@ -138,8 +138,8 @@ def constrained_search(
         ended = [(total, live[row][1]) for total, row, token in chosen if token == EOS]
         covered = [0.0] * len(ended)
         if search.coverage_penalty and ended:
-            rows = [one.expand(len(ended), -1) for one in (source, source_mask)]
-            covered = coverage(module, *rows, [tokens for _, tokens in ended])
+            read, mask = (one.expand(len(ended), -1) for one in (source, source_mask))
+            covered = coverage(module, read, mask, [tokens for _, tokens in ended])
         for (total, tokens), share in zip(ended, covered, strict=True):
             sentence.finish(tokens, -total, share, search)
         stays = [(-total, row, token) for total, row, token in chosen if token != EOS]
