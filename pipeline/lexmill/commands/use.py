@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from lexmill.base.errors import UserError
@@ -70,6 +70,17 @@ def open(kind: str, name: str | None, precision: Precision = "float32") -> Predi
     if advice := hint(set_torch_threads(settings), settings_file()):
         say(advice)
     return model
+
+
+def sentence_scorer(name: str) -> Callable[[Sequence[str]], Sequence[float]]:
+    """Return what gives texts their log-probabilities by the champion of a language model, in nats."""
+    from lexmill import kinds
+
+    model = open("language_model", name)
+    score: Callable[[Predictor, Sequence[str]], Sequence[float]] = (
+        kinds.find("language_model").module("sentences").log_probabilities
+    )
+    return lambda found: score(model, found)
 
 
 def neighbours(words: Sequence[str], name: str | None, *, count: int, as_json: bool) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,6 +33,10 @@ class Terminal:
             letters.fingerprint = name
         module = tiny(6 if name == "six" else 5).to(getattr(torch, precision))
         return Predictor(name or "tiny", config, module, cast(Any, letters))
+
+    def sentence_scorer(self, name: str) -> Callable[[Sequence[str]], list[float]]:
+        assert name == "gpt"
+        return lambda texts: [-100.0 * len(text) for text in texts]
 
     def texts(self, given: Sequence[str] | None) -> Iterable[str]:
         return given or ()
@@ -161,3 +165,22 @@ def test_bfloat16_translates_nearly_the_same() -> None:
     rows = [run("abc", "fedcba", "--n-best", "1", "--precision", one).split() for one in ("float32", "bfloat16")]
     assert rows[0] != rows[1]
     assert [float(row[1]) for row in rows] == pytest.approx([float(rows[0][1])] * 2, abs=0.2)
+
+
+def test_a_language_model_orders_the_beam_anew() -> None:
+    """Here one that hates length: the shortest of the three that the beam holds is first."""
+    lines = ("abc", "", "fed")
+    best = [block.split("\n") for block in run(*lines, "--n-best", "3").split("\n\n")[:3]]
+    plain, anew = (run(*lines, *more).split("\n") for more in ((), ("--rescore", "gpt")))
+    assert plain != anew
+    for block, first in zip(best, anew, strict=False):
+        texts = [row.split("\t")[0] for row in block]
+        assert len(first) == min(map(len, texts))
+        assert first in texts
+    (row,) = run("abc", "--rescore", "gpt", "--rescore-weight", "0.5", "--n-best", "1").split("\n")[:1]
+    text, score = row.split("\t")
+    own = {one.split("\t")[0]: float(one.split("\t")[1]) for one in best[0]}
+    assert float(score) == pytest.approx(own[text] - 50 * len(text), rel=1e-5)
+    assert run(*lines, "--rescore", "gpt", "--rescore-weight", "0").split("\n") == plain
+    with pytest.raises(UserErrors, match="--rescore: of a search"):
+        run("abc", "--sample", "--rescore", "gpt")

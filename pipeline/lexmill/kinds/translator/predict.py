@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -177,6 +177,21 @@ def translate(
         sampling=sampling,
         lexicon=lexicon,
     )
+
+
+def rescored(
+    found: Sequence[Sequence[Translation]], log_probabilities: Callable[[Sequence[str]], Sequence[float]], weight: float
+) -> list[list[Translation]]:
+    """Return the translations of each line ordered anew, as `weight` times the log-probability of the text is added.
+
+    Args:
+        found: of each line; an empty one, of an empty line, keeps its score.
+        log_probabilities: of texts, by a language model whose tokens may be others than the translator's.
+    """
+    texts = list(dict.fromkeys(one.text for own in found for one in own if one.text))
+    nats = dict(zip(texts, log_probabilities(texts), strict=True)) if texts else {}
+    scored = [[replace(one, score=one.score + weight * nats.get(one.text, 0.0)) for one in own] for own in found]
+    return [sorted(own, key=lambda one: -one.score) for own in scored]
 
 
 def phrases_of(line: str, lexicon: Sequence[tuple[str, str]]) -> tuple[str, ...]:
