@@ -72,15 +72,17 @@ def open(kind: str, name: str | None, precision: Precision = "float32") -> Predi
     return model
 
 
-def sentence_scorer(name: str) -> Callable[[Sequence[str]], Sequence[float]]:
-    """Return what gives texts their log-probabilities by the champion of a language model, in nats."""
+def sentence_scorer(model: Predictor) -> Callable[[Sequence[str]], Sequence[float]]:
+    """Return what gives texts their log-probabilities by a model, in nats."""
     from lexmill import kinds
 
-    model = open("language_model", name)
-    score: Callable[[Predictor, Sequence[str]], Sequence[float]] = (
-        kinds.find("language_model").module("sentences").log_probabilities
-    )
-    return lambda found: score(model, found)
+    scores = kinds.find(model.config["kind"]).module("sentences")
+
+    def score(found: Sequence[str]) -> Sequence[float]:
+        values: Sequence[float] = scores.log_probabilities(model, found)
+        return values
+
+    return score
 
 
 def neighbours(words: Sequence[str], name: str | None, *, count: int, as_json: bool) -> list[str]:

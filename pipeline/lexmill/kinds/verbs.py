@@ -23,8 +23,8 @@ class Use(Protocol):
     def open(self, kind: str, name: str | None, precision: Precision = "float32") -> Predictor:
         """Return the champion of a model, or of the only one of its kind; raises `UserError` if there is none."""
 
-    def sentence_scorer(self, name: str) -> Callable[[Sequence[str]], Sequence[float]]:
-        """Return what gives texts their log-probabilities by the champion of a language model, in nats."""
+    def sentence_scorer(self, model: Predictor) -> Callable[[Sequence[str]], Sequence[float]]:
+        """Return what gives texts their log-probabilities by a model, in nats."""
 
     def neighbours(self, words: Sequence[str], name: str | None, *, count: int, as_json: bool) -> Iterable[str]:
         """Return a line for each of the words nearest to a sum of words in a model of any kind."""

@@ -34,8 +34,8 @@ class Terminal:
         module = tiny(6 if name == "six" else 5).to(getattr(torch, precision))
         return Predictor(name or "tiny", config, module, cast(Any, letters))
 
-    def sentence_scorer(self, name: str) -> Callable[[Sequence[str]], list[float]]:
-        assert name == "gpt"
+    def sentence_scorer(self, model: Predictor) -> Callable[[Sequence[str]], list[float]]:
+        assert model.name == "gpt"
         return lambda texts: [-100.0 * len(text) for text in texts]
 
     def texts(self, given: Sequence[str] | None) -> Iterable[str]:

@@ -107,7 +107,7 @@ def add(app: typer.Typer, use: Use) -> None:
         pairs = () if lexicon is None else read_lexicon(lexicon)
         names = (model, *(others or ()))
         opened = together([cast(Predictor, use.open("translator", name, precision)) for name in names])
-        score = None if rescore is None else use.sentence_scorer(rescore)
+        score = None if rescore is None else use.sentence_scorer(use.open("language_model", rescore))
         found = translated(
             opened,
             use.texts(sentences),
