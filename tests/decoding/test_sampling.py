@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.decoding.sampling import NEVER_WRITTEN, continue_tokens, draw, generate, stream
-from lexmill.models.common.window import window_start
 from lexmill.decoding.settings import Sampling
+from lexmill.models.common.window import window_start
 from lexmill.models.gpt.model import GPT
 from lexmill.models.gpt.shape import Shape as GPTShape
 from lexmill.models.llama.model import Llama

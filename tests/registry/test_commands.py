@@ -22,6 +22,7 @@ from lexmill.commands import use as commands
 from lexmill.compute import cores, load
 from lexmill.decoding.predictor import Predictor
 from lexmill.kinds.language_model import command as language_model
+from lexmill.kinds.language_model.sentences import log_probabilities
 from lexmill.registry import use
 from lexmill.registry.loader import Precision, load_package
 
@@ -84,6 +85,20 @@ def test_a_text_is_written_in_the_precision_that_is_asked_for(here: Path, monkey
     assert output(*GENERATE, "--precision", "bfloat16", "--stream", "ROMEO") == low
     output(*GENERATE, "ROMEO")
     assert found == ["torch.bfloat16", "torch.bfloat16", "torch.float32"]
+
+
+def test_the_champion_of_a_language_model_orders_translations_anew(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(here)
+    shown = [
+        output("translate", "Good day", "--n-best", "2", "--beam-size", "2", *more)
+        for more in ((), ("--rescore", "gpt", "--rescore-weight", "0.5"))
+    ]
+    plain, anew = (dict(line.split("\t") for line in text.strip().split("\n")) for text in shown)
+    assert plain.keys() == anew.keys()
+    nats = log_probabilities(load_package(here / "artifacts/packages/gpt"), list(plain))
+    expected = {text: float(score) + 0.5 * one for (text, score), one in zip(plain.items(), nats, strict=True)}
+    assert {text: float(score) for text, score in anew.items()} == pytest.approx(expected, rel=1e-4)
+    assert list(anew) == sorted(anew, key=lambda text: -expected[text])
 
 
 def test_a_stream_is_the_same_text(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,7 +109,7 @@ def test_scores_that_differ_are_not_written(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(("name", "kind"), [("rnn_seq2seq", "translator"), ("gpt", "language_model")])
 def test_other_networks_are_refused(tmp_path: Path, name: str, kind: str) -> None:
     model = make(tmp_path / "model", name, {**family(name).tiny}, kind)
-    with pytest.raises(UserError, match=f"of family '{name}'; for CTranslate2 there are translators"):
+    with pytest.raises(UserError, match=f"of family '{name}'; CTranslate2 takes Transformers"):
         export_ctranslate2(model, tmp_path / "there", "made")
 
 

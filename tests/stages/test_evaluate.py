@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from sacrebleu.metrics.bleu import BLEU
 
 from lexmill import tokenizers
 from lexmill.base import layout
@@ -16,9 +17,10 @@ from lexmill.base.errors import UserError
 from lexmill.base.storage import sha256_file
 from lexmill.corpora.identity import split_sha256
 from lexmill.decoding.settings import BeamSearch, Sampling
-from lexmill.evaluation.rows import read_rows
+from lexmill.evaluation.rows import read_rows, spread
 from lexmill.kinds.translator.minimum_risk import expected_chrf
 from lexmill.kinds.translator.predict import translate
+from lexmill.kinds.translator.robustness import upper_case, with_typos
 from lexmill.models import build
 from lexmill.models import folder as model_folder
 from lexmill.stages import baseline, evaluate
@@ -278,6 +280,26 @@ def test_a_translator() -> None:
     assert metrics["items"] == len(PAIRS)
     assert len(read(layout.samples("tr"))["samples"]) == len(PAIRS)
     assert (layout.plots("tr") / "curve.png").is_file()
+
+
+@pytest.mark.usefixtures("workspace")
+def test_a_translator_reads_sources_that_are_written_otherwise() -> None:
+    chosen = params()
+    chosen["models"]["tr"]["evaluate"]["robustness"] = {"sentences": 2, "seed": 3}
+    Path("params.yaml").write_text(yaml.safe_dump(chosen), encoding="utf-8")
+    config = {"kind": "translator", "family": "transformer", "shape": {**TRANSFORMER, "dropout": 0.1, "norm": "pre"}}
+    make_model("tr", config)
+    evaluate.main("tr")
+    metrics = read(layout.metrics("evaluate", "tr"))["test"]
+    _, module = model_folder.load(layout.model("tr"))
+    tokenizer = tokenizers.load(layout.model("tr") / model_folder.TOKENIZER)
+    some = [PAIRS[i] for i in spread(len(PAIRS), 2)]
+    changes = {"unchanged": str, "upper_case": upper_case, "typos": lambda text: with_typos(text, 3)}
+    for name, change in changes.items():
+        found = translate(module, tokenizer, [change(pair["source"]) for pair in some], BeamSearch(2), 100)
+        score = BLEU(force=True).corpus_score([own[0].text for own in found], [[pair["target"] for pair in some]])
+        assert metrics[f"bleu_{name}"] == pytest.approx(score.score)
+    assert "bleu_without_end" in metrics
 
 
 @pytest.mark.usefixtures("workspace")

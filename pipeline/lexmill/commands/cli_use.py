@@ -126,7 +126,7 @@ def export(
         bool, typer.Option("--int8", help="For ONNX and CTranslate2: 8-bit matrices, faster on a CPU.")
     ] = False,
 ) -> None:
-    """Write a model for other programs: in Hugging Face format, for ONNX Runtime, or a translator for CTranslate2."""
+    """Write a model for other programs: in Hugging Face format, for ONNX Runtime or for CTranslate2."""
     from lexmill.commands.deploy import export_model
 
     export_model(name, folder, to=to, int8=int8)

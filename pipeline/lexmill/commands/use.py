@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from lexmill.base.errors import UserError
@@ -70,6 +70,19 @@ def open(kind: str, name: str | None, precision: Precision = "float32") -> Predi
     if advice := hint(set_torch_threads(settings), settings_file()):
         say(advice)
     return model
+
+
+def sentence_scorer(model: Predictor) -> Callable[[Sequence[str]], Sequence[float]]:
+    """Return what gives texts their log-probabilities by a model, in nats."""
+    from lexmill import kinds
+
+    scores = kinds.find(model.config["kind"]).module("sentences")
+
+    def score(found: Sequence[str]) -> Sequence[float]:
+        values: Sequence[float] = scores.log_probabilities(model, found)
+        return values
+
+    return score
 
 
 def neighbours(words: Sequence[str], name: str | None, *, count: int, as_json: bool) -> list[str]:

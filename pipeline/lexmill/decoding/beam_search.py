@@ -86,7 +86,7 @@ def ranked(log_probability: float, length: int, search: BeamSearch) -> float:
 
 
 @dataclass
-class _Sentence:
+class Sentence:
     """An unfinished sentence: its index in the input, the limits of a translation, finished hypotheses."""
 
     place: int
@@ -139,7 +139,7 @@ def beam_search(
     if source.size(0) == 0:
         return found
     bounds = limits_of(module, source_mask, search, prefixes)
-    live = [_Sentence(i, one) for i, one in enumerate(bounds)]
+    live = [Sentence(i, one) for i, one in enumerate(bounds)]
     beams, device, mask = search.beam_size, source.device, source_mask
     memory = module.encode(source, source_mask)
     cache = module.new_cache(memory, source_mask)

@@ -5,7 +5,7 @@ The command line implements it (`lexmill.commands.use`), so no kind needs the re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Literal, Protocol
 
 import typer
@@ -22,6 +22,9 @@ class Use(Protocol):
 
     def open(self, kind: str, name: str | None, precision: Precision = "float32") -> Predictor:
         """Return the champion of a model, or of the only one of its kind; raises `UserError` if there is none."""
+
+    def sentence_scorer(self, model: Predictor) -> Callable[[Sequence[str]], Sequence[float]]:
+        """Return what gives texts their log-probabilities by a model, in nats."""
 
     def neighbours(self, words: Sequence[str], name: str | None, *, count: int, as_json: bool) -> Iterable[str]:
         """Return a line for each of the words nearest to a sum of words in a model of any kind."""

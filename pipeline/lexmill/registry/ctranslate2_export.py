@@ -1,4 +1,4 @@
-"""Export a translator as a folder for CTranslate2, which gives the same translations without lexmill and torch.
+"""Export a Transformer that translates as a folder for CTranslate2: the same translations without lexmill and torch.
 
     <folder>/
         model.bin, config.json, shared_vocabulary.json    as CTranslate2 reads them
@@ -53,8 +53,9 @@ def export_ctranslate2(model: Path, target: Path, name: str, *, int8: bool = Fal
     config, module = model_folder.load(model)
     what, declared = f"'{name}' is {kinds.find(config['kind']).one}", family(config["family"])
     if declared.role != "encoder_decoder" or not declared.model_types:
-        raise UserError(f"{what} of family '{config['family']}'; for CTranslate2 there are translators that are"
-                        " Transformers alone")  # fmt: skip
+        raise UserError(
+            f"{what} of family '{config['family']}'; CTranslate2 takes Transformers of an encoder and a decoder"
+        )
     tokenizer = tokenizers.load(model / model_folder.TOKENIZER)
     longest = config["shape"]["max_positions"]
     with storage.new_folder(target) as folder:
@@ -70,7 +71,7 @@ def export_ctranslate2(model: Path, target: Path, name: str, *, int8: bool = Fal
             say(f"{name}: in int8 the log-probabilities of {len(TEXTS)} made texts differ by up to {apart:.3f}")
         elif not apart <= TOLERANCE:
             raise UserError(f"{what} whose tokens CTranslate2 would score otherwise, by {apart:.1e}")
-        storage.write_text(folder / CARD, _card(name, tokenizer, longest, int8=int8))
+        storage.write_text(folder / CARD, _card(name, config, tokenizer, int8=int8))
 
 
 def _write(
@@ -161,12 +162,13 @@ def _apart(module: nn.Module, tokenizer: tokenizers.Tokenizer, folder: Path, lon
     return float(np.max(differences))
 
 
-def _card(name: str, tokenizer: tokenizers.Tokenizer, longest: int, *, int8: bool) -> str:
+def _card(name: str, config: Mapping[str, Any], tokenizer: tokenizers.Tokenizer, *, int8: bool) -> str:
+    longest, made = config["shape"]["max_positions"], kinds.find(config["kind"]).one.capitalize()
     unwritten = _tokens(tokenizer, sorted({*tokenizer.never_written} - {tokenizer.eos_id}))
     lines = [
         f"# {name}",
         "",
-        f"A translator made with lexmill, for CTranslate2{', in int8' if int8 else ''}.",
+        f"{made} made with lexmill, for CTranslate2{', in int8' if int8 else ''}.",
         "",
         "```python",
         "import ctranslate2, tokenizers",
@@ -174,9 +176,9 @@ def _card(name: str, tokenizer: tokenizers.Tokenizer, longest: int, *, int8: boo
         'folder = "."  # this one',
         f'tokenizer = tokenizers.Tokenizer.from_file(f"{{folder}}/{TOKENIZER}")',
         "tokenizer.encode_special_tokens = True  # one typed in a text stays text",
-        'translator = ctranslate2.Translator(folder, device="cpu")',
+        'model = ctranslate2.Translator(folder, device="cpu")',
         'sources = [one.tokens for one in tokenizer.encode_batch(["a text", "another, longer one"])]',
-        "found = translator.translate_batch(",
+        "found = model.translate_batch(",
         "    sources,",
         "    beam_size=4,",
         f"    max_input_length={longest},",

@@ -17,6 +17,7 @@ from lexmill.base.errors import UserError
 from lexmill.base.yaml_file import read_yaml
 from lexmill.report import comparison, data_parts, model_parts, results, seeds, verdicts
 from lexmill.report.comparison_charts import COLOURS
+from lexmill.report.differences import marked
 from lexmill.report.graph import stages
 from lexmill.report.graph_drawing import draw
 from lexmill.report.results import rounded
@@ -102,6 +103,7 @@ def _environment() -> Environment:
         language=languages.shown,
         plain=verdicts.plain,
         cut=cut,
+        marked=marked,
         best_first=lambda baselines, row: sorted(
             baselines.items(), key=lambda entry: entry[1], reverse=row.higher_is_better
         ),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
@@ -24,12 +26,17 @@ from tests.kinds.translator.test_predict import Letters
 class Terminal:
     """The models and the terminal of a test."""
 
-    def open(self, kind: str, name: str | None) -> Predictor:
+    def open(self, kind: str, name: str | None, precision: str = "float32") -> Predictor:
         config = {"kind": "translator", "evaluate": {"beam": {"beam_size": 3, "length_penalty": 0.6}}}
         letters = Letters()
         if name == "words":
             letters.fingerprint = name
-        return Predictor(name or "tiny", config, tiny(6 if name == "six" else 5), cast(Any, letters))
+        module = tiny(6 if name == "six" else 5).to(getattr(torch, precision))
+        return Predictor(name or "tiny", config, module, cast(Any, letters))
+
+    def sentence_scorer(self, model: Predictor) -> Callable[[Sequence[str]], list[float]]:
+        assert model.name == "gpt"
+        return lambda texts: [-100.0 * len(text) for text in texts]
 
     def texts(self, given: Sequence[str] | None) -> Iterable[str]:
         return given or ()
@@ -116,3 +123,64 @@ def test_an_ensemble_is_the_mean_of_its_members() -> None:
     assert run(*lines, "--with", "six") != run(*lines)
     with pytest.raises(UserError, match="'words' has another tokenizer than 'tiny'"):
         run("abc", "--with", "words")
+
+
+def test_a_lexicon_is_kept_to_in_the_lines_that_have_its_phrases(tmp_path: Path) -> None:
+    path = tmp_path / "lexicon.tsv"
+    path.write_text("abc\tddd\nfed\tea\nfe\tbbbb\n")
+    plain, kept = (run("abc", "", "fed", *more).split("\n") for more in ((), ("--lexicon", str(path))))
+    assert "ddd" not in plain[0]
+    assert "ea" not in plain[2]
+    assert "ddd" in kept[0]
+    assert kept[1] == ""
+    assert "ea" in kept[2]
+    assert "bbbb" not in kept[2]
+    rows = run("abc", "--n-best", "3", "--lexicon", str(path)).strip().split("\n")
+    assert all("ddd" in row.split("\t")[0] for row in rows)
+    with pytest.raises(UserError, match="a lexicon needs a search"):
+        run("abc", "--sample", "--lexicon", str(path))
+
+
+def test_each_wrong_line_of_a_lexicon_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "lexicon.tsv"
+    path.write_text("abc ddd\nfed\tea\n\nfe\ta\tb\n")
+    with pytest.raises(UserErrors) as error:
+        run("abc", "--lexicon", str(path))
+    expected = [f"{path}:{number}: not `phrase<TAB>its translation`" for number in (1, 3, 4)]
+    assert error.value.errors == expected
+    with pytest.raises(UserError, match="no lexicon"):
+        run("abc", "--lexicon", str(tmp_path / "none"))
+
+
+def test_a_phrase_that_cannot_be_spelt_is_refused() -> None:
+    class Lossy(Letters):
+        def decode(self, ids: list[int]) -> str:
+            return super().decode(ids).replace("d", "?")
+
+    with pytest.raises(UserError, match="the model's tokenizer cannot spell the phrase 'ad'"):
+        translate(tiny(5), cast(Any, Lossy()), ["ab"], BeamSearch(2), 100, lexicon=[("ab", "ad")])
+
+
+def test_bfloat16_translates_nearly_the_same() -> None:
+    rows = [run("abc", "fedcba", "--n-best", "1", "--precision", one).split() for one in ("float32", "bfloat16")]
+    assert rows[0] != rows[1]
+    assert [float(row[1]) for row in rows] == pytest.approx([float(rows[0][1])] * 2, abs=0.2)
+
+
+def test_a_language_model_orders_the_beam_anew() -> None:
+    """Here one that hates length: the shortest of the three that the beam holds is first."""
+    lines = ("abc", "", "fed")
+    best = [block.split("\n") for block in run(*lines, "--n-best", "3").split("\n\n")[:3]]
+    plain, anew = (run(*lines, *more).split("\n") for more in ((), ("--rescore", "gpt")))
+    assert plain != anew
+    for block, first in zip(best, anew, strict=False):
+        texts = [row.split("\t")[0] for row in block]
+        assert len(first) == min(map(len, texts))
+        assert first in texts
+    (row,) = run("abc", "--rescore", "gpt", "--rescore-weight", "0.5", "--n-best", "1").split("\n")[:1]
+    text, score = row.split("\t")
+    own = {one.split("\t")[0]: float(one.split("\t")[1]) for one in best[0]}
+    assert float(score) == pytest.approx(own[text] - 50 * len(text), rel=1e-5)
+    assert run(*lines, "--rescore", "gpt", "--rescore-weight", "0").split("\n") == plain
+    with pytest.raises(UserErrors, match="--rescore: of a search"):
+        run("abc", "--sample", "--rescore", "gpt")

@@ -24,6 +24,9 @@ class Letters:
     def encode_batch(self, lines: list[str]) -> list[list[int]]:
         return [[5 + LETTERS.index(letter) for letter in line if letter != " "] for line in lines]
 
+    def normalize(self, text: str) -> str:
+        return text
+
     def decode(self, ids: list[int]) -> str:
         return "".join(LETTERS[i - 5] for i in ids)
 

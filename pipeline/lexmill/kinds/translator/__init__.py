@@ -86,11 +86,20 @@ class MinimumRisk:
 
 
 @dataclass(frozen=True)
+class Robustness:
+    """Test sentences that are translated again in capitals, without the mark at their end, and with typing errors."""
+
+    sentences: int = spec("so many, evenly spread over the test split; 0: none", 0, low=0, high=1_000_000)
+    seed: int = spec("of the typing errors", 0)
+
+
+@dataclass(frozen=True)
 class Evaluate:
     """How the test split is translated."""
 
     beam: BeamSearch = spec("the search", factory=BeamSearch)
     mbr: MinimumRisk = spec("minimum Bayes risk in place of the search", factory=MinimumRisk)
+    robustness: Robustness = spec("sources written otherwise", factory=Robustness)
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, cast
 
 import typer
 
-from lexmill.base.errors import UserErrors
+from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.progress import say
 from lexmill.base.strict import build
 from lexmill.decoding.settings import BeamSearch, Sampling
 from lexmill.kinds.translator import MinimumRisk
-from lexmill.kinds.translator.predict import Predictor, Translation, together
-from lexmill.kinds.verbs import ModelName, Texts, Use, one_field
+from lexmill.kinds.translator.predict import Predictor, Translation, rescored, together
+from lexmill.kinds.verbs import ModelName, Precision, Texts, Use, one_field
 
 BeamSize = Annotated[
     int | None, typer.Option("--beam-size", min=1, max=64, help="Hypotheses kept; 1 is greedy. Default: the model's.")
@@ -54,6 +55,17 @@ def add(app: typer.Typer, use: Use) -> None:
             str | None, typer.Option(help="The language to write, for a model of several. Default: that of its corpus.")
         ] = None,
         prefix: Annotated[str, typer.Option(help="How each translation begins.")] = "",
+        lexicon: Annotated[
+            Path | None,
+            typer.Option(metavar="FILE", help="Lines `phrase<TAB>its translation`, which lines with the phrase get."),
+        ] = None,
+        rescore: Annotated[
+            str | None, typer.Option(metavar="NAME", help="A language model that orders the beam's translations anew.")
+        ] = None,
+        rescore_weight: Annotated[
+            float, typer.Option(min=0, max=100, help="Of its log-probability beside the translator's score.")
+        ] = 0.1,
+        precision: Annotated[Precision, typer.Option(help="bfloat16: faster, if the processor has it.")] = "float32",
         n_best: Annotated[
             int | None,
             typer.Option(min=1, max=1000, help="So many translations a line with scores, a blank line after them."),
@@ -91,12 +103,49 @@ def add(app: typer.Typer, use: Use) -> None:
         build(MinimumRisk, {} if mbr is None else {"candidates": mbr}, errors)
         if not (sample or mbr) and (given := [f"--{key.replace('_', '-')}" for key in drawing if key in params]):
             errors.append(f"{', '.join(given)}: of draws; add --sample or --mbr")
+        if rescore and (sample or mbr):
+            errors.append("--rescore: of a search; leave out --sample and --mbr")
         if errors:
             raise UserErrors(errors)
         if sample or mbr:
             params.setdefault("temperature", 1.0)
-        opened = together([cast(Predictor, use.open("translator", name)) for name in (model, *(others or ()))])
-        use.show(translated(opened, use.texts(sentences), params, n_best=n_best, prefix=prefix, as_json=as_json))
+        pairs = () if lexicon is None else read_lexicon(lexicon)
+        names = (model, *(others or ()))
+        opened = together([cast(Predictor, use.open("translator", name, precision)) for name in names])
+        score = None if rescore is None else use.sentence_scorer(use.open("language_model", rescore))
+        found = translated(
+            opened,
+            use.texts(sentences),
+            params,
+            n_best=n_best,
+            prefix=prefix,
+            lexicon=pairs,
+            order=None if score is None else lambda own: rescored(own, score, rescore_weight),
+            as_json=as_json,
+        )
+        use.show(found)
+
+
+def read_lexicon(path: Path) -> list[tuple[str, str]]:
+    """Return the pairs of a file of lines `phrase<TAB>its translation`.
+
+    Raises:
+        UserError: it cannot be read.
+        UserErrors: lines that are no such pair.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"no lexicon: {error}", path) from None
+    pairs, errors = list[tuple[str, str]](), list[UserError]()
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
+        phrase, _, translation = (part.strip() for part in line.rstrip("\r").partition("\t"))
+        if not (phrase and translation) or "\t" in translation:
+            errors.append(UserError("not `phrase<TAB>its translation`", path, number))
+        pairs.append((phrase, translation))
+    if errors:
+        raise UserErrors(errors)
+    return pairs
 
 
 def translated(
@@ -106,15 +155,22 @@ def translated(
     *,
     n_best: int | None = None,
     prefix: str = "",
+    lexicon: Sequence[tuple[str, str]] = (),
+    order: Callable[[Sequence[list[Translation]]], list[list[Translation]]] | None = None,
     as_json: bool = False,
 ) -> Iterator[str]:
     """Yield the answer to each line, in order; lines are read as needed, empty ones stay empty.
 
-    Lines that are too long for the model are named on standard error. Arguments as in `Predictor.translations`.
+    Lines that are too long for the model are named on standard error. Arguments as in `Predictor.translations`; `order`
+    puts all that the beam holds in another order before the best are taken.
     """
+    wanted = n_best or 1
+    searched = wanted if order is None else max(wanted, int(model.chosen(params)["beam_size"]))
     waiting = iter(enumerate(lines, start=1))
     while batch := list(itertools.islice(waiting, _LINES)):
-        found = model.translations([line for _, line in batch], params, n_best=n_best or 1, prefix=prefix)
+        found = model.translations([line for _, line in batch], params, n_best=searched, prefix=prefix, lexicon=lexicon)
+        if order is not None:
+            found = [own[:wanted] for own in order(found)]
         for (number, line), own in zip(batch, found, strict=True):
             if own[0].truncated:
                 say(f"line {number}: longer than the model reads; only its beginning is translated")

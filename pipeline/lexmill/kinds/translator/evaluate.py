@@ -1,6 +1,7 @@
 """Evaluates a translator on a test split.
 
-Cost: beam search over it, about beam_size decoder passes a target token; with minimum risk as many as candidates.
+Cost: beam search over it, about beam_size decoder passes a target token; with minimum risk as many as candidates. Each
+sentence of `robustness` is translated three times more.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from lexmill.base import progress
 from lexmill.decoding.settings import Sampling
 from lexmill.evaluation import plots
 from lexmill.evaluation.rows import Row, spread
 from lexmill.evaluation.subject import Evaluated, Subject
 from lexmill.kinds.translator.alignment import alignments
-from lexmill.kinds.translator.metrics import score_sums, summarise, translator_rows
-from lexmill.kinds.translator.predict import translate_lines
+from lexmill.kinds.translator.metrics import score_sums, statistics, summarise, translator_rows
+from lexmill.kinds.translator.predict import Translation, translate_lines
+from lexmill.kinds.translator.robustness import variants
 from lexmill.kinds.translator.tags import asking
 
 if TYPE_CHECKING:
@@ -42,7 +46,7 @@ def evaluate(subject: Subject) -> Evaluated:
         if pictured := alignments(cast("EncoderDecoder", subject.module), subject.tokenizer, pairs, begin):
             plots.plot_attention(pictured, ("last attention",), folder / "attention.png", subject.name)
 
-    measured = {**metrics(subject, found), "truncated_sources": truncated}
+    measured = {**metrics(subject, found), **robustness(subject, found), "truncated_sources": truncated}
     samples = {"samples": shown(spread(len(found), SAMPLES)), "worst": shown(worst)}
     return Evaluated(rows=found, metrics=measured, samples=samples, draw=draw)
 
@@ -57,31 +61,53 @@ def metrics(subject: Subject, rows: Sequence[Row]) -> dict[str, Any]:
     return summarise(rows, subject.corpus.unit, subject.resampling, subject.corpus.languages[1])
 
 
+def robustness(subject: Subject, rows: Sequence[Row]) -> dict[str, float]:
+    """Return the BLEU of some of the rows, and of the same sentences in each of `robustness.variants`; {}: none."""
+    chosen, language = subject.settings.robustness, subject.corpus.languages[1]
+    if not chosen.sentences or not rows:
+        return {}
+    some = [rows[i] for i in spread(len(rows), chosen.sentences)]
+    references = [row["reference"] for row in some]
+    made = {"unchanged": [row["hypothesis"] for row in some]}
+    for name, change in variants(chosen.seed).items():
+        lines = [change(row["source"]) for row in some]
+        made[name] = [one.text for one in _hypotheses(subject, lines, f"evaluate {subject.words}, {name}")]
+    found = {}
+    for name, hypotheses in made.items():
+        sums = np.array(statistics("bleu", hypotheses, references, language)).sum(axis=0)
+        found[f"bleu_{name}"] = score_sums("bleu", sums)
+    return found
+
+
 def _translated(subject: Subject) -> tuple[list[Row], int]:
     """Return one row per record, in order, and how many sources were cut."""
     records = list(subject.records())
+    found = _hypotheses(subject, [record["source"] for record in records], f"evaluate {subject.words}")
+    rows = translator_rows(records, [one.text for one in found], subject.corpus.languages[1])
+    return rows, sum(one.truncated for one in found)
+
+
+def _hypotheses(subject: Subject, lines: Sequence[str], words: str) -> list[Translation]:
+    """Return the translation of each line, in order."""
     # Lines of similar length together, for little padding.
-    order = sorted(range(len(records)), key=lambda i: (len(records[i]["source"]), i))
-    hypotheses = [""] * len(records)
-    truncated, mbr = 0, subject.settings.mbr
+    order = sorted(range(len(lines)), key=lambda i: (len(lines[i]), i))
+    found: dict[int, Translation] = {}
+    mbr = subject.settings.mbr
     begin = asking(subject.tokenizer, subject.config, subject.corpus.languages[1])
     sampling = Sampling(temperature=mbr.temperature, top_p=mbr.top_p, seed=mbr.seed)
-    with progress.bar(f"evaluate {subject.words}", len(records)) as bar:
+    with progress.bar(words, len(lines)) as bar:
         for start in range(0, len(order), CHUNK):
             chunk = order[start : start + CHUNK]
-            lines = [records[i]["source"] for i in chunk]
-            found = translate_lines(
+            translations = translate_lines(
                 subject.module,
                 subject.tokenizer,
-                lines,
+                [lines[i] for i in chunk],
                 subject.settings.beam,
                 subject.evaluation.batch_tokens,
                 begin=begin,
                 sampling=sampling if mbr.candidates else None,
                 candidates=mbr.candidates,
             )
-            for i, translation in zip(chunk, found, strict=True):
-                hypotheses[i] = translation.text
-                truncated += translation.truncated
+            found |= dict(zip(chunk, translations, strict=True))
             bar.update(len(chunk))
-    return translator_rows(records, hypotheses, subject.corpus.languages[1]), truncated
+    return [found[i] for i in range(len(lines))]

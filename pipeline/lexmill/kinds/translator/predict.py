@@ -6,8 +6,9 @@ with `mbr` chosen from so many draws.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -43,9 +44,17 @@ class Predictor(predictor.Predictor):
         return [best.text for best, *_ in self.translations(texts, chosen)]
 
     def translations(
-        self, texts: Sequence[str], params: Mapping[str, Any], *, n_best: int = 1, prefix: str = ""
+        self,
+        texts: Sequence[str],
+        params: Mapping[str, Any],
+        *,
+        n_best: int = 1,
+        prefix: str = "",
+        lexicon: Sequence[tuple[str, str]] = (),
     ) -> list[list[Translation]]:
         """Return the `n_best` translations of each text, or as many draws; each begins with the prefix.
+
+        `lexicon` as in `translate`.
 
         Raises:
             UserErrors: an unknown param, or one out of bounds.
@@ -66,6 +75,7 @@ class Predictor(predictor.Predictor):
             prefixes=[prefix] * len(texts),
             sampling=sampling if sampling.temperature > 0 else None,
             candidates=candidates,
+            lexicon=lexicon,
         )
 
 
@@ -141,6 +151,7 @@ def translate(
     prefixes: Sequence[str] | None = None,
     sampling: Sampling | None = None,
     candidates: int = 0,
+    lexicon: Sequence[tuple[str, str]] = (),
 ) -> list[list[Translation]]:
     """Translate each line, best first; a blank line gives one empty translation.
 
@@ -155,10 +166,14 @@ def translate(
         prefixes: the beginning of each translation; its last word may be continued.
         sampling: draw in place of a search.
         candidates: draw so many, and return the different ones of the highest mean chrF against all, at most `n_best`.
+        lexicon: pairs of phrases: where the first is in a line, as whole words, the second is in its translations.
 
     Raises:
-        UserError: a text is not Unicode, a prefix does not fit, the beam is too small, or candidates are not drawn.
+        UserError: a text is not Unicode, a prefix or the phrases do not fit, the beam is too small, candidates are not
+            drawn, or a lexicon is given for draws.
     """
+    if lexicon and sampling is not None:
+        raise UserError("a lexicon needs a search; translations that are drawn have no phrases to keep to")
     if candidates:
         if sampling is None:
             raise UserError("the candidates of minimum Bayes risk are drawn; give a temperature above 0")
@@ -184,7 +199,29 @@ def translate(
         begin=begin,
         prefixes=prefixes,
         sampling=sampling,
+        lexicon=lexicon,
     )
+
+
+def rescored(
+    found: Sequence[Sequence[Translation]], log_probabilities: Callable[[Sequence[str]], Sequence[float]], weight: float
+) -> list[list[Translation]]:
+    """Return the translations of each line ordered anew, as `weight` times the log-probability of the text is added.
+
+    Args:
+        found: of each line; an empty one, of an empty line, keeps its score.
+        log_probabilities: of texts, by a language model whose tokens may be others than the translator's.
+    """
+    texts = list(dict.fromkeys(one.text for own in found for one in own if one.text))
+    nats = dict(zip(texts, log_probabilities(texts), strict=True)) if texts else {}
+    scored = [[replace(one, score=one.score + weight * nats.get(one.text, 0.0)) for one in own] for own in found]
+    return [sorted(own, key=lambda one: -one.score) for own in scored]
+
+
+def phrases_of(line: str, lexicon: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Return what the translation of a line must have."""
+    found = [target for source, target in lexicon if re.search(rf"(?<!\w){re.escape(source)}(?!\w)", line)]
+    return tuple(dict.fromkeys(found))
 
 
 def by_risk(found: Sequence[Translation]) -> list[Translation]:
@@ -206,10 +243,12 @@ def _decoded(
     begin: Sequence[int],
     prefixes: Sequence[str] | None,
     sampling: Sampling | None,
+    lexicon: Sequence[tuple[str, str]],
 ) -> list[list[Translation]]:
     """`translate` without candidates."""
     from lexmill.decoding.batching import by_length, pad_sources
     from lexmill.decoding.beam_search import EncoderDecoder, Hypothesis, beam_search
+    from lexmill.decoding.constrained import constrained_search, spelt
     from lexmill.decoding.drawn_translations import draw_translations
 
     if sampling is None and n_best > beam.beam_size:
@@ -222,14 +261,21 @@ def _decoded(
     begun = [""] * len(lines) if prefixes is None else prefixes
     starts = [tuple(ids) if text else () for text, ids in zip(begun, tokenizer.encode_batch(begun), strict=True)]
     seen: Counter[tuple[int, ...]] = Counter()
-    wanted = []  # (source, prefix, how often the line was drawn before); None for an empty line
-    for ids, start in zip(encoded, starts, strict=True):
-        wanted.append((ids[:room], start, seen[ids]) if ids else None)
+    wanted = []  # (source, prefix, how often the line was drawn before, phrases); None for an empty line
+    for line, ids, start in zip(lines, encoded, starts, strict=True):
+        wanted.append((ids[:room], start, seen[ids], phrases_of(line, lexicon)) if ids else None)
         seen[ids] += sampling is not None
 
     places = beam.beam_size if sampling is None else n_best
     jobs = list(dict.fromkeys(job for job in wanted if job is not None))
     found: dict[tuple[Any, ...] | None, list[Translation]] = {None: [Translation("", 0.0)]}
+    constrained = [job for job in jobs if job[3]]
+    for job in constrained:
+        phrases = [spelt(tokenizer, text) for text in job[3]]
+        source, mask = pad_sources([job[0]], device)
+        best = constrained_search(translator, source, mask, beam, phrases, n_best=n_best, prefix=job[1])
+        found[job] = [Translation(tokenizer.decode(one.tokens), one.score) for one in best]
+    jobs = [job for job in jobs if not job[3]]
     for group in by_length([(len(source) + 1) * places for source, *_ in jobs], batch_tokens):
         own = [jobs[i] for i in group]
         hypotheses: Sequence[Sequence[Hypothesis]]
@@ -239,7 +285,7 @@ def _decoded(
         else:
             rows = [(*job, draw) for job in own for draw in range(n_best)]
             source, mask = pad_sources([row[0] for row in rows], device)
-            streams = [f"{sampling.seed} {repeat} {draw} {ids}" for ids, _, repeat, draw in rows]
+            streams = [f"{sampling.seed} {repeat} {draw} {ids}" for ids, _, repeat, _, draw in rows]
             of_rows = [row[1] for row in rows]
             drawn = draw_translations(translator, source, mask, beam, sampling, streams=streams, prefixes=of_rows)
             hypotheses = [drawn[i : i + n_best] for i in range(0, len(drawn), n_best)]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.significance import by_thirds
 
-_PLACEHOLDER = re.compile(r"\{[^{}]*\}|%\(\w+\)[sd]|%[sd]|</?[A-Za-z][^<>]*>|https?://[^\s<>]*[\w/]")
+PLACEHOLDER = re.compile(r"\{[^{}]*\}|%\(\w+\)[sd]|%[sd]|</?[A-Za-z][^<>]*>|https?://[^\s<>]*[\w/]")
 _NUMBER = re.compile(r"\d+")
 _ORDERS = range(1, 5)
 
@@ -62,7 +62,7 @@ def details(rows: Sequence[Row], bleu: NDArray[np.int64]) -> dict[str, float]:
         found[f"bleu_of_{name.replace(' ', '_')}"] = parts["brevity_penalty"] * math.exp(logs)
     texts = [(row["source"], row["reference"], row["hypothesis"]) for row in rows]
     found["copied"] = float(np.mean([made.strip() == source.strip() != right.strip() for source, right, made in texts]))
-    for name, pattern in (("placeholders", _PLACEHOLDER), ("numbers", _NUMBER)):
+    for name, pattern in (("placeholders", PLACEHOLDER), ("numbers", _NUMBER)):
         each = [one for source, _, made in texts if (one := kept(pattern, source, made)) is not None]
         if each:
             found[f"kept_{name}"], found[f"with_{name}"] = float(np.mean(each)), len(each)
