@@ -65,6 +65,7 @@ def test_one_more_line_is_one_more_model() -> None:
         "tokenizer": "shakespeare_bpe",
         "data": "artifacts/tokens/shakespeare-shakespeare_bpe",
         "teacher": "conf/initialization/gpt2.yaml",
+        "valid": "artifacts/tokens/shakespeare-shakespeare_bpe",
     }
     del composed["models"]["modern"]
     assert composed == before  # its corpus is encoded already, and its baselines are those of gpt and lstm
