@@ -295,7 +295,9 @@ def test_a_kinds_code_is_its_own(package: Path) -> None:
         path = package / "kinds" / "classifier" / f"{name}.py"
         path.write_text(path.read_text(encoding="utf-8") + "\n\nchanged = 1\n", encoding="utf-8")
     found = {key.partition(".")[0] + "." + key.split(".")[1] for key in changed(before, code_json(package))}
-    assert found == {f"{stage}.classifier" for stage in ("train", "evaluate", "baseline", "register", "report")}
+    assert found == {
+        f"{stage}.classifier" for stage in ("train", "evaluate", "baseline", "register", "report", "translate")
+    }
 
 
 def test_sizes_of_a_family_are_code_of_its_models_though_what_finds_them_is_exempt(package: Path) -> None:
@@ -303,7 +305,7 @@ def test_sizes_of_a_family_are_code_of_its_models_though_what_finds_them_is_exem
     path = package / "models" / "bert" / "shape.py"
     path.write_text(path.read_text(encoding="utf-8") + "\n\nchanged = 1\n", encoding="utf-8")
     found = changed(before, code_json(package))
-    assert {key.partition(".")[0] for key in found} == {"train", "evaluate", "register"}
+    assert {key.partition(".")[0] for key in found} == {"train", "evaluate", "register", "translate"}
     assert all(key.endswith(".bert") for key in found)
 
 
