@@ -15,7 +15,7 @@ from lexmill.models.common.decoder_attention import DecoderAttention
 from lexmill.models.common.hashed_ngrams import HashedNgrams
 from lexmill.models.common.position_bias import RelativeBias, alibi_slopes, buckets, sinusoids
 from lexmill.models.decoder.model import Decoder
-from lexmill.models.decoder.shape import Shape
+from lexmill.models.decoder.shape import FAMILY, Shape
 from lexmill.models.gpt.model import GPT
 from lexmill.models.gpt.shape import Shape as GPTShape
 from lexmill.models.llama.model import Llama
@@ -132,6 +132,13 @@ def test_sinusoids_by_hand() -> None:
     by_hand = torch.tensor([3.0, 3.0, 0.03, 0.03])
     wanted = torch.stack([by_hand[0].sin(), by_hand[1].cos(), by_hand[2].sin(), by_hand[3].cos()])
     torch.testing.assert_close(found[1], wanted)
+
+
+def test_embeddings_grow_by_the_root_of_the_width_beside_sinusoids() -> None:
+    """Vaswani et al. 2017, section 3.4."""
+    model = Decoder(Shape(**{**FAMILY.tiny, "positions": "sinusoidal"}), V)
+    wanted = 4 * model.embedding(TOKENS) + sinusoids(torch.arange(TOKENS.shape[1]), 16)
+    torch.testing.assert_close(model.embedded(TOKENS, None, None), wanted)
 
 
 def test_hashed_ngrams_are_looked_up_one_by_one() -> None:

@@ -44,8 +44,8 @@ def shared(made: Any, start: int, time: int) -> Any:
 def read(made: Any, hidden: Tensor, *heads: Tensor, chunks: bool) -> Tensor:
     """What a row reads from its state, (2, H, T, K): in chunks, or a token at a time."""
     if chunks:
-        found: Tensor = made.mix(hidden, list(heads), shared(made, 0, T), None)
-        return found
+        whole: Tensor = made.mix(hidden, list(heads), shared(made, 0, T), None)
+        return whole
     state, found = made.new_state(0), []
     for t in range(T):
         now = [part[:, :, t : t + 1] for part in heads]

@@ -71,8 +71,9 @@ SUPPORTED = ("llama", "lstm", "gru", "linear_attention")
 def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The supported families, which two processes have trained."""
     folder = tmp_path_factory.mktemp("together")
-    chosen = {"settings": {"steps": 4}, "optimizer": "sober", "execution": {"strategy": "ddp", "devices": 2}}
-    options = {"rows": 5, "ragged": True}
+    chosen: dict[str, Any] = {"settings": {"steps": 4}, "optimizer": "sober"}
+    chosen["execution"] = {"strategy": "ddp", "devices": 2}
+    options: dict[str, Any] = {"rows": 5, "ragged": True}
     ranks_at_once.run(folder, {one: {"task": {**options, "family": one}, **chosen} for one in SUPPORTED})
     return folder
 

@@ -11,6 +11,7 @@ from lexmill.commands.compare import measuring
 from lexmill.models import build
 from lexmill.models.declaration import families, family
 from tests.commands.compare.conftest import preset
+from tests.support import causal_networks
 
 CPU = torch.device("cpu")
 
@@ -26,6 +27,24 @@ def test_the_cache_of_attention_grows_and_that_of_a_recurrence_does_not() -> Non
     for length in (64, 128):
         assert measuring.measure(llama, length, CPU)["cache_bytes"] == 3 * 2 * 2 * 4 * 4 * length
         assert measuring.measure(lstm, length, CPU)["cache_bytes"] == 3 * 2 * 16 * 4
+
+
+@pytest.mark.parametrize("name", causal_networks.SIZES)
+def test_a_state_of_one_size_or_a_window_generates_in_constant_memory(name: str) -> None:
+    """Bytes of the cache after 8 tokens, which fill all windows of attention, and after 72: keys have room for 64."""
+    module = causal_networks.network(name, 50, context=72).eval()
+    if module.unlimited:
+        module = causal_networks.network(name, 50, context=8).eval()
+    found = []
+    with torch.inference_mode():
+        cache = module.new_cache(2)
+        for length in range(1, 73):
+            module.next_logits(torch.full((2, 1), length % 50), cache)
+            if length in (8, 72):
+                found.append(measuring.cache_bytes(cache))
+    assert found[0] > 0
+    windowed = all(getattr(mixer, "window", 0) for mixer in module.mixers)
+    assert (found[0] == found[1]) == (module.unlimited or windowed)
 
 
 def test_times_are_there() -> None:

@@ -89,7 +89,9 @@ class Decoder(CausalModel):
         start = 0 if cache is None else cache.length
         places = torch.arange(start, start + tokens.shape[1], device=tokens.device)
         places = places if documents is None else document_positions(documents)
-        return hidden + sinusoids(places, hidden.shape[-1]).to(hidden.dtype)
+        width = hidden.shape[-1]
+        # As in the paper: drawn as small as they are, embeddings would be lost beside sinusoids.
+        return hidden * width**0.5 + sinusoids(places, width).to(hidden.dtype)
 
     def masked_loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Return nats (B, T) of the targets, 0 where they are -100, where each token sees its whole row.
