@@ -7,7 +7,7 @@ Ours: `translate_lines`, texts in and texts out. The peers read what `lexmill ex
 `generate` of transformers with its default cache in inference mode, in float32, and CTranslate2 in float32 and in int8.
 Each side has its own way of batching: ours by tokens, transformers 64 sentences of like length at a time, CTranslate2
 64 that it sorts itself. All rank by the mean log-probability of a token; where a search stops is each library's own, so
-the BLEU of each stands beside its speed.
+with the BLEU of each beside its speed.
 
 Sentences per second of processor time on one thread, which a busy machine does not distort as it does wall time.
 """

@@ -1,4 +1,4 @@
-"""Labels that are numbers or sets of names: how a file writes them, and what is said of each that is none."""
+"""Labels that are numbers or sets of names: how a file writes them, and the error of each that is neither."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def test_what_is_no_set_is_an_error_with_its_line(tmp_path: Path) -> None:
     labels, errors = read(tmp_path, SET, "none;billing", ["a", "none"], "", ["x;y"], [["a"]], "a;b")
     assert labels == ["a;b"]
     assert errors == [
-        "a.jsonl:1: 'label': 'none' says that there is no label, but stands beside others",
-        "a.jsonl:2: 'label': 'none' says that there is no label, but stands beside others",
+        "a.jsonl:1: 'label': 'none' means no label, but is written with others",
+        "a.jsonl:2: 'label': 'none' means no label, but is written with others",
         "a.jsonl:3: 'label': the label is empty; a text without labels has 'none'",
         "a.jsonl:4: 'label': the label 'x;y' cannot be stored in a set; give it another name",
         "a.jsonl:5: 'label' holds ['a'], not text",

@@ -66,11 +66,11 @@ def export_ctranslate2(model: Path, target: Path, name: str, *, int8: bool = Fal
         mapping = pretrained.mapping(config["family"])
         tensors = mapping.write_tensors(config["shape"], pretrained.read(model).state)
         _write(config["shape"], tensors, tokenizer, folder, int8=int8)
-        apart = _apart(module, tokenizer, folder, longest)
+        difference = _difference(module, tokenizer, folder, longest)
         if int8:
-            say(f"{name}: in int8 the log-probabilities of {len(TEXTS)} made texts differ by up to {apart:.3f}")
-        elif not apart <= TOLERANCE:
-            raise UserError(f"{what} whose tokens CTranslate2 would score otherwise, by {apart:.1e}")
+            say(f"{name}: in int8 the log-probabilities of {len(TEXTS)} made texts differ by up to {difference:.3f}")
+        elif not difference <= TOLERANCE:
+            raise UserError(f"{what} whose tokens CTranslate2 would score otherwise, by {difference:.1e}")
         storage.write_text(folder / CARD, _card(name, config, tokenizer, int8=int8))
 
 
@@ -137,7 +137,7 @@ def _tokens(tokenizer: tokenizers.Tokenizer, ids: Sequence[int]) -> list[str]:
     return [str(tokenizer.backend.id_to_token(one)) for one in ids]
 
 
-def _apart(module: nn.Module, tokenizer: tokenizers.Tokenizer, folder: Path, longest: int) -> float:
+def _difference(module: nn.Module, tokenizer: tokenizers.Tokenizer, folder: Path, longest: int) -> float:
     """Return the largest difference of the log-probabilities of tokens, of numbers above 1 in proportion.
 
     Each text is scored as the translation of each.

@@ -126,13 +126,13 @@ def export_onnx(model: Path, target: Path, name: str, *, int8: bool = False) -> 
         )
         with parsing(f"{what} {reason}; it can be used here and served"), _quiet():
             _write_graph(graph, batches[-1], output.name, folder / GRAPH, config["max_tokens"])
-        apart = _apart(graph, batches, folder / GRAPH)
-        if not apart <= TOLERANCE:
-            raise UserError(f"{what} whose answers ONNX Runtime would give otherwise, by {apart:.1e}")
+        difference = _difference(graph, batches, folder / GRAPH)
+        if not difference <= TOLERANCE:
+            raise UserError(f"{what} whose answers ONNX Runtime would give otherwise, by {difference:.1e}")
         if int8:
             _round(folder / GRAPH)
-            apart = _apart(graph, batches, folder / GRAPH)
-            say(f"{name}: in int8 the outputs of {len(texts)} made texts differ by up to {apart:.3f}")
+            difference = _difference(graph, batches, folder / GRAPH)
+            say(f"{name}: in int8 the outputs of {len(texts)} made texts differ by up to {difference:.3f}")
         storage.write_json(folder / CONFIG, {key: config[key] for key in _KEPT if key in config} | {"int8": int8})
         storage.write_text(folder / CARD, _card(name, config, output, batches[-1], int8=int8))
 
@@ -213,7 +213,7 @@ def _write_graph(graph: nn.Module, batch: Arrays, output: str, path: Path, longe
     written.save(str(path))
 
 
-def _apart(graph: nn.Module, batches: Sequence[Arrays], path: Path) -> float:
+def _difference(graph: nn.Module, batches: Sequence[Arrays], path: Path) -> float:
     """Return the largest difference between what torch and ONNX Runtime give, of numbers above 1 in proportion."""
     import onnxruntime
 

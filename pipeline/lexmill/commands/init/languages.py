@@ -28,7 +28,7 @@ def choose(kind: Kind, reader: Mapping[str, Any], given: str | None, files: Iter
         files: of the corpus; those of XLIFF say their languages.
 
     Raises:
-        UserError: the option is wrong, or it is missing and neither two names nor the files tell the languages.
+        UserError: the option is wrong, or it is missing and neither two names nor the files name the languages.
     """
     option = "--languages" if kind == "parallel" else "--language"
     if given is not None:

@@ -1,7 +1,7 @@
 """A parallel corpus one side of which a model wrote: real sentences, and their translations.
 
 * Back-translation (Sennrich et al. 2016): a model of the other direction writes the source of real target sentences;
-  a tag before these sources tells the learner (Caswell et al. 2019).
+  a tag marks these sources for the learner (Caswell et al. 2019).
 * Distillation (Kim and Rush 2016): a teacher writes the target of real sources.
 
 The corpus has a train split alone: whoever learns from it is validated and tested on real pairs, and no sentence of

@@ -22,7 +22,7 @@ class Data:
     tokenizer: str = spec("the joint tokenizer")
     train: str = spec("a mixture or a translation that it learns from in place of the corpus; empty: the corpus", "")
     target_languages: dict[str, str] = spec(
-        "for several: the target language of each corpus that it learns from, told by a tag before the source; empty:"
+        "for several: the target language of each corpus that it learns from, named by a tag before the source; empty:"
         " no tags",
         factory=dict,
     )

@@ -23,7 +23,7 @@ def of_targets(stream: Tensor, order: int) -> tuple[Tensor, Tensor]:
     longest, context = (torch.zeros(targets, dtype=torch.int64, device=stream.device) for _ in range(2))
     for k in range(1, order + 1):
         if k > 1:
-            # The token k - 1 before the target, where there is one; -1 keeps the first contexts apart from all.
+            # The token k - 1 before the target, where there is one; -1 makes the first contexts unlike all others.
             token = stream.new_full((targets,), -1)
             token[k - 2 :] = stream[: targets - k + 2]
             context = _numbered(context * (symbols + 1) + token + 1)

@@ -42,7 +42,7 @@ class NgramTables(nn.Module):
     def contexts(self, stream: Tensor, eos_id: int) -> Tensor:
         """Return the last n - 1 tokens at each position, (N,) -> (N, n - 1); before the start are start symbols.
 
-        An end token at the start stands for the start.
+        An end token at the start counts as the start.
         """
         start = self.vocab_size
         stream = torch.cat([stream.new_full((max(0, self.order - 2),), start), stream])

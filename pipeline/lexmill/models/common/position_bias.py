@@ -55,18 +55,18 @@ class RelativeBias(nn.Module):
         self.table = nn.Embedding(_BUCKETS, n_head)
         self.both_sides = both_sides
 
-    def forward(self, apart: Tensor) -> Tensor:
+    def forward(self, offsets: Tensor) -> Tensor:
         """Return the bias of these distances: (T, S) int64 -> (H, T, S)."""
-        out: Tensor = self.table(buckets(apart, self.both_sides)).permute(2, 0, 1)
+        out: Tensor = self.table(buckets(offsets, self.both_sides)).permute(2, 0, 1)
         return out
 
 
-def buckets(apart: Tensor, both_sides: bool = False) -> Tensor:
+def buckets(offsets: Tensor, both_sides: bool = False) -> Tensor:
     """Return T5's bucket of each distance to an earlier key, as its decoder has them or, on both sides, its encoder."""
     count = _BUCKETS // 2 if both_sides else _BUCKETS
     exact = count // 2
-    first = count * (apart < 0) if both_sides else 0
-    apart = apart.abs() if both_sides else apart.clamp_min(0)
-    ratio = torch.log(apart.clamp_min(1).float() / exact) / math.log(_FARTHEST / exact)
+    first = count * (offsets < 0) if both_sides else 0
+    offsets = offsets.abs() if both_sides else offsets.clamp_min(0)
+    ratio = torch.log(offsets.clamp_min(1).float() / exact) / math.log(_FARTHEST / exact)
     far = (exact + (ratio * (count - exact)).long()).clamp_max(count - 1)
-    return first + torch.where(apart < exact, apart, far)
+    return first + torch.where(offsets < exact, offsets, far)

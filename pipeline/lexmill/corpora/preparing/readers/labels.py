@@ -44,7 +44,7 @@ def of_set(labels: Sequence[str], form: LabelForm) -> str:
         return NO_LABELS
     for name in found:
         if name == form.no_labels:
-            raise BadLabel(f"{value_text(name)} says that there is no label, but stands beside others")
+            raise BadLabel(f"{value_text(name)} means no label, but is written with others")
         if name == NO_LABELS or BETWEEN_LABELS in name:
             raise BadLabel(f"the label {value_text(name)} cannot be stored in a set; give it another name")
     return BETWEEN_LABELS.join(found)
