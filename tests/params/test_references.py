@@ -85,6 +85,14 @@ def test_what_leads_nowhere_is_reported(path: str, value: Any, message: str) -> 
     assert any(message in error for error in errors), errors
 
 
+def test_a_checkpoint_is_no_data_set_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    checkpoints = {"tiny": {"source": {"kind": "hub", "dataset": "someone/model"}}}
+    Path("params.yaml").write_text(yaml.safe_dump(whole({**PARAMS, "checkpoints": checkpoints})))
+    (error,) = check.gather([params.load])
+    assert "checkpoints.tiny.source.kind: hub loads data sets, not models; name a model's files" in error
+
+
 def test_a_trained_tokenizer_goes_before_a_checkpoints_of_its_name() -> None:
     assert derive(plain())["imported_tokenizers"] == {"smol": {"checkpoint": "smol"}}
     data = plain()

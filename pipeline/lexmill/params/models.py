@@ -15,7 +15,7 @@ from lexmill.base import plugins
 from lexmill.base.shown import value_text
 from lexmill.base.strict import build, nearest, spec
 from lexmill.models.declaration import families, family, mismatch, unlike
-from lexmill.params.corpora import RegisteredSource, Source
+from lexmill.params.corpora import HubSource, RegisteredSource, Source
 from lexmill.params.recipe import Steps
 
 
@@ -96,3 +96,8 @@ class Checkpoint:
     source: Source | RegisteredSource = spec("where it comes from")
     licence: str = spec("the weights' licence, for the model card", "")
     note: str = spec("what to know of its training data", "")
+
+    def errors(self) -> list[str]:
+        if isinstance(self.source, HubSource):
+            return ["source.kind: hub loads data sets, not models; name a model's files with url or file"]
+        return []
