@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from lexmill import tokenizers
 from lexmill.base.errors import UserError
 from lexmill.decoding.batching import pad_sources
 from lexmill.decoding.beam_search import Hypothesis, beam_search, length_penalty
-from lexmill.decoding.constrained import Phrase, constrained_search, needed
+from lexmill.decoding.constrained import Phrase, constrained_search, needed, spelt
 from lexmill.decoding.settings import BeamSearch
+from lexmill.tokenizers.kinds import assemble, byte_model
+from lexmill.tokenizers.saving import save
 from tests.decoding.forced import score
 from tests.decoding.naive import every_translation, sentences, tiny
 from tests.decoding.test_beam_search import CPU
@@ -93,3 +98,12 @@ def test_a_beginning_may_hold_a_phrase_and_what_does_not_fit_is_refused() -> Non
     assert has(one.tokens, phrase(9, 8))
     with pytest.raises(UserError, match="the phrases of a translation have 24 tokens; the model writes at most 23"):
         found((5,), BeamSearch(2), [phrase(*[7] * 24)])
+
+
+@pytest.mark.parametrize(("text", "before"), [("Strom", " "), ("\u7535\u6e90", "")])
+def test_a_phrase_follows_a_space_where_its_script_has_them(tmp_path: Path, text: str, before: str) -> None:
+    save(assemble("byte", byte_model(), lowercase=False), tmp_path)
+    tokenizer = tokenizers.load(tmp_path)
+    phrase = spelt(tokenizer, text)
+    assert tokenizer.decode(list(phrase.inside)) == before + text
+    assert tokenizer.decode(list(phrase.first)) == text

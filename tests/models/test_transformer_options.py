@@ -217,8 +217,8 @@ def test_grouped_heads_shrink_the_cache() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"positions": "rotary"}, "transformers has no translator with positions: rotary; only sinusoidal"),
-        ({"tied": "none", "n_kv_head": 1}, "transformers has no translator with tied: none and n_kv_head: 1; only"),
+        ({"positions": "rotary"}, "no other program has a translator with positions: rotary; only sinusoidal"),
+        ({"tied": "none", "n_kv_head": 1}, "no other program has a translator with tied: none and n_kv_head: 1; only"),
         ({"decoder_mixer": "ssru"}, "with decoder_mixer: ssru; only"),
     ],
 )

@@ -17,7 +17,7 @@ from lexmill.decoding.settings import BeamSearch
 from lexmill.kinds.translator.predict import translate_lines
 from lexmill.models import family
 from lexmill.models import folder as model_folder
-from lexmill.registry import ctranslate2_export, export_checks
+from lexmill.registry import ctranslate2_export, export_checks, hugging_face
 from lexmill.registry.ctranslate2_export import export_ctranslate2
 from tests.registry.test_export import make
 
@@ -111,6 +111,36 @@ def test_other_networks_are_refused(tmp_path: Path, name: str, kind: str) -> Non
     model = make(tmp_path / "model", name, {**family(name).tiny}, kind)
     with pytest.raises(UserError, match=f"of family '{name}'; CTranslate2 takes Transformers"):
         export_ctranslate2(model, tmp_path / "there", "made")
+
+
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"positions": "learned"},
+        {"positions": "rotary"},
+        {"tied": "none"},
+        {"tied": "decoder"},
+        {"n_kv_head": 1},
+        {"decoder_mixer": "ssru"},
+    ],
+)
+def test_networks_that_ctranslate2_would_compute_otherwise_are_refused(
+    tmp_path: Path, option: dict[str, Any], int8: bool
+) -> None:
+    model = make(tmp_path / "model", "transformer", {**family("transformer").tiny, **option}, "translator")
+    ((key, value),) = option.items()
+    with pytest.raises(UserError, match=f"no other program has a translator with {key}: {value}"):
+        export_ctranslate2(model, tmp_path / "there", "made", int8=int8)
+    assert not (tmp_path / "there").exists()
+
+
+def test_a_translator_of_several_languages_is_refused(tmp_path: Path) -> None:
+    shape = {**family("transformer").tiny}
+    model = make(tmp_path / "model", "transformer", shape, "translator", target_languages=["de", "fr"])
+    for write in (export_ctranslate2, hugging_face.export):
+        with pytest.raises(UserError, match="a translator of several languages, asked for by a tag"):
+            write(model, tmp_path / "there", "made")
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

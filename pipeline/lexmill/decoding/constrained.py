@@ -13,6 +13,7 @@ Shape letters: N live hypotheses, T tokens written, V vocabulary.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from lexmill.base.shown import value_text
 from lexmill.decoding.beam_search import EncoderDecoder, Hypothesis, Sentence, largest, limits_of, log_norm
 from lexmill.decoding.coverage import coverage
 from lexmill.decoding.limits import exclude
+from lexmill.decoding.scripts import UNSPACED
 from lexmill.decoding.settings import BeamSearch
 from lexmill.tokenizers.tokenizer import BOS, EOS
 
@@ -43,13 +45,14 @@ class Phrase:
 
 
 def spelt(tokenizer: Tokenizer, text: str) -> Phrase:
-    """Return a text as a phrase: after a space anywhere, without one at the beginning.
+    """Return a text as a phrase: after a space anywhere if its script has them, without one at the beginning.
 
     Raises:
         UserError: the tokenizer cannot spell it.
     """
     text = text.strip()
-    inside, first = (tuple(ids) for ids in tokenizer.encode_batch([f" {text}", text]))
+    space = "" if re.match(f"[{UNSPACED}]", text) else " "
+    inside, first = (tuple(ids) for ids in tokenizer.encode_batch([space + text, text]))
     if not first or tokenizer.decode(first) != tokenizer.normalize(text):
         raise UserError(f"the model's tokenizer cannot spell the phrase {value_text(text)}")
     return Phrase(inside, first)

@@ -29,7 +29,7 @@ from lexmill.base.errors import UserError
 from lexmill.base.progress import say
 from lexmill.models import family, pretrained
 from lexmill.models import folder as model_folder
-from lexmill.registry.export_checks import TEXTS, TOLERANCE, check_packages, new_or_empty
+from lexmill.registry.export_checks import TEXTS, TOLERANCE, check_packages, new_or_empty, refuse_tags
 from lexmill.tokenizers.saving import save_adding, serialized
 
 TOKENIZER, CARD = "tokenizer.json", "README.md"
@@ -56,6 +56,9 @@ def export_ctranslate2(model: Path, target: Path, name: str, *, int8: bool = Fal
         raise UserError(
             f"{what} of family '{config['family']}'; CTranslate2 takes Transformers of an encoder and a decoder"
         )
+    refuse_tags(config, what)
+    mapping = pretrained.mapping(config["family"])
+    mapping.write_config(config["shape"], config["vocab_size"])  # refuses other shapes than those written here
     tokenizer = tokenizers.load(model / model_folder.TOKENIZER)
     longest = config["shape"]["max_positions"]
     with storage.new_folder(target) as folder:
@@ -63,14 +66,15 @@ def export_ctranslate2(model: Path, target: Path, name: str, *, int8: bool = Fal
         backend = library.Tokenizer.from_file(str(folder / TOKENIZER))
         backend.enable_truncation(longest)
         storage.write_text(folder / TOKENIZER, serialized(backend))
-        mapping = pretrained.mapping(config["family"])
         tensors = mapping.write_tensors(config["shape"], pretrained.read(model).state)
-        _write(config["shape"], tensors, tokenizer, folder, int8=int8)
+        _write(config["shape"], tensors, tokenizer, folder, int8=False)
         difference = _difference(module, tokenizer, folder, longest)
-        if int8:
-            say(f"{name}: in int8 the log-probabilities of {len(TEXTS)} made texts differ by up to {difference:.3f}")
-        elif not difference <= TOLERANCE:
+        if not difference <= TOLERANCE:
             raise UserError(f"{what} whose tokens CTranslate2 would score otherwise, by {difference:.1e}")
+        if int8:
+            _write(config["shape"], tensors, tokenizer, folder, int8=True)
+            difference = _difference(module, tokenizer, folder, longest)
+            say(f"{name}: in int8 the log-probabilities of {len(TEXTS)} made texts differ by up to {difference:.3f}")
         storage.write_text(folder / CARD, _card(name, config, tokenizer, int8=int8))
 
 

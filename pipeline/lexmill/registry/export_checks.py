@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from lexmill.base.errors import UserError
 
@@ -16,6 +18,12 @@ def new_or_empty(target: Path) -> None:
     """Raise `UserError` for what exists and is not an empty folder."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError("this exists and is not empty; name a new folder", target)
+
+
+def refuse_tags(config: Mapping[str, Any], what: str) -> None:
+    """Raise `UserError` for a model that is asked for a language by a tag; `what` begins the sentence."""
+    if config.get("target_languages"):
+        raise UserError(f"{what} of several languages, asked for by a tag, which other programs would leave out")
 
 
 def check_packages(program: str, extra: str, *packages: str) -> None:

@@ -34,7 +34,7 @@ from lexmill import kinds, tokenizers
 from lexmill.base import storage
 from lexmill.base.errors import UserError
 from lexmill.models import folder as model_folder
-from lexmill.registry.export_checks import new_or_empty
+from lexmill.registry.export_checks import new_or_empty, refuse_tags
 from lexmill.registry.package import DESCRIPTION
 from lexmill.tokenizers.saving import save_adding
 
@@ -129,6 +129,7 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
         of = f"of family '{config['family']}', which has no counterpart in transformers"
         raise UserError(f"'{name}' is {what} {of}")
     new_or_empty(target)
+    refuse_tags(config, f"'{name}' is {what}")
     _refuse_heads(config, declared.role, f"'{name}' is {what}")
     shape, tokenizer = config["shape"], tokenizers.load(model / model_folder.TOKENIZER)
     there, mapping = _target(config, declared.role, tokenizer), pretrained.mapping(config["family"])

@@ -20,8 +20,11 @@ from lexmill.commands.compare import subjects
 from lexmill.data.encoding import encode_corpus
 from lexmill.decoding.sampling import continue_tokens
 from lexmill.decoding.settings import Sampling
+from lexmill.evaluation.scoring import NetworkScorer
 from lexmill.kinds.language_model.mixing import improve, nats
 from lexmill.kinds.language_model.ngrams.kneser_ney import KneserNey
+from lexmill.kinds.language_model.predict import Predictor
+from lexmill.kinds.language_model.sentences import log_probabilities
 from lexmill.models import folder as model_folder
 from lexmill.models.common.mixture import Mixture
 from lexmill.models.common.window import window_start
@@ -148,6 +151,43 @@ def test_texts_are_written_as_by_any_language_model() -> None:
         stream.append(best)
         new = torch.tensor([[best]])
     assert found == stream[3:]
+
+
+@pytest.mark.parametrize("length", range(5))
+@torch.no_grad()
+def test_a_short_document_is_scored(length: int) -> None:
+    module, _ = mixture(3)
+    stream = torch.tensor([EOS, *[1, 2, 1, 2][:length], EOS])
+    whole = module(stream[None, :-1])[0].double().gather(1, stream[1:, None])[:, 0]
+    network = module.network(stream[None, :-1])[0].double().softmax(-1).gather(1, stream[1:, None])[:, 0]
+    parts, longest = module.parts(network, stream)
+    assert (module.weights[longest] * parts).sum(dim=1).log().numpy() == pytest.approx(whole.numpy(), rel=1e-5)
+
+
+@torch.no_grad()
+def test_bfloat16_rounds_the_network_alone() -> None:
+    module, _ = mixture(3)
+    tokens = torch.tensor([[EOS, 1, 2, 3, 1, 2]])
+    before, share = module(tokens), module.tables.get_buffer("share_2").clone()
+    low = module.bfloat16()
+    assert low is module
+    assert {parameter.dtype for parameter in module.parameters()} == {torch.bfloat16}
+    assert torch.equal(module.tables.get_buffer("share_2"), share)
+    assert torch.allclose(module(tokens), before, atol=0.05)
+
+
+def test_a_sentence_is_scored_as_a_document_of_the_evaluation(workspace: Path) -> None:
+    train.main("toy")
+    train.main("mixed")
+    config, module = model_folder.load(layout.model("mixed"))
+    tokenizer = load(layout.model("mixed") / "tokenizer")
+    text = TEXTS[0]["text"]  # several windows
+    (found,) = log_probabilities(Predictor("mixed", config, module, tokenizer), [text])
+    scorer = NetworkScorer(module.network, module.context, tokenizer.eos_id, 1000, 0.5)
+    stream = torch.tensor([tokenizer.eos_id, *tokenizer.encode(text), tokenizer.eos_id])
+    (network,) = scorer.log_probabilities([tokenizer.encode(text)])
+    parts, longest = module.parts(torch.from_numpy(network).exp(), stream)
+    assert found == pytest.approx(float((module.weights[longest] * parts).sum(dim=1).log().sum()), rel=1e-9)
 
 
 def test_each_step_of_the_fit_is_no_worse_and_finds_the_shares_of_a_drawn_mixture() -> None:

@@ -17,7 +17,6 @@ from lexmill.decoding.sampling import generate
 from lexmill.decoding.settings import Sampling
 from lexmill.evaluation import analogies, plots
 from lexmill.evaluation.rows import Row
-from lexmill.evaluation.scoring import NetworkScorer, Scorer
 from lexmill.evaluation.subject import Evaluated, Subject
 from lexmill.evaluation.word_vectors import WordVectors, plane
 from lexmill.evaluation.words import frequent_words
@@ -29,7 +28,7 @@ from lexmill.kinds.language_model.metrics import (
     score_documents,
     summarise,
 )
-from lexmill.kinds.language_model.mixture_scores import MixtureScorer
+from lexmill.kinds.language_model.mixture_scores import scorer_of
 from lexmill.models.common.mixture import Mixture
 from lexmill.models.input_embeddings import input_embeddings
 
@@ -82,13 +81,10 @@ def metrics(subject: Subject, rows: Sequence[Row]) -> dict[str, Any]:
 def _scored(subject: Subject) -> list[DocumentScores]:
     """Score the documents of the test set, in order."""
     tokenizer, evaluation = subject.tokenizer, subject.evaluation
-    context = cast(Any, subject.module).context
-    network = cast(Any, _network(subject))
-    scorer = NetworkScorer(network, context, tokenizer.eos_id, evaluation.batch_tokens, evaluation.overlap)
-    whole: Scorer = MixtureScorer(subject.module, scorer) if isinstance(subject.module, Mixture) else scorer
+    scorer = scorer_of(subject.module, tokenizer.eos_id, evaluation.batch_tokens, evaluation.overlap)
     found = []
     with progress.bar(f"evaluate {subject.words}", subject.corpus.count(subject.split)) as bar:
-        for document in score_documents(subject.records(), OffsetEncoder(tokenizer), whole):
+        for document in score_documents(subject.records(), OffsetEncoder(tokenizer), scorer):
             found.append(document)
             bar.update(1)
     return found

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from lexmill.evaluation.scoring import Floats, Scorer
+from lexmill.evaluation.scoring import Floats, NetworkScorer, Scorer
 from lexmill.models.common.mixture import Mixture
 
 
@@ -25,6 +26,13 @@ class MixtureScorer:
             parts, longest = module.parts(of_network.to(device), tokens.to(device))
             found.append((module.weights[longest] * parts).sum(dim=1).log().cpu().numpy())
         return found
+
+
+def scorer_of(module: Any, eos_id: int, batch_tokens: int, overlap: float) -> Scorer:
+    """Return the scorer of a language model, mixed with n-grams or not; arguments as of `NetworkScorer`."""
+    if not isinstance(module, Mixture):
+        return NetworkScorer(module, module.context, eos_id, batch_tokens, overlap)
+    return MixtureScorer(module, NetworkScorer(module.network, module.context, eos_id, batch_tokens, overlap))
 
 
 def stream(document: Sequence[int], eos_id: int) -> Tensor:

@@ -7,15 +7,14 @@ from typing import Any, cast
 
 from lexmill.base.errors import UserError
 from lexmill.decoding.predictor import BATCH_TOKENS, Predictor
-from lexmill.evaluation.scoring import NetworkScorer
+from lexmill.kinds.language_model.mixture_scores import scorer_of
 
 _OVERLAP = 0.5  # each token of a text longer than the context has half a context before it
 
 
 def log_probabilities(model: Predictor, texts: Sequence[str]) -> list[float]:
     """Return the log-probability of each text, its end token included."""
-    module: Any = model.module
-    scorer = NetworkScorer(module, module.context, model.tokenizer.eos_id, BATCH_TOKENS, _OVERLAP)
+    scorer = scorer_of(model.module, model.tokenizer.eos_id, BATCH_TOKENS, _OVERLAP)
     return [float(values.sum()) for values in scorer.log_probabilities(model.tokenizer.encode_batch(texts))]
 
 

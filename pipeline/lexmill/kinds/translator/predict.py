@@ -10,10 +10,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from lexmill.base.errors import UserError
 from lexmill.decoding import predictor
+from lexmill.decoding.scripts import UNSPACED
 from lexmill.decoding.settings import BeamSearch, Sampling, built
 from lexmill.kinds.translator import Evaluate, MinimumRisk
 from lexmill.kinds.translator.tags import KEY, asking
@@ -83,12 +85,14 @@ def together(models: Sequence[Predictor]) -> Predictor:
     """Return translators as one, by the mean of their probabilities; the first one's settings are the defaults.
 
     Raises:
-        UserError: their tokenizers differ.
+        UserError: their tokenizers or their target languages differ.
     """
     first, *others = models
     for one in others:
         if one.tokenizer.fingerprint != first.tokenizer.fingerprint:
             raise UserError(f"'{one.name}' has another tokenizer than '{first.name}'; an ensemble needs the same one")
+        if one.config.get(KEY) != first.config.get(KEY):
+            raise UserError(f"'{one.name}' has other target languages than '{first.name}'; an ensemble needs the same")
     if not others:
         return first
     from lexmill.decoding.ensemble import Ensemble
@@ -209,19 +213,31 @@ def rescored(
     """Return the translations of each line ordered anew, as `weight` times the log-probability of the text is added.
 
     Args:
-        found: of each line; an empty one, of an empty line, keeps its score.
+        found: of each line; where all are empty, as of an empty line, they stay as they are.
         log_probabilities: of texts, by a language model whose tokens may be others than the translator's.
     """
-    texts = list(dict.fromkeys(one.text for own in found for one in own if one.text))
+    written = [any(one.text for one in own) for own in found]
+    texts = list(dict.fromkeys(one.text for own, some in zip(found, written, strict=True) if some for one in own))
     nats = dict(zip(texts, log_probabilities(texts), strict=True)) if texts else {}
-    scored = [[replace(one, score=one.score + weight * nats.get(one.text, 0.0)) for one in own] for own in found]
-    return [sorted(own, key=lambda one: -one.score) for own in scored]
+    return [
+        sorted((replace(one, score=one.score + weight * nats[one.text]) for one in own), key=lambda one: -one.score)
+        if some
+        else list(own)
+        for own, some in zip(found, written, strict=True)
+    ]
 
 
 def phrases_of(line: str, lexicon: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """Return what the translation of a line must have."""
-    found = [target for source, target in lexicon if re.search(rf"(?<!\w){re.escape(source)}(?!\w)", line)]
+    found = [target for source, target in lexicon if source in line and _as_word(source).search(line)]
     return tuple(dict.fromkeys(found))
+
+
+@lru_cache(maxsize=1 << 17)
+def _as_word(phrase: str) -> re.Pattern[str]:
+    """Return a pattern of a phrase that no letter of a script with spaces is beside."""
+    beside = rf"[^\W{UNSPACED}]"
+    return re.compile(rf"(?<!{beside}){re.escape(phrase)}(?!{beside})")
 
 
 def by_risk(found: Sequence[Translation]) -> list[Translation]:

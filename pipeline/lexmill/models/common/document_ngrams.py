@@ -25,7 +25,7 @@ def of_targets(stream: Tensor, order: int) -> tuple[Tensor, Tensor]:
         if k > 1:
             # The token k - 1 before the target, where there is one; -1 makes the first contexts unlike all others.
             token = stream.new_full((targets,), -1)
-            token[k - 2 :] = stream[: targets - k + 2]
+            token[k - 2 :] = stream[: max(0, targets - k + 2)]
             context = _numbered(context * (symbols + 1) + token + 1)
         before = _earlier(context)
         before[: max(0, k - 2)] = 0

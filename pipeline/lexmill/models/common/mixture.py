@@ -13,7 +13,7 @@ Shape letters: B batch, T time, V vocabulary, K the longest n-gram of a document
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -71,6 +71,11 @@ class Mixture(nn.Module):
     def context(self) -> int:
         """The network's window."""
         return int(self.network.context)
+
+    def bfloat16(self) -> Self:
+        """Round the network's weights alone: the n-grams' would lose their third digit."""
+        self.network.bfloat16()
+        return self
 
     def new_cache(self, batch: int) -> MixtureCache:
         """Return an empty cache; the first tokens fix the batch."""

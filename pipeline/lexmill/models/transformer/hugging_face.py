@@ -141,8 +141,8 @@ def write_config(shape: Mapping[str, Any], vocab_size: int) -> dict[str, Any]:
         others.append(f"n_kv_head: {shape['n_kv_head']}")
     if others:
         raise UserError(
-            f"transformers has no translator with {' and '.join(others)}; only sinusoidal positions, one embedding and"
-            " full attention can be exported"
+            f"no other program has a translator with {' and '.join(others)}; only sinusoidal positions, one embedding"
+            " and full attention can be exported"
         )
     model_type = PRE_NORM if shape["norm"] == "pre" else POST_NORM
     stacks = {}
