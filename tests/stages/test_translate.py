@@ -139,6 +139,19 @@ def test_drawn_translations_are_those_of_the_seed_and_a_side_of_pairs_is_distill
         assert pair["source"] == real[pair["id"]]["source"] != pair["target"]
 
 
+def test_a_sentence_that_comes_again_is_drawn_anew(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translate, "CHUNK", 2)
+    write_prepared(
+        layout.corpus("news"), "text", {"train": [{"text": "abca\n" * 12}], "valid": [{"text": "a"}]}, ["de"]
+    )
+    write_params(choices(back={**BACK, "tag": "", "temperature": 1.0, "seed": 3}))
+    translate.main("back")
+    first = [pair["source"] for pair in made()]
+    assert len(set(first)) > 6
+    translate.main("back")
+    assert [pair["source"] for pair in made()] == first
+
+
 def test_a_translator_learns_from_a_mixture_of_real_and_written_pairs_and_validates_on_the_real(
     workspace: Path,
 ) -> None:

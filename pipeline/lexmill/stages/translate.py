@@ -10,6 +10,7 @@ Cost: a search, or a draw, for each sentence; memory O(8,192 sentences).
 from __future__ import annotations
 
 import dataclasses
+from itertools import count
 
 from lexmill import kinds, params, tokenizers
 from lexmill.base import layout, progress, storage
@@ -35,11 +36,13 @@ def main(name: str) -> None:
     module.to(evaluation_device(load_execution()))
     predict = kinds.find(config["kind"]).module("predict")
     predictor = predict.Predictor(choice.model, config, module, tokenizers.load(model / model_folder.TOKENIZER))
-    keys = ("temperature", "top_k", "top_p", "seed")
+    keys = ("temperature", "top_k", "top_p")
     how = {"mbr": 0, **{key: getattr(choice, key) for key in keys}} if choice.temperature else {}
     corpus, held_out = PreparedCorpus(layout.corpus(choice.corpus)), PreparedCorpus(layout.corpus(choice.held_out))
     if "to" in predictor.defaults:
         how["to"] = held_out.languages[choice.writes == "target"]
+
+    seeds = count(choice.seed)  # one a chunk, so that a sentence is drawn anew where it comes again
 
     with progress.bar(f"translate {name}") as bar:
 
@@ -47,7 +50,7 @@ def main(name: str) -> None:
             found = []
             for start in range(0, len(sentences), CHUNK):
                 chunk = sentences[start : start + CHUNK]
-                made = predictor.translations(chunk, how)
+                made = predictor.translations(chunk, how | ({"seed": next(seeds)} if choice.temperature else {}))
                 found += [Translated(best.text, best.truncated) for best, *_ in made]
                 bar.update(len(chunk))
             return found
