@@ -141,9 +141,9 @@ def test_drawn_translations_are_those_of_the_seed_and_a_side_of_pairs_is_distill
 
 def test_a_sentence_that_comes_again_is_drawn_anew(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(translate, "CHUNK", 2)
-    write_prepared(
-        layout.corpus("news"), "text", {"train": [{"text": "abca\n" * 12}], "valid": [{"text": "a"}]}, ["de"]
-    )
+    splits = {"train": [{"text": "abca\n" * 12}], "valid": [{"text": "a"}]}
+    shutil.rmtree(layout.corpus("news"))
+    write_prepared(layout.corpus("news"), "text", splits, ["de"])
     write_params(choices(back={**BACK, "tag": "", "temperature": 1.0, "seed": 3}))
     translate.main("back")
     first = [pair["source"] for pair in made()]
