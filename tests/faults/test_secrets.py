@@ -127,7 +127,7 @@ class Mill(SmallProject):
         params["corpora"]["plays"] = params["corpora"]["rows"] | {
             "source": {"kind": "package", **package, "sha256": made.sha256}
         }
-        params |= {"checkpoints": {}, "mixtures": {}, "evaluation": {"bootstrap_samples": 100}}
+        params |= {"checkpoints": {}, "mixtures": {}, "translations": {}, "evaluation": {"bootstrap_samples": 100}}
         (self.root / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
 
     def run(self, *command: str, code: int = 0, **environment: str) -> str:
