@@ -20,6 +20,7 @@ encodings: {}
 imported_tokenizers: {}
 baselines: {}
 inputs: {}
+translation_inputs: {}
 corpora:
   plays:
     kind: text

@@ -21,6 +21,7 @@ encodings: {}
 imported_tokenizers: {}
 baselines: {}
 inputs: {}
+translation_inputs: {}
 corpora:
   tickets:
     kind: labelled

@@ -147,7 +147,7 @@ def test_a_bad_request_learns_what_is_wrong(
         ("en_de", {"beam_size": 0}, "beam_size: 0 is too small"),
         ("en_de", {"beam_size": 1.5}, "beam_size"),
         ("en_de", {"beam_size": 65}, "beam_size: 65 is too large for a server; at most 64"),
-        ("en_de", {"max_tokens": 5}, "max_tokens: no such param; known: beam_size, length_penalty"),
+        ("en_de", {"max_tokens": 5}, "max_tokens: no such param; known: beam_size, coverage_penalty, length_penalty"),
         ("en_de", {"ranking": "median"}, "ranking"),
         ("en_de", {"temperature": -1.0}, "temperature: -1.0 is too small"),
     ],

@@ -63,7 +63,7 @@ def params_of(steps: int, dropout: float = 0.1) -> dict[str, Any]:
 
 def whole(data: dict[str, Any]) -> dict[str, Any]:
     """params.yaml with what follows from its models."""
-    return {**data, **derive(data)}
+    return {"translations": {}, **data, **derive(data)}
 
 
 class SmallProject:

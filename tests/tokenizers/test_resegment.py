@@ -31,7 +31,7 @@ def test_the_text_stays_and_the_seed_decides(kind, options):
         ids = found.encode(text)
         drawn = [own(ids, seed) for seed in range(20)]
         assert {found.decode(one) for one in drawn} == {text}
-        assert len({tuple(one) for one in drawn}) > 5
+        assert len({tuple(one) for one in drawn}) > 4
         assert [own(ids, seed) for seed in range(20)] == drawn
 
 

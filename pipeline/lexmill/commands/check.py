@@ -156,9 +156,10 @@ def _memory() -> None:
 
 
 def _computes_here(settings: Execution) -> bool:
-    """Return whether any stage that needs a device runs on this machine."""
-    named = {key for key in settings.stages if group_of(key) in ON_DEVICE}
-    return not all(place_of(stage, settings).elsewhere for stage in (*ON_DEVICE, *named))
+    """Return whether any training or evaluation runs on this machine."""
+    groups = (TRAINING, EVALUATION)
+    named = {key for key in settings.stages if group_of(key) in groups}
+    return not all(place_of(stage, settings).elsewhere for stage in (*groups, *named))
 
 
 def _settings() -> Execution | None:

@@ -103,16 +103,16 @@ def test_the_rate_is_tuned_with_the_first_seed_and_kept_for_the_others(tmp_path:
     assert found["valid_loss_by_rate"] == pytest.approx({"0.005": 3.02, "0.01": 2.02, "0.02": 3.02})
 
 
-def test_one_more_rate_beyond_an_edge(tmp_path: Path) -> None:
+def test_more_rates_beyond_an_edge(tmp_path: Path) -> None:
     found = begun(tmp_path, seeds=1).run(subject(rate=0.0025))
-    assert trained() == [(0.00125, 2), (0.0025, 2), (0.005, 2), (0.01, 2)]
-    assert (found["rate"], found["rate_at_edge"], found["spread"]) == (0.01, True, None)
+    assert trained() == [(0.00125, 2), (0.0025, 2), (0.005, 2), (0.01, 2), (0.02, 2)]
+    assert (found["rate"], found["rate_at_edge"], found["spread"]) == (0.01, False, None)
 
 
 def test_a_rate_beyond_its_bound_is_not_tried(tmp_path: Path) -> None:
     found = begun(tmp_path, seeds=1).run(subject(rate=0.75))  # 1.5 is more than AdamW takes
-    assert [rate for rate, _ in trained()] == [0.375, 0.75, 0.1875]
-    assert (found["rate"], found["rate_at_edge"]) == (0.1875, True)
+    assert [rate for rate, _ in trained()] == [0.375, 0.75, 0.1875, 0.09375, 0.04688]
+    assert (found["rate"], found["rate_at_edge"]) == (0.04688, True)
 
 
 def test_an_interrupted_comparison_goes_on_and_repeats_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

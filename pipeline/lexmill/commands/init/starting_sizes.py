@@ -49,6 +49,7 @@ def configuration(kind: Kind, name: str, counts: Counts, labels: str = "name") -
         "tokenizers": parts.get("tokenizers", {}),
         "checkpoints": {},
         "mixtures": {},
+        "translations": {},
         "models": parts["models"],
         "evaluation": {"bootstrap_samples": 1000, "confidence": 0.95, "batch_tokens": 16384, "overlap": 0.0},
         "promotion": {"significance": 0.05, "tests_per_year": 365, "fresher_margin": 0.0, "gain": 0.02},
