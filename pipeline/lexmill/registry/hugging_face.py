@@ -141,7 +141,9 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
     tensors: dict[str, Tensor] = mapping.write_tensors(shape, pretrained.read(model).state)
     whole = pretrained.tensors(model)
     if labels := config.get("labels", config.get("tags")):
-        described |= _labels(labels) | _PROBLEMS.get(config["kind"], {})
+        described |= _labels(labels)
+        for key in _PROBLEMS.keys() & config.keys():
+            described["problem_type"] = _PROBLEMS[key]
         tensors |= mapping.write_head(shape, whole["head.weight"], whole["head.bias"])
     if config.get("spans"):
         described["architectures"] = [mapping.span_model(shape)]
@@ -235,10 +237,7 @@ _VECTORS = replace(
 )
 
 
-_PROBLEMS = {
-    "multilabel_classifier": {"problem_type": "multi_label_classification"},
-    "regressor": {"problem_type": "regression"},
-}
+_PROBLEMS = {"thresholds": "multi_label_classification", "levels": "regression"}
 
 
 def _refuse_heads(config: Mapping[str, Any], role: Role, this: str) -> None:
@@ -274,7 +273,7 @@ def _target(config: Mapping[str, Any], role: Role, tokenizer: tokenizers.Tokeniz
         return _VECTORS
     if "pretraining" in config:
         return _pretraining(config, tokenizer)
-    if config["kind"] in ("multilabel_classifier", "regressor"):
+    if "levels" in config or "thresholds" in config:
         return _on_texts(config)
     return _CHAT if "chat_template" in config else _TARGETS[role]
 
@@ -282,18 +281,18 @@ def _target(config: Mapping[str, Any], role: Role, tokenizer: tokenizers.Tokeniz
 def _on_texts(config: Mapping[str, Any]) -> _Target:
     """Return what a head becomes whose outputs are not one label's logits: those of several labels, or a number."""
     *begin, _ = _TARGETS["encoder"].use
-    if levels := config.get("levels"):
-        gaps = [high - low for low, high in pairwise(levels)]
-        end = f"print({levels[0]} + logits.sigmoid() @ logits.new_tensor({gaps}))"
-        note = "A logit is that of being above a level; the number is the expected level."
-    elif config["kind"] == "regressor":
-        end, note = "print(logits[:, 0])", "The one logit is the number."
-    else:
+    if "thresholds" in config:
         end = (
             f"enough = logits.sigmoid() >= logits.new_tensor({config['thresholds']})\n"
             "print([[model.config.id2label[i] for i, given in enumerate(row) if given] for row in enough.tolist()])"
         )
         note = "A text has each label whose probability is at least the label's threshold."
+    elif levels := config["levels"]:
+        gaps = [high - low for low, high in pairwise(levels)]
+        end = f"print({levels[0]} + logits.sigmoid() @ logits.new_tensor({gaps}))"
+        note = "A logit is that of being above a level; the number is the expected level."
+    else:
+        end, note = "print(logits[:, 0])", "The one logit is the number."
     return replace(_TARGETS["encoder"], use=(*begin, end), notes=(*_TARGETS["encoder"].notes, note))
 
 
