@@ -81,7 +81,7 @@ def test_lines_and_tables_have_them_too(tmp_path: Path) -> None:
     table = corpus_of("labelled", reader_of(SET, "csv"))
     records, errors = read_all(table, make_source(tmp_path / "table", {"a.csv": "text,label\nt,b;a\nt,none;a\n"}))
     assert [record.label for record in records] == ["a;b"]
-    assert "a.csv:3: 'label': 'none' says" in error_texts(errors)[0]
+    assert "a.csv:3: 'label': 'none' means" in error_texts(errors)[0]
 
 
 def test_a_prepared_corpus_names_each_label_of_its_sets(tmp_path: Path) -> None:
