@@ -74,6 +74,17 @@ def test_whatever_stands_in_a_parts_place_is_mended(project: Path, part: str, ho
     assert yaml.safe_load(path.read_text()) == data
 
 
+@pytest.mark.parametrize("group", ["translations", "mixtures"])
+def test_a_mapping_that_an_earlier_version_did_not_have_is_added(project: Path, group: str) -> None:
+    path = project / "params.yaml"
+    whole = path.read_text()
+    path.write_text("# Ours.\n" + whole.replace(f"{group}: {{}}\n", ""))
+    assert group not in yaml.safe_load(path.read_text())
+    write_stages((), project)
+    assert yaml.safe_load(path.read_text()) == yaml.safe_load(whole)
+    assert path.read_text().startswith("# Ours.\n")
+
+
 def test_errors_of_the_choices_are_reported_and_nothing_is_written(project: Path) -> None:
     path = project / "params.yaml"
     broken = path.read_text().replace("tokenizer: home_assistant_bpe", "tokenizer: home_assistant_bp", 1)

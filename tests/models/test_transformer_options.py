@@ -43,9 +43,10 @@ def turned(x: Tensor, place: int) -> Tensor:
 def bias(module: Transformer, h: int, t: int, s: int, both_sides: bool) -> Any:
     from transformers.models.t5.modeling_t5 import T5Attention
 
-    table = module.relative if both_sides else module.decoder[0].attention.relative  # type: ignore[union-attr]
+    first: Any = module.decoder[0]
+    table: Any = module.relative if both_sides else first.attention.relative
     bucket = T5Attention._relative_position_bucket(torch.tensor(s - t), both_sides, num_buckets=32, max_distance=128)
-    return table.table.weight[bucket, h]  # type: ignore[union-attr]
+    return table.table.weight[bucket, h]
 
 
 def attended(module: Transformer, parts: tuple[Tensor, Tensor, Tensor], kind: str, causal: bool = False) -> Tensor:
@@ -123,8 +124,11 @@ def slow(module: Any) -> Tensor:
         keys, values = cross.key_value(memory).chunk(2, -1)
         mix = ssru if module.shape.decoder_mixer == "ssru" else lambda at, y: self_attention(module, at, y, True)
         x = around(layer.around_attention, x, lambda y, at=own, mix=mix: mix(at, y))
-        found = lambda y, of=cross, k=keys, v=values: of.output(attended(module, (of.query(y), k, v), "none"))  # noqa: E731
-        x = around(layer.around_cross, x, found)
+
+        def of_source(y: Tensor, of: Any = cross, held: tuple[Tensor, Tensor] = (keys, values)) -> Tensor:
+            return of.output(attended(module, (of.query(y), *held), "none"))
+
+        x = around(layer.around_cross, x, of_source)
         x = around(layer.around_feed_forward, x, lambda y, at=layer.feed_forward: feed_forward(at, y))
     output = (module.head if tied == "none" else module.embedding).weight
     logits: Tensor = module.decoder_norm(x) @ output.T
@@ -185,7 +189,8 @@ def test_a_decoder_with_a_recurrence_keeps_a_state_of_one_size(mixer: Any) -> No
     cache, sizes = module.new_cache(memory, mask), []
     for token in TARGET:
         module.decode(torch.tensor([[token]]), memory, mask, cache)
-        parts = [state.memory if mixer == "ssru" else state.parts.values() for state in cache.layers]  # type: ignore[attr-defined]
+        states: list[Any] = list(cache.layers)
+        parts = [state.memory if mixer == "ssru" else state.parts.values() for state in states]
         sizes.append([part.numel() for layer in parts for part in layer])
     assert cache.length == len(TARGET)
     assert sizes == [sizes[0]] * len(TARGET)
@@ -217,8 +222,8 @@ def test_grouped_heads_shrink_the_cache() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"positions": "rotary"}, "no other program has a translator with positions: rotary; only sinusoidal"),
-        ({"tied": "none", "n_kv_head": 1}, "no other program has a translator with tied: none and n_kv_head: 1; only"),
+        ({"positions": "rotary"}, "no other program has such a network with positions: rotary; only sinusoidal"),
+        ({"tied": "none", "n_kv_head": 1}, "such a network with tied: none and n_kv_head: 1; only"),
         ({"decoder_mixer": "ssru"}, "with decoder_mixer: ssru; only"),
     ],
 )

@@ -130,7 +130,7 @@ def test_networks_that_ctranslate2_would_compute_otherwise_are_refused(
 ) -> None:
     model = make(tmp_path / "model", "transformer", {**family("transformer").tiny, **option}, "translator")
     ((key, value),) = option.items()
-    with pytest.raises(UserError, match=f"no other program has a translator with {key}: {value}"):
+    with pytest.raises(UserError, match=f"no other program has such a network with {key}: {value}"):
         export_ctranslate2(model, tmp_path / "there", "made", int8=int8)
     assert not (tmp_path / "there").exists()
 

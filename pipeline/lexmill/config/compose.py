@@ -26,7 +26,7 @@ from lexmill.config.mixtures import write_mixtures
 from lexmill.config.unresolved import literal, unresolved
 from lexmill.corpora.fetching import pins
 from lexmill.params import load, parse
-from lexmill.params.derived import PARTS, derive
+from lexmill.params.derived import GROUPS, PARTS, derive
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -90,12 +90,11 @@ def register() -> None:
     from omegaconf import OmegaConf
 
     def derived(part: str, *, _root_: DictConfig) -> DictConfig:
-        groups = ("models", "tokenizers", "checkpoints", "mixtures", "translations")
         # OmegaConf resolves in place and in order, and would take `${` of a text that it has resolved for a reference.
         keys = list(_root_)
         plain = {
             group: OmegaConf.to_container(_root_[group], resolve=keys.index(group) > keys.index(part))
-            for group in groups
+            for group in GROUPS
             if group in keys
         }
         return OmegaConf.create(literal(derive(plain)[part]))
@@ -185,7 +184,8 @@ def write_stages(overrides: Sequence[str] = (), workspace: str | Path = ".") -> 
     if isinstance(data, dict):
         kept = {key: value for key, value in data.items() if key not in PARTS}
         parse(kept, path)
-        if (whole := {**kept, **derive(kept)}) != data:
+        # DVC needs each mapping; a file of an earlier version lacks the newest.
+        if (whole := {**kept, **{group: {} for group in GROUPS if group not in kept}, **derive(kept)}) != data:
             write_text(path, _with_parts(path.read_text(encoding="utf-8"), whole))
     pins.complete(load(path), workspace)
     write_mixtures(workspace)
@@ -198,7 +198,9 @@ def _with_parts(text: str, whole: Mapping[str, Any]) -> str:
     from omegaconf import OmegaConf
 
     changed = text if text.endswith("\n") else f"{text}\n"
-    for part in PARTS:
+    for part in (*GROUPS, *PARTS):
+        if part in GROUPS and re.search(rf"^{part}:", changed, re.MULTILINE):
+            continue
         block = OmegaConf.to_yaml(OmegaConf.create({part: whole[part]}))
         own = re.search(rf"^{part}:.*\n(?:\n*[ \t].*\n)*", changed, re.MULTILINE)
         changed = changed[: own.start()] + block + changed[own.end() :] if own else changed + block

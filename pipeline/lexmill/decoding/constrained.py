@@ -131,7 +131,8 @@ def constrained_search(
         exclude(free, written, [limits] * len(live), search.no_repeat_ngram)
         banks: dict[int, list[tuple[float, int, int]]] = {}  # by tokens needed: (-log P, row, token)
         for row, (total, tokens) in enumerate(live):
-            for token, value in _continuations(logs[row], free[row], tokens, phrases, search.beam_size, sentence):
+            may_follow = _continuations(logs[row], free[row], tokens, sentence, phrases=phrases, count=search.beam_size)
+            for token, value in may_follow:
                 need = needed(phrases, (*tokens, token))[0]
                 if token == EOS or step < len(prefix) or step + 1 + need <= limits.longest:
                     banks.setdefault(need, []).append((-(total + value), row, token))
@@ -152,8 +153,8 @@ def constrained_search(
         live = [(total, (*live[row][1], token)) for total, row, token in stays]
 
 
-def _continuations(  # noqa: PLR0917
-    logs: Tensor, free: Tensor, written: Tokens, phrases: Sequence[Phrase], count: int, sentence: Sentence
+def _continuations(
+    logs: Tensor, free: Tensor, written: Tokens, sentence: Sentence, *, phrases: Sequence[Phrase], count: int
 ) -> list[tuple[int, float]]:
     """Return what may follow a hypothesis: the likeliest tokens, and those of the phrases, with their log P.
 

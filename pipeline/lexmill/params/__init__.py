@@ -118,9 +118,7 @@ class Params:
     corpora: dict[str, Corpus] = spec("corpora by name", factory=dict)
     tokenizers: dict[str, Tokenizer] = spec("tokenizers by name", factory=dict)
     mixtures: dict[str, Mixture] = spec("mixtures of encoded corpora by name", factory=dict)
-    translations: dict[str, Translation] = spec(
-        "parallel corpora one side of which a model writes, by name", factory=dict
-    )
+    translations: dict[str, Translation] = spec("pairs with one side written by a model, by name", factory=dict)
     checkpoints: dict[str, Checkpoint] = spec("fetched pretrained models by name", factory=dict)
     models: dict[str, Model] = spec("models by name", factory=dict)
     evaluation: Evaluation = spec("test-set metrics", factory=Evaluation)
@@ -156,7 +154,7 @@ class Params:
 
     def _languages(self, model: Model) -> dict[str, tuple[str, ...]]:
         """Return the languages of each corpus that a model learns from, and of its own; without unknown names."""
-        train = getattr(model.data, "train", "") or model.data.corpus
+        train = model.learns_from
         names = (model.data.corpus, *(self.mixtures[train].members if train in self.mixtures else (train,)))
         real = {name: self.translations[name].held_out if name in self.translations else name for name in names}
         return {name: self.corpora[corpus].languages for name, corpus in real.items() if corpus in self.corpora}

@@ -281,7 +281,7 @@ class Mixture:
 
 @dataclass(frozen=True)
 class Translation:
-    """A parallel corpus one side of which a model writes. It has a train split alone."""
+    """A parallel corpus with one side written by a model. It has a train split only."""
 
     model: str = spec("the model that translates")
     corpus: str = spec("the corpus whose train split it translates: running text line by line, or a side of pairs")

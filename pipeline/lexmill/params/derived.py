@@ -18,7 +18,10 @@ from typing import Any
 
 from lexmill.base import layout, plugins
 
+GROUPS = ("corpora", "tokenizers", "mixtures", "translations", "checkpoints", "models")
+"""The mappings of params.yaml that people write."""
 PARTS = ("encodings", "imported_tokenizers", "baselines", "inputs", "translation_inputs")
+"""What follows from them."""
 
 
 def entries(data: Mapping[str, Any], group: str) -> dict[str, Mapping[str, Any]]:

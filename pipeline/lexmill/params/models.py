@@ -16,7 +16,7 @@ from lexmill.base.shown import value_text
 from lexmill.base.strict import build, nearest, spec
 from lexmill.models.declaration import families, family, mismatch, unlike
 from lexmill.params.corpora import HubSource, RegisteredSource, Source
-from lexmill.params.recipe import Steps
+from lexmill.params.recipe import Method, Steps
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,19 @@ class Model:
     shape: Any = spec("the network's sizes")
     data: Any = spec("what it learns from")
     start: str = spec("where its weights start: a file of conf/initialization/, or a model's folder in artifacts/")
-    recipe: Steps = spec("how it is trained")
+    recipe: Method = spec("how it is trained")
     evaluate: Any = spec("how it is evaluated")
+
+    @property
+    def steps(self) -> Steps:
+        """The recipe of a model that is trained by steps."""
+        assert isinstance(self.recipe, Steps), f"the method {self.recipe.method} has no steps"
+        return self.recipe
+
+    @property
+    def learns_from(self) -> str:
+        """The corpus, mixture or translation whose train split it reads."""
+        return getattr(self.data, "train", "") or str(self.data.corpus)
 
     def start_error(self, name: str, family: str, shape: Mapping[str, Any]) -> str:
         """Say why this entry cannot start from a model of that family and shape; "" where it can."""

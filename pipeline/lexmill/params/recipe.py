@@ -15,10 +15,16 @@ MOST_BATCH = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Steps:
-    """Steps of an optimizer along a gradient: what each such recipe has, whatever its method."""
+class Method:
+    """How a model's weights are found; a subclass has what its method needs."""
 
     method: str = spec("how the weights are found")
+
+
+@dataclass(frozen=True)
+class Steps(Method):
+    """Steps of an optimizer along a gradient: what each such recipe has, whatever its method."""
+
     optimizer: Optimizer = spec("the optimizer")
     schedule: Schedule = spec("the learning-rate schedule")
     length: Length = spec("how long it trains: '700 steps', '1.5e6 tokens', '3 epochs'")

@@ -11,9 +11,8 @@ from typing import Any
 
 from lexmill.base.shown import key_text, value_text
 from lexmill.base.strict import nearest
-from lexmill.params.derived import entries, inputs_of, kind_of, named
+from lexmill.params.derived import GROUPS, entries, inputs_of, kind_of, named
 
-_NAMED = ("corpora", "tokenizers", "mixtures", "translations", "checkpoints", "models")
 MOST_NAME = 80  # a corpus's and a tokenizer's are one file name, of at most 255 bytes
 
 
@@ -36,7 +35,7 @@ def reference_errors(data: Any) -> list[str]:
 
 
 def _bad_names(data: Mapping[str, Any]) -> Iterator[str]:
-    for group in _NAMED:
+    for group in GROUPS:
         for name in entries(data, group):
             if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
                 yield f"{group}.{key_text(name)}: a name has letters, digits, '_' and '-' only"

@@ -166,7 +166,7 @@ def _params(params: Params, entry: Model, root: Path) -> dict[str, Any]:
     }
     known: dict[str, Any] = {**params.tokenizers, **params.imported_tokenizers}
     chosen["tokenizer"] = _plain(known[entry.data.tokenizer])
-    train = getattr(entry.data, "train", "")
+    train = entry.learns_from
     mixture = params.mixtures.get(train)
     members = mixture.members if mixture is not None else {train: 1.0} if train in params.translations else {}
     if members:
@@ -248,8 +248,7 @@ def test_sha256(description: Mapping[str, Any]) -> str:
 
 def _train_corpora(entry: Model, root: Path) -> dict[str, Any]:
     """Return the identity of a model's training data: corpus -> its amount and hash."""
-    corpus = entry.data.corpus
-    train = getattr(entry.data, "train", "") or corpus
+    corpus, train = entry.data.corpus, entry.learns_from
     if train == corpus:
         manifest = _read(root / layout.corpus(corpus) / "manifest.json", "the corpus's counts")
         records = manifest["splits"]["train"].get("records", 0)

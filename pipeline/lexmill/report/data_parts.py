@@ -102,7 +102,7 @@ def _corpus(name: str, corpus: Corpus, entry: pins.Entry | None, root: Path) -> 
 
 @dataclass(frozen=True)
 class TranslationPart:
-    """Pairs one side of which a model wrote; the counts are None until its stage has run."""
+    """Pairs with one side written by a model; the counts are None until its stage has run."""
 
     name: str
     chosen: Translation

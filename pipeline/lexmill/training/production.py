@@ -160,7 +160,7 @@ def produce(training: Training, choices: Params) -> None:
     """Train, and write the model folder, the curve, the metrics and the speed."""
     model, task = training.model, training.task
     execution, run = load_execution(), f"{STAGE}-{training.name}"
-    settings = settings_of(model.recipe, training.steps_per_epoch, choices.training_seed)
+    settings = settings_of(model.steps, training.steps_per_epoch, choices.training_seed)
     inputs = choices.inputs[training.name]
     # All that shapes the training besides its settings: no other training's checkpoint is ever resumed.
     trajectory = {
@@ -168,7 +168,7 @@ def produce(training: Training, choices: Params) -> None:
         "start": digest(model.start),
         "data": [sha256_file(Path(path) / "manifest.json") for path in dict.fromkeys((inputs.data, inputs.valid))],
         "reading": repr(model.data),
-        "recipe": _beyond(model.recipe, settings),
+        "recipe": _beyond(model.steps, settings),
         "data_seed": choices.data_seed,
         "code": identity.code(model.kind, model.family),
         "libraries": identity.libraries(model.family),

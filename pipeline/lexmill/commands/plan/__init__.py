@@ -91,7 +91,7 @@ def _cpu_peak(choices: Params, name: str, execution: Execution, processes: int) 
     """Return the FLOP/s of one process on this machine's CPU, by the rate that `lexmill check` measures once."""
     of_one_core = dict(zip(("32-true", "bf16-mixed"), kept_rates("cpu"), strict=True))
     threads = execution.threads or max(1, cores() // processes)
-    return of_one_core[choices.models[name].recipe.precision] * threads
+    return of_one_core[choices.models[name].steps.precision] * threads
 
 
 def _peak(choices: Params, name: str, device_name: str | None, tflops: float | None) -> float | None:
@@ -99,7 +99,7 @@ def _peak(choices: Params, name: str, device_name: str | None, tflops: float | N
         return None if tflops is None else tflops * 1e12
     from lexmill.training.speed import peak_flops
 
-    precision = choices.models[name].recipe.precision
+    precision = choices.models[name].steps.precision
     found = peak_flops(device_name, precision)
     if found is None:
         raise UserError(f"the peak of '{device_name}' in {precision} is not known here; give it with --tflops")

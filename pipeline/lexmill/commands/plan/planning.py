@@ -164,7 +164,7 @@ def plan(params: Params, name: str, machine: Machine, vocab_size: int = 0) -> Pl
         except UserError as error:
             cannot[strategy] = str(error)
             continue
-        share = -(-model.recipe.batch // (devices if strategy in ("ddp", "fsdp") else 1))
+        share = -(-model.steps.batch // (devices if strategy in ("ddp", "fsdp") else 1))
         tokens = min(machine.micro_batch or share, share)
         micro_batches[strategy] = tokens
         for checkpointing in (False, True):
@@ -306,7 +306,7 @@ def activations(
 
 def low_bytes(model: Model) -> int:
     """Return the bytes of a number in a matrix product."""
-    return 4 if model.recipe.precision == "32-true" else 2
+    return 4 if model.steps.precision == "32-true" else 2
 
 
 def _memory(
@@ -333,8 +333,8 @@ def _memory(
         checkpointing=checkpointing,
         weights=stored,
         gradients=weights,
-        optimizer=math.ceil(optimizer_bytes(model.recipe.optimizer, sizes) * share),
-        running_mean=stored if model.recipe.keep == "ema" else 0,
+        optimizer=math.ceil(optimizer_bytes(model.steps.optimizer, sizes) * share),
+        running_mean=stored if model.steps.keep == "ema" else 0,
         exchange=exchange,
         activations=at_once,
     )
@@ -363,7 +363,7 @@ def vocabulary(params: Params, model: Model) -> int:
 
 def tokens_of(params: Params, model: Model) -> int | None:
     """Return the tokens of the whole training; None for epochs of a mixture or a corpus that is not encoded yet."""
-    length, batch, steps_an_epoch = model.recipe.length, model.recipe.batch, 1
+    length, batch, steps_an_epoch = model.steps.length, model.steps.batch, 1
     if length.unit == "epochs":
         splits = _manifest(model.data.train, model.data.tokenizer).get("splits", {})
         train = splits.get("train", {}).get("text", {}).get("tokens")

@@ -1,10 +1,10 @@
-"""A parallel corpus one side of which a model wrote: real sentences, and their translations.
+"""A parallel corpus with one side written by a model: real sentences, and their translations.
 
 * Back-translation (Sennrich et al. 2016): a model of the other direction writes the source of real target sentences;
   a tag marks these sources for the learner (Caswell et al. 2019).
 * Distillation (Kim and Rush 2016): a teacher writes the target of real sources.
 
-The corpus has a train split alone: whoever learns from it is validated and tested on real pairs, and no sentence of
+The corpus has a train split only: whoever learns from it is validated and tested on real pairs, and no sentence of
 their valid and test sets is translated. Sentences are read in pools, each translated in the order of length, for little
 padding, and written in the order of the corpus.
 """

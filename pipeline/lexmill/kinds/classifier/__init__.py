@@ -13,7 +13,7 @@ from lexmill.models.declaration import Pooling, family
 from lexmill.params.labelled import LabelledTexts, long_text_words
 from lexmill.params.length import Length
 from lexmill.params.models import Model, NoSettings
-from lexmill.params.recipe import Recipe
+from lexmill.params.recipe import Method, Recipe
 
 By = Literal["margin", "least", "entropy"]
 """How a prediction is unsure."""
@@ -32,7 +32,7 @@ _POOLING = "what the head reads of the states of a text's tokens; none: the fami
 
 
 @dataclass(frozen=True)
-class LinearProbe:
+class LinearProbe(Method):
     """The optimum of the head alone on a frozen encoder, by L-BFGS (Liu and Nocedal 1989) over the whole of train."""
 
     method: Literal["linear_probe"] = spec("how the weights are found")
@@ -45,7 +45,7 @@ class LinearProbe:
 
 
 @dataclass(frozen=True)
-class LinearSVM:
+class LinearSVM(Method):
     """The optimum of the hinge loss of the head on a frozen encoder, by dual coordinate descent (Hsieh et al. 2008)."""
 
     method: Literal["linear_svm"] = spec("how the weights are found")
@@ -56,7 +56,7 @@ class LinearSVM:
 
 
 @dataclass(frozen=True)
-class Perceptron:
+class Perceptron(Method):
     """The perceptron (Rosenblatt 1958) on a frozen encoder: each mistake moves the head by the text's features."""
 
     method: Literal["perceptron"] = spec("how the weights are found")
@@ -66,7 +66,7 @@ class Perceptron:
 
 
 @dataclass(frozen=True)
-class NaiveBayes:
+class NaiveBayes(Method):
     """Naive Bayes on a bag: the label's probability from those of the n-grams, as if these were independent."""
 
     method: Literal["naive_bayes"] = spec("how the weights are found")
@@ -77,7 +77,7 @@ class NaiveBayes:
 
 
 @dataclass(frozen=True)
-class NearestNeighbours:
+class NearestNeighbours(Method):
     """The labels of the texts of train whose pooled states are most similar, by cosine; nothing is trained."""
 
     method: Literal["nearest_neighbours"] = spec("how the weights are found")
@@ -151,7 +151,7 @@ class Classifier(Model):
     """A classifier on an encoder, a causal network or a bag of n-grams."""
 
     data: Data = spec("what it learns from")
-    recipe: FineTuning | Fitted | NearestNeighbours = spec("how it is trained")  # type: ignore[assignment]
+    recipe: FineTuning | Fitted | NearestNeighbours = spec("how it is trained")
     evaluate: NoSettings = spec("how it is evaluated")
 
     def cross_errors(self) -> list[str]:

@@ -11,7 +11,7 @@ from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
 from lexmill.models.declaration import families, family
 from lexmill.params.models import Model
-from lexmill.params.recipe import Recipe, Steps
+from lexmill.params.recipe import Method, Recipe, Steps
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Hybrid(Steps):
 
 
 @dataclass(frozen=True)
-class MixtureRecipe:
+class MixtureRecipe(Method):
     """A trained network, `start`, mixed with n-grams of train and of the document that it reads; it stays as it is."""
 
     method: Literal["mixture"] = spec("how the weights are found")
@@ -70,7 +70,7 @@ class LanguageModel(Model):
     """A causal language model."""
 
     data: Data = spec("what it learns from")
-    recipe: Recipe | Hybrid | MixtureRecipe = spec("how it is trained")  # type: ignore[assignment]
+    recipe: Recipe | Hybrid | MixtureRecipe = spec("how it is trained")
     evaluate: Evaluate = spec("how it is evaluated")
 
     def cross_errors(self) -> list[str]:

@@ -37,7 +37,9 @@ _BATCH_TOKENS = 16384
 _FEW = 1000  # tokens of valid: repeated contexts of a length that has fewer take the weights of all
 
 
-def fit(name: str, model: LanguageModel, config: dict[str, Any], train: TokenShards | MixedShards, valid: Any) -> None:
+def fit(
+    name: str, model: LanguageModel, config: dict[str, Any], train: TokenShards | MixedShards, valid: TokenShards
+) -> None:
     """Make the mixture `models.<name>` and write a training's outputs.
 
     Args:

@@ -10,6 +10,7 @@ from lexmill.base import layout
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
 from lexmill.params.models import Model, NoSettings
+from lexmill.params.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class RewardModel(Model):
     """A reward model on a causal network; `recipe.batch` counts pairs of answers."""
 
     data: Data = spec("what it learns from")
+    recipe: Recipe = spec("how it is trained")
     evaluate: NoSettings = spec("how it is evaluated")
 
 

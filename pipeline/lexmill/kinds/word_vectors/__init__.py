@@ -10,6 +10,7 @@ from lexmill.base import layout
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
 from lexmill.params.models import Model
+from lexmill.params.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class WordVectors(Model):
     """A model with a vector for each token."""
 
     data: Data = spec("what it learns from")
+    recipe: Recipe = spec("how it is trained")
     evaluate: Evaluate = spec("how it is evaluated")
 
 

@@ -141,7 +141,7 @@ def write_config(shape: Mapping[str, Any], vocab_size: int) -> dict[str, Any]:
         others.append(f"n_kv_head: {shape['n_kv_head']}")
     if others:
         raise UserError(
-            f"no other program has a translator with {' and '.join(others)}; only sinusoidal positions, one embedding"
+            f"no other program has such a network with {' and '.join(others)}; only sinusoidal positions, one embedding"
             " and full attention can be exported"
         )
     model_type = PRE_NORM if shape["norm"] == "pre" else POST_NORM
