@@ -13,13 +13,13 @@ import yaml
 from lexmill import params
 from lexmill.base import layout, storage
 from lexmill.base.code import Code, digests
-from lexmill.base.errors import UserError, UserErrors
+from lexmill.base.errors import UserError
 from lexmill.config.compose import write_params, write_stages
 from lexmill.config.mixtures import MARK, check_mixtures, with_mixtures
 from lexmill.data.mixture import open_train, open_valid
 from lexmill.runner import graph
 from tests.data.made_shards import random_documents, write_shards
-from tests.support.small_project import whole
+from tests.support.small_project import errors_of, whole, whole_with
 from tests.test_dag import SOURCE
 
 ROOT = Path(__file__).parents[2]
@@ -33,21 +33,11 @@ def choices(**changes: Any) -> dict[str, Any]:
     data["corpora"]["poems"] = copy.deepcopy(data["corpora"]["shakespeare"])
     data["mixtures"] = {"both": {"tokenizer": "shakespeare_bpe", "members": {"shakespeare": 0.8, "poems": 0.2}}}
     data["models"]["gpt"]["data"]["train"] = "both"
-    for path, value in changes.items():
-        *parents, last = path.split("__")
-        inner = data
-        for key in parents:
-            inner = inner[key]
-        inner[last] = value
-    return whole(data)
+    return whole_with(data, changes)
 
 
 def errors(**changes: Any) -> list[str]:
-    try:
-        params.parse(choices(**changes))
-    except UserErrors as raised:
-        return raised.errors
-    return []
+    return errors_of(choices(**changes))
 
 
 def test_a_mixture_and_a_model_that_learns_from_it_are_fine() -> None:

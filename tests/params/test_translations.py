@@ -8,10 +8,9 @@ import pytest
 import yaml
 
 from lexmill import params
-from lexmill.base.errors import UserErrors
 from lexmill.config.mixtures import with_mixtures
 from lexmill.report.graph import depths, stages
-from tests.support.small_project import whole
+from tests.support.small_project import errors_of, whole_with
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,21 +31,11 @@ def choices(**changes: Any) -> dict[str, Any]:
     data["translations"] = {"back": back, "distilled": {**distilled, "held_out": "home_assistant"}}
     members = {"home_assistant": 0.5, "back": 0.5}
     data["mixtures"] = {"both": {"tokenizer": "home_assistant_bpe", "members": members}}
-    for path, value in changes.items():
-        *parents, last = path.split("__")
-        inner = data
-        for key in parents:
-            inner = inner[key]
-        inner[last] = value
-    return whole(data)
+    return whole_with(data, changes)
 
 
 def errors(**changes: Any) -> list[str]:
-    try:
-        params.parse(choices(**changes))
-    except UserErrors as raised:
-        return raised.errors
-    return []
+    return errors_of(choices(**changes))
 
 
 def test_what_the_stages_read_follows_from_the_translations() -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from lexmill import params
+from lexmill.base.errors import UserErrors
 from lexmill.params.derived import derive
 from tests.support.once import init_repository
 from tests.support.processes import Started
@@ -64,6 +68,23 @@ def params_of(steps: int, dropout: float = 0.1) -> dict[str, Any]:
 def whole(data: dict[str, Any]) -> dict[str, Any]:
     """params.yaml with what follows from its models."""
     return {"translations": {}, **data, **derive(data)}
+
+
+def whole_with(data: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """params.yaml with other values: `models__toy__start` is a path of keys."""
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        functools.reduce(dict.__getitem__, parents, data)[last] = value
+    return whole(data)
+
+
+def errors_of(data: dict[str, Any]) -> list[str]:
+    """What is wrong with params.yaml."""
+    try:
+        params.parse(data)
+    except UserErrors as raised:
+        return raised.errors
+    return []
 
 
 class SmallProject:
