@@ -10,6 +10,7 @@ from lexmill.base import layout
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
 from lexmill.params.models import Model
+from lexmill.params.recipe import Recipe
 
 BUCKETS = ("short", "long")
 
@@ -34,6 +35,7 @@ class LengthBucket(Model):
     """A network that says how long a text is."""
 
     data: Data = spec("what it learns from")
+    recipe: Recipe = spec("how it is trained")
     evaluate: Evaluate = spec("how it is evaluated")
 
 
