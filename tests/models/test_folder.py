@@ -10,6 +10,7 @@ import torch
 from lexmill.base.errors import UserError
 from lexmill.base.storage import sha256_folder, write_json
 from lexmill.models import build, families, family, folder, pretrained
+from lexmill.models.common.rows import ROWS
 
 CONFIG: dict[str, Any] = {
     "kind": "language_model",
@@ -97,6 +98,17 @@ def test_a_model_of_another_format_is_refused(tmp_path: Path) -> None:
     for read in (folder.load, pretrained.read):
         with pytest.raises(UserError, match="a model of format 1, this lexmill reads 2: train it again"):
             read(path.parent)
+
+
+def test_every_row_is_counted_while_transformers_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In any thread of the process it then has torch.linspace put its numbers on the CPU."""
+    linspace = torch.linspace
+    monkeypatch.setattr(torch, "linspace", lambda *given, **more: linspace(*given, **{"device": "cpu", **more}))
+    declared = family("linear_attention")
+    for row in ROWS:
+        shape = asdict(declared.shape(**declared.tiny | {"mixers": [row]}))
+        with torch.device("meta"):
+            build({"family": "linear_attention", "shape": shape, "vocab_size": 9})
 
 
 def test_loading_draws_no_random_numbers_and_needs_no_compiler(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class S4(LinearMixer):
         channels, states = self.output.in_features, shape.d_state
         self.log_a = spread(-6.9, -2.3, channels)  # steps of 0.001 to 0.1
         self.log_rate = nn.Parameter(torch.arange(1.0, states + 1).log().repeat(channels))  # A, (I * N)
-        rates = torch.arange(1.0, states + 1) * self.log_a.detach().exp()[:, None]
+        rates = torch.arange(1.0, states + 1, device=self.log_a.device) * self.log_a.detach().exp()[:, None]
         self.write = nn.Parameter(-torch.expm1(-rates).flatten())  # B
         self.read = nn.Parameter(torch.randn(channels * states) * states**-0.5)  # C
         self.skip = nn.Parameter(torch.ones(channels))  # d

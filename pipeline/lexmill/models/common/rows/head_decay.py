@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import logsigmoid, normalize
+from torch.nn.functional import logsigmoid, normalize, pad
 
 from lexmill.models.common.matrix_state import Terms
 from lexmill.models.common.rotary import rotate
@@ -70,7 +70,7 @@ class MLSTM(LinearMixer):
     def __init__(self, shape: RowSizes) -> None:
         super().__init__(shape)
         self.gates = nn.Linear(shape.d_model, 2 * shape.n_head, bias=False)
-        self.bias = nn.Parameter(torch.cat([torch.zeros(shape.n_head), torch.linspace(3, 6, shape.n_head)]))
+        self.bias = nn.Parameter(pad(torch.linspace(3, 6, shape.n_head), (shape.n_head, 0)))  # of i, of f
 
     def mix(self, hidden: Tensor, heads: list[Tensor], shared: Shared, state: LayerState | None) -> Tensor:
         query, key, value = heads
