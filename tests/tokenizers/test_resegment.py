@@ -64,6 +64,17 @@ def test_bpe_dropout_has_the_probabilities_of_its_algorithm():
         assert abs(counts[result] / DRAWS - chance) < 5 * math.sqrt(chance * (1 - chance) / DRAWS), result
 
 
+def test_without_chance_the_merge_of_the_highest_priority_is_made_first():
+    draw = random.Random(3)
+    word = "".join(draw.choices("abcd", k=300))
+    tokens = list(word)
+    while found := [(RANKS[pair], place) for place, pair in enumerate(pairwise(tokens)) if pair in RANKS]:
+        _, place = min(found)
+        tokens[place : place + 2] = [tokens[place] + tokens[place + 1]]
+    assert len(tokens) < 250
+    assert bpe(word, RANKS, 0.0, draw) == tokens
+
+
 def segmentations(word: str, scores: dict[str, float]) -> Iterator[tuple[str, ...]]:
     if not word:
         yield ()

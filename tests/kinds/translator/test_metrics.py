@@ -12,6 +12,7 @@ from lexmill.base.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.kinds.translator.baselines import copy_source
 from lexmill.kinds.translator.metrics import METRICS, score_sums, signature, summarise, translator_rows
+from lexmill.kinds.translator.segments import PLACEHOLDER
 
 HOW = Resampling(samples=100, confidence=0.95, seed=1)
 PAIRS = [
@@ -153,3 +154,9 @@ def test_what_a_program_reads_must_be_kept() -> None:
     assert found["copied"] == pytest.approx(1 / 9)
     none = summarise(make([("a", "b", "c")]), "component", HOW, "de")
     assert not {"kept_placeholders", "with_numbers"} & none.keys()
+
+
+def test_what_counts_as_a_placeholder() -> None:
+    text = "%s %d %1$s %(n)i %.1f %03d ${total} {name} <b>x</b> 50%ige 5%, % d https://a.org/b."
+    found = ["%s", "%d", "%1$s", "%(n)i", "%.1f", "%03d", "${total}", "{name}", "<b>", "</b>", "https://a.org/b"]
+    assert PLACEHOLDER.findall(text) == found

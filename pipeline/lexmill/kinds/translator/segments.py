@@ -17,7 +17,11 @@ from numpy.typing import NDArray
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.significance import by_thirds
 
-PLACEHOLDER = re.compile(r"\{[^{}]*\}|%\(\w+\)[sd]|%[sd]|</?[A-Za-z][^<>]*>|https?://[^\s<>]*[\w/]")
+PLACEHOLDER = re.compile(
+    r"\$?\{[^{}]*\}"  # {name}, ${name}
+    r"|(?<!\d)%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?[sdifuxX@]"  # printf's %s, %1$s, %(n)i, %.1f; not of 50%ige
+    r"|</?[A-Za-z][^<>]*>|https?://[^\s<>]*[\w/]"
+)
 _NUMBER = re.compile(r"\d+")
 _ORDERS = range(1, 5)
 
