@@ -120,6 +120,22 @@ def test_a_mixture_keeps_the_members_bytes_and_adds_none(tmp_path):
     assert (train.vocab_size, train.tokenizer_fingerprint) == (100_000, TOKENIZER)
 
 
+@pytest.mark.parametrize("side", ["text", "source"])
+def test_documents_that_another_member_holds_out_are_counted(tmp_path, side):
+    def sides(*rows):
+        return {side: rows} if side == "text" else {"source": rows, "target": [[9]] * len(rows)}
+
+    splits = {
+        "a": {"train": sides([5, 6], [7], [5, 6], [8]), "valid": sides([4]), "test": sides([6, 6])},
+        "b": {"train": sides([6, 6, 6], [4, 4]), "valid": sides([7]), "test": sides([5, 6], [8, 8])},
+        "c": {"train": sides([6, 6], [7], [3])},
+    }
+    members = {name: (write_shards(tmp_path / name, each), 1.0) for name, each in splits.items()}
+    (tmp_path / "mix").mkdir()
+    found = write_mixture(tmp_path / "mix", members)["members"]
+    assert [found[name].get("held_out_by") for name in "abc"] == [{"b": 3}, None, {"a": 1, "b": 1}]
+
+
 def test_files_are_copied_where_links_are_not_possible(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(18, "Invalid cross-device link")

@@ -1,6 +1,7 @@
 """Mixtures: several corpora from which a training draws by weight.
 
-    <folder>/manifest.json    version, kind "mixture", tokenizer, and the weight, tokens and manifest of each member
+    <folder>/manifest.json    version, kind "mixture", tokenizer, and the weight, tokens and manifest of each member;
+                              how many documents of its train other members hold out, if any
     <folder>/<member>/        the member's token shards, as the stage encode wrote them
 
 Windows of running text, or pairs of sentences, are assigned to the members so that, after any number of them, each has
@@ -29,6 +30,7 @@ from lexmill.base import storage
 from lexmill.base.errors import UserError
 from lexmill.base.outside import parsing
 from lexmill.base.ranks import is_first_process
+from lexmill.data.overlap import held_out_in_train
 from lexmill.data.permutation import fold
 from lexmill.data.shards import VERSION, Side, TokenShards, read_manifest
 from lexmill.data.windows import Batches, Ids, WindowBatches, positions
@@ -138,6 +140,8 @@ def write_mixture(folder: Path, members: Mapping[str, tuple[Path, float]]) -> di
             "manifest_sha256": storage.sha256_file(source / "manifest.json"),
             "corpus_fingerprint": found["corpus_fingerprint"],
         }
+    for name, others in held_out_in_train({name: folder / name for name in members}).items():
+        manifest["members"][name]["held_out_by"] = others
     storage.write_json(folder / "manifest.json", manifest)
     return manifest
 

@@ -3,7 +3,8 @@
 Reads   artifacts/tokens/<member>-<tokenizer>/ of each member
 Writes  artifacts/tokens/<name>-<tokenizer>/
 Identity: params `mixtures.<name>`, the members, the code it imports.
-Cost: a link a file; copies if the disk has no links. DVC's cache holds the members' bytes once.
+Cost: a link a file; copies if the disk has no links. DVC's cache holds the members' bytes once. A pass over each train
+split looks for documents that another member holds out.
 
 `lexmill compose` writes its stage in dvc.yaml, `mix-<name>`, for DVC cannot make a list of dependencies from params.
 """
@@ -26,6 +27,11 @@ def main(name: str) -> None:
     for corpus, entry in manifest["members"].items():
         share = entry["weight"] / total
         progress.say(f"{corpus}: {100 * share:.3g} % of the training, {entry['train_tokens']:,} tokens to draw from")
+        for other, count in entry.get("held_out_by", {}).items():
+            progress.say(
+                f"warning: {count:,} documents of {corpus} (train) are in {other} (valid or test):"
+                f" models of the mixture {name} know what they are scored on; take them out of {corpus}'s files"
+            )
 
 
 if __name__ == "__main__":
