@@ -1,4 +1,4 @@
-"""The grid of rates: three, and more beyond an edge; hand-worked."""
+"""The grid of rates: two, and more beyond an edge; hand-worked."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ def walk(losses: dict[int, float | None]) -> list[int]:
 @pytest.mark.parametrize(
     ("losses", "tried", "best", "edge"),
     [
-        ({-1: 3.0, 0: 2.0, 1: 2.5}, [-1, 0, 1], 0, False),
-        ({-1: 3.0, 0: 2.0, 1: 1.0, 2: 1.5}, [-1, 0, 1, 2], 1, False),
-        ({-1: 3.0, 0: 2.0, 1: 1.0, 2: 0.5, 3: 0.7}, [-1, 0, 1, 2, 3], 2, False),
-        ({-1: 3.0, 0: 2.0, 1: 1.0, 2: 0.5, 3: 0.4, 4: 0.3}, [-1, 0, 1, 2, 3, 4], 4, True),
-        ({-1: 1.0, 0: 2.0, 1: 3.0, -2: 0.5, -3: None}, [-1, 0, 1, -2, -3], -2, False),
-        ({-1: 1.0, 0: 2.0, 1: 3.0, -2: 1.0, -3: 1.5}, [-1, 0, 1, -2, -3], -2, False),  # of equal ones the lowest
-        ({-1: 3.0, 0: 2.0, 1: None}, [-1, 0, 1], 0, False),  # a failed one is an end too
-        ({-1: None, 0: None, 1: 2.0, 2: None}, [-1, 0, 1, 2], 1, False),
-        ({-1: None, 0: None, 1: None}, [-1, 0, 1], None, False),
+        ({0: 2.0, 1: 2.5, -1: 3.0}, [0, 1, -1], 0, False),
+        ({0: 2.0, 1: 1.0, 2: 1.5}, [0, 1, 2], 1, False),
+        ({0: 2.0, 1: 1.0, 2: 0.5, 3: 0.7}, [0, 1, 2, 3], 2, False),
+        ({0: 2.0, 1: 1.0, 2: 0.5, 3: 0.4, 4: 0.3, 5: 0.2}, [0, 1, 2, 3, 4, 5], 5, True),
+        ({0: 2.0, 1: 3.0, -1: 1.0, -2: 0.5, -3: None}, [0, 1, -1, -2, -3], -2, False),
+        ({0: 2.0, 1: 3.0, -1: 1.0, -2: 1.0, -3: 1.5}, [0, 1, -1, -2, -3], -2, False),  # of equal ones the lowest
+        ({0: 2.0, 1: None, -1: 3.0}, [0, 1, -1], 0, False),  # a failed one is an end too
+        ({0: None, 1: 2.0, 2: None}, [0, 1, 2], 1, False),
+        ({0: None, 1: None, -1: 2.0, -2: 3.0}, [0, 1, -1, -2], -1, False),
+        ({0: None, 1: None, -1: None}, [0, 1, -1], None, False),
     ],
 )
 def test_the_best_rate_has_a_worse_one_on_both_sides_if_six_rates_show_it(

@@ -90,7 +90,7 @@ def trained() -> list[tuple[float, int]]:
 
 def test_the_rate_is_tuned_with_the_first_seed_and_kept_for_the_others(tmp_path: Path) -> None:
     found = begun(tmp_path).run(subject())
-    assert trained() == [(0.005, 2), (0.01, 2), (0.02, 2), (0.01, 3), (0.01, 4)]
+    assert trained() == [(0.01, 2), (0.02, 2), (0.005, 2), (0.01, 3), (0.01, 4)]
     stages = [stage for stage, *_ in Parabola.ran]
     assert stages == ["train@a_tiny", "evaluate@a_tiny"] * 5
     assert (found["rate"], found["rate_at_edge"]) == (0.01, False)
@@ -105,13 +105,13 @@ def test_the_rate_is_tuned_with_the_first_seed_and_kept_for_the_others(tmp_path:
 
 def test_more_rates_beyond_an_edge(tmp_path: Path) -> None:
     found = begun(tmp_path, seeds=1).run(subject(rate=0.0025))
-    assert trained() == [(0.00125, 2), (0.0025, 2), (0.005, 2), (0.01, 2), (0.02, 2)]
+    assert trained() == [(0.0025, 2), (0.005, 2), (0.01, 2), (0.02, 2)]
     assert (found["rate"], found["rate_at_edge"], found["spread"]) == (0.01, False, None)
 
 
 def test_a_rate_beyond_its_bound_is_not_tried(tmp_path: Path) -> None:
     found = begun(tmp_path, seeds=1).run(subject(rate=0.75))  # 1.5 is more than AdamW takes
-    assert [rate for rate, _ in trained()] == [0.375, 0.75, 0.1875, 0.09375, 0.04688]
+    assert [rate for rate, _ in trained()] == [0.75, 0.375, 0.1875, 0.09375, 0.04688]
     assert (found["rate"], found["rate_at_edge"]) == (0.04688, True)
 
 
@@ -125,8 +125,8 @@ def test_an_interrupted_comparison_goes_on_and_repeats_nothing(tmp_path: Path, m
     before = trained()
     Parabola.ran.clear()
     assert begun(tmp_path / "b").run(subject()) == whole
-    assert before == [(0.005, 2), (0.01, 2), (0.02, 2)]
-    assert trained() == [(0.02, 2), (0.01, 3), (0.01, 4)]
+    assert before == [(0.01, 2), (0.02, 2), (0.005, 2)]
+    assert trained() == [(0.005, 2), (0.01, 3), (0.01, 4)]
     assert [trial.number for trial in seeded.read(tmp_path / "b").values()] == [1, 2, 3, 4, 5]
 
 
@@ -136,7 +136,7 @@ def test_another_model_and_more_seeds_take_what_is_there(tmp_path: Path) -> None
     going_on = begun(tmp_path, seeds=2)
     going_on.run(subject())
     going_on.run(subject("b_tiny"))
-    assert trained() == [(0.01, 3), (0.005, 2), (0.01, 2), (0.02, 2), (0.01, 3)]
+    assert trained() == [(0.01, 3), (0.01, 2), (0.02, 2), (0.005, 2), (0.01, 3)]
 
 
 def test_a_training_that_diverges_is_kept_and_another_rate_is_best(
@@ -144,7 +144,7 @@ def test_a_training_that_diverges_is_kept_and_another_rate_is_best(
 ) -> None:
     monkeypatch.setattr(Parabola, "fail", {0.01: Outcome("train@a_tiny", "failed", 2, 0.0, "too many skipped steps")})
     found = begun(tmp_path, seeds=1).run(subject())
-    assert found["rate"] == 0.005
+    assert found["rate"] == 0.02
     assert found["failed"] == ["too many skipped steps"]
     every = dict.fromkeys((0.005, 0.01, 0.02), Outcome("train@a_tiny", "failed", 1, 0.0, "killed (signal 9)"))
     monkeypatch.setattr(Parabola, "fail", every)
@@ -154,7 +154,7 @@ def test_a_training_that_diverges_is_kept_and_another_rate_is_best(
 
 def test_what_may_pass_and_what_is_a_bug_stop_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for code, error in ((75, RetryableError), (1, LexmillError)):
-        monkeypatch.setattr(Parabola, "fail", {0.005: Outcome("train@a_tiny", "failed", code, 0.0, "no")})
+        monkeypatch.setattr(Parabola, "fail", {0.01: Outcome("train@a_tiny", "failed", code, 0.0, "no")})
         with pytest.raises(error, match="no"):
             begun(tmp_path).run(subject())
     assert seeded.read(tmp_path) == {}

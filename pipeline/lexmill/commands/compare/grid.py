@@ -1,14 +1,15 @@
 """The grid of learning rates of one model: the preset's times a factor's powers, chosen by validation loss alone.
 
-Powers -1, 0 and 1 are always tried. While the best one lies at an end, one more beyond it is, up to `MOST` in all.
+Powers 0 and 1 are tried first. While the best one lies at an end, one more beyond it is, up to `MOST` in all.
+Where none has trained, one more below them is tried, up to `LEAST`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-POWERS = (-1, 0, 1)
-MOST = 6
+POWERS = (0, 1)
+LEAST, MOST = 3, 6
 
 Losses = Mapping[int, float | None]  # by power; None: the training failed, or the rate is out of bounds
 
@@ -19,7 +20,9 @@ def next_power(losses: Losses) -> int | None:
         if power not in losses:
             return power
     found = best(losses)
-    if found is None or len(losses) >= MOST or not at_edge(losses):
+    if found is None:
+        return min(losses) - 1 if len(losses) < LEAST else None
+    if len(losses) >= MOST or not at_edge(losses):
         return None
     return found + (1 if found == max(losses) else -1)
 
