@@ -33,6 +33,22 @@ def drawn(module: Any) -> Any:
     return module.eval()
 
 
+def gradients(module: Any) -> dict[str, Tensor]:
+    """Gradients of all weights: the embedding's are those of the inputs too."""
+    named = dict(module.named_parameters())
+    return dict(zip(named, torch.autograd.grad(module.loss(TOKENS, TOKENS.flip(1)), list(named.values())), strict=True))
+
+
+def unfused(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """GPT's weights, or their gradients, with its three products apart."""
+    apart = {}
+    for name, value in weights.items():
+        head, fused, tail = name.partition("query_key_value")
+        parts = zip(("query", "key", "value"), split_projection(value, 4), strict=True) if fused else [("", value)]
+        apart |= {head + part + tail: one for part, one in parts}
+    return apart
+
+
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("n_kv_head", [1, 2, 4])
 def test_with_llamas_options_it_is_llama_to_the_bit(n_kv_head: int, tied: bool) -> None:
@@ -42,21 +58,20 @@ def test_with_llamas_options_it_is_llama_to_the_bit(n_kv_head: int, tied: bool) 
     ours = Decoder(Shape(**sizes), V).eval()
     ours.load_state_dict(theirs.state_dict())
     assert torch.equal(ours(TOKENS), theirs(TOKENS))
+    found, wanted = gradients(ours), gradients(theirs)
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_with_gpts_options_it_is_gpt(norm: Any) -> None:
     sizes: dict[str, Any] = {"n_layer": 2, "n_head": 4, "d_model": 16, "context": 12, "norm": norm}
-    theirs = drawn(GPT(GPTShape(**sizes), V))
+    theirs = drawn(GPT(GPTShape(**sizes), V).double())
     options: dict[str, Any] = {"norm_kind": "layer", "activation": "gelu_tanh", "positions": "learned", "bias": True}
-    ours = Decoder(Shape(**sizes, **options), V).eval()
-    weights = {}
-    for name, value in theirs.state_dict().items():
-        head, fused, tail = name.partition("query_key_value")
-        parts = zip(("query", "key", "value"), split_projection(value, 4), strict=True) if fused else [("", value)]
-        weights |= {head + part + tail: one for part, one in parts}
-    ours.load_state_dict(weights)
-    torch.testing.assert_close(ours(TOKENS), theirs(TOKENS), rtol=1e-5, atol=1e-5)
+    ours = Decoder(Shape(**sizes, **options), V).double().eval()
+    ours.load_state_dict(unfused(theirs.state_dict()))
+    torch.testing.assert_close(ours(TOKENS), theirs(TOKENS), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(gradients(ours), unfused(gradients(theirs)), rtol=1e-12, atol=1e-12)
 
 
 def slow(attention: DecoderAttention, hidden: Tensor) -> Tensor:
