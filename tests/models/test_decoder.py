@@ -79,7 +79,7 @@ def slow(attention: DecoderAttention, hidden: Tensor) -> Tensor:
     heads, width = attention.n_head, attention.d_head
     parts = [layer(hidden).view(len(hidden), -1, width) for layer in (attention.query, attention.key, attention.value)]
     groups = heads // parts[1].shape[1]
-    out = torch.zeros(len(hidden), heads, width)
+    out = torch.zeros(len(hidden), heads, width, dtype=hidden.dtype)
     for t, head in itertools.product(range(len(hidden)), range(heads)):
         scores, seen = [], []
         for s in range(t + 1):
@@ -87,7 +87,7 @@ def slow(attention: DecoderAttention, hidden: Tensor) -> Tensor:
                 continue
             query, key = parts[0][t, head], parts[1][s, head // groups]
             if attention.qk_norm:
-                query, key = (one / (one.square().mean() + torch.finfo().eps).sqrt() for one in (query, key))
+                query, key = (one / (one.square().mean() + torch.finfo(one.dtype).eps).sqrt() for one in (query, key))
             score = query @ key / width**0.5
             if attention.positions == "alibi":
                 score = score - (t - s) * 2.0 ** (-8 * (head + 1) / heads)
@@ -103,14 +103,17 @@ def slow(attention: DecoderAttention, hidden: Tensor) -> Tensor:
 @pytest.mark.parametrize("qk_norm", [False, True])
 @pytest.mark.parametrize("window", [0, 1, 4])
 @pytest.mark.parametrize("positions", ["none", "alibi", "relative"])
-def test_attention_is_its_definition(positions: Any, window: int, qk_norm: bool) -> None:
+def test_attention_and_its_gradients_are_those_of_its_definition(positions: Any, window: int, qk_norm: bool) -> None:
     relative = RelativeBias(4) if positions == "relative" else None
     attention = drawn(
         DecoderAttention(16, 4, 2, 6, positions=positions, window=window, qk_norm=qk_norm, relative=relative, bias=True)
-    )
-    hidden = torch.randn(1, 12, 16)
-    found = attention(hidden, attention.shared(TOKENS[:1], 0, None))
-    torch.testing.assert_close(found[0], slow(attention, hidden[0]), rtol=1e-4, atol=1e-5)
+    ).double()
+    hidden = torch.randn(1, 12, 16, dtype=torch.float64, requires_grad=True)
+    found, wanted = attention(hidden, attention.shared(TOKENS[:1], 0, None))[0], slow(attention, hidden[0])
+    torch.testing.assert_close(found, wanted)
+    sources, upstream = [hidden, *attention.parameters()], torch.randn_like(found)
+    gradients = [torch.autograd.grad(one, sources, upstream, materialize_grads=True) for one in (found, wanted)]
+    torch.testing.assert_close(*gradients)
 
 
 @pytest.mark.parametrize("positions", ["none", "rotary", "alibi", "relative"])
