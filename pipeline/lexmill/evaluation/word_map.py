@@ -26,7 +26,7 @@ _FEWEST = 3
 def draw(subject: Subject, folder: Path) -> None:
     """Write `words.png`; nothing where the network looks up no embeddings, or knows too few words.
 
-    Of parallel texts only the source's words are drawn: a translator may have another table for the target.
+    Of parallel texts only the source's words are drawn: the target may have another table.
     """
     embedding = _embedding(subject.module)
     if embedding is None:
@@ -43,7 +43,7 @@ def _read(record: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _embedding(module: nn.Module) -> Any:
-    """Return the layer of the embeddings, of a mixture its network's, of a translator the source's; or None."""
+    """Return the layer of the embeddings, of a mixture its network's, of two tables the source's; or None."""
     network = module.network if isinstance(module, Mixture) else module
     source = getattr(network, "source_embedding", None)
     return embedding_of(network, missing_ok=True) if source is None else source
