@@ -33,6 +33,22 @@ def drawn(module: Any) -> Any:
     return module.eval()
 
 
+def gradients(module: Any) -> dict[str, Tensor]:
+    """Gradients of all weights: the embedding's are those of the inputs too."""
+    named = dict(module.named_parameters())
+    return dict(zip(named, torch.autograd.grad(module.loss(TOKENS, TOKENS.flip(1)), list(named.values())), strict=True))
+
+
+def unfused(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """GPT's weights, or their gradients, with its three products apart."""
+    apart = {}
+    for name, value in weights.items():
+        head, fused, tail = name.partition("query_key_value")
+        parts = zip(("query", "key", "value"), split_projection(value, 4), strict=True) if fused else [("", value)]
+        apart |= {head + part + tail: one for part, one in parts}
+    return apart
+
+
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("n_kv_head", [1, 2, 4])
 def test_with_llamas_options_it_is_llama_to_the_bit(n_kv_head: int, tied: bool) -> None:
@@ -42,21 +58,20 @@ def test_with_llamas_options_it_is_llama_to_the_bit(n_kv_head: int, tied: bool) 
     ours = Decoder(Shape(**sizes), V).eval()
     ours.load_state_dict(theirs.state_dict())
     assert torch.equal(ours(TOKENS), theirs(TOKENS))
+    found, wanted = gradients(ours), gradients(theirs)
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_with_gpts_options_it_is_gpt(norm: Any) -> None:
     sizes: dict[str, Any] = {"n_layer": 2, "n_head": 4, "d_model": 16, "context": 12, "norm": norm}
-    theirs = drawn(GPT(GPTShape(**sizes), V))
+    theirs = drawn(GPT(GPTShape(**sizes), V).double())
     options: dict[str, Any] = {"norm_kind": "layer", "activation": "gelu_tanh", "positions": "learned", "bias": True}
-    ours = Decoder(Shape(**sizes, **options), V).eval()
-    weights = {}
-    for name, value in theirs.state_dict().items():
-        head, fused, tail = name.partition("query_key_value")
-        parts = zip(("query", "key", "value"), split_projection(value, 4), strict=True) if fused else [("", value)]
-        weights |= {head + part + tail: one for part, one in parts}
-    ours.load_state_dict(weights)
-    torch.testing.assert_close(ours(TOKENS), theirs(TOKENS), rtol=1e-5, atol=1e-5)
+    ours = Decoder(Shape(**sizes, **options), V).double().eval()
+    ours.load_state_dict(unfused(theirs.state_dict()))
+    torch.testing.assert_close(ours(TOKENS), theirs(TOKENS), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(gradients(ours), unfused(gradients(theirs)), rtol=1e-12, atol=1e-12)
 
 
 def slow(attention: DecoderAttention, hidden: Tensor) -> Tensor:
@@ -64,7 +79,7 @@ def slow(attention: DecoderAttention, hidden: Tensor) -> Tensor:
     heads, width = attention.n_head, attention.d_head
     parts = [layer(hidden).view(len(hidden), -1, width) for layer in (attention.query, attention.key, attention.value)]
     groups = heads // parts[1].shape[1]
-    out = torch.zeros(len(hidden), heads, width)
+    out = torch.zeros(len(hidden), heads, width, dtype=hidden.dtype)
     for t, head in itertools.product(range(len(hidden)), range(heads)):
         scores, seen = [], []
         for s in range(t + 1):
@@ -72,7 +87,7 @@ def slow(attention: DecoderAttention, hidden: Tensor) -> Tensor:
                 continue
             query, key = parts[0][t, head], parts[1][s, head // groups]
             if attention.qk_norm:
-                query, key = (one / (one.square().mean() + torch.finfo().eps).sqrt() for one in (query, key))
+                query, key = (one / (one.square().mean() + torch.finfo(one.dtype).eps).sqrt() for one in (query, key))
             score = query @ key / width**0.5
             if attention.positions == "alibi":
                 score = score - (t - s) * 2.0 ** (-8 * (head + 1) / heads)
@@ -88,14 +103,17 @@ def slow(attention: DecoderAttention, hidden: Tensor) -> Tensor:
 @pytest.mark.parametrize("qk_norm", [False, True])
 @pytest.mark.parametrize("window", [0, 1, 4])
 @pytest.mark.parametrize("positions", ["none", "alibi", "relative"])
-def test_attention_is_its_definition(positions: Any, window: int, qk_norm: bool) -> None:
+def test_attention_and_its_gradients_are_those_of_its_definition(positions: Any, window: int, qk_norm: bool) -> None:
     relative = RelativeBias(4) if positions == "relative" else None
     attention = drawn(
         DecoderAttention(16, 4, 2, 6, positions=positions, window=window, qk_norm=qk_norm, relative=relative, bias=True)
-    )
-    hidden = torch.randn(1, 12, 16)
-    found = attention(hidden, attention.shared(TOKENS[:1], 0, None))
-    torch.testing.assert_close(found[0], slow(attention, hidden[0]), rtol=1e-4, atol=1e-5)
+    ).double()
+    hidden = torch.randn(1, 12, 16, dtype=torch.float64, requires_grad=True)
+    found, wanted = attention(hidden, attention.shared(TOKENS[:1], 0, None))[0], slow(attention, hidden[0])
+    torch.testing.assert_close(found, wanted)
+    sources, upstream = [hidden, *attention.parameters()], torch.randn_like(found)
+    gradients = [torch.autograd.grad(one, sources, upstream, materialize_grads=True) for one in (found, wanted)]
+    torch.testing.assert_close(*gradients)
 
 
 @pytest.mark.parametrize("positions", ["none", "rotary", "alibi", "relative"])

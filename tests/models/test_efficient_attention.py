@@ -16,6 +16,7 @@ from lexmill.models.common.local_attention import WindowCache, attend_window, in
 from lexmill.models.common.lsh_attention import attend_cached, attend_sorted, buckets, directions, keys_of
 from lexmill.models.common.position_bias import distances
 from lexmill.models.common.random_features import log_features, orthogonal_features
+from lexmill.models.common.rotary import rotate
 from lexmill.models.common.rows import ROWS
 from lexmill.models.linear_attention.shape import FAMILY, Shape
 
@@ -26,18 +27,27 @@ def drawn(*sizes: int) -> Tensor:
     return torch.randn(*sizes, dtype=torch.float64, generator=SEED)
 
 
+def of_both(found: Tensor, wanted: Tensor, sources: list[Tensor]) -> list[tuple[Tensor, ...]]:
+    """The gradients of two equal outputs; one that no output depends on is zero."""
+    upstream = torch.linspace(-1, 1, found.numel(), dtype=torch.float64).view_as(found)
+    options = {"retain_graph": True, "materialize_grads": True}
+    return [torch.autograd.grad(one, sources, upstream, **options) for one in (found, wanted)]
+
+
 @pytest.mark.parametrize("documents", [False, True])
 @pytest.mark.parametrize("t", [1, 5, 64, 101])
 @pytest.mark.parametrize("window", [1, 4, 16, 200])
 def test_blocks_give_what_a_mask_gives(window: int, t: int, documents: bool) -> None:
-    query, keys, values = (drawn(2, 3, t, 4) for _ in range(3))
+    query, keys, values = sources = [drawn(2, 3, t, 4).requires_grad_() for _ in range(3)]
     apart = distances(t, t, torch.device("cpu"))
     mask = ((apart >= 0) & (apart < window))[None, None]
     groups = (torch.arange(t) * torch.tensor([[3], [5]]) // 37) if documents else None
     if groups is not None:
         mask = mask & document_mask(groups)
     found = attend_window(query, keys, values, window, groups=groups)
-    torch.testing.assert_close(found, attend(query, keys, values, mask=mask, causal=False))
+    wanted = attend(query, keys, values, mask=mask, causal=False)
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(*of_both(found, wanted, sources))
 
 
 def test_blocks_are_taken_where_they_need_fewer_scores() -> None:
@@ -84,17 +94,53 @@ def by_definition(query: Tensor, key: Tensor, value: Tensor, numbers: Tensor, wi
 @pytest.mark.parametrize("window", [1, 2, 5, 40])
 @pytest.mark.parametrize("t", [1, 7, 33])
 def test_hashed_attention_is_its_definition(t: int, window: int) -> None:
-    vectors, value = drawn(2, 2, t, 4), drawn(2, 2, t, 4)
+    vectors, value = sources = [drawn(2, 2, t, 4).requires_grad_() for _ in range(2)]
     numbers = buckets(vectors, directions(4, 4, 3, SEED))
     assert numbers.shape == (2, 2, 3, t)
     key = keys_of(vectors)
-    whole = attend_sorted(vectors, key, value, numbers, window)
+    whole, wanted = attend_sorted(vectors, key, value, numbers, window), torch.zeros_like(value)
     for b, h in itertools.product(range(2), range(2)):
-        wanted = by_definition(vectors[b, h], key[b, h], value[b, h], numbers[b, h], window)
-        torch.testing.assert_close(whole[b, h], wanted)
+        wanted[b, h] = by_definition(vectors[b, h], key[b, h], value[b, h], numbers[b, h], window)
+    torch.testing.assert_close(whole, wanted)
+    torch.testing.assert_close(*of_both(whole, wanted, sources))
     for start in {0, t // 2, t - 1}:
         found = attend_cached(vectors[:, :, start:], key, value, numbers, window)
         torch.testing.assert_close(found, whole[:, :, start:])
+
+
+@pytest.mark.parametrize("name", ["local", "lsh"])
+def test_a_layer_and_its_gradients_are_those_of_its_definition(name: str) -> None:
+    torch.manual_seed(0)
+    mixer = row(name, window=4)
+    hidden = drawn(1, 13, 16).requires_grad_()
+    shared = mixer.shared(torch.zeros(1, 13, dtype=torch.int64), 0, None)
+
+    def heads(linear: Any, *, turned: bool) -> Tensor:
+        """The projected tokens of each head, (H, T, K)."""
+        found = linear(hidden).unflatten(-1, (2, 8))
+        return (rotate(found, shared.rotation) if turned else found)[0].transpose(0, 1)
+
+    value = heads(mixer.value, turned=False)
+    if name == "lsh":
+        numbers = buckets(heads(mixer.vectors, turned=False)[None], mixer.directions)[0]
+        query = heads(mixer.vectors, turned=True)
+        given = zip(query, keys_of(query), value, numbers, strict=True)
+        out = [by_definition(*one, window=4) for one in given]
+    else:
+        given = zip(heads(mixer.query, turned=True), heads(mixer.key, turned=True), value, strict=True)
+        out = [
+            torch.stack([near(q[t], k[max(0, t - 3) : t + 1], v[max(0, t - 3) : t + 1]) for t in range(13)])
+            for q, k, v in given
+        ]
+    wanted = mixer.output(torch.cat(out, -1))[None]
+    found = mixer(hidden, shared)
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(*of_both(found, wanted, [hidden, *mixer.parameters()]))
+
+
+def near(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """One query, (K,), and the keys and values it sees, (S, K) each."""
+    return (keys @ query / len(query) ** 0.5).softmax(0) @ values
 
 
 def test_a_bucket_is_the_largest_product_or_its_opposite() -> None:
@@ -124,9 +170,12 @@ def test_random_features_are_orthogonal_and_give_the_kernel_of_softmax_on_averag
     assert float(found) == pytest.approx(float(wanted.exp()), rel=0.05)
 
 
+def row(name: str, **changes: int) -> Any:
+    return ROWS[name](Shape(**{**FAMILY.tiny, "mixers": (name,), **changes})).double().eval()
+
+
 def performer(n_feature: int) -> Any:
-    sizes = {**FAMILY.tiny, "mixers": ("performer",), "n_head": 1, "d_model": 8, "n_feature": n_feature}
-    return ROWS["performer"](Shape(**sizes)).double().eval()
+    return row("performer", n_head=1, d_model=8, n_feature=n_feature)
 
 
 def test_performer_comes_near_softmax_attention() -> None:

@@ -24,6 +24,7 @@ def given() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     rows = [torch.randn(2, 2, 7, 4, dtype=torch.float64) for _ in range(3)]
     for one in rows:
         one[1, :, 4:] = 50.0
+        one.requires_grad_()
     return rows[0], rows[1], rows[2], mask
 
 
@@ -31,11 +32,21 @@ def real(found: Tensor) -> list[Tensor]:
     return [found[text, :, :length] for text, length in enumerate(LENGTHS)]
 
 
+def same(found: list[Tensor], wanted: list[Tensor], sources: list[Tensor]) -> None:
+    """Outputs and all gradients agree, and padding has none."""
+    torch.testing.assert_close(found, wanted)
+    upstream = [torch.linspace(-1, 1, one.numel(), dtype=torch.float64).view_as(one) for one in found]
+    of_found, of_wanted = (torch.autograd.grad(one, sources, upstream) for one in (found, wanted))
+    torch.testing.assert_close(of_found, of_wanted)
+    assert not any(one[1, :, 4:].any() for one in of_found[:3])
+
+
 def test_linformer_is_softmax_over_sums_of_positions() -> None:
     query, key, value, mask = given()
     torch.manual_seed(2)
     module = Linformer(SHAPE).double()
     found = real(module(query, key, value, mask))
+    wanted = [torch.zeros_like(one) for one in found]
     for text, length in enumerate(LENGTHS):
         for head in range(2):
             keys = [sum(module.of_keys.weight[m, at] * key[text, head, at] for at in range(length)) for m in range(3)]
@@ -45,26 +56,29 @@ def test_linformer_is_softmax_over_sums_of_positions() -> None:
             for at in range(length):
                 scores = torch.stack([query[text, head, at] @ one / 2 for one in keys])
                 share = scores.softmax(0)
-                wanted = sum(share[m] * values[m] for m in range(3))
-                torch.testing.assert_close(found[text][head, at], wanted)
+                wanted[text][head, at] = sum(share[m] * values[m] for m in range(3))
+    same(found, wanted, [query, key, value, *module.parameters()])
 
 
 def test_performer_is_the_mean_weighted_by_products_of_features() -> None:
     query, key, value, mask = given()
     module = Performer(SHAPE)
     found = real(module(query, key, value, mask))
+    wanted = [torch.zeros_like(one) for one in found]
 
-    def phi(row: Tensor) -> Tensor:
-        scaled = row / math.sqrt(2)  # K^(1/4) of 4
-        return (module.features.double() @ scaled - scaled.square().sum() / 2).exp()
+    def phi(rows: Tensor) -> Tensor:
+        """Features of one query or of all keys, (N, K) -> (N, M): the largest is 1, and `LEAST` more."""
+        scaled = rows / math.sqrt(2)  # K^(1/4) of 4
+        logs = torch.stack([module.features.double() @ one - one.square().sum() / 2 for one in scaled])
+        return (logs - logs.max()).exp() + LEAST
 
     for text, length in enumerate(LENGTHS):
         for head in range(2):
+            keys = phi(key[text, head, :length])
             for at in range(length):
-                weights = torch.stack([phi(query[text, head, at]) @ phi(key[text, head, j]) for j in range(length)])
-                wanted = (weights[:, None] * value[text, head, :length]).sum(0) / weights.sum()
-                torch.testing.assert_close(found[text][head, at], wanted, rtol=2e-3, atol=2e-3)
-    assert LEAST < 1e-5  # what the twin leaves out
+                weights = (keys * phi(query[text, head, at : at + 1])).sum(1)
+                wanted[text][head, at] = (weights[:, None] * value[text, head, :length]).sum(0) / weights.sum()
+    same(found, wanted, [query, key, value])
 
 
 def test_many_random_features_give_softmax_attention() -> None:

@@ -1,9 +1,10 @@
 import dataclasses
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
+from torch import Tensor
 
 from lexmill.models import build
 from lexmill.models.common.attention import fuse_projections
@@ -19,32 +20,46 @@ def model() -> GPT:
     return GPT(SHAPE, 61).eval()
 
 
-def test_logits_are_those_of_transformers_gpt2(model: GPT) -> None:
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    theirs = GPT2LMHeadModel(
-        GPT2Config(vocab_size=61, n_positions=24, n_embd=32, n_layer=3, n_head=4, attn_implementation="eager")
-    ).eval()
+def is_theirs(model: GPT, theirs: Any, embeddings: list[Any], layers: list[tuple[Any, Any]]) -> None:
+    """Copy drawn weights, biases and norms too, from transformers; compare logits and the gradients of all weights."""
+    pairs = [
+        (mine.weight, other.weight, Tensor.clone)
+        for mine, other in zip((model.embedding, model.positions), embeddings, strict=True)
+    ]
+    for block, h in zip(model.blocks, theirs.transformer.h, strict=True):
+        layers += [(block.attention_norm, h.ln_1), (block.feed_forward_norm, h.ln_2)]
+        layers += [(block.attention.query_key_value, h.attn.c_attn), (block.attention.output, h.attn.c_proj)]
+        layers += [(block.feed_forward.expand, h.mlp.c_fc), (block.feed_forward.output, h.mlp.c_proj)]
+    for mine, other in layers:
+        # GPT-2's Conv1D holds its matrix transposed.
+        read = fused if mine.weight.shape[0] == 3 * mine.weight.shape[-1] else Tensor.t
+        pairs += [(mine.weight, other.weight, read), (mine.bias, other.bias, read)]
+    assert len(pairs) == len(list(model.parameters()))
+    tokens, targets = torch.randint(61, (2, 3, 24))
     with torch.no_grad():
         for parameter in theirs.parameters():
-            parameter.normal_(std=0.2)  # biases and norms too
-        gpt2 = theirs.transformer
-        model.embedding.weight.copy_(gpt2.wte.weight)
-        model.positions.weight.copy_(gpt2.wpe.weight)
-        pairs = [(model.norm, gpt2.ln_f)]
-        for block, h in zip(model.blocks, gpt2.h, strict=True):
-            pairs += [(block.attention_norm, h.ln_1), (block.feed_forward_norm, h.ln_2)]
-            fused = block.attention.query_key_value
-            fused.weight.copy_(fuse_projections(*h.attn.c_attn.weight.t().chunk(3), n_head=4))
-            fused.bias.copy_(fuse_projections(*h.attn.c_attn.bias.chunk(3), n_head=4))
-            pairs += [(block.attention.output, h.attn.c_proj)]
-            pairs += [(block.feed_forward.expand, h.mlp.c_fc), (block.feed_forward.output, h.mlp.c_proj)]
-        for mine, other in pairs:
-            # GPT-2's Conv1D holds its matrix transposed.
-            mine.weight.copy_(other.weight.t())
-            mine.bias.copy_(other.bias)
-    tokens = torch.randint(61, (3, 24))
-    torch.testing.assert_close(model(tokens), theirs(tokens).logits, rtol=1e-4, atol=1e-4)
+            parameter.normal_(std=0.2)
+        for mine, other, read in pairs:
+            mine.copy_(read(other))
+    logits = theirs(tokens).logits
+    torch.testing.assert_close(model(tokens), logits, rtol=1e-4, atol=1e-4)
+    torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum").backward()
+    model.loss(tokens, targets).backward()
+    for mine, other, read in pairs:
+        torch.testing.assert_close(mine.grad, read(other.grad), rtol=1e-4, atol=1e-4)
+
+
+def fused(weight: Tensor) -> Tensor:
+    return fuse_projections(*weight.t().chunk(3), n_head=4)
+
+
+def test_logits_and_gradients_are_those_of_transformers_gpt2(model: GPT) -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(vocab_size=61, n_positions=24, n_embd=32, n_layer=3, n_head=4, attn_implementation="eager")
+    theirs = GPT2LMHeadModel(config).eval()
+    gpt2 = theirs.transformer
+    is_theirs(model, theirs, [gpt2.wte, gpt2.wpe], [(model.norm, gpt2.ln_f)])
 
 
 @pytest.mark.parametrize("cuts", [[1] * 12, [5, 1, 1, 3, 2], [12]])
@@ -100,29 +115,10 @@ def test_packed_documents_give_what_they_give_alone(model: GPT) -> None:
 def test_post_norm_is_the_first_gpt() -> None:
     from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
-    theirs = OpenAIGPTLMHeadModel(
-        OpenAIGPTConfig(vocab_size=61, n_positions=24, n_embd=32, n_layer=3, n_head=4, afn="gelu")
-    ).eval()
+    config = OpenAIGPTConfig(vocab_size=61, n_positions=24, n_embd=32, n_layer=3, n_head=4, afn="gelu")
+    theirs = OpenAIGPTLMHeadModel(config).eval()
     model = GPT(dataclasses.replace(SHAPE, norm="post"), 61).eval()
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.normal_(std=0.2)
-        gpt = theirs.transformer
-        model.embedding.weight.copy_(gpt.tokens_embed.weight)
-        model.positions.weight.copy_(gpt.positions_embed.weight)
-        pairs = []
-        for block, h in zip(model.blocks, gpt.h, strict=True):
-            fused = block.attention.query_key_value
-            fused.weight.copy_(fuse_projections(*h.attn.c_attn.weight.t().chunk(3), n_head=4))
-            fused.bias.copy_(fuse_projections(*h.attn.c_attn.bias.chunk(3), n_head=4))
-            pairs += [(block.attention_norm, h.ln_1), (block.feed_forward_norm, h.ln_2)]
-            pairs += [(block.attention.output, h.attn.c_proj), (block.feed_forward.expand, h.mlp.c_fc)]
-            pairs += [(block.feed_forward.output, h.mlp.c_proj)]
-        for mine, other in pairs:
-            mine.weight.copy_(other.weight.t())
-            mine.bias.copy_(other.bias)
-    tokens = torch.randint(61, (3, 24))
-    torch.testing.assert_close(model(tokens), theirs(tokens).logits, rtol=1e-4, atol=1e-4)
+    is_theirs(model, theirs, [theirs.transformer.tokens_embed, theirs.transformer.positions_embed], [])
 
 
 def test_initial_weights_have_gpt2s_variances() -> None:

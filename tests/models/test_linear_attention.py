@@ -182,7 +182,7 @@ def test_wrong_shapes_are_refused_and_equal_ones_are_equal() -> None:
     assert "mixers" in unlike("linear_attention", one, "linear_attention", {**two, "mixers": ["gla"]})
 
 
-@pytest.mark.parametrize("name", ["gla", "mlstm", "gated_deltanet", "mamba"])
+@pytest.mark.parametrize("name", ROWS)
 def test_it_compiles_to_one_graph_with_the_same_output(name: str) -> None:
     made = mixer(name, chunk=8).float()
     hidden = windows(24)[0].float()

@@ -21,7 +21,9 @@ def model() -> Llama:
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize(("n_kv_head", "d_head"), [(2, 0), (4, 0), (1, 6)])
 @pytest.mark.parametrize("theta", [10000.0, 500.0])
-def test_logits_are_those_of_transformers_llama(tied: bool, n_kv_head: int, d_head: int, theta: float) -> None:
+def test_logits_and_gradients_are_those_of_transformers_llama(
+    tied: bool, n_kv_head: int, d_head: int, theta: float
+) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     shape = dataclasses.replace(
@@ -69,8 +71,14 @@ def test_logits_are_those_of_transformers_llama(tied: bool, n_kv_head: int, d_he
         for mine, other in pairs:
             mine.weight.copy_(other.weight)
     assert model.count_parameters() == sum(p.numel() for p in theirs.parameters())
-    tokens = torch.randint(61, (3, 24))
-    torch.testing.assert_close(model(tokens), theirs(tokens).logits, rtol=1e-4, atol=1e-4)
+    tokens, targets = torch.randint(61, (2, 3, 24))
+    logits = theirs(tokens).logits
+    torch.testing.assert_close(model(tokens), logits, rtol=1e-4, atol=1e-4)
+    torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum").backward()
+    model.loss(tokens, targets).backward()
+    assert len(pairs) == len(list(model.parameters()))
+    for mine, other in pairs:
+        torch.testing.assert_close(mine.weight.grad, other.weight.grad, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("cuts", [[1] * 12, [5, 1, 1, 3, 2], [12]])

@@ -279,7 +279,7 @@ def test_a_translator() -> None:
     assert rows[1]["hypothesis"] == "", "an empty line stays empty"
     assert metrics["items"] == len(PAIRS)
     assert len(read(layout.samples("tr"))["samples"]) == len(PAIRS)
-    assert (layout.plots("tr") / "curve.png").is_file()
+    assert all((layout.plots("tr") / name).is_file() for name in ("curve.png", "words.png"))
 
 
 @pytest.mark.usefixtures("workspace")

@@ -17,7 +17,7 @@ from lexmill.base.strict import pick
 from lexmill.compute.execution import load_execution
 from lexmill.corpora.identity import MEASURED_ON, measured_on
 from lexmill.corpora.prepared import PreparedCorpus
-from lexmill.evaluation import plots
+from lexmill.evaluation import plots, word_map
 from lexmill.evaluation.device import evaluation_device
 from lexmill.evaluation.rows import write_rows
 from lexmill.evaluation.subject import Evaluated, Subject
@@ -61,6 +61,7 @@ def main(name: str) -> None:
     with storage.new_folder(layout.plots(name)) as pictures:
         plots.plot_curve(layout.curve(name), pictures / "curve.png", name)
         found.draw(pictures)
+        word_map.draw(subject, pictures)
     storage.write_json(layout.metrics("evaluate", name), {"test": found.metrics, **more})
 
 

@@ -168,6 +168,7 @@ def test_the_answer_is_learned_and_so_is_that_there_is_none() -> None:
     assert training["train_questions_cut"] == 400  # who made the mill ?, of four tokens
     assert training["train_answers_in_no_window"] == 0
     assert training["train_windows"] > 400
+    assert (layout.plots("answers") / "words.png").is_file()
 
 
 @pytest.mark.usefixtures("inside")

@@ -183,6 +183,7 @@ def test_answers_are_learned_and_preferences_sharpen_them() -> None:
         int(row["messages"][0]["content"][0]) % 2 for row in PreparedCorpus(layout.corpus("talks")).records("test")
     )
     assert longer == pytest.approx(odd / 40)
+    assert not (layout.plots("chat") / "words.png").exists(), "yes and no are no map"
     assert "byte_ngram" in metrics("baseline", "chat_model-talks")
 
 

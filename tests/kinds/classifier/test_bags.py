@@ -145,6 +145,7 @@ def test_the_planted_words_are_the_telling_ones() -> None:
     write_bag(RECIPES["averaged"], longest=1, weighting="binary")
     config, module, words = trained()
     evaluate.main("sentiment")
+    assert not (layout.plots("sentiment") / "words.png").exists(), "a bag has no embeddings"
     found = json.loads(layout.samples("sentiment").read_text(encoding="utf-8"))["telling"]
     assert {one["label"]: one["features"][0]["n_gram"] for one in found} == {
         "positive": "fine",

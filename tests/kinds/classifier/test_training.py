@@ -73,7 +73,7 @@ def test_the_planted_word_is_learned_and_measured(
     samples = read_json(layout.samples("sentiment"))
     assert samples["worst"][0]["loss"] == pytest.approx(max(losses))
     pictures = layout.plots("sentiment")
-    names = ["attention.png", "confusion.png", "curve.png", "reliability.png"]
+    names = ["attention.png", "confusion.png", "curve.png", "reliability.png", "words.png"]
     assert sorted(path.name for path in pictures.iterdir()) == names
 
 

@@ -129,6 +129,7 @@ def test_the_whole_thread() -> None:
         first = locals().get("first", contents())
     assert contents() == first, "the same bytes twice"
 
+    assert (layout.plots("bert") / "words.png").is_file()
     trained = read(layout.metrics("train", "bert"))
     config, module = model_folder.load(layout.model("bert"))
     assert config["pretraining"] == {"objective": "masked", "pairs": "none", "generator": {}}

@@ -58,6 +58,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_planted_labels_are_learned_and_measured() -> None:
     train.main("senses")
     evaluate.main("senses")
+    assert (layout.plots("senses") / "words.png").is_file()
     found = read_json(layout.metrics("evaluate", "senses"))
     assert found["test"]["micro_f1"] > 0.9
     assert set(found["per_class"]) == set(MARKS.values())

@@ -69,7 +69,7 @@ def test_the_planted_number_is_learned_and_measured(target: str) -> None:
     assert found["mean_absolute_error"] < 6
     assert found["pearson"] > 0.9
     assert ("level_accuracy" in found) == (target == "level")
-    assert (layout.plots("rating") / "numbers.png").is_file()
+    assert all((layout.plots("rating") / name).is_file() for name in ("numbers.png", "words.png"))
     config, module = model_folder.load(layout.model("rating"))
     predictor = Predictor("rating", config, module, load(layout.model("rating") / "tokenizer"))
     answers = predictor.predict(["the grand film", "vile"])

@@ -65,6 +65,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_planted_partners_are_found_and_measured(tmp_path: Path) -> None:
     train.main("alike")
     evaluate.main("alike")
+    assert (layout.plots("alike") / "words.png").is_file()
     metrics, test = read_json(layout.metrics("train", "alike")), read_json(layout.metrics("evaluate", "alike"))["test"]
     assert metrics["valid_accuracy_at_1"] > metrics["untrained_valid_accuracy_at_1"]
     assert test["accuracy_at_1"] > 0.6

@@ -150,6 +150,7 @@ def test_entities_are_learned_and_measured(head: str, family: str, bioes: bool) 
     assert config["tags"] == ["O", *(f"{one}-{kind}" for kind in ("person", "place") for one in prefixes)]
 
     evaluate.main("ner")
+    assert (layout.plots("ner") / "words.png").is_file()
     found = read_json(layout.metrics("evaluate", "ner"))
     rows = read_rows(layout.predictions("ner") / "rows.jsonl")
     assert len(rows) == 30

@@ -18,7 +18,6 @@ from lexmill.decoding.settings import Sampling
 from lexmill.evaluation import analogies, plots
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.subject import Evaluated, Subject
-from lexmill.evaluation.word_vectors import WordVectors, plane
 from lexmill.evaluation.words import frequent_words
 from lexmill.kinds.language_model.gradient_reach import gradient_norms, windows
 from lexmill.kinds.language_model.metrics import (
@@ -34,7 +33,7 @@ from lexmill.models.input_embeddings import input_embeddings
 
 SAMPLE_TOKENS = 200
 TEMPERATURE = 0.8  # of the samples: at 1.0 rare words hide a small model's style
-WORDS, DRAWN_WORDS = 10_000, 400  # the most frequent of the train split: of analogies, and of the picture
+WORDS = 10_000  # the most frequent of the train split, of which analogies are made
 
 
 def evaluate(subject: Subject) -> Evaluated:
@@ -56,9 +55,6 @@ def evaluate(subject: Subject) -> Evaluated:
         plots.plot_loss_by_position(by_position, folder / "loss_by_position.png", subject.name)
         norms = gradient_norms(_network(subject), windows(subject.records(), subject.tokenizer, context))
         plots.plot_gradient_reach(norms, folder / "gradient_reach.png", subject.name)
-        drawn = WordVectors(words[:DRAWN_WORDS], subject.tokenizer, embeddings)
-        if len(drawn.words) > 2:
-            plots.plot_words(plane(drawn.vectors), drawn.words, folder / "words.png", subject.name)
 
     return Evaluated(
         rows=found,

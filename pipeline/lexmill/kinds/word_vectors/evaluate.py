@@ -1,4 +1,4 @@
-"""Evaluates word vectors on analogies made of a test set's words; shows the nearest words of some, and a map.
+"""Evaluates word vectors on analogies made of a test set's words; shows the nearest words of some.
 
 Cost: seconds; see `questions`.
 """
@@ -6,20 +6,18 @@ Cost: seconds; see `questions`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from lexmill.evaluation import plots
 from lexmill.evaluation.rows import Row, spread
 from lexmill.evaluation.subject import Evaluated, Subject
-from lexmill.evaluation.word_vectors import Floats, WordVectors, plane
+from lexmill.evaluation.word_vectors import Floats, WordVectors
 from lexmill.kinds.word_vectors.metrics import summarise, worst
 from lexmill.kinds.word_vectors.predict import NEAREST, nearest
 from lexmill.kinds.word_vectors.questions import answered, questions
 from lexmill.models.input_embeddings import input_embeddings
 
 SAMPLES, WORST = 12, 20
-SHOWN_AMONG, DRAWN_WORDS = 1000, 400  # the most frequent of a test set: of the samples, and of the picture
+SHOWN_AMONG = 1000  # the most frequent words of a test set
 
 
 def evaluate(subject: Subject) -> Evaluated:
@@ -29,11 +27,6 @@ def evaluate(subject: Subject) -> Evaluated:
     vectors = WordVectors(asked.words, subject.tokenizer, embeddings)
     shown = [vectors.words[i] for i in spread(min(len(vectors.words), SHOWN_AMONG), SAMPLES)]
 
-    def draw(folder: Path) -> None:
-        drawn = WordVectors(asked.words[:DRAWN_WORDS], subject.tokenizer, embeddings)
-        if len(drawn.words) > 2:
-            plots.plot_words(plane(drawn.vectors), drawn.words, folder / "words.png", subject.name)
-
     return Evaluated(
         rows=found,
         metrics=metrics(subject, found),
@@ -41,7 +34,6 @@ def evaluate(subject: Subject) -> Evaluated:
             "samples": [{"text": word, "neighbours": nearest(vectors, [word], NEAREST)} for word in shown],
             "worst": worst(found, WORST),
         },
-        draw=draw,
     )
 
 
