@@ -33,7 +33,8 @@ def seeded(module: nn.Module, recipe: Recipe) -> nn.Module:
 
 def test_the_files_of_conf_are_recipes() -> None:
     found = {path.stem: load_recipe(path) for path in Path("conf/initialization").glob("*.yaml")}
-    assert found.items() >= {"gpt2": GPT2(std=0.02), "xavier": Xavier(), "kaiming": Kaiming()}.items()
+    named = {"gpt2": GPT2(), "gpt2_zero": GPT2(zero_branches=True), "xavier": Xavier(), "kaiming": Kaiming()}
+    assert found.items() >= named.items()
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,25 @@ def test_gpt2_has_one_deviation_and_smaller_ones_where_branches_end() -> None:
         else:
             wanted = 0.03 / math.sqrt(2 * 4) if name.endswith("output.weight") else 0.03
             assert rms(parameter) == pytest.approx(wanted, rel=0.03), name
+
+
+def test_branches_may_start_at_zero_and_all_else_stays() -> None:
+    """Each block is the identity then, and its last matrices alone have a gradient."""
+    plain, model = GPT(SHAPE, 300), GPT(SHAPE, 300)
+    seeded(plain, GPT2())
+    seeded(model, GPT2(zero_branches=True))
+    ends = {name for name, _ in model.named_parameters() if name.endswith("output.weight")}
+    assert len(ends) == 2 * 4
+    for name, parameter in model.named_parameters():
+        drawn = plain.get_parameter(name)
+        assert torch.equal(parameter, torch.zeros_like(drawn) if name in ends else drawn), name
+    tokens = torch.arange(20).view(1, 20)
+    model.eval().loss(tokens[:, :-1], tokens[:, 1:]).backward()
+    hidden = model.norm(model.embedded(tokens, None, None))
+    torch.testing.assert_close(model(tokens), model.logits(hidden), rtol=0, atol=0)
+    for name, parameter in model.blocks.named_parameters(prefix="blocks"):
+        assert parameter.grad is not None
+        assert bool(parameter.grad.any()) is (name in ends or name.endswith("output.bias")), name
 
 
 def test_branches_are_counted_by_stack() -> None:

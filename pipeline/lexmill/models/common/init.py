@@ -29,11 +29,13 @@ class GPT2:
     """Radford et al. 2019: normal matrices and embeddings of one standard deviation.
 
     For projections that end a residual branch (named `output`) it is divided by the root of the number of branches in
-    their stack of blocks, so that the sum of all branches keeps its variance.
+    their stack of blocks, so that the sum of all branches keeps its variance; or they start at zero, so that each block
+    is the identity at first (Zhang et al. 2019, "Fixup"), and all else is drawn as without.
     """
 
     name: Literal["gpt2"] = "gpt2"
     std: float = spec("standard deviation of matrices and embeddings", 0.02, above=0, high=100)
+    zero_branches: bool = spec("projections that end a residual branch start at zero", False)
 
 
 @dataclass(frozen=True)
@@ -84,12 +86,12 @@ def initialize(module: nn.Module, recipe: Recipe) -> None:
     gains = _gains(module) if isinstance(recipe, Kaiming) else {}
     for name, child in module.named_modules():
         if hasattr(child, "draw_weights"):
-            child.draw_weights(lambda weight: _matrix(weight, recipe, 1, 1.0))
+            child.draw_weights(lambda weight: _matrix(weight, recipe, 0, 1.0))
         elif isinstance(child, nn.Linear):
             if child.weight not in embeddings:
                 _, parts = fused.get(f"{name}.weight", (1, 1))
                 for part in child.weight.chunk(parts):
-                    _matrix(part, recipe, branches.get(name, 1), gains.get(name, 1.0))
+                    _matrix(part, recipe, branches.get(name, 0), gains.get(name, 1.0))
             if child.bias is not None:
                 nn.init.zeros_(child.bias)
         elif isinstance(child, nn.Embedding):
@@ -105,7 +107,8 @@ def initialize(module: nn.Module, recipe: Recipe) -> None:
 
 def _matrix(weight: Tensor, recipe: Recipe, branches: int, gain: float) -> None:
     if isinstance(recipe, GPT2):
-        nn.init.normal_(weight, std=recipe.std / math.sqrt(branches))
+        std = 0.0 if branches and recipe.zero_branches else recipe.std / math.sqrt(max(1, branches))
+        nn.init.normal_(weight, std=std)  # at 0 it draws all the same, so that later matrices stay
     elif isinstance(recipe, Xavier):
         nn.init.xavier_uniform_(weight)
     else:
