@@ -74,7 +74,8 @@ class Kind:
         corpus: the kind of corpus it is trained and evaluated on: "text", "labelled", "tagged", "parallel",
             "conversation" or "questions".
         entry: the dataclass of an entry of `models` (see `lexmill.params.models.Model`).
-        role: of the network families it can use: "causal", "encoder", "encoder_decoder", "static" or "bag".
+        role: of the network families it can use: "causal", "encoder", "encoder_decoder", "static", "bag" or
+            "words".
         further_roles: other roles that it can use too.
         metrics: the test split's metrics to show; the first decides.
         counted: what the training loss counts as targets: "tokens", "texts", "pairs".
