@@ -37,6 +37,10 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     declared = family(config["family"])
     network = getattr(importlib.import_module(f"lexmill.models.{config['family']}.model"), declared.network)
     module: nn.Module = network(declared.shape(**config["shape"]), config["vocab_size"])
+    if declared.both_directions and (config.get("direction") == "both" or config.keys() & {"tags", "spans"}):
+        from lexmill.models.common.both_directions import BothDirections
+
+        module = BothDirections(module)
     if "mixture" in config:
         from lexmill.models.common.mixture import Mixture
 

@@ -88,6 +88,17 @@ def write_params(head: str, family: str, **changes: Any) -> None:
     Path("params.yaml").write_text(yaml.safe_dump(whole(params)), encoding="utf-8")
 
 
+DECODER = {"n_layer": 1, "n_head": 2, "d_model": 16, "d_ffn": 24, "context": 16}
+
+
+def write_decoder(start: str = "xavier.yaml", **shape: Any) -> None:
+    """The params.yaml of a tagger on a causal network read in both directions."""
+    write_params("softmax", "birnn")
+    params = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8"))
+    params["models"]["ner"] |= {"family": "decoder", "shape": DECODER | shape, "start": start}
+    Path("params.yaml").write_text(yaml.safe_dump(whole(params)), encoding="utf-8")
+
+
 def write_words(method: str, family: str = "word_features", **changes: Any) -> None:
     """The params.yaml of a tagger of whole words."""
     write_params("crf", "birnn")

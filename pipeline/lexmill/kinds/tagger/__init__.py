@@ -103,6 +103,7 @@ KIND = Kind(
     entry=Tagger,
     role="encoder",
     further_roles=("words",),
+    both_directions=True,
     metrics=(
         Metric("entity_f1", "F1 of entities", higher_is_better=True),
         Metric("accuracy", "accuracy a word", higher_is_better=True),
