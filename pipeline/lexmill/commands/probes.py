@@ -105,7 +105,7 @@ def _rows(
     from lexmill.evaluation.device import evaluation_device
 
     model.module.to(evaluation_device(settings))
-    found = score(kind.module("masked_sentences" if masked else "sentences"), model)
+    found = score(kind.module("masked_sentences") if masked else kind.module("sentences"), model)
     if rows is not None:
         write_rows(rows, found)
         say(f"{rows}: one JSON line for each of {len(found):,} items")
