@@ -224,6 +224,19 @@ def test_the_berts_have_the_published_parameters(preset: str) -> None:
     assert f"{counted:,} parameters" in (FOLDER / f"{preset}.yaml").read_text(encoding="utf-8")
 
 
+def test_the_recipe_for_small_corpora_has_its_size_and_choices() -> None:
+    """Of LTG-BERT's smallest size: its tables and matrices, without what the preset's comment leaves out."""
+    model, module = network("ltg_bert_tiny", vocab_size=16_384)
+    shape, recipe = cast(Any, model.shape), cast(Any, model.recipe)
+    assert (shape.n_layer, shape.d_model, shape.n_head, shape.d_ffn, shape.dropout) == (12, 192, 3, 512, 0.1)
+    counted = sum(parameter.numel() for parameter in module.parameters())
+    norms = 2 * 12 + 2
+    assert counted == 16_384 * 192 + 12 * (4 * 192**2 + 3 * 192 * 512) + norms * 192
+    assert f"{counted:,} parameters" in (FOLDER / "ltg_bert_tiny.yaml").read_text(encoding="utf-8")
+    assert (recipe.masking, recipe.share, recipe.pairs, recipe.clip_norm) == ("span", 0.15, "none", 2.0)
+    assert (recipe.optimizer.weight_decay, recipe.optimizer.beta2, recipe.schedule.final_fraction) == (0.1, 0.98, 0.1)
+
+
 @pytest.mark.parametrize(
     ("preset", "printed", "parameters"),
     [("transformer_base", 65e6, 63_082_496), ("transformer_big", 213e6, 214_245_376)],

@@ -88,6 +88,7 @@ def minimal_pairs(
     good: Annotated[str, typer.Option("--good", help="The acceptable sentence's column.")] = "sentence_good",
     bad: Annotated[str, typer.Option("--bad", help="The unacceptable sentence's column.")] = "sentence_bad",
     phenomenon: Annotated[str, typer.Option("--phenomenon", help="The column that groups pairs.")] = "UID",
+    masked: Annotated[bool, typer.Option("--masked", help="Mask each token, of a model that reads both ways.")] = False,
     version: Version = None,
     rows: Rows = None,
     as_json: AsJson = False,
@@ -96,7 +97,8 @@ def minimal_pairs(
     from lexmill.commands.probes import minimal_pairs as command
     from lexmill.evaluation.probes import Columns
 
-    command(name, file, Columns(good, bad, phenomenon), version=version, rows=rows, as_json=as_json)
+    columns = Columns(good, bad, phenomenon)
+    command(name, file, columns, version=version, masked=masked, rows=rows, as_json=as_json)
 
 
 @app.command()

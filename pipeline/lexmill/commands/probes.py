@@ -27,6 +27,7 @@ def minimal_pairs(
     columns: probes.Columns,
     *,
     version: str | None = None,
+    masked: bool = False,
     rows: Path | None = None,
     as_json: bool = False,
     root: Path = Path(),
@@ -36,6 +37,7 @@ def minimal_pairs(
     Args:
         name, version: the registered model; None: its champion.
         file, columns: the pairs.
+        masked: score each token from both sides, of a language model that can be read so.
         rows: where one JSON line a pair is written; None: nowhere.
         as_json: print JSON instead of a table.
         root: the workspace.
@@ -45,7 +47,11 @@ def minimal_pairs(
         RetryableError: the tracking server does not answer.
     """
     pairs = probes.read_pairs(file, columns)
-    found, how = _rows(name, version, rows, root, lambda scored, model: probes.pair_rows(scored, model, pairs))
+
+    def score(scored: Any, model: Any) -> list[Row]:
+        return probes.pair_rows(scored, model, pairs)
+
+    found, how = _rows(name, version, rows, root, score, masked=masked)
     metrics = probes.pair_metrics(found, how)
     if as_json:
         _print_json(name, file, metrics)
@@ -76,7 +82,13 @@ def last_words(
 
 
 def _rows(
-    name: str, version: str | None, rows: Path | None, root: Path, score: Callable[[Any, Any], list[Row]]
+    name: str,
+    version: str | None,
+    rows: Path | None,
+    root: Path,
+    score: Callable[[Any, Any], list[Row]],
+    *,
+    masked: bool = False,
 ) -> tuple[list[Row], Resampling]:
     """Return a model's rows, written to a file too if asked for, and how intervals are drawn."""
     if rows is not None and (why := unusable(rows.parent)):
@@ -88,10 +100,12 @@ def _rows(
     if not kind.scores_sentences:
         able = " or ".join(one.one for one in kinds.every() if one.scores_sentences)
         raise UserError(f"'{name}' is {kind.one}, which gives sentences no probabilities; take {able}")
+    if masked and not kind.scores_masked_sentences:
+        raise UserError(f"'{name}' is {kind.one}, which is read in one way; leave out --masked")
     from lexmill.evaluation.device import evaluation_device
 
     model.module.to(evaluation_device(settings))
-    found = score(kind.module("sentences"), model)
+    found = score(kind.module("masked_sentences") if masked else kind.module("sentences"), model)
     if rows is not None:
         write_rows(rows, found)
         say(f"{rows}: one JSON line for each of {len(found):,} items")

@@ -11,6 +11,7 @@ A kind's folder declares a `KIND` in its `__init__.py`, which imports no torch, 
     command.py     add(app, use): the kind's verb on the command line
     section.html.j2   a model's section in the report
     sentences.py   where its models give sentences probabilities: see `lexmill.evaluation.probes`
+    masked_sentences.py   where some do so from the left and by masked tokens: the latter
 
 No other package names a kind: all are found here.
 """
@@ -74,8 +75,10 @@ class Kind:
         corpus: the kind of corpus it is trained and evaluated on: "text", "labelled", "tagged", "parallel",
             "conversation" or "questions".
         entry: the dataclass of an entry of `models` (see `lexmill.params.models.Model`).
-        role: of the network families it can use: "causal", "encoder", "encoder_decoder", "static" or "bag".
+        role: of the network families it can use: "causal", "encoder", "encoder_decoder", "static", "bag" or
+            "words".
         further_roles: other roles that it can use too.
+        both_directions: whether it also takes causal families that can be read in both directions, and reads them so.
         metrics: the test split's metrics to show; the first decides.
         counted: what the training loss counts as targets: "tokens", "texts", "pairs".
         inputs: what a model reads, from its entry as plain data; raises KeyError if a key is missing.
@@ -107,6 +110,7 @@ class Kind:
     trained_tokenizer: bool = False
     label_form: Literal["number", "set"] | None = None
     further_roles: tuple[Role, ...] = ()
+    both_directions: bool = False
 
     @property
     def roles(self) -> tuple[Role, ...]:
@@ -134,6 +138,11 @@ class Kind:
     def scores_sentences(self) -> bool:
         """Whether it has a module `sentences`."""
         return plugins.has("kinds", self.name, "sentences")
+
+    @property
+    def scores_masked_sentences(self) -> bool:
+        """Whether it has a module `masked_sentences`."""
+        return plugins.has("kinds", self.name, "masked_sentences")
 
     def module(self, name: str) -> ModuleType:
         """Return one of the kind's modules: `task`, `evaluate` ..."""

@@ -24,9 +24,9 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     """Return a network with fresh weights from a model folder's `config.json` (at least family, shape, vocab_size).
 
     A config with `labels` describes a network under a head that pools its states, one with `tags` an encoder that tags
-    words, one with `spans` an encoder that points at spans, one with `pretraining` an encoder under the heads that it
-    is pre-trained with, one with `embedding` an encoder that gives a text a vector, one with `reward` a causal network
-    under a reward, one with `mixture` a causal network beside n-grams.
+    words, or a table of them, one with `spans` an encoder that points at spans, one with `pretraining` an encoder under
+    the heads that it is pre-trained with, one with `embedding` an encoder that gives a text a vector, one with `reward`
+    a causal network under a reward, one with `mixture` a causal network beside n-grams.
 
     Raises:
         UserErrors: an unknown family, or wrong sizes.
@@ -37,6 +37,10 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     declared = family(config["family"])
     network = getattr(importlib.import_module(f"lexmill.models.{config['family']}.model"), declared.network)
     module: nn.Module = network(declared.shape(**config["shape"]), config["vocab_size"])
+    if declared.both_directions and (config.get("direction") == "both" or config.keys() & {"tags", "spans"}):
+        from lexmill.models.common.both_directions import BothDirections
+
+        module = BothDirections(module)
     if "mixture" in config:
         from lexmill.models.common.mixture import Mixture
 
@@ -59,6 +63,10 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         headed = BagClassifier if declared.role == "bag" else PooledClassifier
         pooling, separator = config.get("pooling", "mean"), config.get("separator")
         return headed(module, len(config["labels"]), config["dropout"], pooling, separator)
+    if "tags" in config and declared.role == "words":
+        from lexmill.models.common.word_tagging import WordTagger
+
+        return WordTagger(module, len(config["tags"]), chained=config["method"] == "hidden_markov_model")
     if "tags" in config:
         from lexmill.models.common.tagging import Tagger
 

@@ -21,10 +21,11 @@ LOADS = ("lexmill.models.{family}.shape",)  # by name, see lexmill.base.code
 
 # The choices of a head that tags words, in a model folder's config.json.
 _OF_TAGS = {"scheme": ("none", "iob2", "bioes"), "pieces": ("first", "mean"), "head": ("softmax", "crf")}
+_OF_WORDS = {"scheme": _OF_TAGS["scheme"], "method": ("hidden_markov_model", "averaged_perceptron")}
 Pooling = Literal["mean", "max", "last", "attention"]
 """What a head on a whole text reads of the states of its tokens."""
 
-Role = Literal["causal", "encoder", "encoder_decoder", "static", "bag"]
+Role = Literal["causal", "encoder", "encoder_decoder", "static", "bag", "words"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Family:
 
     Attributes:
         role: what it computes: next-token logits, hidden states of a text, target logits given a source, one vector for
-            each token, whatever its text, or features of a whole text.
+            each token, whatever its text, features of a whole text, or of words as text.
         network: the class in its `model.py`, called with (shape, vocab_size).
         shape: the dataclass of its sizes.
         tiny: fields of a shape small enough for tests and examples.
@@ -114,7 +115,8 @@ def config_errors(config: Mapping[str, Any]) -> list[str]:
     for key in ("labels", "tags"):
         if key not in config:
             continue
-        labels, dropout = config[key], config.get("dropout")
+        words = declared.role == "words"
+        labels, dropout = config[key], 0.0 if words else config.get("dropout")
         if not isinstance(labels, list) or not labels or not all(isinstance(one, str) for one in labels):
             errors.append(f"{key}: a list of texts is expected")
         if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
@@ -123,7 +125,8 @@ def config_errors(config: Mapping[str, Any]) -> list[str]:
             errors += _wrong_counts(config, "train_texts", "neighbours")
         if (pooling := config.get("pooling", "mean")) not in get_args(Pooling):
             errors.append(f"pooling: one of {', '.join(get_args(Pooling))} is expected, got {value_text(pooling)}")
-    for key, known in _OF_TAGS.items() if "tags" in config else ():
+    choices = _OF_WORDS if declared.role == "words" else _OF_TAGS
+    for key, known in choices.items() if "tags" in config else ():
         if config.get(key) not in known:
             errors.append(f"{key}: one of {', '.join(known)} is expected, got {value_text(config.get(key))}")
     return errors

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 NAMES = (
     "embedding.weight",
     "embeddings.word_embeddings.weight",
+    "network.embedding.weight",
     "network.embeddings.word_embeddings.weight",
     "network.embeddings.tok_embeddings.weight",
 )

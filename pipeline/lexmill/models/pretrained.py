@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 CONFIG, WEIGHTS = "config.json", weight_files.WEIGHTS
 LOADS = ("lexmill.models.{family}.hugging_face",)  # by name, see lexmill.base.code
 _UNDER_HEAD = "encoder."  # prefix in a model with a head
-_MIXED = "network."  # prefix in a network mixed with n-grams
+_INSIDE = "network."  # prefix in a network mixed with n-grams, or read in both directions
 _HEAD, _SPANS = "head.", "qa_outputs."  # prefixes of a head that points at spans, here and there
 
 
@@ -86,8 +86,9 @@ def read(folder: str | Path) -> Pretrained:
             state = {
                 key.removeprefix(_UNDER_HEAD): value for key, value in state.items() if key.startswith(_UNDER_HEAD)
             }
-        if "mixture" in config:  # the n-grams beside the network stay behind
-            state = {key.removeprefix(_MIXED): value for key, value in state.items() if key.startswith(_MIXED)}
+        # A network that is read in both directions; of a mixture the n-grams stay behind.
+        if "mixture" in config or (family(name).both_directions and any(key.startswith(_INSIDE) for key in state)):
+            state = {key.removeprefix(_INSIDE): value for key, value in state.items() if key.startswith(_INSIDE)}
         return Pretrained(name, shape, int(config["vocab_size"]), state, True, heads)
     heads = {f"{_HEAD}{key[len(_SPANS) :]}": value for key, value in state.items() if key.startswith(_SPANS)}
     with parsing("its weights do not fit its config.json", folder):

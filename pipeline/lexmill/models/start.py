@@ -71,6 +71,7 @@ def start(module: nn.Module, config: Mapping[str, Any], path: str | Path, tokeni
     size = config["vocab_size"]
     if found.vocab_size < size:
         raise UserError(f"its embedding has {found.vocab_size} rows, but {tokenizer} {size} entries", path)
+    from lexmill.models.common.both_directions import BothDirections
     from lexmill.models.common.heads import PooledClassifier, RewardModel
     from lexmill.models.common.pretraining import MaskedLanguageModel, ReplacedTokenDetection
     from lexmill.models.common.sentence_vectors import SentenceVectors
@@ -79,6 +80,8 @@ def start(module: nn.Module, config: Mapping[str, Any], path: str | Path, tokeni
 
     on_texts = PooledClassifier | RewardModel | SpanHead | Tagger | SentenceVectors
     headless = module.encoder if isinstance(module, on_texts | MaskedLanguageModel | ReplacedTokenDetection) else module
+    if isinstance(headless, BothDirections):
+        headless = headless.network
     taken = _cut(found, config)
     if found.family != config["family"]:  # word vectors: the other weights stay as they were drawn
         taken = {_EMBEDDING: taken[_EMBEDDING]}

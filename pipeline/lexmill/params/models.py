@@ -80,6 +80,8 @@ class Model:
             return None
         kind = plugins.load("kinds", kind_name).KIND
         fitting = tuple(families(*kind.roles))
+        if kind.both_directions:
+            fitting += tuple(name for name in families("causal") if family(name).both_directions)
         if not isinstance(family_name, str) or family_name not in fitting:
             errors.append(f"{path}.family: {_unknown(family_name, fitting)}")
             return None

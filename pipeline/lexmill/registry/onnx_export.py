@@ -140,6 +140,8 @@ def export_onnx(model: Path, target: Path, name: str, *, int8: bool = False) -> 
 def _output(config: Mapping[str, Any], what: str) -> _Output:
     """Return what a model's graph gives; raise `UserError` where there is none."""
     if "tags" in config:
+        if "head" not in config:
+            raise UserError(f"{what} that looks whole words up, which ONNX does not do")
         if config["head"] == "crf":
             raise UserError(f"{what} with a chain over its tags (recipe.head: crf), which ONNX does not have")
         of = "the first piece's" if config["pieces"] == "first" else "the mean of its pieces'"

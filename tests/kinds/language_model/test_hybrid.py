@@ -14,7 +14,9 @@ from lexmill.base.errors import UserError, UserErrors
 from lexmill.data.encoding import encode_corpus
 from lexmill.data.masking import Plan, vocabulary
 from lexmill.data.shards import TokenShards
+from lexmill.kinds.language_model import masked_sentences
 from lexmill.kinds.language_model.hybrid import HybridTask
+from lexmill.kinds.language_model.predict import Predictor
 from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.tokenizers.kinds import assemble, byte_model
 from lexmill.tokenizers.saving import save
@@ -108,6 +110,24 @@ def test_masked_windows_look_ahead_and_the_others_do_not() -> None:
     changed[0, -1] = (changed[0, -1] + 1) % 261
     assert not torch.equal(module.masked_loss(inputs, targets), module.masked_loss(changed, targets))
     assert torch.equal(module.loss(inputs[:, :-1], targets[:, :-1]), module.loss(changed[:, :-1], targets[:, :-1]))
+
+
+@torch.no_grad()
+def test_sentences_are_scored_by_masked_tokens(tokenizer: tokenizers.Tokenizer) -> None:
+    """Each token masked alone, at the position before it; a long text in parts of the context less two."""
+    module, mask_id = network(), tokenizer.mask_id
+    model = Predictor("gpt_bert", {"evaluate": {"prompts": []}}, module, tokenizer)
+    texts = ["To be", "or not to be, that"]
+    found = masked_sentences.log_probabilities(model, texts)
+    for text, value in zip(texts, found, strict=True):
+        ids, wanted = tokenizer.encode(text), 0.0
+        for start in range(0, len(ids), T - 2):
+            piece = torch.tensor([tokenizer.eos_id, *ids[start : start + T - 2], tokenizer.eos_id])
+            for i in range(1, len(piece) - 1):
+                read = piece.clone()
+                read[i] = mask_id
+                wanted += float(both_ways(module, read)[i - 1].log_softmax(0)[piece[i]])
+        assert value == pytest.approx(wanted, rel=1e-4)
 
 
 def test_batches_are_functions_of_seed_and_step_and_ranks_share_them(

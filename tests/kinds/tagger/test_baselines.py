@@ -43,7 +43,7 @@ def test_the_smoothed_probabilities_by_hand() -> None:
 
 def test_its_path_is_the_best_of_all() -> None:
     tags, begin, transitions, end, emissions, known = markov_model.distributions(TRAIN)
-    tag = markov_model.learn(TRAIN)
+    tag = markov_model.learn(TRAIN).tag
 
     def score(path: tuple[int, ...], rows: list[int]) -> float:
         total = begin[path[0]] + end[path[-1]] + sum(emissions[row, i] for row, i in zip(rows, path, strict=True))
@@ -90,20 +90,20 @@ def slow(train: Any, epochs: int, seed: int) -> dict[tuple[str, str], float]:
 
 
 def test_the_weights_are_the_mean_over_all_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[Any] = []
-    original = perceptron._tagger
+    kept: list[perceptron.Perceptron] = []
+    original = perceptron._Weights.perceptron
 
-    def keep(weights: Any, mean: Any) -> Any:
-        kept.append((weights, mean))
-        return original(weights, mean)
+    def keep(weights: Any) -> Any:
+        kept.append(original(weights))
+        return kept[-1]
 
-    monkeypatch.setattr(perceptron, "_tagger", keep)
+    monkeypatch.setattr(perceptron._Weights, "perceptron", keep)
     perceptron.learn(TRAIN, TRAIN, seed=3)
-    weights, mean = kept[-1]
     wanted = slow(TRAIN, perceptron.EPOCHS, 3)
-    for feature, row in weights.rows.items():
-        for tag, i in weights.number.items():
-            assert mean[row, i] == pytest.approx(wanted.get((feature, tag), 0.0)), (feature, tag)
+    for feature in kept[-1].features:
+        for i, tag in enumerate(kept[-1].tags):
+            found = kept[-1].weights[kept[-1].row(feature), i]
+            assert found == pytest.approx(wanted.get((feature, tag), 0.0)), (feature, tag)
 
 
 def test_it_learns_what_context_decides() -> None:
@@ -114,6 +114,6 @@ def test_it_learns_what_context_decides() -> None:
         letters = generator.choice(["a", "b"], 6)
         words = [word for letter in letters for word in (str(letter), "x")]
         train.append((words, [tag for letter in letters for tag in (str(letter), str(letter).upper())]))
-    tag = perceptron.learn(train, train[:5], seed=0)
+    tag = perceptron.learn(train, train[:5], seed=0).tag
     assert tag(["b", "x", "a", "x"]) == ["b", "B", "a", "A"]
     assert tag([]) == []

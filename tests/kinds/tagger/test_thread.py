@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from lexmill import tokenizers
 from lexmill.base import layout
@@ -22,86 +21,9 @@ from lexmill.kinds.tagger.task import TaggingTask
 from lexmill.models import folder as model_folder
 from lexmill.params.readers import ConllReader, TaggedRecordsReader
 from lexmill.registry.loader import load_package
-from lexmill.stages import baseline, evaluate, fetch, import_tokenizer, prepare, register, report, tokenizer, train
-from tests.support.small_project import whole
+from lexmill.stages import baseline, evaluate, import_tokenizer, register, report, tokenizer, train
+from tests.kinds.tagger.made_project import FILLER, NAMES, PLACES, conll, write_params
 from tests.support.tiny_bert import make_tiny_bert
-
-NAMES = ["anna", "bert", "cora", "dirk"]
-PLACES = ["ulm", "bonn", "kiel"]
-FILLER = ["saw", "went", "to", "the", "mill", "and", "slept", "in"]
-BIRNN = {"cell": "lstm", "n_layer": 1, "d_embedding": 16, "d_state": 12, "max_positions": 40}
-BERT = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "max_position_embeddings": 24,
-    "initializer_range": 0.2,
-}
-
-
-def sentence(generator: np.random.Generator) -> list[tuple[str, str]]:
-    """Names of one word or two, places after `in`; the same words outside of places where `to` precedes them."""
-    found = [(str(word), "O") for word in generator.choice(FILLER[:-1], generator.integers(1, 4))]
-    first = str(generator.choice(NAMES))
-    found.append((first, "B-person"))
-    if generator.random() < 0.5:
-        found.append((str(generator.choice(NAMES)), "I-person"))
-    found += [("went", "O")]
-    found += [("in", "O"), (str(generator.choice(PLACES)), "B-place")] if generator.random() < 0.7 else [("to", "O")]
-    return found
-
-
-def conll(count: int, seed: int) -> str:
-    generator = np.random.default_rng(seed)
-    sentences = [sentence(generator) for _ in range(count)]
-    return "".join("".join(f"{word}\t{tag}\n" for word, tag in one) + "\n" for one in sentences)
-
-
-def write_params(head: str, family: str, **changes: Any) -> None:
-    bert = family == "bert"
-    model = {
-        "kind": "tagger",
-        "family": family,
-        "shape": BERT if bert else BIRNN,
-        "data": {"corpus": "names", "tokenizer": "tiny" if bert else "words", "max_tokens": 16}
-        | changes.pop("data", {}),
-        "start": "artifacts/checkpoints/tiny" if bert else "xavier.yaml",
-        "recipe": {
-            "method": "gradient",
-            "optimizer": {"name": "adamw", "lr": 0.005 if bert else 0.02},
-            "schedule": {"name": "linear", "warmup": "10 %"},
-            "length": "10 epochs" if bert else "5 epochs",
-            "batch": 8,
-            "validate_every": "1 epochs",
-            "patience": 10,
-            "head": head,
-        }
-        | changes,
-        "evaluate": {},
-    }
-    corpus = {
-        "kind": "tagged",
-        "unit": "sentence",
-        "source": {"kind": "file", "paths": ["train.conll", "dev.conll", "test.conll", "hard.conll"]},
-        "reader": {"format": "conll", "scheme": "iob2"},
-        "deduplicate": {"exact": False},
-        "splits": {
-            "files": {"valid": ["dev.conll"], "test": ["test.conll"], "test_hard": ["hard.conll"]},
-            "keep_together": False,
-        },
-    }
-    params = {
-        "experiment": "test",
-        "data_seed": 1,
-        "training_seed": 1,
-        "corpora": {"names": corpus},
-        "tokenizers": {"words": {"corpus": "names", "kind": "word", "vocab_size": 40, "min_frequency": 1}},
-        "checkpoints": {"tiny": {"source": {"kind": "file", "paths": ["x"]}}},
-        "models": {"ner": model},
-        "evaluation": {"bootstrap_samples": 100},
-    }
-    Path("params.yaml").write_text(yaml.safe_dump(whole(params)), encoding="utf-8")
 
 
 def read_json(path: Path) -> Any:
@@ -112,20 +34,6 @@ def model_parts() -> tuple[Any, tokenizers.Tokenizer]:
     """The trained network and its tokenizer."""
     folder = layout.model("ner")
     return model_folder.load(folder)[1].eval(), tokenizers.load(folder / model_folder.TOKENIZER)
-
-
-@pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LEXMILL_EXECUTION", "execution.yaml")
-    Path("execution.yaml").write_text("threads: 1\n", encoding="utf-8")
-    Path("xavier.yaml").write_text("name: xavier\nembedding_std: 0.0\n", encoding="utf-8")
-    for name, count, seed in (("train", 90, 0), ("dev", 20, 1), ("test", 30, 2), ("hard", 10, 3)):
-        Path(f"{name}.conll").write_text(conll(count, seed), encoding="utf-8")
-    write_params("crf", "birnn")
-    fetch.main("names")
-    prepare.main("names")
-    return tmp_path
 
 
 @pytest.mark.usefixtures("workspace")

@@ -54,10 +54,10 @@ def plan(
     for name in models:
         model = pick(choices.models, name, "models")
         if name not in planned:
-            words = kinds.find(model.kind).words
-            if not isinstance(model.recipe, Steps):
+            kind = kinds.find(model.kind)
+            if kind.role == "causal" and kind.corpus == "text":
                 raise UserError(f"models.{name}: a mixture with n-grams is fitted in seconds; plan its network")
-            raise UserError(f"models.{name}: only language models are planned, and this is a {words}")
+            raise UserError(f"models.{name}: only language models are planned, and this is {kind.one}")
     names = list(models) or planned
     if not names:
         raise UserError("params.yaml has no language model to plan")

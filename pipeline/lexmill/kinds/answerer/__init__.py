@@ -63,6 +63,7 @@ KIND = Kind(
     corpus="questions",
     entry=Answerer,
     role="encoder",
+    both_directions=True,
     metrics=(
         Metric("f1", "F1", higher_is_better=True),
         Metric("exact_match", "exact match", higher_is_better=True),

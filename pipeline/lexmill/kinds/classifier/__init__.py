@@ -9,7 +9,7 @@ from typing import Any, Literal
 from lexmill.base import layout
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
-from lexmill.models.declaration import Pooling, family
+from lexmill.models.declaration import Pooling, families, family
 from lexmill.params.labelled import LabelledTexts, long_text_words
 from lexmill.params.length import Length
 from lexmill.params.models import Model, NoSettings
@@ -128,6 +128,9 @@ class FineTuning(Recipe):
         low=0,
         high=100,
     )
+    direction: Literal["causal", "both"] = spec(
+        "what a token of a causal network sees: those before it, or all (Charpentier and Samuel 2024)", "causal"
+    )
     pooling: LearnedPooling = spec(_POOLING, "mean")
 
     def errors(self) -> list[str]:
@@ -168,6 +171,12 @@ class Classifier(Model):
         if getattr(self.recipe, "language_loss", 0) and family(self.family).role != "causal":
             why = f"family '{self.family}' does not predict tokens from those before them"
             return [f"recipe.language_loss: {why}; set 0.0 or take a causal family"]
+        if getattr(self.recipe, "direction", "causal") == "both":
+            if not family(self.family).both_directions:
+                known = ", ".join(name for name in families("causal") if family(name).both_directions)
+                return [f"recipe.direction: '{self.family}' has no causal mask to lift; set causal or take {known}"]
+            if getattr(self.recipe, "language_loss", 0):
+                return ["recipe.language_loss: a token that sees those after it has none to predict; set 0.0"]
         if bag and pooling != "none":
             return [f"recipe.pooling: family '{self.family}' gives one vector for a whole text; set none"]
         if not bag and pooling == "none":

@@ -115,6 +115,8 @@ def _head(model: Classifier, texts: int) -> dict[str, Any]:
     """Return what the config says of the head; the mean is left out, as in models made before there was a choice."""
     pooling = "none" if isinstance(model.recipe, NaiveBayes) else model.recipe.pooling
     found: dict[str, Any] = {} if pooling in ("mean", "none") else {"pooling": pooling}
+    if isinstance(model.recipe, FineTuning) and model.recipe.direction == "both":
+        found["direction"] = "both"
     if isinstance(model.recipe, NearestNeighbours):
         found |= {"neighbours": min(model.recipe.neighbours, texts), "train_texts": texts}
     return found

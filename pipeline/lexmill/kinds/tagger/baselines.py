@@ -35,8 +35,8 @@ def baselines(_: Chosen, corpus: PreparedCorpus, how: Resampling) -> Iterator[Ba
     for name, learn in (
         ("most_frequent_tag", lambda: most_frequent_tag(train)),
         ("dictionary", lambda: dictionary(train)),
-        ("hidden_markov_model", lambda: markov_model.learn(train)),
-        ("averaged_perceptron", lambda: perceptron.learn(train, valid, how.seed)),
+        ("hidden_markov_model", lambda: markov_model.learn(train).tag),
+        ("averaged_perceptron", lambda: perceptron.learn(train, valid, how.seed).tag),
     ):
         tag = learn()
         rows = [tagger_row(record, tag(record["words"]), marked=corpus.entities) for record in test]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -25,15 +26,55 @@ Sentence = Sequence[str]
 Floats = NDArray[np.float64]
 
 
-def learn(train: Sequence[tuple[Sentence, Sentence]]) -> Callable[[Sentence], list[str]]:
-    """Return a function of words: their most probable tags; ties: the first tag."""
+@dataclass(frozen=True)
+class MarkovModel:
+    """The log probabilities.
+
+    Attributes:
+        tags: the names of the tags.
+        begin, transitions, end: of the first tag (L,), from a tag to the next (L, L), of the end after a tag (L,).
+        emissions: of words given tags, (V, L), of the unknown word last.
+        row: returns a word's row of them.
+        words: the known words by their rows, of a model that was learned here.
+    """
+
+    tags: Sequence[str]
+    begin: Floats
+    transitions: Floats
+    end: Floats
+    emissions: Floats
+    row: Callable[[str], int]
+    words: Sequence[str] = ()
+
+    def tag(self, words: Sentence) -> list[str]:
+        """Return the most probable tags; ties: the first."""
+        if not words:
+            return []
+        return [self.tags[i] for i in viterbi(self.begin, self.transitions, self.end, self._rows(words))]
+
+    def nats(self, words: Sentence, tags: Sequence[int]) -> float:
+        """Return the negative log probability of the tags, by their numbers, given the words (forward algorithm)."""
+        rows = self._rows(words)
+        score = self.begin[tags[0]] + rows[np.arange(len(tags)), tags].sum() + self.end[tags[-1]]
+        score += sum(self.transitions[pair] for pair in pairwise(tags))
+        alpha = self.begin + rows[0]
+        for row in rows[1:]:
+            alpha = np.logaddexp.reduce(alpha[:, None] + self.transitions, axis=0) + row
+        return float(np.logaddexp.reduce(alpha + self.end) - score)
+
+    def _rows(self, words: Sentence) -> Floats:
+        """Return the emissions of words, (W, L)."""
+        return self.emissions[[self.row(word) for word in words]]
+
+
+def learn(train: Sequence[tuple[Sentence, Sentence]]) -> MarkovModel:
+    """Return the model of words and their tags."""
     tags, begin, transitions, end, emissions, known = distributions(train)
 
-    def tag(words: Sentence) -> list[str]:
-        rows = emissions[[known.get(word, len(known)) for word in words]]  # (W, L)
-        return [tags[i] for i in viterbi(begin, transitions, end, rows)]
+    def row(word: str) -> int:
+        return known.get(word, len(known))
 
-    return tag
+    return MarkovModel(tags, begin, transitions, end, emissions, row, list(known))
 
 
 def distributions(

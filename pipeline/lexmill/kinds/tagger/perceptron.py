@@ -17,7 +17,8 @@ Letters: F features, L tags.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,43 +97,79 @@ class _Weights:
         self._read += 1
         return self.tags[found]
 
-    def mean(self) -> NDArray[np.float64]:
-        """Return the mean of the weights over the words read, (F, L)."""
-        return (self._now - self._moved / self._read)[: len(self.rows)]
+    def perceptron(self) -> Perceptron:
+        """Return the mean of the weights over the words read."""
+        rows, mean = dict(self.rows), (self._now - self._moved / self._read)[: len(self.rows)]
+        unknown = np.zeros((1, len(self.tags)))
+
+        def row(feature: str) -> int:
+            return rows.get(feature, len(rows))
+
+        return Perceptron(self.tags, np.concatenate([mean, unknown]), row, list(rows))
 
 
-def learn(train: Pairs, valid: Pairs, seed: int) -> Callable[[Sentence], list[str]]:
-    """Return a function of words: their tags.
+@dataclass(frozen=True)
+class Perceptron:
+    """The mean weights.
+
+    Attributes:
+        tags: the names of the tags.
+        weights: of features, (F + 1, L), of an unknown one last: 0.
+        row: returns a feature's row of them.
+        features: by their rows, of a model that was learned here.
+    """
+
+    tags: Sequence[str]
+    weights: NDArray[np.float64]
+    row: Callable[[str], int]
+    features: Sequence[str] = ()
+
+    def tag(self, words: Sentence) -> list[str]:
+        """Return a tag for each word; ties: the first."""
+        return [self.tags[int(scores.argmax())] for scores in self._scores(words)]
+
+    def nats(self, words: Sentence, tags: Sequence[int]) -> float:
+        """Return the nats of tags, by their numbers, as if the scores were logits; each after its own answers."""
+        pairs = zip(self._scores(words), tags, strict=True)
+        return float(sum(np.logaddexp.reduce(scores) - scores[tag] for scores, tag in pairs))
+
+    def _scores(self, words: Sentence) -> Iterator[NDArray[np.float64]]:
+        """Yield the scores (L,) of each word's tags after the tags that it gave."""
+        found = list(_START)
+        for own, word in zip(of_words(words), words, strict=True):
+            scores = self.weights[[self.row(one) for one in [*own, *of_tags(found, word)]]].sum(axis=0)
+            found.append(self.tags[int(scores.argmax())])
+            yield scores
+
+
+def learn(
+    train: Pairs,
+    valid: Pairs,
+    seed: int,
+    epochs: int = EPOCHS,
+    note: Callable[[int, float], None] = lambda epoch, right: None,
+) -> Perceptron:
+    """Return the model.
 
     Args:
         train, valid: words and tags; valid chooses the epoch.
         seed: of the order of train in each epoch.
+        note: is told after each epoch its number from 1 and the share of valid's words with the right tag.
     """
     weights = _Weights(sorted({tag for _, tags in train for tag in tags}))
     features = [of_words(words) for words, _ in train]
-    best: tuple[int, Callable[[Sentence], list[str]]] | None = None
-    for epoch in range(EPOCHS):
+    count = max(sum(len(words) for words, _ in valid), 1)
+    best: tuple[int, Perceptron] | None = None
+    for epoch in range(epochs):
         order = permute(np.arange(len(train)), len(train), fold(seed, "perceptron", epoch))
         for i in order.tolist():
             before = list(_START)
             for own, word, right in zip(features[i], *train[i], strict=True):
                 before.append(weights.learn([*own, *of_tags(before, word)], right))
-        tag = _tagger(weights, weights.mean())
-        right_tags = sum(a == b for words, tags in valid for a, b in zip(tag(words), tags, strict=True))
+        found = weights.perceptron()
+        right_tags = sum(a == b for words, tags in valid for a, b in zip(found.tag(words), tags, strict=True))
+        note(epoch + 1, right_tags / count)
         if best is None or right_tags > best[0]:
-            best = right_tags, tag
+            best = right_tags, found
     assert best is not None
     return best[1]
-
-
-def _tagger(weights: _Weights, mean: NDArray[np.float64]) -> Callable[[Sentence], list[str]]:
-    rows, tags = dict(weights.rows), weights.tags
-
-    def tag(words: Sentence) -> list[str]:
-        found = list(_START)
-        for own, word in zip(of_words(words), words, strict=True):
-            known = [rows[one] for one in [*own, *of_tags(found, word)] if one in rows]
-            found.append(tags[int(mean[known].sum(axis=0).argmax())])
-        return found[len(_START) :]
-
-    return tag

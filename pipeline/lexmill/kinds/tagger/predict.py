@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lexmill.base.tag_schemes import OUTSIDE, entities, written
+from lexmill.base.tag_schemes import OUTSIDE, Scheme, entities, written
 from lexmill.data.texts import pad
 from lexmill.decoding import predictor
 from lexmill.kinds.tagger.alignment import Window, best_window, pieces, windows
@@ -76,8 +76,13 @@ def tag_sentences(
     import torch
 
     from lexmill.decoding.batching import by_length
+    from lexmill.kinds.tagger.whole_words import loaded
     from lexmill.models.common.tagging import Scores
+    from lexmill.models.common.word_tagging import WordTagger
 
+    if isinstance(module, WordTagger):
+        learned = loaded(module, config)
+        return [_in_iob2(learned.tag(words), config["scheme"]) for words in sentences]
     filled = [i for i, words in enumerate(sentences) if words]
     of_sentence: dict[int, list[Window]] = {}
     for i, of_words in zip(filled, pieces(tokenizer, [sentences[i] for i in filled]), strict=True):
@@ -100,9 +105,12 @@ def tag_sentences(
         whole = _joined(of_sentence[i], emissions, len(sentences[i]))  # (W, L)
         with torch.inference_mode():
             best = Scores(whole[None], chain).best(torch.tensor([len(whole)], device=device))[0]
-        tags = [config["tags"][number] for number in best.tolist()]
-        found[i] = written(entities(tags), len(tags), "iob2") if config["scheme"] == "bioes" else tags
+        found[i] = _in_iob2([config["tags"][number] for number in best.tolist()], config["scheme"])
     return found
+
+
+def _in_iob2(tags: list[str], scheme: Scheme) -> list[str]:
+    return written(entities(tags), len(tags), "iob2") if scheme == "bioes" else tags
 
 
 def _joined(

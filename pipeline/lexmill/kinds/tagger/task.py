@@ -17,7 +17,7 @@ from lexmill.base.errors import UserError
 from lexmill.base.tag_schemes import Scheme, entities
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.texts import parts, records_of
-from lexmill.kinds.tagger import Tagger
+from lexmill.kinds.tagger import Tagger, Tagging, fitting
 from lexmill.kinds.tagger.alignment import in_scheme, model_tags, pieces, windows
 from lexmill.kinds.tagger.batches import TaggingBatches
 from lexmill.models.common.chain import IGNORED
@@ -33,7 +33,7 @@ _ENCODED = 4096  # sentences encoded at once
 
 
 def train(name: str, choices: Params) -> None:
-    """Train `models.<name>`.
+    """Train `models.<name>`: by gradient descent, or by counting whole words.
 
     Raises:
         UserError: an empty split, a corpus without entities that are to be learned as B I E S, or a checkpoint that
@@ -47,8 +47,12 @@ def train(name: str, choices: Params) -> None:
             f"models.{name}.data.bioes: the tags of the corpus mark no entities (reader.scheme: none); set it to false",
             corpus.folder,
         )
-    tokenizer = tokenizers.load(layout.tokenizer(model.data.tokenizer))
     tags, scheme = model_tags(corpus.labels, corpus.entities, model.data.bioes)
+    recipe = model.recipe
+    if not isinstance(recipe, Tagging):
+        fitting.fit(name, model, corpus, scheme, choices.data_seed)
+        return
+    tokenizer = tokenizers.load(layout.tokenizer(model.data.tokenizer))
     config = config_of(
         model,
         tokenizer,
@@ -56,15 +60,15 @@ def train(name: str, choices: Params) -> None:
         tags=tags,
         scheme=scheme,
         pieces=model.data.pieces,
-        head=model.recipe.head,
-        dropout=model.recipe.head_dropout,
+        head=recipe.head,
+        dropout=recipe.head_dropout,
         max_tokens=model.data.max_tokens,
     )
     module: Any = new_network(model, config, choices.training_seed)
     check_positions(name, model.data.max_tokens, module.max_positions)
     batches = {
         split: batches_of(corpus, split, tokenizer, config, size=size, seed=choices.data_seed)
-        for split, size in (("train", model.recipe.batch), ("valid", VALID_BATCH))
+        for split, size in (("train", recipe.batch), ("valid", VALID_BATCH))
     }
     task = TaggingTask(module, batches["train"], batches["valid"], tags, scheme)
     produce(

@@ -15,7 +15,7 @@ read and write checkpoints of transformers, this one does not.
 | ngram_rows, ngram_order | Svenstrup et al. 2017; Huang et al. 2025 |
 | qk_norm, logit_cap | Dehghani et al. 2023; Gemma 2, 2024 |
 
-Its causal mask can be lifted: `masked_loss` (Charpentier and Samuel 2024).
+Its causal mask can be lifted: `both_directions` (Charpentier and Samuel 2024).
 
 Cost: as of `CausalModel`, plus the attention's 12 * n_layer * context * H * K FLOPs a training token.
 
@@ -94,21 +94,36 @@ class Decoder(CausalModel):
         return hidden * width**0.5 + sinusoids(places, width).to(hidden.dtype)
 
     def masked_loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """Return nats (B, T) of the targets, 0 where they are -100, where each token sees its whole row.
-
-        Raises:
-            UserError: the shape's positions or window look back only.
-        """
-        if self.shape.window or self.shape.positions in ("alibi", "relative"):
-            raise UserError("a window, and alibi or relative positions, look back only; leave them out to mask tokens")
-        blocks, width = list(self.blocks), tokens.shape[1]
-        by, _ = cast(Any, blocks[0]).mixer.shared(tokens, 0, None)
-        everywhere = torch.ones(width, width, dtype=torch.bool, device=tokens.device)
-        hidden = self.dropout(self.embedded(tokens, None, None))
-        hidden = self.norm(self.through(blocks, hidden, (by, everywhere), [None] * len(blocks)))
+        """Return nats (B, T) of the targets, 0 where they are -100; see `both_directions`."""
+        hidden = self.both_directions(tokens)
         predicted = targets != IGNORED
         nats = nn.functional.cross_entropy(self.logits(hidden[predicted]).float(), targets[predicted], reduction="none")
         return torch.zeros(targets.shape, device=nats.device).masked_scatter(predicted, nats)
+
+    def both_directions(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Return the input of the output matrix, (B, T, D), where each token sees its whole row.
+
+        Args:
+            mask: (B, T), true at real tokens, which alone are seen; None: all are.
+
+        Raises:
+            UserError: as of `check_both_directions`.
+        """
+        self.check_both_directions()
+        blocks, width = list(self.blocks), tokens.shape[1]
+        by, _ = cast(Any, blocks[0]).mixer.shared(tokens, 0, None)
+        if mask is None:
+            seen = torch.ones(width, width, dtype=torch.bool, device=tokens.device)
+        else:
+            seen = mask[:, None, None, :].expand(-1, 1, width, -1)
+        hidden = self.dropout(self.embedded(tokens, None, None))
+        out: Tensor = self.norm(self.through(blocks, hidden, (by, seen), [None] * len(blocks)))
+        return out
+
+    def check_both_directions(self) -> None:
+        """Raise `UserError` for positions or a window that look back only."""
+        if self.shape.window or self.shape.positions in ("alibi", "relative"):
+            raise UserError("a window, and alibi or relative positions, look back only; leave them out to look ahead")
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(..., D) -> (..., V)."""
