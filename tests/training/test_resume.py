@@ -312,6 +312,15 @@ def test_a_checkpoint_of_another_training_is_refused_by_name(folder: CheckpointF
         other.latest()
 
 
+def test_a_tuple_in_the_identity_is_the_list_that_json_gives_back(tmp_path: Path) -> None:
+    """As the mixers in the shape of linear attention."""
+    known = {"config": {"shape": {"mixers": ("gla", "attention")}}, "length": 8}
+    save(CheckpointFolder(tmp_path, "m", known), 4)
+    again, longer = CheckpointFolder(tmp_path, "m", known), CheckpointFolder(tmp_path, "m", {**known, "length": 9})
+    assert again.latest() == 4
+    assert [path for path, _ in longer.relatives(lambda identity: {**identity, "length": 0})] == [again.path]
+
+
 def test_removal_takes_all_of_it(folder: CheckpointFolder) -> None:
     save(folder, 1)
     folder.finish()

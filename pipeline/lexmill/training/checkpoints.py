@@ -17,6 +17,7 @@ the last checkpoint that a longer training can resume from, are kept for good.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -88,11 +89,12 @@ class CheckpointFolder:
     Args:
         root: the checkpoint root.
         name: the model's name.
-        identity: all that determines the trajectory: inputs, code, params, seeds, precision (plain JSON data).
+        identity: all that determines the trajectory: inputs, code, params, seeds, precision; as JSON can hold it.
     """
 
     def __init__(self, root: str | Path, name: str, identity: Mapping[str, Any]) -> None:
-        self.identity, self.name = dict(identity), name
+        # As it comes back from a checkpoint: a tuple is a list there.
+        self.identity, self.name = json.loads(canonical_json(dict(identity))), name
         self.path = Path(root).absolute() / f"{name}-{fingerprint(self.identity)}"
 
     @contextmanager
