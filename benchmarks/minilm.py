@@ -267,7 +267,7 @@ def side_trainer(folder: Path, texts: int) -> dict[str, float]:
 def _choices(texts: int) -> dict[str, Any]:
     """Return params.yaml of the fine-tuning: so many texts, and one validation."""
     changed = [f"models.minilm.data.max_train={texts}", "models.minilm.recipe.validate_every=1 epochs"]
-    return classifiers.params_of(["minilm"], changed)
+    return classifiers.TABLE.params(["minilm"], changed)
 
 
 def _predictor(model: Path) -> Predictor:
