@@ -54,7 +54,7 @@ def test_pairs_and_last_words_of_a_language_model() -> None:
     rows = [json.loads(line) for line in Path("rows.jsonl").read_text().splitlines()]
     assert [row["good"] for row in rows] == pytest.approx(values[:3], rel=1e-5)
     assert "phenomenon" in said(*asked)
-    with pytest.raises(UserError, match="'gpt' reads from the left only; leave out --masked"):
+    with pytest.raises(UserError, match=r"'gpt' reads from the left only; recipe\.method: hybrid"):
         said(*asked, "--masked")
     Path("texts.txt").write_text("To be or not\nthe end\n")
     words = json.loads(said("last-words", "gpt", "texts.txt", "--json"))["metrics"]

@@ -140,8 +140,14 @@ def execution(root: Path, **changes: Any) -> Execution:
     return Execution(**{"threads": 1, "checkpoint_root": str(root), "checkpoint_seconds": 0.0, **changes})
 
 
+def identity(task: Any) -> dict[str, Any]:
+    """What a stage identifies its training by, in short: data, and the network's shape as it is declared."""
+    shape = getattr(task.module, "shape", None)
+    return {"data": "made", "config": {"shape": dataclasses.asdict(shape) if shape else {}}}
+
+
 def train(task: Task, root: Path, chosen: TrainingSettings | None = None, **changes: Any) -> FitResult:
-    return fit(task, chosen or settings(), execution(root, **changes), name="tiny", identity={"data": "made"})
+    return fit(task, chosen or settings(), execution(root, **changes), name="tiny", identity=identity(task))
 
 
 def main(root: str, out: str, plan: dict[str, Any]) -> None:

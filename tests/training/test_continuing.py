@@ -20,7 +20,7 @@ from lexmill.params.optimizers import (
 from lexmill.training import continuing
 from lexmill.training.engine import FitResult, checkpoint_folder
 from lexmill.training.settings import TrainingSettings
-from tests.training.arithmetic_task import ArithmeticTask, DyingTask, execution, settings, train
+from tests.training.arithmetic_task import ArithmeticTask, DyingTask, execution, identity, settings, train
 
 CONSTANT, STABLE = ConstantSchedule("constant"), WarmupStableDecaySchedule("warmup_stable_decay")
 COSINE, LINEAR = CosineSchedule("cosine"), LinearSchedule("linear")
@@ -37,7 +37,7 @@ def done(root: Path, plan: TrainingSettings, **changes: Any) -> tuple[Arithmetic
     """Train to the end, as a stage does."""
     task = ArithmeticTask(dropout=0.2)
     result = train(task, root, plan, **{"checkpoint_seconds": 1e9, **changes})
-    checkpoint_folder(plan, execution(root), "tiny", {"data": "made"}).finish()
+    checkpoint_folder(plan, execution(root), "tiny", identity(task)).finish()
     return task, result
 
 

@@ -257,9 +257,9 @@ def test_a_batch_without_a_target_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_training_that_runs_already_is_not_started_twice(tmp_path: Path) -> None:
-    from tests.training.arithmetic_task import execution
+    from tests.training.arithmetic_task import execution, identity
 
-    folder = checkpoint_folder(settings(), execution(tmp_path), "tiny", {"data": "made"})
+    folder = checkpoint_folder(settings(), execution(tmp_path), "tiny", identity(ArithmeticTask()))
     with folder.locked(), pytest.raises(RetryableError, match="another run trains this very model"):
         train(ArithmeticTask(), tmp_path)
     train(ArithmeticTask(), tmp_path)

@@ -37,7 +37,7 @@ def minimal_pairs(
     Args:
         name, version: the registered model; None: its champion.
         file, columns: the pairs.
-        masked: score each token from both sides, of a language model that can be read so.
+        masked: mask each token alone, as an encoder does; of a language model that has learned masked tokens.
         rows: where one JSON line a pair is written; None: nowhere.
         as_json: print JSON instead of a table.
         root: the workspace.
@@ -100,12 +100,17 @@ def _rows(
     if not kind.scores_sentences:
         able = " or ".join(one.one for one in kinds.every() if one.scores_sentences)
         raise UserError(f"'{name}' is {kind.one}, which gives sentences no probabilities; take {able}")
-    if masked and not kind.scores_masked_sentences:
-        raise UserError(f"'{name}' is {kind.one}, which is read in one way; leave out --masked")
+    if masked and not kind.predicts_masked_tokens:
+        raise UserError(f"'{name}' is {kind.one}, which predicts no masked tokens; leave out --masked")
     from lexmill.evaluation.device import evaluation_device
 
     model.module.to(evaluation_device(settings))
-    found = score(kind.module("masked_sentences") if masked else kind.module("sentences"), model)
+    if masked:
+        from lexmill.decoding import masked_tokens
+
+        found = score(masked_tokens, kind.module("masked").reader(model))
+    else:
+        found = score(kind.module("sentences"), model)
     if rows is not None:
         write_rows(rows, found)
         say(f"{rows}: one JSON line for each of {len(found):,} items")

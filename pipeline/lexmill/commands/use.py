@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from lexmill.base.errors import UserError
 from lexmill.base.progress import say
@@ -18,6 +19,9 @@ from lexmill.base.quiet import quieten
 from lexmill.base.shown import visible
 from lexmill.decoding.predictor import Predictor
 from lexmill.kinds.verbs import Precision
+
+if TYPE_CHECKING:
+    from lexmill.decoding.masked_tokens import Reader
 
 
 def show(lines: Iterable[str]) -> None:
@@ -70,6 +74,17 @@ def open(kind: str, name: str | None, precision: Precision = "float32") -> Predi
     if advice := hint(set_torch_threads(settings), settings_file()):
         say(advice)
     return model
+
+
+def masked_reader(kind: str, name: str | None) -> Reader:
+    """Return what predicts masked tokens: the only model of a kind, or the one named, of any kind that does."""
+    from lexmill import kinds, params
+
+    named = params.load().models.get(name or "")
+    if named is not None and kinds.find(named.kind).predicts_masked_tokens:
+        kind = named.kind
+    reader: Reader = kinds.find(kind).module("masked").reader(open(kind, name))
+    return reader
 
 
 def sentence_scorer(model: Predictor) -> Callable[[Sequence[str]], Sequence[float]]:

@@ -321,3 +321,9 @@ class TextBatches:
     def collate(self, rows: Ids) -> Batch:
         """Pad these windows into a batch."""
         return Batch(self._text_of[rows], *pad([self.ids[i] for i in rows], self.pad_id))
+
+
+def piece_lengths(total: int, most: int) -> list[int]:
+    """Return the lengths of the pieces of a text of `total` tokens: as few as fit, equal to within one."""
+    count = -(-total // most)  # 0 of an empty text
+    return [total // count + (i < total % count) for i in range(count)]

@@ -11,7 +11,7 @@ A kind's folder declares a `KIND` in its `__init__.py`, which imports no torch, 
     command.py     add(app, use): the kind's verb on the command line
     section.html.j2   a model's section in the report
     sentences.py   where its models give sentences probabilities: see `lexmill.evaluation.probes`
-    masked_sentences.py   where some do so from the left and by masked tokens: the latter
+    masked.py      where some predict masked tokens: reader(model), see `lexmill.decoding.masked_tokens`
 
 No other package names a kind: all are found here.
 """
@@ -140,9 +140,9 @@ class Kind:
         return plugins.has("kinds", self.name, "sentences")
 
     @property
-    def scores_masked_sentences(self) -> bool:
-        """Whether it has a module `masked_sentences`."""
-        return plugins.has("kinds", self.name, "masked_sentences")
+    def predicts_masked_tokens(self) -> bool:
+        """Whether it has a module `masked`."""
+        return plugins.has("kinds", self.name, "masked")
 
     def module(self, name: str) -> ModuleType:
         """Return one of the kind's modules: `task`, `evaluate` ..."""

@@ -6,11 +6,14 @@ The command line implements it (`lexmill.commands.use`), so no kind needs the re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 import typer
 
 from lexmill.decoding.predictor import Predictor
+
+if TYPE_CHECKING:
+    from lexmill.decoding.masked_tokens import Reader  # which imports numpy
 
 Precision = Literal["float32", "bfloat16"]
 ModelName = Annotated[str | None, typer.Option("--model", "-m", help="Which model, where there are several.")]
@@ -22,6 +25,9 @@ class Use(Protocol):
 
     def open(self, kind: str, name: str | None, precision: Precision = "float32") -> Predictor:
         """Return the champion of a model, or of the only one of its kind; raises `UserError` if there is none."""
+
+    def masked_reader(self, kind: str, name: str | None) -> Reader:
+        """Return what predicts masked tokens: the only model of a kind, or the one named, of any kind that does."""
 
     def sentence_scorer(self, model: Predictor) -> Callable[[Sequence[str]], Sequence[float]]:
         """Return what gives texts their log-probabilities by a model, in nats."""

@@ -14,8 +14,8 @@ from lexmill import tokenizers
 from lexmill.base.errors import UserError
 from lexmill.data.masking import SPAN_P, Masking, Plan, Vocabulary, mask, vocabulary
 from lexmill.data.shards import TokenShards
-from lexmill.data.texts import parts
-from lexmill.kinds.encoder.batches import MaskedBatches, Pieces, Reading, piece_lengths
+from lexmill.data.texts import parts, piece_lengths
+from lexmill.kinds.encoder.batches import MaskedBatches, Pieces, Reading
 from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.tokenizers import saving
 from lexmill.tokenizers.imported import import_tokenizer

@@ -14,13 +14,15 @@ from lexmill import models, tokenizers
 from lexmill.base.errors import UserError
 from lexmill.data.masking import Plan, vocabulary
 from lexmill.data.texts import parts
+from lexmill.decoding.fill import fill
+from lexmill.decoding.masked_tokens import Reader, scores
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.significance import compare
+from lexmill.kinds.encoder import masked
 from lexmill.kinds.encoder.baselines import Counts
 from lexmill.kinds.encoder.batches import MaskedBatches, Pieces, Reading
 from lexmill.kinds.encoder.metrics import TEST, summarise
-from lexmill.kinds.encoder.predict import Predictor, fill
-from lexmill.kinds.encoder.scoring import scores
+from lexmill.kinds.encoder.predict import Predictor
 from lexmill.kinds.encoder.task import MaskedTask, ReplacedTask
 from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.models.common.pretraining import draw
@@ -194,14 +196,18 @@ def test_tokens_are_drawn_by_their_shares() -> None:
     assert draw(torch.tensor([[0.0, -50.0]]), torch.tensor([1.0])).tolist() == [1]
 
 
+def reader(module: Any, tokenizer: tokenizers.Tokenizer) -> Reader:
+    return masked.reader(Predictor("bert", {"kind": "encoder", "max_tokens": 32}, module, tokenizer))
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("alone", [False, True])
 def test_each_token_is_scored_once_whatever_the_batch(tokenizer: tokenizers.Tokenizer, alone: bool) -> None:
-    module, words = network(), vocabulary(tokenizer)
+    module = network()
     texts = [tokenizer.encode(text) for text in (*TEXTS, "", "x")]
-    found = scores(module, tokenizer, words, texts, max_tokens=32, batch_tokens=10_000, alone=alone)
+    found = scores(reader(module, tokenizer), texts, batch_tokens=10_000, alone=alone)
     for text, one in zip(texts, found, strict=True):
-        (again,) = scores(module, tokenizer, words, [text], max_tokens=32, batch_tokens=1, alone=alone)
+        (again,) = scores(reader(module, tokenizer), [text], batch_tokens=1, alone=alone)
         np.testing.assert_allclose(again.nats, one.nats, rtol=1e-4)
         assert (one.nats > 0).all()
     if alone:
@@ -218,7 +224,7 @@ def test_each_token_is_scored_once_whatever_the_batch(tokenizer: tokenizers.Toke
 @torch.no_grad()
 def test_fillings_are_the_likeliest_tokens(tokenizer: tokenizers.Tokenizer) -> None:
     module = network()
-    (answer,) = fill(module, tokenizer, ["To b[MASK], or"], 32, top=3)
+    (answer,) = fill(reader(module, tokenizer), ["To b[MASK], or"], top=3)
     ids = torch.tensor([[tokenizer.bos_id, *tokenizer.encode("To b"), 4, *tokenizer.encode(", or"), tokenizer.eos_id]])
     logits = module(ids, torch.ones_like(ids, dtype=torch.bool), ids == 4)[0][0]
     logits[:5] = -torch.inf
@@ -226,18 +232,18 @@ def test_fillings_are_the_likeliest_tokens(tokenizer: tokenizers.Tokenizer) -> N
     assert [one["probability"] for one in answer] == pytest.approx(shares.topk(3).values.tolist(), rel=1e-4)
     assert answer[0]["text"] == "To b" + tokenizer.decode([int(shares.argmax())]) + ", or"
     long = "a" * 100 + "[MASK]" + "b" * 100
-    near = fill(module, tokenizer, [long], 32, top=1)[0][0]["probability"]
-    cut = fill(module, tokenizer, ["a" * 15 + "[MASK]" + "b" * 14], 32, top=1)[0][0]["probability"]
+    near = fill(reader(module, tokenizer), [long], top=1)[0][0]["probability"]
+    cut = fill(reader(module, tokenizer), ["a" * 15 + "[MASK]" + "b" * 14], top=1)[0][0]["probability"]
     assert near == pytest.approx(cut, rel=1e-4)
     with pytest.raises(UserError, match="the masks of a text are 41 tokens apart, but the encoder reads 30"):
-        fill(module, tokenizer, ["[MASK]" + "a" * 40 + "[MASK]"], 32, top=1)
+        fill(reader(module, tokenizer), ["[MASK]" + "a" * 40 + "[MASK]"], top=1)
     with pytest.raises(UserError, match="top is 0"):
         Predictor("bert", {"kind": "encoder", "max_tokens": 32}, module, tokenizer).predict(["a"], {"top": 0})
 
 
 def test_special_tokens_typed_in_a_text_stay_text(tokenizer: tokenizers.Tokenizer) -> None:
     """Only [MASK] is a mask for `fill`; `<mask>` and `</s>` are characters to it, and to training."""
-    (answer,) = fill(network(), tokenizer, ["a<mask></s> [MASK]"], 32, top=1)
+    (answer,) = fill(reader(network(), tokenizer), ["a<mask></s> [MASK]"], top=1)
     assert [one["mask"] for one in answer] == [1]
     words = vocabulary(tokenizer)
     assert not words.special[tokenizer.encode("a<mask></s>")].any()

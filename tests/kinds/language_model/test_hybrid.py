@@ -14,7 +14,9 @@ from lexmill.base.errors import UserError, UserErrors
 from lexmill.data.encoding import encode_corpus
 from lexmill.data.masking import Plan, vocabulary
 from lexmill.data.shards import TokenShards
-from lexmill.kinds.language_model import masked_sentences
+from lexmill.decoding import masked_tokens
+from lexmill.decoding.fill import fill
+from lexmill.kinds.language_model import masked
 from lexmill.kinds.language_model.hybrid import HybridTask
 from lexmill.kinds.language_model.predict import Predictor
 from lexmill.models.common.cross_entropy import IGNORED
@@ -114,20 +116,37 @@ def test_masked_windows_look_ahead_and_the_others_do_not() -> None:
 
 @torch.no_grad()
 def test_sentences_are_scored_by_masked_tokens(tokenizer: tokenizers.Tokenizer) -> None:
-    """Each token masked alone, at the position before it; a long text in parts of the context less two."""
+    """Each token masked alone, predicted at the position before it; a long text in pieces of like length."""
     module, mask_id = network(), tokenizer.mask_id
-    model = Predictor("gpt_bert", {"evaluate": {"prompts": []}}, module, tokenizer)
+    model = Predictor("gpt_bert", {"masked": True, "evaluate": {"prompts": []}}, module, tokenizer)
     texts = ["To be", "or not to be, that"]
-    found = masked_sentences.log_probabilities(model, texts)
+    found = masked_tokens.log_probabilities(masked.reader(model), texts)
     for text, value in zip(texts, found, strict=True):
         ids, wanted = tokenizer.encode(text), 0.0
-        for start in range(0, len(ids), T - 2):
-            piece = torch.tensor([tokenizer.eos_id, *ids[start : start + T - 2], tokenizer.eos_id])
+        for part in np.array_split(np.array(ids), -(-len(ids) // (T - 2))):
+            piece = torch.tensor([tokenizer.eos_id, *part, tokenizer.eos_id])
             for i in range(1, len(piece) - 1):
                 read = piece.clone()
                 read[i] = mask_id
                 wanted += float(both_ways(module, read)[i - 1].log_softmax(0)[piece[i]])
         assert value == pytest.approx(wanted, rel=1e-4)
+
+
+@torch.no_grad()
+def test_masks_are_filled_in_by_what_stands_on_both_sides(tokenizer: tokenizers.Tokenizer) -> None:
+    module = network()
+    model = Predictor("gpt_bert", {"masked": True, "evaluate": {"prompts": []}}, module, tokenizer)
+    (answer,) = fill(masked.reader(model), ["To b[MASK], or"], top=3)
+    eos = tokenizer.eos_id
+    read = torch.tensor([eos, *tokenizer.encode("To b"), tokenizer.mask_id, *tokenizer.encode(", or"), eos])
+    logits = both_ways(module, read)[len(tokenizer.encode("To b"))]
+    logits[:5] = -torch.inf
+    shares = logits.double().softmax(0)
+    assert [one["probability"] for one in answer] == pytest.approx(shares.topk(3).values.tolist(), rel=1e-4)
+    assert answer[0]["text"] == "To b" + tokenizer.decode([int(shares.argmax())]) + ", or"
+    other = Predictor("gpt", {"evaluate": {"prompts": []}}, module, tokenizer)
+    with pytest.raises(UserError, match=r"'gpt' reads from the left only; recipe\.method: hybrid trains one"):
+        masked.reader(other)
 
 
 def test_batches_are_functions_of_seed_and_step_and_ranks_share_them(
@@ -139,8 +158,8 @@ def test_batches_are_functions_of_seed_and_step_and_ranks_share_them(
     shares = [task.batch(7, rank, 2) for rank in range(2)]
     for name in whole:
         assert np.array_equal(np.stack([shares[row % 2][name][row // 2] for row in range(4)]), whole[name])
-    for share, masked in ((0.01, 1), (0.75, 3), (0.99, 3)):
-        assert made(tokenizer, tmp_path, network(), share).batch(0, 0, 1)["masked"].sum() == masked
+    for share, count in ((0.01, 1), (0.75, 3), (0.99, 3)):
+        assert made(tokenizer, tmp_path, network(), share).batch(0, 0, 1)["masked"].sum() == count
 
 
 @torch.no_grad()

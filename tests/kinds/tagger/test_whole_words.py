@@ -91,9 +91,9 @@ def test_a_model_worked_by_hand() -> None:
     module = stored(markov_model.learn(train_set), config)
     assert config["shape"] == {"n_feature": 2}
     # X has two words once each, Y one twice; a third of what is kept back is for each word, the unknown one too.
-    a, b, unknown = (math.exp(module.scores[module.row(word), 0]) for word in ("a", "b", "c"))
+    a, b, unknown = (math.exp(module.scores[module.encoder.row(word), 0]) for word in ("a", "b", "c"))
     assert (a, b, unknown) == pytest.approx(((1 + 2 / 3) / 4, (1 + 2 / 3) / 4, (2 / 3) / 4))
-    assert math.exp(module.scores[module.row("b"), 1]) == pytest.approx((2 + 1 / 3) / 3)
+    assert math.exp(module.scores[module.encoder.row("b"), 1]) == pytest.approx((2 + 1 / 3) / 3)
     # After the start always X, after X always Y, after Y the end; each of the three follows as often.
     transitions, first, last = (one.exp().numpy() for one in module.chain or ())
     assert first == pytest.approx([(2 + 1 / 3) / 3, (1 / 3) / 3])
@@ -102,7 +102,9 @@ def test_a_model_worked_by_hand() -> None:
     chances = {}
     for one in (0, 1):
         for other in (0, 1):
-            emitted = math.exp(module.scores[module.row("b"), one] + module.scores[module.row("a"), other])
+            emitted = math.exp(
+                module.scores[module.encoder.row("b"), one] + module.scores[module.encoder.row("a"), other]
+            )
             chances[one, other] = first[one] * transitions[one, other] * last[other] * emitted
     best = max(chances, key=lambda pair: chances[pair])
     model = loaded(module, config)
@@ -159,12 +161,12 @@ def test_of_more_features_those_that_say_most_are_kept() -> None:
     assert len(whole.scores) - 1 == (says > 0).sum() < len(learned.features)
     few = {**config, "shape": {"n_feature": 3}}
     module = stored(learned, few)
-    kept = {one for one in learned.features if module.row(one) < 3}
+    kept = {one for one in learned.features if module.encoder.row(one) < 3}
     assert len(kept) == 3
     assert sorted(says[learned.row(one)] for one in kept) == pytest.approx(sorted(says)[-3:])
     for one in learned.features:
         wanted = learned.weights[learned.row(one)] if one in kept else np.zeros(3)
-        assert module.scores[module.row(one)].numpy() == pytest.approx(wanted)
+        assert module.scores[module.encoder.row(one)].numpy() == pytest.approx(wanted)
 
 
 @pytest.mark.usefixtures("workspace")

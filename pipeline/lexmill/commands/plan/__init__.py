@@ -50,14 +50,15 @@ def plan(
         UserError: a model or device is unknown, or a vocabulary is not known yet.
     """
     choices = params.load()
-    planned = [name for name, model in choices.models.items() if _reads_text(model)]
+    planned = [name for name, model in choices.models.items() if _reads_text(model) and isinstance(model.recipe, Steps)]
     for name in models:
         model = pick(choices.models, name, "models")
         if name not in planned:
-            kind = kinds.find(model.kind)
-            if kind.role == "causal" and kind.corpus == "text":
+            if _reads_text(model):
                 raise UserError(f"models.{name}: a mixture with n-grams is fitted in seconds; plan its network")
-            raise UserError(f"models.{name}: only language models are planned, and this is {kind.one}")
+            raise UserError(
+                f"models.{name}: only language models are planned, and this is {kinds.find(model.kind).one}"
+            )
     names = list(models) or planned
     if not names:
         raise UserError("params.yaml has no language model to plan")
@@ -82,9 +83,9 @@ def plan(
 
 
 def _reads_text(model: Model) -> bool:
-    """Return whether a model learns every token of running text, in batches of tokens."""
+    """Return whether a model learns every token of running text."""
     kind = kinds.find(model.kind)
-    return kind.role == "causal" and kind.corpus == "text" and isinstance(model.recipe, Steps)
+    return kind.role == "causal" and kind.corpus == "text"
 
 
 def _cpu_peak(choices: Params, name: str, execution: Execution, processes: int) -> float:

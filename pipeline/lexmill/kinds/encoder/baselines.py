@@ -18,10 +18,11 @@ from lexmill import params, tokenizers
 from lexmill.base import layout
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.masking import Vocabulary, vocabulary
+from lexmill.decoding.masked_tokens import Scores
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.subject import Baseline
-from lexmill.kinds.encoder.blocks import Scores, block_row, blocks
+from lexmill.kinds.encoder.blocks import block_row, blocks
 from lexmill.kinds.encoder.metrics import summarise
 
 if TYPE_CHECKING:

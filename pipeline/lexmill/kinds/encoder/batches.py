@@ -20,19 +20,13 @@ from lexmill.base.errors import UserError
 from lexmill.data.masking import Ids, Plan, mask
 from lexmill.data.permutation import fold, permute
 from lexmill.data.shards import TokenShards
-from lexmill.data.texts import pad
+from lexmill.data.texts import pad, piece_lengths
 from lexmill.models.common.cross_entropy import IGNORED
 
 Array = npt.NDArray[Any]
 Pairs = Literal["none", "next_sentence", "sentence_order"]
 
 _NARROWEST = 0.25  # the first segment has at least this share of a piece, and so has the second
-
-
-def piece_lengths(total: int, most: int) -> list[int]:
-    """Return the lengths of the pieces of a text of `total` tokens: as few as fit, equal to within one."""
-    count = -(-total // most)  # 0 of an empty text
-    return [total // count + (i < total % count) for i in range(count)]
 
 
 class Pieces:

@@ -1,32 +1,20 @@
-"""Blocks of texts, and the rows that the scores of their tokens make.
-
-T tokens of a block.
-"""
+"""Blocks of texts, and the rows that the scores of their tokens make."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lexmill.base.storage import sha256_bytes
 from lexmill.data.masking import Vocabulary
+from lexmill.decoding.masked_tokens import Scores
 from lexmill.evaluation.blocks import cuts
 from lexmill.evaluation.rows import Row
 
 if TYPE_CHECKING:
     from lexmill.tokenizers import Tokenizer
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Of the tokens of a text: nats, (T,), and whether the most probable one is right, (T,); of special ones 0."""
-
-    nats: npt.NDArray[np.float64]
-    right: npt.NDArray[np.bool_]
 
 
 def blocks(records: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, str]]:

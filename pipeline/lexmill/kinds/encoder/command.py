@@ -12,7 +12,6 @@ from lexmill.base.shown import value_text
 from lexmill.kinds.verbs import ModelName, Texts, Use, one_field
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON list a text.")]
-MASK = "[MASK]"
 
 
 def add(app: typer.Typer, use: Use) -> None:
@@ -28,13 +27,16 @@ def add(app: typer.Typer, use: Use) -> None:
     ) -> None:
         """Fill in each [MASK] of texts with the champion of an encoder: probability, token, the text; likeliest first.
 
+        With --model also that of a language model that has learned masked tokens (recipe.method: hybrid).
         The columns are separated by tabs; where a text has several masks, each is filled in alone.
         """
+        from lexmill.decoding import fill as filling
+
         given = list(use.texts(texts))
         for text in given:
-            if MASK not in text:
+            if filling.MASK not in text:
                 raise UserError(f'there is no [MASK] in {value_text(text, 80)}; write one: "the [MASK] of Denmark"')
-        found = use.open("encoder", model).predict(given, {"top": top})
+        found = filling.fill(use.masked_reader("encoder", model), given, top=top)
         if as_json:
             use.show(json.dumps(one, ensure_ascii=False) for one in found)
             return

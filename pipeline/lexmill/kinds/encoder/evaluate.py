@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from lexmill.base import progress
-from lexmill.data.masking import Vocabulary, vocabulary
+from lexmill.data.masking import vocabulary
+from lexmill.decoding.fill import MASK, fill
+from lexmill.decoding.masked_tokens import scores
 from lexmill.evaluation.rows import Row, spread
 from lexmill.evaluation.subject import Evaluated, Subject
-from lexmill.kinds.encoder.blocks import Scores, block_row, blocks
+from lexmill.kinds.encoder import masked
+from lexmill.kinds.encoder.blocks import block_row, blocks
 from lexmill.kinds.encoder.metrics import summarise
-from lexmill.kinds.encoder.predict import MASK, fill
-from lexmill.kinds.encoder.scoring import scores
 
 SAMPLES = 12
 _WORDS = 24  # of a sample
@@ -35,12 +36,12 @@ def rows(subject: Subject) -> list[Row]:
     """Return the rows, a block of a document each."""
     words = vocabulary(subject.tokenizer)
     found: list[Row] = []
-    pending = list(blocks(subject.records()))
+    pending, reader = list(blocks(subject.records())), masked.reader(subject)
     with progress.bar(f"evaluate {subject.words}", len(pending)) as bar:
         for start in range(0, len(pending), _TOGETHER):
             some = pending[start : start + _TOGETHER]
             ids = subject.tokenizer.encode_batch([text for _, _, text in some])
-            scored = _scores(subject, words, ids)
+            scored = scores(reader, ids, batch_tokens=subject.evaluation.batch_tokens)
             for block, tokens, values in zip(some, ids, scored, strict=True):
                 found.append(block_row(block, tokens, values, words, subject.tokenizer))
             bar.update(len(some))
@@ -57,27 +58,14 @@ def pseudo_perplexity(subject: Subject) -> dict[str, float]:
 
     It is exp of the mean nats of tokens, each of which is masked alone; {} where the settings ask for none.
     """
-    wanted, words = subject.settings.pseudo_tokens, vocabulary(subject.tokenizer)
-    room = subject.config["max_tokens"] - 2
+    wanted, reader = subject.settings.pseudo_tokens, masked.reader(subject)
     texts = [text for _, _, text in blocks(subject.records())] if wanted else []
-    every = [ids[:room] for ids in subject.tokenizer.encode_batch(texts)]
+    every = [ids[: reader.room] for ids in subject.tokenizer.encode_batch(texts)]
     whole, nats, count = sum(map(len, every)), 0.0, 0
     for i in spread(len(every), -(-wanted * len(every) // whole)) if whole else ():
-        (found,) = _scores(subject, words, [every[i]], alone=True)
-        nats, count = nats + float(found.nats.sum()), count + int((~words.special[every[i]]).sum())
+        (found,) = scores(reader, [every[i]], batch_tokens=subject.evaluation.batch_tokens, alone=True)
+        nats, count = nats + float(found.nats.sum()), count + int((~reader.words.special[every[i]]).sum())
     return {"pseudo_perplexity": math.exp(min(nats / count, 700.0)), "pseudo_tokens": count} if count else {}
-
-
-def _scores(subject: Subject, words: Vocabulary, ids: Sequence[Sequence[int]], alone: bool = False) -> list[Scores]:
-    return scores(
-        subject.module,
-        subject.tokenizer,
-        words,
-        ids,
-        max_tokens=subject.config["max_tokens"],
-        batch_tokens=subject.evaluation.batch_tokens,
-        alone=alone,
-    )
 
 
 def _samples(subject: Subject) -> list[dict[str, Any]]:
@@ -90,7 +78,7 @@ def _samples(subject: Subject) -> list[dict[str, Any]]:
         at = len(parts) // 2
         texts.append(" ".join([*parts[:at], MASK, *parts[at + 1 :]]))
         words.append(parts[at])
-    answers = fill(subject.module, subject.tokenizer, texts, subject.config["max_tokens"], top=5)
+    answers = fill(masked.reader(subject), texts, top=5)
     return [
         {
             "text": text,

@@ -33,7 +33,7 @@ from lexmill.models.input_embeddings import input_embeddings
 
 SAMPLE_TOKENS = 200
 TEMPERATURE = 0.8  # of the samples: at 1.0 rare words hide a small model's style
-WORDS = 10_000  # the most frequent of the train split, of which analogies are made
+WORDS = 10_000  # analogies are made of so many words, the most frequent of the train split
 
 
 def evaluate(subject: Subject) -> Evaluated:

@@ -39,7 +39,8 @@ def train(name: str, choices: Params) -> None:
     if tokenizer.fingerprint != train_shards.tokenizer_fingerprint:
         raise UserError(f"the shards were made with another tokenizer than {folder}; run encode again", shards)
     verify_once(train_shards, valid)
-    config = config_of(model, tokenizer, train_shards.vocab_size)
+    masked = {"masked": True} if isinstance(model.recipe, Hybrid) else {}
+    config = config_of(model, tokenizer, train_shards.vocab_size, **masked)
     if isinstance(model.recipe, MixtureRecipe):
         mixing.fit(name, model, config, train_shards, valid)
         return

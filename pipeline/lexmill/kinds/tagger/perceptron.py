@@ -154,7 +154,7 @@ def learn(
     Args:
         train, valid: words and tags; valid chooses the epoch.
         seed: of the order of train in each epoch.
-        note: is told after each epoch its number from 1 and the share of valid's words with the right tag.
+        note: called after each epoch with its number, from 1, and the accuracy on valid.
     """
     weights = _Weights(sorted({tag for _, tags in train for tag in tags}))
     features = [of_words(words) for words, _ in train]

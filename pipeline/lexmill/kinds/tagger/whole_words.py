@@ -37,7 +37,7 @@ def stored(learned: Learned, config: dict[str, Any]) -> WordTagger:
     kept = [i for i in order.tolist() if distance[i] > 0] or [0]
     config["shape"] = {**config["shape"], "n_feature": len(kept)}
     module = cast("WordTagger", models.build(config))
-    places = [kept[i] for i in module.learn([features[i] for i in kept])]
+    places = [kept[i] for i in module.encoder.learn([features[i] for i in kept])]
     module.scores.copy_(torch.from_numpy(scores[[*places, -1]]))
     if isinstance(learned, MarkovModel) and (chain := module.chain):
         for there, here in zip(chain, (learned.transitions, learned.begin, learned.end), strict=True):
@@ -49,6 +49,6 @@ def loaded(module: WordTagger, config: Mapping[str, Any]) -> Learned:
     """Return what a module of such a model has learned."""
     scores = module.scores.cpu().numpy()
     if (chain := module.chain) is None:
-        return Perceptron(config["tags"], scores, module.row)
+        return Perceptron(config["tags"], scores, module.encoder.row)
     transitions, begin, end = (one.cpu().numpy() for one in chain)
-    return MarkovModel(config["tags"], begin, transitions, end, scores, module.row)
+    return MarkovModel(config["tags"], begin, transitions, end, scores, module.encoder.row)

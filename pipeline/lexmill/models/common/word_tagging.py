@@ -5,8 +5,7 @@ Shape letters: F features, L tags.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,22 +27,14 @@ class WordTagger(nn.Module):
 
     scores: Tensor
 
-    def __init__(self, encoder: nn.Module, n_tags: int, *, chained: bool) -> None:
+    def __init__(self, encoder: Any, n_tags: int, *, chained: bool) -> None:
         super().__init__()
-        self.encoder, n_feature = encoder, int(cast(Any, encoder).shape.n_feature)
-        self.register_buffer("scores", torch.zeros(n_feature + 1, n_tags, dtype=torch.float64))
+        self.encoder = encoder
+        self.register_buffer("scores", torch.zeros(encoder.shape.n_feature + 1, n_tags, dtype=torch.float64))
         self.chained = chained
         for name, shape in zip(Chain._fields, ((n_tags, n_tags), (n_tags,), (n_tags,)), strict=True):
             if chained:
                 self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
-
-    def learn(self, features: Sequence[str]) -> list[int]:
-        """Take the F features; return the place in `features` of each row's."""
-        return list(cast(Any, self.encoder).learn(features))
-
-    def row(self, feature: str) -> int:
-        """Return a feature's row of the scores."""
-        return int(cast(Any, self.encoder).row(feature))
 
     @property
     def chain(self) -> Chain | None:
