@@ -12,16 +12,8 @@ import transformers
 from lexmill.models import build
 from lexmill.models.pretrained import read
 from lexmill.models.start import start
+from tests.support.tiny_bert import SIZES as SHAPE
 from tests.support.tiny_bert import make_tiny_bert
-
-SHAPE = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "max_position_embeddings": 24,
-    "initializer_range": 0.2,
-}
 
 
 def network(family: str = "bert", **shape: Any) -> Any:

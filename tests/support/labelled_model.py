@@ -16,18 +16,11 @@ from lexmill import kinds
 from lexmill.base import layout
 from lexmill.stages import import_tokenizer
 from tests.support.small_project import whole
+from tests.support.tiny_bert import SIZES as SHAPE
 from tests.support.tiny_bert import make_tiny_bert
 
 FILLER = ["film", "plot", "actor", "scene", "music", "long", "short", "the", "a", "and"]
 MARKS = {"fine": "positive", "dull": "negative", "so": "so-so"}
-SHAPE = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "max_position_embeddings": 24,
-    "initializer_range": 0.2,
-}
 FINE_TUNING: dict[str, Any] = {
     "method": "gradient",
     "optimizer": {"name": "adamw", "lr": 0.005},

@@ -5,6 +5,14 @@ from pathlib import Path
 from typing import Any
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+SIZES = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 24,
+    "initializer_range": 0.2,
+}
 
 
 def make_tiny_bert(folder: Path, words: Sequence[str], **shape: Any) -> None:
@@ -14,16 +22,8 @@ def make_tiny_bert(folder: Path, words: Sequence[str], **shape: Any) -> None:
     from transformers import BertConfig, BertModel
 
     vocabulary = {word: i for i, word in enumerate([*SPECIALS, *dict.fromkeys(words)])}
-    sizes = {
-        "hidden_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-        "max_position_embeddings": 24,
-        "initializer_range": 0.2,
-    }
     torch.manual_seed(0)
-    model = BertModel(BertConfig(**{**sizes, "vocab_size": len(vocabulary), **shape}))
+    model = BertModel(BertConfig(**{**SIZES, "vocab_size": len(vocabulary), **shape}))
     model.save_pretrained(folder)
     backend = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     backend.add_special_tokens(SPECIALS)

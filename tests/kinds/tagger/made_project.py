@@ -9,19 +9,12 @@ import numpy as np
 import yaml
 
 from tests.support.small_project import whole
+from tests.support.tiny_bert import SIZES as BERT
 
 NAMES = ["anna", "bert", "cora", "dirk"]
 PLACES = ["ulm", "bonn", "kiel"]
 FILLER = ["saw", "went", "to", "the", "mill", "and", "slept", "in"]
 BIRNN = {"cell": "lstm", "n_layer": 1, "d_embedding": 16, "d_state": 12, "max_positions": 40}
-BERT = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "max_position_embeddings": 24,
-    "initializer_range": 0.2,
-}
 
 
 def sentence(generator: np.random.Generator) -> list[tuple[str, str]]:

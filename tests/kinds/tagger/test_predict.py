@@ -24,18 +24,11 @@ from lexmill.models import pretrained
 from lexmill.models.start import start
 from lexmill.registry.hugging_face import export
 from lexmill.tokenizers.imported import import_tokenizer
+from tests.support.tiny_bert import SIZES as SHAPE
 from tests.support.tiny_bert import make_tiny_bert
 
 TAGS = ["O", "B-per", "I-per", "B-loc", "I-loc"]
 WORDS = ["anna", "pa", "##ris", "went", "to", "un", "##b", ",", "."]
-SHAPE = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "max_position_embeddings": 24,
-    "initializer_range": 0.2,
-}
 
 
 @pytest.fixture(scope="module")
