@@ -30,7 +30,7 @@ def test_the_kind_of_the_model_named(monkeypatch: pytest.MonkeyPatch, name: str 
         tokenizer = SimpleNamespace(bos_id=2, eos_id=3)
         return SimpleNamespace(name=name, config={"max_tokens": 7, "masked": True}, module=module, tokenizer=tokenizer)
 
-    monkeypatch.setattr(use, "open", opened)
+    monkeypatch.setattr(use, "model", opened)
     reader = use.masked_reader("encoder", name)
     assert asked == [(kind, name)]
     assert (reader.begin, reader.max_tokens) == ((3, 9) if kind == "language_model" else (2, 7))
@@ -39,6 +39,6 @@ def test_the_kind_of_the_model_named(monkeypatch: pytest.MonkeyPatch, name: str 
 def test_a_model_of_next_tokens_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = SimpleNamespace(models={"gpt": SimpleNamespace(kind="language_model")})
     monkeypatch.setattr(params, "load", lambda: chosen)
-    monkeypatch.setattr(use, "open", lambda kind, name: SimpleNamespace(name=name, config={}))
+    monkeypatch.setattr(use, "model", lambda kind, name: SimpleNamespace(name=name, config={}))
     with pytest.raises(UserError, match="'gpt' reads from the left only"):
         use.masked_reader("encoder", "gpt")

@@ -177,7 +177,7 @@ def test_at_a_terminal_one_prompt_is_streamed(
         def predict(self, texts: list[str], _: Any) -> list[str]:
             return ["whole"] * len(texts)
 
-    monkeypatch.setattr(commands, "open", lambda *_: Model())
+    monkeypatch.setattr(commands, "model", lambda *_: Model())
     app = typer.Typer()
     language_model.add(app, commands)
     generate: Any = app.registered_commands[0].callback

@@ -60,7 +60,7 @@ def texts(given: Sequence[str] | None) -> Iterable[str]:
     return given or read_lines(sys.stdin.buffer)
 
 
-def open(kind: str, name: str | None, precision: Precision = "float32") -> Predictor:
+def model(kind: str, name: str | None, precision: Precision = "float32") -> Predictor:
     """Load the champion of a model, or of the only one of its kind."""
     quieten(offline=True)
     from lexmill import params
@@ -70,10 +70,10 @@ def open(kind: str, name: str | None, precision: Precision = "float32") -> Predi
     from lexmill.registry.use import open_model
 
     choices, settings = params.load(), load_execution()
-    model = open_model(name, kind, choices, settings, precision=precision)
+    opened = open_model(name, kind, choices, settings, precision=precision)
     if advice := hint(set_torch_threads(settings), settings_file()):
         say(advice)
-    return model
+    return opened
 
 
 def masked_reader(kind: str, name: str | None) -> Reader:
@@ -83,7 +83,7 @@ def masked_reader(kind: str, name: str | None) -> Reader:
     named = params.load().models.get(name or "")
     if named is not None and kinds.find(named.kind).predicts_masked_tokens:
         kind = named.kind
-    reader: Reader = kinds.find(kind).module("masked").reader(open(kind, name))
+    reader: Reader = kinds.find(kind).module("masked").reader(model(kind, name))
     return reader
 
 

@@ -13,4 +13,4 @@ def add(app: typer.Typer, use: Use) -> None:
     @app.command()
     def bucket(texts: Texts = None, model: ModelName = None) -> None:
         """Say whether texts are short or long."""
-        use.show(use.open("length_bucket", model).predict(list(use.texts(texts))))
+        use.show(use.model("length_bucket", model).predict(list(use.texts(texts))))

@@ -39,12 +39,12 @@ def add(app: typer.Typer, use: Use) -> None:
             if (question, context, context_file) != (None, None, None) or as_json:
                 raise UserError("--squad has its own questions and contexts, and its own output; leave out the rest")
             names, texts = _of_squad(squad)
-            found = use.open("answerer", model).predict(texts)
+            found = use.model("answerer", model).predict(texts)
             answers = {name: one["answer"] for name, one in zip(names, found, strict=True)}
             use.show([json.dumps(answers, ensure_ascii=False)])
             return
         texts = list(_given(question, context, context_file, use))
-        found = use.open("answerer", model).predict(texts)
+        found = use.model("answerer", model).predict(texts)
         if as_json:
             use.show(json.dumps(one, ensure_ascii=False) for one in found)
         else:

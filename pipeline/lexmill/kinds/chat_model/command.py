@@ -38,7 +38,7 @@ def add(app: typer.Typer, use: Use) -> None:
         }
         settings = {key: value for key, value in given.items() if value is not None}
         built(Sampling, settings)  # before the model is loaded
-        predictor: Any = use.open("chat_model", model, precision)
+        predictor: Any = use.model("chat_model", model, precision)
         said = [{"role": "system", "content": system}] if system else []
         typed = not messages and sys.stdin.isatty()
         lines = iter(use.texts(messages))

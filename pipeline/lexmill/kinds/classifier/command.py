@@ -32,7 +32,7 @@ def add(app: typer.Typer, use: Use) -> None:
         if features:
             from lexmill.kinds.classifier.predict import Predictor
 
-            opened = use.open("classifier", model)
+            opened = use.model("classifier", model)
             assert isinstance(opened, Predictor)
             use.show(
                 f"{one_field(one['label'])}\t{one_field(feature['n_gram'])}\t{feature['weight']:.4f}"
@@ -41,7 +41,7 @@ def add(app: typer.Typer, use: Use) -> None:
             )
             return
         given = list(use.texts(texts))
-        found = use.open("classifier", model).predict(given)
+        found = use.model("classifier", model).predict(given)
         if as_json:
             use.show(json.dumps(one, ensure_ascii=False) for one in found)
         else:
@@ -64,7 +64,7 @@ def add(app: typer.Typer, use: Use) -> None:
         from lexmill.kinds.classifier.label_next import most_unsure
 
         given = list(dict.fromkeys(text for text in use.texts(texts) if text.strip()))
-        answers = use.open("classifier", model).predict(given)
+        answers = use.model("classifier", model).predict(given)
         use.show(
             f"{unsure:.4f}\t{one_field(answers[i]['label'])}\t{one_field(given[i])}"
             for i, unsure in most_unsure([one["scores"] for one in answers], by, count)

@@ -55,7 +55,7 @@ def add(app: typer.Typer, use: Use) -> None:
         texts = list(use.texts(prompts))
         if stream and len(texts) != 1:
             raise UserError(f"--stream shows one text as it is written, but there are {len(texts)} prompts; give one")
-        predictor = use.open("language_model", model, precision)
+        predictor = use.model("language_model", model, precision)
         if stream or (stream is None and prompts and len(texts) == 1 and sys.stdout.isatty()):
             pieces = predictor.stream(texts[0], settings)
             begun = texts[0] if prompts else one_line(texts[0])

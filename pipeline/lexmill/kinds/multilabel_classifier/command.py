@@ -18,7 +18,7 @@ def add(app: typer.Typer, use: Use) -> None:
     @app.command()
     def label(texts: Texts = None, model: ModelName = None, as_json: AsJson = False) -> None:
         """Give texts all of their labels with the champion of a multi-label classifier: a line a text, tabs between."""
-        found = use.open("multilabel_classifier", model).predict(list(use.texts(texts)))
+        found = use.model("multilabel_classifier", model).predict(list(use.texts(texts)))
         if as_json:
             use.show(json.dumps(one, ensure_ascii=False) for one in found)
         else:

@@ -18,7 +18,7 @@ def add(app: typer.Typer, use: Use) -> None:
     @app.command()
     def rate(texts: Texts = None, model: ModelName = None, as_json: AsJson = False) -> None:
         """Give texts a number with the champion of a regressor; where it learned levels, a tab and the level follow."""
-        found = use.open("regressor", model).predict(list(use.texts(texts)))
+        found = use.model("regressor", model).predict(list(use.texts(texts)))
         if as_json:
             use.show(map(json.dumps, found))
         else:

@@ -25,5 +25,5 @@ def add(app: typer.Typer, use: Use) -> None:
         before = [{"role": "system", "content": system}] if system else []
         before.append({"role": "user", "content": prompt})
         texts = [json.dumps([*before, {"role": "assistant", "content": answer}]) for answer in answers]
-        found = zip(use.open("reward_model", model).predict(texts), answers, strict=True)
+        found = zip(use.model("reward_model", model).predict(texts), answers, strict=True)
         use.show(f"{value:.4f}\t{one_field(answer)}" for value, answer in sorted(found, key=lambda pair: -pair[0]))

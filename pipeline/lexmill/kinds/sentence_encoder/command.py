@@ -28,7 +28,7 @@ def add(app: typer.Typer, use: Use) -> None:
         from lexmill.kinds.sentence_encoder.predict import Predictor
 
         given = list(dict.fromkeys(use.texts(texts)))
-        opened = use.open("sentence_encoder", model)
+        opened = use.model("sentence_encoder", model)
         assert isinstance(opened, Predictor)
         wanted, *others = opened.vectors([query, *given])
         cosines = [float(one @ wanted) for one in others]

@@ -24,7 +24,7 @@ def add(app: typer.Typer, use: Use) -> None:
     ) -> None:
         """Tag each word with the champion of a tagger: a word, a tab, its tag; a blank line after each text."""
         given = list(use.texts(texts))
-        found = use.open("tagger", model).predict(given, {"split_punctuation": split_punctuation})
+        found = use.model("tagger", model).predict(given, {"split_punctuation": split_punctuation})
         if as_json:
             use.show(json.dumps(one, ensure_ascii=False) for one in found)
         else:

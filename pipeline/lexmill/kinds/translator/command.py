@@ -111,8 +111,8 @@ def add(app: typer.Typer, use: Use) -> None:
             params.setdefault("temperature", 1.0)
         pairs = () if lexicon is None else read_lexicon(lexicon)
         names = (model, *(others or ()))
-        opened = together([cast(Predictor, use.open("translator", name, precision)) for name in names])
-        score = None if rescore is None else use.sentence_scorer(use.open("language_model", rescore))
+        opened = together([cast(Predictor, use.model("translator", name, precision)) for name in names])
+        score = None if rescore is None else use.sentence_scorer(use.model("language_model", rescore))
         found = translated(
             opened,
             use.texts(sentences),
