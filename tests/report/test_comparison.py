@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 import xml.etree.ElementTree as ET
 from typing import Any
@@ -62,7 +63,7 @@ def test_the_table_has_the_best_model_first_and_says_what_is_missing() -> None:
     lines = text.split("\n")
     assert lines[0] == (
         "Budget: 1000000 tokens. Corpus shakespeare, tokenizer shakespeare_bpe, context 128 tokens; 2 seeds at the best"
-        " of three rates, a factor of 2 apart. Measured on a <processor>, 1 thread, torch 2.9."
+        " of three to six rates, a factor of 2 apart. Measured on a <processor>, 1 thread, torch 2.9."
     )
     assert lines[2:4] == [
         "| model | bits per byte | seed spread | parameters | training FLOPs | training tokens/s | tokens/s at 256"
@@ -125,6 +126,19 @@ def test_with_equal_flops_it_is_against_parameters() -> None:
     other = copy.deepcopy(COMPARISON)
     other["models"][0]["training_flops"] = 5e12
     assert "against training FLOPs: llama_tiny 2.200" in str(comparison.show(other).quality)
+
+
+@pytest.mark.parametrize("picture", ["quality", "cost"])
+def test_every_name_of_many_is_within_the_picture_and_has_a_style_of_its_own(picture: str) -> None:
+    many = copy.deepcopy(COMPARISON)
+    costs = {"256": cost(1e-4, 900.0, 3072), "1024": cost(1e-4, 901.0, 3072)}
+    many["models"] = [model(f"m{number:02}_tiny", 2.2 + 0.001 * number, costs) for number in range(40)]
+    drawn = ET.fromstring(standalone(getattr(comparison.show(many), picture)))
+    ends = [one for one in drawn.iter() if one.get("class", "").startswith("end ")]
+    assert len({one.get("class") for one in ends}) == len(ends) == 40
+    places = sorted(float(one.get("y", "nan")) for one in ends)
+    assert 24 <= places[0] < places[-1] <= float(drawn.get("height", "nan"))
+    assert min(after - before for before, after in itertools.pairwise(places)) >= 15
 
 
 def test_without_a_point_there_is_no_picture() -> None:

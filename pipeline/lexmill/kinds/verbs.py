@@ -23,7 +23,7 @@ Texts = Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", help="De
 class Use(Protocol):
     """Access to models and to the terminal."""
 
-    def open(self, kind: str, name: str | None, precision: Precision = "float32") -> Predictor:
+    def model(self, kind: str, name: str | None, precision: Precision = "float32") -> Predictor:
         """Return the champion of a model, or of the only one of its kind; raises `UserError` if there is none."""
 
     def masked_reader(self, kind: str, name: str | None) -> Reader:

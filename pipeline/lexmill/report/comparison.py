@@ -78,7 +78,7 @@ def _terms(comparison: Mapping[str, Any]) -> str:
     return (
         f"Budget: {comparison['budget'] or 'as each preset says'}. Corpus {comparison['corpus']}, tokenizer"
         f" {comparison['tokenizer']}, context {comparison['context']} tokens; {seeds} seed{'s' * (seeds != 1)} at the"
-        f" best of three rates, a factor of {comparison['factor']:g} apart. Measured on {machine['name']},"
+        f" best of three to six rates, a factor of {comparison['factor']:g} apart. Measured on {machine['name']},"
         f" {machine['threads']} thread{'s' * (machine['threads'] != 1)}, torch {machine['torch']}."
     )
 

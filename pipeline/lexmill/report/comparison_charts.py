@@ -17,7 +17,7 @@ from lexmill.report.svg import drawing, element, line, polyline, text, tick_text
 METRIC = "bits_per_byte"
 _SAME = 1.1  # FLOPs that differ by a tenth at most: steps are whole
 _NAME, _LINE = 22, 15.0  # characters of a name, pixels between lines
-_LEFT, _TOP, _BOTTOM = 52.0, 24.0, 40.0
+_LEFT, _TOP, _BOTTOM, _HEIGHT = 52.0, 24.0, 40.0, 320.0  # the least height
 
 Model = Mapping[str, Any]
 _STYLE = """
@@ -31,9 +31,11 @@ _PALETTE = (
     *("#00a693", "#e0a100", "#b23a6b", "#5f9fd0", "#8d6e63", "#ff8a65"),
     *("#66bb6a", "#ba68c8"),
 )
-COLOURS = "".join(  # of classes `series-0`, ..., readable on light and dark paper
+# Of classes `series-0`, ..., readable on light and dark paper; `again` is what comes after the last colour.
+COLOURS = ".again.series { stroke-dasharray: 5 3; } text.again { font-style: italic; }\n" + "".join(
     f".dot.series-{n}, text.series-{n} {{ fill: {colour}; }}\n"
     f".series.series-{n}, .spread.series-{n}, .whole.series-{n} {{ stroke: {colour}; }}\n"
+    f".dot.again.series-{n} {{ fill: none; stroke: {colour}; }}\n"
     for n, colour in enumerate(_PALETTE)
 )
 
@@ -76,18 +78,18 @@ def quality_against_compute(models: Sequence[Model]) -> Markup | None:
     flops = [model["training_flops"] for model in shown]
     key = "training_flops" if max(flops) > _SAME * min(flops) else "parameters"
     title = "training FLOPs" if key == "training_flops" else key
-    width, height, names = 620.0, 320.0, 190.0
+    width, height, names = 620.0, _height(shown), 190.0
     values = [value for model in shown for value in (*_seeds(model), *model["interval"])]
     y = Scale(*padded(min(values), max(values), 0.08), height - _BOTTOM, _TOP)
     x = _Log.over([model[key] for model in shown], _LEFT, width - names)
     parts = _axes(x, [(tick, y(tick), tick_text(tick)) for tick in ticks(y.low, y.high, 6)], y.start)
-    for number, model in _numbered(models, shown):
+    for series, model in _styled(models, shown):
         place, seeds = x(model[key]), [y(value) for value in _seeds(model)]
         low, high = map(y, model["interval"])
-        parts.append(line(place, low, place, high, f"whole series-{number}"))
-        parts.append(line(place, min(seeds), place, max(seeds), f"spread series-{number}"))
-        parts += [element("circle", cx=place, cy=one, r=3.5, class_=f"dot series-{number}") for one in seeds]
-    ends = [(number, model, y(model[METRIC])) for number, model in _numbered(models, shown)]
+        parts.append(line(place, low, place, high, f"whole {series}"))
+        parts.append(line(place, min(seeds), place, max(seeds), f"spread {series}"))
+        parts += [element("circle", cx=place, cy=one, r=3.5, class_=f"dot {series}") for one in seeds]
+    ends = [(series, model, y(model[METRIC])) for series, model in _styled(models, shown)]
     parts += _names(ends, x.linear.end + 12, lambda model: f"{_name(model)} {rounded(model[METRIC])}")
     parts.append(text((x.linear.start + x.linear.end) / 2, height - 6, title, "axis", "middle"))
     parts.append(text(_LEFT, 14, "bits per byte of the test split: a dot a seed, a line for the interval", "title"))
@@ -107,7 +109,7 @@ def cost_against_length(models: Sequence[Model]) -> Markup | None:
     shown = [model for model in models if _costs(model)]
     if not shown:
         return None
-    panel, gap, names, height = 230.0, 66.0, 170.0, 320.0
+    panel, gap, names, height = 230.0, 66.0, 170.0, _height(shown)
     lengths = sorted({length for model in shown for length in _costs(model)})
     parts: list[Markup] = []
     for place, (title, value) in enumerate(_PANELS):
@@ -118,14 +120,14 @@ def cost_against_length(models: Sequence[Model]) -> Markup | None:
         parts += _axes(x, [(tick, y(tick), _power(tick)) for tick in y.ticks()], y.linear.start, lengths)
         parts.append(text(left, 14, title, "title"))
         parts.append(text(left + panel / 2, height - 6, "tokens", "axis", "middle"))
-        for number, model in _numbered(models, shown):
+        for series, model in _styled(models, shown):
             points = [(x(n), y(v)) for n, v in lines[model["preset"]] if v > 0]
-            parts.append(polyline(points, f"series series-{number}"))
-            parts += [element("circle", cx=px, cy=py, r=2.5, class_=f"dot series-{number}") for px, py in points]
+            parts.append(polyline(points, f"series {series}"))
+            parts += [element("circle", cx=px, cy=py, r=2.5, class_=f"dot {series}") for px, py in points]
     end = _LEFT + len(_PANELS) * (panel + gap) - gap
     ends = [
-        (number, model, y(lines[model["preset"]][-1][1] or 10**y.linear.low))
-        for number, model in _numbered(models, shown)
+        (series, model, y(lines[model["preset"]][-1][1] or 10**y.linear.low))
+        for series, model in _styled(models, shown)
     ]
     parts += _names(ends, end + 12, _name)
     return drawing(end + names, height, "Cost against length, logarithmic", parts, "chart comparison wide-chart")
@@ -157,10 +159,16 @@ def _costs(model: Model) -> dict[int, Mapping[str, Any]]:
     return dict(sorted(found.items()))
 
 
-def _numbered(models: Sequence[Model], shown: Sequence[Model]) -> list[tuple[int, Model]]:
-    """Return each shown model with the number of its colour, the same in both pictures."""
+def _height(shown: Sequence[Model]) -> float:
+    """Return the height of a picture that has a line for each name."""
+    return max(_HEIGHT, _TOP + _BOTTOM + _LINE * len(shown))
+
+
+def _styled(models: Sequence[Model], shown: Sequence[Model]) -> list[tuple[str, Model]]:
+    """Return each shown model with the classes of its colour, the same in both pictures."""
     order = sorted(model["preset"] for model in models)
-    return [(order.index(model["preset"]) % len(_PALETTE), model) for model in shown]
+    places = [divmod(order.index(model["preset"]), len(_PALETTE)) for model in shown]
+    return [(f"{'again ' * (turn > 0)}series-{n}", model) for (turn, n), model in zip(places, shown, strict=True)]
 
 
 def _axes(
@@ -176,12 +184,12 @@ def _axes(
     return [*parts, line(start, bottom, end, bottom, "base")]
 
 
-def _names(ends: Sequence[tuple[int, Model, float]], x: float, words: Callable[[Model], str]) -> list[Markup]:
-    """Write the models' names beside their ends, at least a line apart, the lowest first."""
+def _names(ends: Sequence[tuple[str, Model, float]], x: float, words: Callable[[Model], str]) -> list[Markup]:
+    """Write the models' names beside their ends, at least a line apart, the lowest first, each below those to come."""
     found, last = [], math.inf
-    for number, model, y in sorted(ends, key=lambda end: -end[2]):
-        last = min(y + 4, last - _LINE)
-        found.append(text(x, last, words(model), f"end series-{number}"))
+    for place, (series, model, y) in enumerate(sorted(ends, key=lambda end: -end[2])):
+        last = min(max(y + 4, _TOP + _LINE * (len(ends) - place)), last - _LINE)
+        found.append(text(x, last, words(model), f"end {series}"))
     return found
 
 

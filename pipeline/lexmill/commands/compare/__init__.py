@@ -107,8 +107,9 @@ class Comparison:
         if all(row[METRIC] is None for row in rows):
             raise UserError(f"no training of the comparison succeeded; the last failed with: {rows[-1]['failed']}")
         costs = [self._costs(subject) for subject in sized]
-        for row, cost in zip(rows, costs, strict=True):
+        for subject, row, cost in zip(sized, rows, costs, strict=True):
             row["lengths"] = cost["lengths"]
+            row["tokens_per_second"] = None if row[METRIC] is None else self._speed(subject)
         entry = sized[0].entry
         found = {
             "budget": str(self._budgets),
@@ -152,9 +153,13 @@ class Comparison:
             return subject
         rate = None
         if length.unit == "seconds":
-            rate = self._loop.calibrate(subject.with_entry(with_steps(subject.entry, 20, subject.preset)))
+            rate = self._speed(subject)
         steps = length.steps(subject.entry["recipe"]["batch"], sizing.sizes_of(subject).flops_per_token, rate)
         return subject.with_entry(with_steps(subject.entry, steps, subject.preset))
+
+    def _speed(self, subject: Subject) -> float:
+        """Return the tokens/s of a model's training, over a few steps of its own size."""
+        return self._loop.calibrate(subject.with_entry(with_steps(subject.entry, 20, subject.preset)))
 
     def _row(self, subject: Subject) -> dict[str, Any]:
         sizes, found = sizing.sizes_of(subject), self._loop.run(subject)
@@ -166,7 +171,6 @@ class Comparison:
             "flops_per_token": sizes.flops_per_token,
             "training_flops": flops,
             **found,
-            "lengths": {},
         }
 
     def _costs(self, subject: Subject) -> dict[str, Any]:

@@ -30,7 +30,6 @@ def summary(tried: Mapping[int, Trial | None], seeds: Sequence[Trial]) -> dict[s
     done = [trial for trial in seeds if METRIC in trial.metrics]
     values = [float(trial.metrics[METRIC]) for trial in done]
     ends = [[float(trial.metrics[f"{METRIC}_{end}"]) for trial in done] for end in ("low", "high")]
-    speeds = [one.tokens_per_second for one in [*tried.values(), *seeds] if one and one.tokens_per_second]
     first = done[0].training if done else {}
     power = grid.best(losses(tried))
     chosen = None if power is None else tried[power]
@@ -44,6 +43,5 @@ def summary(tried: Mapping[int, Trial | None], seeds: Sequence[Trial]) -> dict[s
         "valid_loss_by_rate": {f"{one.values['rate']:g}": one.valid_loss for one in tried.values() if one is not None},
         "steps": first.get("steps"),
         "tokens": first.get("tokens"),
-        "tokens_per_second": statistics.median(speeds) if speeds else None,
         "failed": sorted({one.message for one in [*tried.values(), *seeds] if one is not None and one.message}),
     }

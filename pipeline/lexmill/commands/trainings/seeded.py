@@ -43,7 +43,6 @@ class Trial(trials.Ended):
         values: its seed, and its peak rate where that was tuned.
         metrics: of the test split, as `evaluate` gives them.
         training: the metrics of `train`.
-        tokens_per_second: of its training steps, or texts, pairs; None if it came from DVC's cache.
     """
 
     key: str
@@ -52,7 +51,6 @@ class Trial(trials.Ended):
     values: dict[str, Any]
     metrics: dict[str, Any]
     training: dict[str, Any]
-    tokens_per_second: float | None
 
 
 def read(folder: Path) -> dict[str, Trial]:
@@ -143,7 +141,6 @@ class Trainings:
             valid_loss=self._scratch.value(name) if done else None,
             metrics=self._scratch.metrics("evaluate", name)["test"] if done else {},
             training=self._scratch.metrics("train", name) if done else {},
-            tokens_per_second=self._scratch.speed(name) if done else None,
             message=message,
             started=begun,
             seconds=round(time.monotonic() - clock, 3),
