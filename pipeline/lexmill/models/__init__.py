@@ -26,7 +26,8 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     A config with `labels` describes a network under a head that pools its states, one with `tags` an encoder that tags
     words, or a table of them, one with `spans` an encoder that points at spans, one with `pretraining` an encoder under
     the heads that it is pre-trained with, one with `embedding` an encoder that gives a text a vector, one with `reward`
-    a causal network under a reward, one with `mixture` a causal network beside n-grams.
+    a causal network under a reward, one with `mixture` a causal network beside n-grams. With `direction: both` the mask
+    of a causal network is lifted.
 
     Raises:
         UserErrors: an unknown family, or wrong sizes.
@@ -37,7 +38,7 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     declared = family(config["family"])
     network = getattr(importlib.import_module(f"lexmill.models.{config['family']}.model"), declared.network)
     module: nn.Module = network(declared.shape(**config["shape"]), config["vocab_size"])
-    if declared.both_directions and (config.get("direction") == "both" or config.keys() & {"tags", "spans"}):
+    if config.get("direction") == "both":
         from lexmill.models.common.both_directions import BothDirections
 
         module = BothDirections(module)

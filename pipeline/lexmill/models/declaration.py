@@ -112,6 +112,8 @@ def config_errors(config: Mapping[str, Any]) -> list[str]:
     size = config.get("vocab_size")
     if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= MAX_VOCABULARY:
         errors.append(f"vocab_size: a whole number from 1 to {MAX_VOCABULARY:,} is expected, got {value_text(size)}")
+    if "direction" in config and not (config["direction"] == "both" and declared.both_directions):
+        errors.append(f"direction: {value_text(config['direction'])} is nothing that family '{config['family']}' does")
     for key in ("labels", "tags"):
         if key not in config:
             continue

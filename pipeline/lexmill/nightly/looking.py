@@ -50,7 +50,7 @@ def find(source: Source | RegisteredSource, root: Path, pin: Pin | None, seen: d
         case PackageSource():
             return Found(_package(source, root, pin))
         case HubSource():
-            return Found(_hub(source, root))
+            return Found(hub(source, root))
         case UrlSource():
             return _urls(source, root, pin, seen)
         case FileSource():
@@ -77,7 +77,7 @@ def _urls(source: UrlSource, root: Path, pin: Pin | None, seen: dict[str, Any]) 
     return Found({"sha256": hashes}, said)
 
 
-def _hub(source: HubSource, root: Path) -> Pin:
+def hub(source: HubSource, root: Path) -> Pin:
     from lexmill.corpora.fetching.hub import choose_cache, explained
 
     choose_cache(root)

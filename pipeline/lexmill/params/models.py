@@ -50,6 +50,11 @@ class Model:
         """The corpus, mixture or translation whose train split it reads."""
         return getattr(self.data, "train", "") or str(self.data.corpus)
 
+    @property
+    def both_directions(self) -> bool:
+        """Whether its network is causal and each token is to see those after it too."""
+        return plugins.load("kinds", self.kind).KIND.both_directions and family(self.family).both_directions
+
     def start_error(self, name: str, family: str, shape: Mapping[str, Any]) -> str:
         """Say why this entry cannot start from a model of that family and shape; "" where it can."""
         differing = unlike(self.family, dataclasses.asdict(self.shape), family, shape)

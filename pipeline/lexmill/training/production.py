@@ -20,12 +20,14 @@ from lexmill.compute.execution import load_execution
 from lexmill.models import folder as model_folder
 from lexmill.models.start import digest, start
 from lexmill.params import Params
+from lexmill.params.adaptation import Adaptation
 from lexmill.params.length import Length
 from lexmill.params.models import Model
 from lexmill.params.optimizers import WarmupStableDecaySchedule
 from lexmill.params.recipe import Steps
 from lexmill.tracking.live import sender_of
 from lexmill.training import engine, identity
+from lexmill.training.adapting import adapt, merge
 from lexmill.training.curve import write_csv
 from lexmill.training.engine import FitResult
 from lexmill.training.seeding import derive, seed_all
@@ -79,6 +81,7 @@ def config_of(model: Model, tokenizer: Tokenizer, vocab_size: int, **more: Any) 
         "vocab_size": vocab_size,
         "tokenizer_fingerprint": tokenizer.fingerprint,
         "corpus": model.data.corpus,
+        **({"direction": "both"} if model.both_directions else {}),
         **more,
     }
 
@@ -182,10 +185,14 @@ def produce(training: Training, choices: Params) -> None:
         system_seconds=execution.system_metrics_seconds,
         counted=task.counted,
     )
+    if isinstance(model.recipe, Adaptation):
+        task.pace = adapt(task.module, model.recipe, training.steps_per_epoch)
     with watch:
         result = engine.fit(task, settings, execution, name=run, identity=trajectory, watch=watch)
         if not result.first_rank:
             return
+        if isinstance(model.recipe, Adaptation):
+            merge(task.module, model.recipe)
         training.finish()
         write_model(training.name, model, training.config, task.module)
         write_csv(layout.curve(training.name), result.rows)

@@ -7,7 +7,7 @@ added up over micro-batches and ranks and divided once, so the result does not d
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -41,16 +41,14 @@ class Task(ABC):
         metric: the name in `validation_metrics` that decides which weights are best.
         higher_is_better: whether more of it is better.
         counted: what the loss's targets are, for the speed: "tokens", "texts", "pairs".
+        pace: how a parameter learns, by its name in the module.
     """
 
     module: nn.Module
     metric: str = "valid_loss"
     higher_is_better: bool = False
     counted: str = "tokens"
-
-    def pace(self, name: str) -> Pace:
-        """Return how a parameter learns, by its name in the module."""
-        return Pace()
+    pace: Callable[[str], Pace] = staticmethod(lambda _: Pace())
 
     @abstractmethod
     def batch(self, step: int, rank: int, world: int) -> Arrays:

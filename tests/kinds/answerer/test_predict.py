@@ -200,7 +200,7 @@ class _First:
     def __init__(self, *lines: str) -> None:
         self.lines = lines
 
-    def open(self, kind: str, name: str | None) -> _First:
+    def model(self, kind: str, name: str | None) -> _First:
         assert (kind, name) == ("answerer", "mine")
         return self
 

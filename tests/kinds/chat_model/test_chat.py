@@ -89,7 +89,7 @@ class _Counts:
     def __init__(self) -> None:
         self.settings: dict[str, Any] = {}
 
-    def open(self, kind: str, name: str | None, precision: str) -> _Counts:
+    def model(self, kind: str, name: str | None, precision: str) -> _Counts:
         assert (kind, name) == ("chat_model", "mine")
         return self
 

@@ -16,7 +16,6 @@ from torch import nn
 from lexmill.base import layout
 from lexmill.base.errors import UserError
 from lexmill.kinds.classifier import FineTuning, calibration
-from lexmill.kinds.classifier.adapting import adapt
 from lexmill.kinds.classifier.batches import ClassificationBatches
 from lexmill.kinds.classifier.losses import balanced_weights, label_loss
 from lexmill.kinds.classifier.task import ClassificationTask
@@ -29,6 +28,7 @@ from lexmill.params.length import Length
 from lexmill.params.optimizers import AdamW, LinearSchedule, Muon
 from lexmill.stages import evaluate, train
 from lexmill.training import optimizers
+from lexmill.training.adapting import adapt
 from lexmill.training.task import Pace
 from tests.kinds.classifier.made_models import write_params
 from tests.support.labelled_model import FINE_TUNING, SHAPE, read_json

@@ -21,7 +21,7 @@ class _Labels:
     def texts(self, given: list[str] | None) -> list[str]:
         return given or []
 
-    def open(self, kind: str, name: str | None) -> _Labels:
+    def model(self, kind: str, name: str | None) -> _Labels:
         return self
 
     def predict(self, texts: list[str]) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ class _Answers:
     def texts(self, given: list[str] | None) -> list[str]:
         return given or []
 
-    def open(self, kind: str, name: str | None) -> _Answers:
+    def model(self, kind: str, name: str | None) -> _Answers:
         return self
 
     def predict(self, texts: list[str]) -> list[dict[str, Any]]:

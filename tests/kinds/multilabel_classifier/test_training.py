@@ -123,7 +123,7 @@ class _Labels:
     def texts(self, given: list[str] | None) -> list[str]:
         return given or []
 
-    def open(self, kind: str, name: str | None) -> _Labels:
+    def model(self, kind: str, name: str | None) -> _Labels:
         assert kind == "multilabel_classifier"
         return self
 

@@ -165,7 +165,7 @@ class _Rates:
     def texts(self, given: list[str] | None) -> list[str]:
         return given or []
 
-    def open(self, kind: str, name: str | None) -> _Rates:
+    def model(self, kind: str, name: str | None) -> _Rates:
         assert kind == "regressor"
         return self
 

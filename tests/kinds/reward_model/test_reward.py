@@ -154,7 +154,7 @@ def test_metrics_and_the_paired_test_by_hand() -> None:
 class _Lengths:
     """Rewards an answer by its length."""
 
-    def open(self, kind: str, name: str | None) -> _Lengths:
+    def model(self, kind: str, name: str | None) -> _Lengths:
         assert (kind, name) == ("reward_model", None)
         return self
 

@@ -165,7 +165,7 @@ class _Uses:
     def texts(self, given: list[str] | None) -> list[str]:
         return given or []
 
-    def open(self, kind: str, name: str | None) -> _Alike:
+    def model(self, kind: str, name: str | None) -> _Alike:
         assert kind == "sentence_encoder"
         return _Alike()
 

@@ -35,7 +35,7 @@ def test_it_learns_evaluates_and_tags() -> None:
     shutil.copytree(layout.tokenizer("words"), layout.checkpoint("tiny") / model_folder.TOKENIZER)
 
     write_decoder(layout.checkpoint("tiny").as_posix())
-    tags = {"tags": ["O"], "scheme": "none", "pieces": "first", "head": "softmax", "dropout": 0.0}
+    tags = {"direction": "both", "tags": ["O"], "scheme": "none", "pieces": "first", "head": "softmax", "dropout": 0.0}
     headed: Any = models.build({**config, **tags})
     start(headed, {**config, **tags}, layout.checkpoint("tiny"), layout.tokenizer("words"))
     for name, tensor in weights(headed.encoder.network).items():

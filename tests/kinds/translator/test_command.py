@@ -26,7 +26,7 @@ from tests.kinds.translator.test_predict import Letters
 class Terminal:
     """The models and the terminal of a test."""
 
-    def open(self, kind: str, name: str | None, precision: str = "float32") -> Predictor:
+    def model(self, kind: str, name: str | None, precision: str = "float32") -> Predictor:
         config = {"kind": "translator", "evaluate": {"beam": {"beam_size": 3, "length_penalty": 0.6}}}
         letters = Letters()
         if name == "words":

@@ -110,7 +110,7 @@ def test_a_corpus_is_evaluated_in_its_own_target_language(learned: Predictor, tm
 
 def test_the_command_takes_the_language(learned: Predictor) -> None:
     class Terminal:
-        def open(self, kind: str, name: str | None, precision: str) -> Predictor:
+        def model(self, kind: str, name: str | None, precision: str) -> Predictor:
             return learned
 
         def texts(self, given: Sequence[str] | None) -> Iterable[str]:

@@ -17,7 +17,8 @@ app = typer.Typer(help="Write the configuration for your own files; then `lexmil
 Files = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FILE...", help=".txt .jsonl .json .csv .tsv .conll .conllu .tmx .xliff, also .gz .zst; .parquet"
+        metavar="FILE...",
+        help=".txt .jsonl .json .csv .tsv .conll .conllu .tmx .xliff, also .gz .zst; .parquet; or hub:OWNER/NAME",
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier `lexmill init`; a backup is kept.")]

@@ -18,8 +18,8 @@ from lexmill.base import storage
 from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.progress import bar, say
 from lexmill.base.shown import value_text, visible
+from lexmill.commands.init import hub, shares
 from lexmill.commands.init import languages as of_files
-from lexmill.commands.init import shares
 from lexmill.commands.init.entry import corpus_entry, from_workspace, located, note_encodings, typed
 from lexmill.commands.init.leftovers import set_aside
 from lexmill.commands.init.reading import Kind, Reading, corpus_name
@@ -52,7 +52,8 @@ def initialize(
 
     Args:
         kind: text, labelled, tagged, parallel or questions.
-        files: paths, globs, or folders with a folder of texts for each label; relative to the present folder.
+        files: paths, globs, or folders with a folder of texts for each label, relative to the present folder; or a
+            data set of the hub (see `hub`).
         reading: how they are read, and the files of the owners' valid and test sets.
         name: the corpus's name; None: from the first file's name.
         force: replace the files of an earlier init.
@@ -67,27 +68,15 @@ def initialize(
         raise UserError("there is no conf/config.yaml here; run this in the project's folder", root.resolve())
     name = corpus_name(name or _usual_name(files[0]))
     _refuse_replacing(name, root, force)
-    reading = dataclasses.replace(
-        reading,
-        valid=[from_workspace(Path(file), root) for file in reading.valid],
-        test=[from_workspace(Path(file), root) for file in reading.test],
-    )
-    entry = corpus_entry(kind, [from_workspace(file, root) for file in files], reading, languages, root)
-    encodings = note_encodings(entry, root)
-    plain = kind == "text" and entry["reader"]["format"] == "text"
-    if plain and len(located(typed(entry), root)) >= LEAST_RECORDS:
-        entry["reader"]["document"] = "file"
-    if kind == "tagged" and "scheme" not in entry["reader"]:
-        entry["reader"]["scheme"] = scheme_of(typed(entry), located(typed(entry), root))
-    counts = count(typed(entry), root)
-    if plain and len(counts.different) < LEAST_RECORDS:
-        entry["reader"]["document"] = "line"  # too few paragraphs to split
-        counts = count(typed(entry), root)
+    with hub.taken(files, reading, root) as (source, local, local_reading):
+        entry, counts, encodings = _read(kind, local, local_reading, languages, root)
     labels = reading.labels
     _enough(kind, labels, counts, ", ".join(map(str, files)))
     usual = typed(entry).splits
     splits = shares.working(usual, counts.groups, entry["unit"], counts.given)
     entry["splits"] = dataclasses.asdict(splits)
+    if source is not None:
+        entry["source"] = {**dataclasses.asdict(source), "splits": list(source.splits)}
     header = _header(FORMS[kind, labels].command, files, counts)
     config = f"{header}{_yaml(configuration(kind, name, counts, labels))}"
     _write(name, entry, config, root)
@@ -111,8 +100,33 @@ def initialize(
     say("next: lexmill check, then lexmill run; sizes and steps are in conf/config.yaml (then: lexmill compose)")
 
 
+def _read(
+    kind: Kind, files: Sequence[Path], reading: Reading, languages: str | None, root: Path
+) -> tuple[dict[str, Any], Counts, list[str]]:
+    """Return the entry of conf/corpus/ for files, what is in them, and sentences about their encodings."""
+    reading = dataclasses.replace(
+        reading,
+        valid=[from_workspace(Path(file), root) for file in reading.valid],
+        test=[from_workspace(Path(file), root) for file in reading.test],
+    )
+    entry = corpus_entry(kind, [from_workspace(file, root) for file in files], reading, languages, root)
+    encodings = note_encodings(entry, root)
+    plain = kind == "text" and entry["reader"]["format"] == "text"
+    if plain and len(located(typed(entry), root)) >= LEAST_RECORDS:
+        entry["reader"]["document"] = "file"
+    if kind == "tagged" and "scheme" not in entry["reader"]:
+        entry["reader"]["scheme"] = scheme_of(typed(entry), located(typed(entry), root))
+    counts = count(typed(entry), root)
+    if plain and len(counts.different) < LEAST_RECORDS:
+        entry["reader"]["document"] = "line"  # too few paragraphs to split
+        counts = count(typed(entry), root)
+    return entry, counts, encodings
+
+
 def _usual_name(file: Path) -> str:
-    """Return a name from that of a file, or of its folder where the file is called train."""
+    """Return a name from that of a file, or of its folder where the file is called train; or of a data set."""
+    if str(file).startswith(hub.PREFIX):
+        return hub.name_of(file)
     bare = file.name.partition(".")[0]
     folder = Path(os.path.abspath(file)).parent.name
     return folder if bare.lower() in _SAY_NOTHING and folder else bare

@@ -63,7 +63,12 @@ def fetch_hub(source: HubSource, workspace: Path, target: SourceFolder) -> None:
         with tempfile.TemporaryFile(dir=target.folder) as spool:
             _write(data, spool, f"write {split}")
             spool.seek(0)
-            target.add(re.sub(r"[^\w.-]", "_", split) + ".jsonl", spool)
+            target.add(file_of(split), spool)
+
+
+def file_of(split: str) -> str:
+    """Return the name of a split's file."""
+    return re.sub(r"[^\w.-]", "_", split) + ".jsonl"
 
 
 def choose_cache(workspace: Path) -> None:

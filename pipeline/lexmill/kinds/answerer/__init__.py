@@ -10,8 +10,8 @@ from lexmill.base import layout
 from lexmill.base.budgets import MAX_CONTEXT
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
+from lexmill.params.adaptation import Adaptation
 from lexmill.params.models import Model, NoSettings
-from lexmill.params.recipe import Recipe
 
 SPECIAL = 3  # tokens of a window that are of neither text: at the start, between the two, at the end
 
@@ -42,7 +42,7 @@ class Answerer(Model):
     """An answerer on an encoder; `recipe.batch` counts windows."""
 
     data: Data = spec("what it learns from")
-    recipe: Recipe = spec("how it is trained")
+    recipe: Adaptation = spec("how it is trained")
     evaluate: NoSettings = spec("how it is evaluated")
 
 

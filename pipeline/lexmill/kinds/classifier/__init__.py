@@ -10,10 +10,10 @@ from lexmill.base import layout
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
 from lexmill.models.declaration import Pooling, families, family
+from lexmill.params.adaptation import Adaptation
 from lexmill.params.labelled import LabelledTexts, long_text_words
-from lexmill.params.length import Length
 from lexmill.params.models import Model, NoSettings
-from lexmill.params.recipe import Method, Recipe
+from lexmill.params.recipe import Method
 
 By = Literal["margin", "least", "entropy"]
 """How a prediction is unsure."""
@@ -86,7 +86,7 @@ class NearestNeighbours(Method):
 
 
 @dataclass(frozen=True)
-class FineTuning(Recipe):
+class FineTuning(Adaptation):
     """A recipe with what the labels and a pretrained encoder ask for."""
 
     head_dropout: float = spec("dropout before the head", 0.1, low=0, below=1)
@@ -101,20 +101,6 @@ class FineTuning(Recipe):
     )
     label_smoothing: float = spec("share of the target spread over all labels", 0.0, low=0, below=1)
     focal_gamma: float = spec("of the focal loss (Lin et al. 2017); 0: cross-entropy", 0.0, low=0, high=10)
-    layer_decay: float = spec(
-        "rate of a block over that of the one above it; the head has all of it", 1.0, above=0, high=1
-    )
-    frozen_blocks: int = spec(
-        "first blocks that keep their weights, with the embeddings; 0: all learn", 0, low=0, high=1000
-    )
-    unfreeze_every: Length = spec(
-        "between blocks that begin to learn, from the head down (Howard and Ruder 2018); '0 steps': all at once",
-        Length(0, "steps"),
-    )
-    lora_rank: int = spec(
-        "low-rank adaptation: rank of what each matrix of a block learns; 0: whole", 0, low=0, high=1024
-    )
-    lora_alpha: float = spec("its scale is lora_alpha / lora_rank", 16.0, above=0, high=1e4)
     calibrate: bool = spec("divide the logits by the temperature that fits valid best (Guo et al. 2017)", True)
     answer_accuracy: float = spec(
         "abstain below the score at which this share of valid's answers is right; 0: never", 0.0, low=0, high=1
@@ -137,12 +123,6 @@ class FineTuning(Recipe):
         found = super().errors()
         if self.class_weights == "balanced" and self.sampling == "balanced":
             found.append("sampling: class_weights and sampling both balance the labels; choose one")
-        if self.optimizer.name == "muon" and (self.lora_rank or self.unfreeze_every.amount or self.layer_decay != 1):
-            found.append(
-                "optimizer: muon has one rate for all; with lora_rank, layer_decay or unfreeze_every take adamw"
-            )
-        if self.lora_rank and (self.frozen_blocks or self.unfreeze_every.amount):
-            found.append("lora_rank: it freezes all blocks; leave out frozen_blocks and unfreeze_every")
         return found
 
 
@@ -156,6 +136,10 @@ class Classifier(Model):
     data: Data = spec("what it learns from")
     recipe: FineTuning | Fitted | NearestNeighbours = spec("how it is trained")
     evaluate: NoSettings = spec("how it is evaluated")
+
+    @property
+    def both_directions(self) -> bool:
+        return getattr(self.recipe, "direction", "causal") == "both"
 
     def cross_errors(self) -> list[str]:
         bag = family(self.family).role == "bag"
@@ -171,7 +155,7 @@ class Classifier(Model):
         if getattr(self.recipe, "language_loss", 0) and family(self.family).role != "causal":
             why = f"family '{self.family}' does not predict tokens from those before them"
             return [f"recipe.language_loss: {why}; set 0.0 or take a causal family"]
-        if getattr(self.recipe, "direction", "causal") == "both":
+        if self.both_directions:
             if not family(self.family).both_directions:
                 known = ", ".join(name for name in families("causal") if family(name).both_directions)
                 return [f"recipe.direction: '{self.family}' has no causal mask to lift; set causal or take {known}"]

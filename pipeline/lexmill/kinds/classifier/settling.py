@@ -1,4 +1,4 @@
-"""What follows the training of a whole classifier: low ranks are merged, scores calibrated, abstention decided.
+"""What follows the training of a whole classifier: scores are calibrated, abstention is decided.
 
 All of it becomes part of the weights, but the threshold of abstention, which is in the config.
 
@@ -16,7 +16,6 @@ from scipy.special import softmax
 from lexmill.base import progress
 from lexmill.decoding.whole_texts import by_text
 from lexmill.kinds.classifier import FineTuning, calibration
-from lexmill.kinds.classifier.adapting import merge
 from lexmill.kinds.classifier.batches import ClassificationBatches
 from lexmill.models.common.heads import PooledClassifier
 
@@ -33,7 +32,6 @@ def settle(
         config: gets the `threshold` below which the model abstains, if it may.
         name: the model's, for messages.
     """
-    merge(module, recipe)
     if not recipe.calibrate and not recipe.answer_accuracy:
         return {}
     module.eval()

@@ -6,7 +6,7 @@ Shape letters: B texts, T tokens, L labels.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -27,7 +27,6 @@ from lexmill.kinds.classifier import (
     FineTuning,
     NaiveBayes,
     NearestNeighbours,
-    adapting,
     distillation,
     fitting,
     settling,
@@ -43,7 +42,7 @@ from lexmill.params import Params
 from lexmill.tokenizers import Tokenizer
 from lexmill.training.engine import FitResult
 from lexmill.training.production import Training, check_positions, config_of, metrics_of, new_network, produce
-from lexmill.training.task import Arrays, Pace, Task
+from lexmill.training.task import Arrays, Task
 
 VALID_BATCH = 64  # texts per validation batch; results do not depend on it
 
@@ -115,8 +114,6 @@ def _head(model: Classifier, texts: int) -> dict[str, Any]:
     """Return what the config says of the head; the mean is left out, as in models made before there was a choice."""
     pooling = "none" if isinstance(model.recipe, NaiveBayes) else model.recipe.pooling
     found: dict[str, Any] = {} if pooling in ("mean", "none") else {"pooling": pooling}
-    if isinstance(model.recipe, FineTuning) and model.recipe.direction == "both":
-        found["direction"] = "both"
     if isinstance(model.recipe, NearestNeighbours):
         found |= {"neighbours": min(model.recipe.neighbours, texts), "train_texts": texts}
     return found
@@ -204,7 +201,7 @@ class ClassificationTask(Task):
     Args:
         module: `forward(tokens (B, T), mask (B, T)) -> logits (B, L)`, with its initial weights.
         train, valid: the batches of both splits.
-        recipe: the loss and how the encoder adapts; None: cross-entropy, all learn alike.
+        recipe: the loss; None: cross-entropy.
         teacher: the logits of another classifier for the texts of train, (N, L); None: it learns from labels alone.
     """
 
@@ -219,22 +216,17 @@ class ClassificationTask(Task):
         teacher: Tensor | None = None,
     ) -> None:
         self.module, self.train, self.valid = module, train, valid
-        self._pace: Callable[[str], Pace] = lambda _: Pace()
         self._smoothing, self._gamma, self._language = 0.0, 0.0, 0.0
         self._weights: Tensor | None = None
         self._teacher, self._teacher_weight, self._temperature = teacher, 0.0, 1.0
         if recipe is not None:
             self.metric = f"valid_{recipe.decided_by}"
             self.higher_is_better = recipe.decided_by != "loss"
-            self._pace = adapting.adapt(module, recipe, train.steps_per_epoch)
             self._smoothing, self._gamma = recipe.label_smoothing, recipe.focal_gamma
             self._teacher_weight, self._temperature = recipe.teacher_weight, recipe.teacher_temperature
             self._language = recipe.language_loss
             if recipe.class_weights == "balanced":
                 self._weights = balanced_weights(train.labels.tolist(), int(train.labels.max()) + 1)
-
-    def pace(self, name: str) -> Pace:
-        return self._pace(name)
 
     def batch(self, step: int, rank: int, world: int) -> Arrays:
         return self.train.arrays(self.train.rows(step, rank, world))

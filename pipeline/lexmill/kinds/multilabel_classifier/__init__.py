@@ -9,13 +9,13 @@ from typing import Any, Literal
 from lexmill.base import layout
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
+from lexmill.params.adaptation import Adaptation
 from lexmill.params.labelled import LabelledTexts, long_text_words
 from lexmill.params.models import Model, NoSettings
-from lexmill.params.recipe import Recipe
 
 
 @dataclass(frozen=True)
-class MultiLabel(Recipe):
+class MultiLabel(Adaptation):
     """A recipe with the head's dropout and where a label begins to be given."""
 
     head_dropout: float = spec("dropout before the head", 0.1, low=0, below=1)
@@ -49,6 +49,7 @@ KIND = Kind(
     label_form="set",
     entry=MultiLabelClassifier,
     role="encoder",
+    both_directions=True,
     metrics=(
         Metric("micro_f1", "micro F1", higher_is_better=True),
         Metric("macro_f1", "macro F1", higher_is_better=True),

@@ -10,9 +10,9 @@ from lexmill.base import layout
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
 from lexmill.models.declaration import Pooling
+from lexmill.params.adaptation import Adaptation
 from lexmill.params.labelled import LabelledTexts, long_text_words
 from lexmill.params.models import Model, NoSettings
-from lexmill.params.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Data(LabelledTexts):
 
 
 @dataclass(frozen=True)
-class Regression(Recipe):
+class Regression(Adaptation):
     """A recipe with what the numbers mean."""
 
     target: Literal["number", "level"] = spec(
@@ -59,6 +59,7 @@ KIND = Kind(
     label_form="number",
     entry=Regressor,
     role="encoder",
+    both_directions=True,
     metrics=(
         Metric("mean_absolute_error", "mean absolute error", higher_is_better=False),
         Metric("pearson", "Pearson's r", higher_is_better=True),

@@ -10,8 +10,8 @@ from lexmill.base import layout
 from lexmill.base.budgets import MAX_CONTEXT
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
+from lexmill.params.adaptation import Adaptation
 from lexmill.params.models import Model, NoSettings
-from lexmill.params.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Contrastive(Recipe):
+class Contrastive(Adaptation):
     """A recipe with the temperature of the contrastive loss."""
 
     temperature: float = spec("cosines are divided by it before the softmax", 0.05, above=0, high=10)
@@ -55,6 +55,7 @@ KIND = Kind(
     corpus="labelled",
     entry=SentenceEncoder,
     role="encoder",
+    both_directions=True,
     metrics=(
         Metric("accuracy_at_1", "accuracy@1", higher_is_better=True),
         Metric("mean_reciprocal_rank", "mean reciprocal rank", higher_is_better=True),

@@ -11,8 +11,9 @@ from lexmill.base.budgets import MAX_CONTEXT
 from lexmill.base.strict import spec
 from lexmill.kinds import Inputs, Kind, Metric
 from lexmill.models.declaration import families, family
+from lexmill.params.adaptation import Adaptation
 from lexmill.params.models import Model, NoSettings
-from lexmill.params.recipe import Method, Recipe
+from lexmill.params.recipe import Method
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Tagging(Recipe):
+class Tagging(Adaptation):
     """A recipe with the head on the words' vectors; `batch` counts sentences."""
 
     head: Literal["softmax", "crf"] = spec("tags independent of each other given the text, or a chain", "softmax")

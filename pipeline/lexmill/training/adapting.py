@@ -13,12 +13,12 @@ from typing import cast
 from torch import nn
 
 from lexmill.base.errors import UserError
-from lexmill.kinds.classifier import FineTuning
 from lexmill.models.common import lora
+from lexmill.params.adaptation import Adaptation
 from lexmill.training.task import Pace
 
 
-def adapt(module: nn.Module, recipe: FineTuning, steps_per_epoch: int) -> Callable[[str], Pace]:
+def adapt(module: nn.Module, recipe: Adaptation, steps_per_epoch: int) -> Callable[[str], Pace]:
     """Freeze what the recipe freezes, and return how each parameter learns, by its name.
 
     Args:
@@ -69,7 +69,7 @@ def adapt(module: nn.Module, recipe: FineTuning, steps_per_epoch: int) -> Callab
     return pace
 
 
-def merge(module: nn.Module, recipe: FineTuning) -> None:
+def merge(module: nn.Module, recipe: Adaptation) -> None:
     """Merge what low ranks learned into the matrices."""
     if recipe.lora_rank:
         lora.merge(cast(nn.Module, module.encoder))
