@@ -1,6 +1,6 @@
 """What small causal models learn: to recall the value of a key, and to copy.
 
-    python -m benchmarks.recall [NAME...] [--steps N]
+    python -m benchmarks.recall [NAME...] [--steps N] [--seed N]
 
 A name is a family, or a mixer of the family `linear_attention`.
 
@@ -77,10 +77,10 @@ def network(name: str, context: int) -> Any:
     return models.build({"family": "linear_attention", "shape": shape, "vocab_size": VOCABULARY})
 
 
-def learn(name: str, task: str, length: int, steps: int, rows: int = 32) -> float:
-    """Train a model and return its accuracy on 256 fresh sequences."""
-    torch.manual_seed(0)
-    random = torch.Generator().manual_seed(0)
+def learn(name: str, task: str, length: int, steps: int, *, seed: int = 0, rows: int = 32) -> float:
+    """Train a model and return its accuracy on 256 fresh sequences; first weights and sequences follow the seed."""
+    torch.manual_seed(seed)
+    random = torch.Generator().manual_seed(seed)
     model = network(name, batch(task, 1, length, random)[0].shape[1])
     optimizer = optimizers.build(model, ADAMW if name == "reservoir" else MUON)
     for _ in range(steps):
@@ -90,7 +90,7 @@ def learn(name: str, task: str, length: int, steps: int, rows: int = 32) -> floa
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         model.zero_grad()
-    tokens, targets = batch(task, 256, length, torch.Generator().manual_seed(1))
+    tokens, targets = batch(task, 256, length, torch.Generator().manual_seed(seed + 1))
     with torch.inference_mode():
         found = model(tokens).argmax(-1)
     return float((found == targets)[targets >= 0].float().mean())
@@ -101,13 +101,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recall", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("names", nargs="*", default=[*SIZES, *ROWS], metavar="NAME", help="default: all")
     parser.add_argument("--steps", type=int, default=500, help="of each training (default 500)")
+    parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     keep_freed_memory()
     print("| model |", " | ".join(f"{task} {length}" for task, length in TASKS), "| processor's seconds |")
     print("|---" * (len(TASKS) + 2) + "|")
     for name in options.names:
         begun = time.process_time()
-        found = [learn(name, task, length, options.steps) for task, length in TASKS]
+        found = [learn(name, task, length, options.steps, seed=options.seed) for task, length in TASKS]
         took = time.process_time() - begun
         print(f"| {name} | {' | '.join(f'{100 * one:.0f} %' for one in found)} | {took:.0f} |", flush=True)
 
