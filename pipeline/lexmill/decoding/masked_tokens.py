@@ -58,6 +58,15 @@ class Reader:
         """What masking needs of the tokenizer; raise `UserError` if it has no mask token."""
         return vocabulary(self.tokenizer)
 
+    @property
+    def special(self) -> Flags:
+        """Which tokens are never masked, (V,)."""
+        return self.words.special
+
+    def scores(self, texts: Sequence[Sequence[int]], *, batch_tokens: int, alone: bool = False) -> list[Scores]:
+        """See `scores`."""
+        return scores(self, texts, batch_tokens=batch_tokens, alone=alone)
+
     def enclosed(self, ids: Sequence[int] | Ids) -> Ids:
         """Return the ids of a piece between the tokens before and after it."""
         return np.array([self.begin, *ids, self.tokenizer.eos_id], dtype=np.int64)

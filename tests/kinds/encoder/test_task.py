@@ -17,11 +17,12 @@ from lexmill.data.texts import parts
 from lexmill.decoding.fill import fill
 from lexmill.decoding.masked_tokens import Reader, scores
 from lexmill.evaluation.bootstrap import Resampling
+from lexmill.evaluation.masked_tokens import summarise
 from lexmill.evaluation.significance import compare
 from lexmill.kinds.encoder import masked
 from lexmill.kinds.encoder.baselines import Counts
 from lexmill.kinds.encoder.batches import MaskedBatches, Pieces, Reading
-from lexmill.kinds.encoder.metrics import TEST, summarise
+from lexmill.kinds.encoder.metrics import TEST
 from lexmill.kinds.encoder.predict import Predictor
 from lexmill.kinds.encoder.task import MaskedTask, ReplacedTask
 from lexmill.models.common.cross_entropy import IGNORED

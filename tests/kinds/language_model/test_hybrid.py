@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +13,22 @@ import torch
 
 from lexmill import models, tokenizers
 from lexmill.base.errors import UserError, UserErrors
+from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.encoding import encode_corpus
 from lexmill.data.masking import Plan, vocabulary
 from lexmill.data.shards import TokenShards
 from lexmill.decoding import masked_tokens
 from lexmill.decoding.fill import fill
-from lexmill.kinds.language_model import masked
+from lexmill.evaluation.subject import Subject
+from lexmill.kinds.language_model import evaluate, masked
 from lexmill.kinds.language_model.hybrid import HybridTask
 from lexmill.kinds.language_model.predict import Predictor
 from lexmill.models.common.cross_entropy import IGNORED
+from lexmill.params import Evaluation
 from lexmill.tokenizers.kinds import assemble, byte_model
 from lexmill.tokenizers.saving import save
 from lexmill.training.task import tensors
+from tests.support.prepared import write_prepared
 
 CPU, T = torch.device("cpu"), 12
 SHAPE = {"n_layer": 2, "n_head": 2, "d_model": 16, "d_ffn": 24, "context": T}
@@ -130,6 +136,43 @@ def test_sentences_are_scored_by_masked_tokens(tokenizer: tokenizers.Tokenizer) 
                 read[i] = mask_id
                 wanted += float(both_ways(module, read)[i - 1].log_softmax(0)[piece[i]])
         assert value == pytest.approx(wanted, rel=1e-4)
+
+
+@torch.no_grad()
+def test_its_evaluation_has_figures_of_masked_tokens(
+    tokenizer: tokenizers.Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, mask_id = network(), tokenizer.mask_id
+    records = [{"text": "To be"}, {"text": "or not to"}]
+    write_prepared(tmp_path / "texts", "text", {split: records for split in ("train", "valid", "test")})
+    subject = Subject(
+        "gpt_bert",
+        {"masked": True},
+        None,
+        module,
+        tokenizer,
+        PreparedCorpus(tmp_path / "texts"),
+        Evaluation(bootstrap_samples=10, batch_tokens=64),
+        0,
+    )
+    nats, right, tokens = 0.0, 0, 14
+    for record in records:
+        piece = torch.tensor([tokenizer.eos_id, *tokenizer.encode(record["text"]), tokenizer.eos_id])
+        for i in range(1, len(piece) - 1):  # each masked alone
+            read = piece.clone()
+            read[i] = mask_id
+            logits = both_ways(module, read)[i - 1]
+            nats, right = nats - float(logits.log_softmax(0)[piece[i]]), right + int(logits.argmax() == piece[i])
+    found = evaluate.masked(subject)
+    assert found["pseudo_perplexity"] == pytest.approx(math.exp(nats / tokens), rel=1e-4)
+    assert found["pseudo_tokens"] == found["masked_tokens"] == tokens
+    monkeypatch.setattr(masked_tokens, "PASSES", 14)  # so that these mask one at a time too
+    found = evaluate.masked(subject)
+    assert found["masked_nats"] == pytest.approx(nats / tokens, rel=1e-4)
+    assert found["masked_accuracy"] == pytest.approx(right / tokens)
+    assert found["masked_bits_per_byte"] == pytest.approx(nats / math.log(2) / tokens, rel=1e-4)  # a token is a byte
+    assert found["masked_nats_low"] <= found["masked_nats"] <= found["masked_nats_high"]
+    assert evaluate.masked(dataclasses.replace(subject, config={})) == {}
 
 
 @torch.no_grad()

@@ -20,10 +20,9 @@ from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.masking import Vocabulary, vocabulary
 from lexmill.decoding.masked_tokens import Scores
 from lexmill.evaluation.bootstrap import Resampling
+from lexmill.evaluation.masked_tokens import block_row, blocks, summarise
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.subject import Baseline
-from lexmill.kinds.encoder.blocks import block_row, blocks
-from lexmill.kinds.encoder.metrics import summarise
 
 if TYPE_CHECKING:
     from lexmill.tokenizers import Tokenizer
@@ -48,7 +47,7 @@ def baselines(chosen: params.Baseline, corpus: PreparedCorpus, how: Resampling) 
     strength = min(STRENGTHS, key=lambda one: sum(counts.score(text, one).nats.sum() for text in valid))
     for name, value in (("unigram", None), ("neighbours", strength)):
         rows: list[Row] = [
-            block_row(block, ids.tolist(), counts.score(ids, value), words, tokenizer)
+            block_row(block, ids.tolist(), counts.score(ids, value), words.special, tokenizer)
             for block, ids in zip(test, texts, strict=True)
         ]
         yield Baseline(name, rows, summarise(rows, corpus.unit, how))

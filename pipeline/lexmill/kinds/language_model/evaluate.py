@@ -1,7 +1,7 @@
 """Evaluates a language model on a test split: metrics and sample texts.
 
-Cost: 1 / (1 - evaluation.overlap) forward passes over the test split, and about a second for its word vectors;
-memory O(evaluation.batch_tokens * vocabulary).
+Cost: 1 / (1 - evaluation.overlap) forward passes over the test split, and about a second for its word vectors; of a
+hybrid some eight passes more. Memory O(evaluation.batch_tokens * vocabulary).
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from torch import nn
 from lexmill.base import progress
 from lexmill.decoding.sampling import generate
 from lexmill.decoding.settings import Sampling
-from lexmill.evaluation import analogies, plots
+from lexmill.evaluation import analogies, masked_tokens, plots
 from lexmill.evaluation.rows import Row
 from lexmill.evaluation.subject import Evaluated, Subject
 from lexmill.evaluation.words import frequent_words
 from lexmill.kinds.language_model.gradient_reach import gradient_norms, windows
+from lexmill.kinds.language_model.masked import reader as reader_of
 from lexmill.kinds.language_model.metrics import (
     DocumentScores,
     OffsetEncoder,
@@ -33,6 +34,7 @@ from lexmill.models.input_embeddings import input_embeddings
 
 SAMPLE_TOKENS = 200
 TEMPERATURE = 0.8  # of the samples: at 1.0 rare words hide a small model's style
+PSEUDO_TOKENS = 2000  # masked alone, for the pseudo-perplexity of a hybrid; each costs a pass over its window
 WORDS = 10_000  # analogies are made of so many words, the most frequent of the train split
 
 
@@ -58,7 +60,9 @@ def evaluate(subject: Subject) -> Evaluated:
 
     return Evaluated(
         rows=found,
-        metrics=metrics(subject, found) | analogies.score(words, subject.tokenizer, embeddings, pairs),
+        metrics=metrics(subject, found)
+        | masked(subject)
+        | analogies.score(words, subject.tokenizer, embeddings, pairs),
         samples={"samples": samples, "temperature": TEMPERATURE},
         draw=draw,
     )
@@ -72,6 +76,15 @@ def rows(subject: Subject) -> list[Row]:
 def metrics(subject: Subject, rows: Sequence[Row]) -> dict[str, Any]:
     """Return the metrics of the test set from its rows."""
     return summarise(rows, subject.corpus.unit, subject.resampling)
+
+
+def masked(subject: Subject) -> dict[str, Any]:
+    """Return how well a model of the method `hybrid` predicts masked tokens of the test set; of others {}."""
+    if not subject.config.get("masked"):
+        return {}
+    reader = reader_of(subject)
+    found = masked_tokens.summarise(masked_tokens.rows(subject, reader), subject.corpus.unit, subject.resampling)
+    return found | masked_tokens.pseudo_perplexity(subject, reader, PSEUDO_TOKENS)
 
 
 def _scored(subject: Subject) -> list[DocumentScores]:
