@@ -41,16 +41,18 @@ def params() -> Params:
     return parse(plain_params())
 
 
-def _tokenizer(target: Path) -> str:
+def byte_tokenizer(target: Path) -> int:
+    """Make a tokenizer of bytes; return its size."""
     target.mkdir(parents=True, exist_ok=True)
     assemble("byte", byte_model(), lowercase=False).save(str(target / "tokenizer.json"))
-    return storage.sha256_file(target / "tokenizer.json")
+    return VOCABULARY
 
 
-def _bert_tokenizer(target: Path) -> int:
+def letters_tokenizer(target: Path) -> int:
+    """Make a BERT's tokenizer of single letters; return its size."""
     words = [*"abcdefghijklmnopqrstuvwxyz", *(f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz")]
-    make_tiny_bert(target.parent / "bert", words)
     target.mkdir(parents=True, exist_ok=True)
+    make_tiny_bert(target.parent / "bert", words)
     size = import_tokenizer(target.parent / "bert", target).vocab_size
     shutil.rmtree(target.parent / "bert")
     return size
@@ -59,11 +61,10 @@ def _bert_tokenizer(target: Path) -> int:
 def _save(root: Path, name: str, config: dict[str, Any], seed: int) -> None:
     target = root / layout.model(name)
     if config["kind"] == "classifier":
-        target.mkdir(parents=True, exist_ok=True)
-        config["vocab_size"] = _bert_tokenizer(target / "tokenizer")
+        config["vocab_size"] = letters_tokenizer(target / "tokenizer")
     else:
-        config["tokenizer_fingerprint"] = _tokenizer(target / "tokenizer")
-        config["vocab_size"] = VOCABULARY
+        config["vocab_size"] = byte_tokenizer(target / "tokenizer")
+        config["tokenizer_fingerprint"] = storage.sha256_file(target / "tokenizer" / "tokenizer.json")
     torch.manual_seed(seed)
     folder.save(target, config, build(config))
 
