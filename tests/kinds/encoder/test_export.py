@@ -48,13 +48,13 @@ print("FOUND " + json.dumps(found))
 """
 
 
-def make(target: Path, **heads: Any) -> Path:
+def make(target: Path, hidden_act: str = "gelu", **heads: Any) -> Path:
     """A model folder with a byte tokenizer, every weight away from its fresh value."""
     (target / "tokenizer").mkdir(parents=True)
     save(assemble("byte", byte_model(), lowercase=False), target / "tokenizer")
     pretraining = {"objective": "masked", "pairs": "none", "generator": {}} | heads
-    config = {"kind": "encoder", "family": "bert", "shape": SHAPE, "vocab_size": 261, "pretraining": pretraining}
-    config |= {"max_tokens": 40, "corpus": "plays"}
+    config = {"kind": "encoder", "family": "bert", "vocab_size": 261, "pretraining": pretraining}
+    config |= {"shape": SHAPE | {"hidden_act": hidden_act}, "max_tokens": 40, "corpus": "plays"}
     torch.manual_seed(5)
     module = build(config)
     with torch.no_grad():
@@ -109,10 +109,58 @@ def test_it_comes_back_as_a_checkpoint(tmp_path: Path) -> None:
         assert torch.equal(module.get_parameter(name), parameter), name
 
 
-def test_detectors_of_replaced_tokens_stay_here(tmp_path: Path) -> None:
-    model = make(tmp_path / "model", objective="replaced", generator={"num_hidden_layers": 1})
-    with pytest.raises(UserError, match="finds replaced tokens cannot be exported"):
+# A process that cannot have lexmill: a detector's logits of a padded batch, and its generator's.
+REPLACED = """
+import sys
+sys.modules["lexmill"] = None
+import json, torch, transformers
+folder, texts = sys.argv[1], json.loads(sys.argv[2])
+tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+batch = tokenizer(texts, padding=True, return_tensors="pt")
+found = {"ids": batch["input_ids"].tolist(), "mask": batch["attention_mask"].tolist()}
+for auto, below in (("AutoModelForPreTraining", ""), ("AutoModelForMaskedLM", "generator")):
+    load = getattr(transformers, auto).from_pretrained
+    model, loading = load(folder, subfolder=below, output_loading_info=True)
+    assert not any(loading.values()), loading
+    found[type(model).__name__] = model.eval()(**batch).logits.tolist()
+print("FOUND " + json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize(
+    "generator",
+    [{"num_hidden_layers": 1}, {"hidden_size": 8, "intermediate_size": 12}],
+    ids=["shares the embedding", "a narrower one"],
+)
+def test_a_process_without_lexmill_finds_the_same_replaced_tokens(tmp_path: Path, generator: dict[str, int]) -> None:
+    model = make(tmp_path / "model", objective="replaced", generator=generator)
+    export(model, tmp_path / "export", "plays")
+    asked = [sys.executable, "-c", REPLACED, str(tmp_path / "export"), json.dumps(["To be,", "or not to be"])]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False, cwd=tmp_path)
+    (line,) = [line for line in done.stdout.split("\n") if line.startswith("FOUND ")] or [done.stderr]
+    found = json.loads(line.removeprefix("FOUND "))
+    assert found.keys() == {"ids", "mask", "ElectraForPreTraining", "ElectraForMaskedLM"}
+    tokens, mask = torch.tensor(found["ids"]), torch.tensor(found["mask"]).bool()
+    tokenizer = tokenizers.load(model / "tokenizer")
+    assert tokens[0, mask[0]].tolist() == [tokenizer.bos_id, *tokenizer.encode("To be,"), tokenizer.eos_id]
+    _, module = folder.load(model)
+    with torch.inference_mode():
+        logits = module.find(tokens, mask)
+        of_tokens, _ = module.generator(tokens, mask, mask)
+    np.testing.assert_allclose(np.array(found["ElectraForPreTraining"])[mask], logits[mask], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(np.array(found["ElectraForMaskedLM"])[mask], of_tokens, rtol=1e-4, atol=1e-4)
+    assert logits[mask].std() > 0.1
+
+
+def test_a_detector_with_another_activation_is_refused(tmp_path: Path) -> None:
+    model = make(tmp_path / "model", objective="replaced", generator={}, hidden_act="relu")
+    with pytest.raises(UserError, match=r"shape\.hidden_act: relu cannot be exported"):
         export(model, tmp_path / "export", "plays")
+    assert not (tmp_path / "export").exists()
+
+
+def test_a_classifier_starts_from_a_detector(tmp_path: Path) -> None:
+    model = make(tmp_path / "model", objective="replaced", generator={"num_hidden_layers": 1})
     start_config = {"family": "bert", "shape": SHAPE, "vocab_size": 261}
     assert storage.read_json(model / "config.json")["family"] == start_config["family"]
     bare = build(start_config)

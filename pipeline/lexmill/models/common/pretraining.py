@@ -1,6 +1,7 @@
 """Heads under which an encoder is pre-trained: masked tokens, the order of two segments, replaced tokens.
 
-The weights of the masked head have the names that published BERT models give them below `cls.predictions`.
+The weights of the masked head have the names that published BERT models give them below `cls.predictions`, those of the
+head that finds replaced tokens the names that ELECTRA gives them below `discriminator_predictions`.
 
 Cost: the matrix of the masked head is read at the chosen positions alone, 2 * M * E * V FLOPs.
 
@@ -36,6 +37,22 @@ class Transform(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """(..., D) -> (..., E)."""
         out: Tensor = self.LayerNorm(functional.gelu(self.dense(hidden)))
+        return out
+
+
+class ReplacedHead(nn.Module):
+    """The logit of each token's being a replaced one: a matrix, GELU, a row."""
+
+    def __init__(self, width: int, std: float) -> None:
+        super().__init__()
+        self.dense, self.dense_prediction = nn.Linear(width, width), nn.Linear(width, 1)
+        for layer in (self.dense, self.dense_prediction):
+            nn.init.normal_(layer.weight, std=std)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T)."""
+        out: Tensor = self.dense_prediction(functional.gelu(self.dense(hidden))).squeeze(-1)
         return out
 
 
@@ -117,11 +134,7 @@ class ReplacedTokenDetection(nn.Module):
     def __init__(self, encoder: nn.Module, generator: MaskedLanguageModel) -> None:
         super().__init__()
         self.encoder, self.generator = cast(TextEncoder, encoder), generator
-        width, std = self.encoder.d_model, self.encoder.init_std
-        self.head = Transform(width, width, std)
-        self.replaced = nn.Linear(width, 1)
-        nn.init.normal_(self.replaced.weight, std=std)
-        nn.init.zeros_(self.replaced.bias)
+        self.head = ReplacedHead(self.encoder.d_model, self.encoder.init_std)
         own = _embedding(encoder).weight
         if own.shape == generator.embedding.shape:
             _embedding(generator.encoder).weight = own
@@ -151,7 +164,7 @@ class ReplacedTokenDetection(nn.Module):
 
     def find(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Return the logit of each token's being a replaced one, (B, T)."""
-        out: Tensor = self.replaced(self.head(self.encoder.hidden(tokens, mask))).squeeze(-1)
+        out: Tensor = self.head(self.encoder.hidden(tokens, mask))
         return out
 
 
