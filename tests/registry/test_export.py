@@ -87,6 +87,9 @@ for line in sys.stdin:
             real = batch["attention_mask"].unsqueeze(-1)
             found["logits"] = ((model(**batch).logits * real).sum(1) / real.sum(1)).tolist()
             found["labels"] = [model.config.id2label[i] for i in range(model.config.num_labels)]
+        elif auto == "AutoModelForSequenceClassification":
+            found["logits"] = model(**batch).logits.tolist()  # of one batch, padded
+            found["labels"] = [model.config.id2label[i] for i in range(model.config.num_labels)]
         else:
             found["logits"] = [model(torch.tensor([row])).logits[0].tolist() for row in ids]
     print("FOUND " + json.dumps(found), flush=True)
@@ -200,6 +203,48 @@ def test_a_classifier_apart_has_the_same_logits_and_labels(tmp_path: Path, apart
         torch.testing.assert_close(mine, torch.tensor(logits), atol=1e-4, rtol=0)
 
 
+SCORED = [
+    ("gpt", GPT, LABELS, "GPT2ForSequenceClassification"),
+    ("llama", LLAMA, LABELS[:2], "LlamaForSequenceClassification"),
+    ("llama", LLAMA | {"tie_embeddings": False}, LABELS, "LlamaForSequenceClassification"),
+]
+LAST = {"pooling": "last", "head_bias": False, "dropout": 0.1, "max_tokens": 15}
+
+
+@pytest.mark.parametrize("case", SCORED)
+def test_a_causal_classifier_apart_has_the_same_logits_and_labels(
+    tmp_path: Path, apart: Apart, case: tuple[str, dict[str, Any], list[str], str]
+) -> None:
+    family, shape, labels, theirs = case
+    model = make(tmp_path / "model", family, shape, "classifier", labels=labels, **LAST)
+    export(model, tmp_path / "export", "topics")
+    found = apart.read(tmp_path / "export", "AutoModelForSequenceClassification")
+    assert found["name"] == theirs
+    assert found["labels"] == labels
+    assert found["ids"] == encode(tokenizers.load(model / "tokenizer"), TEXTS, 15)
+    _, module = folder.load(model)
+    for ids, logits in zip(found["ids"], found["logits"], strict=True):
+        with torch.no_grad():
+            mine = module(torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.bool))[0]
+        torch.testing.assert_close(mine, torch.tensor(logits), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        ({"pooling": "mean"}, r"does not read the state of a text's last token \(recipe.pooling: mean\)"),
+        ({"head_bias": True}, "with a bias in its head"),
+    ],
+)
+def test_causal_classifiers_that_transformers_cannot_compute_are_refused(
+    tmp_path: Path, head: dict[str, Any], message: str
+) -> None:
+    model = make(tmp_path / "model", "llama", LLAMA, "classifier", labels=LABELS, **{**LAST, **head})
+    with pytest.raises(UserError, match=message):
+        export(model, tmp_path / "export", "topics")
+    assert not (tmp_path / "export").exists()
+
+
 @pytest.mark.parametrize(("norm", "theirs"), [("pre", "PegasusForConditionalGeneration"), ("post", "MarianMTModel")])
 def test_a_translator_apart_has_the_same_logits_and_greedy_translations(
     tmp_path: Path, apart: Apart, norm: str, theirs: str
@@ -261,6 +306,8 @@ def test_a_model_with_an_imported_tokenizer(tmp_path: Path, apart: Apart, save_t
     [
         ("gpt", GPT, "language_model", {}),
         ("bert", family("bert").tiny, "classifier", {"labels": LABELS, "dropout": 0.0, "max_tokens": 9}),
+        ("gpt", GPT, "classifier", {"labels": LABELS, **LAST}),
+        ("llama", LLAMA, "classifier", {"labels": LABELS, **LAST}),
         ("transformer", family("transformer").tiny, "translator", {}),
         ("transformer", {**family("transformer").tiny, "norm": "post"}, "translator", {}),
     ],

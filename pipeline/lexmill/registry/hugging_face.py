@@ -84,7 +84,8 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
         described |= _labels(labels)
         for key in _PROBLEMS.keys() & config.keys():
             described["problem_type"] = _PROBLEMS[key]
-        tensors |= mapping.write_head(shape, whole["head.weight"], whole["head.bias"])
+        if declared.role == "encoder":
+            tensors |= mapping.write_head(shape, whole["head.weight"], whole["head.bias"])
     if config.get("spans"):
         described["architectures"] = [mapping.span_model(shape)]
         tensors |= mapping.write_span_head(shape, whole["head.weight"], whole["head.bias"])
@@ -98,6 +99,8 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
         described |= {"architectures": [name_there], "tie_word_embeddings": True}
     if config.get("reward"):
         described |= _labels(["reward"])
+    if there.scores:
+        described["architectures"] = [mapping.CLASSIFIER]
         tensors = {key: value for key, value in tensors.items() if key != "lm_head.weight"}
         tensors["score.weight"] = whole["head.weight"]
     with storage.new_folder(target) as folder:
@@ -105,7 +108,7 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
             (folder / inside).mkdir(exist_ok=True)
             save_file(weights, folder / inside / pretrained.WEIGHTS, metadata={"format": "pt"})
             storage.write_json(folder / inside / pretrained.CONFIG, sizes)
-        if declared.role != "encoder":
+        if declared.role != "encoder" and not there.scores:
             most = {"max_length": shape["max_positions"]} if declared.role == "encoder_decoder" else {}
             storage.write_json(folder / "generation_config.json", ids | most)
         _write_tokenizer(model / model_folder.TOKENIZER, folder, there, config, described)
@@ -116,6 +119,11 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
         )
 
 
+# What a head on whole texts reads there, by role.
+_POOLED = {
+    "encoder": ("mean", "the mean of a text's states"),
+    "causal": ("last", "the state of a text's last token"),
+}
 _PROBLEMS = {"thresholds": "multi_label_classification", "levels": "regression"}
 
 
@@ -129,10 +137,10 @@ def _refuse_heads(config: Mapping[str, Any], role: Role, this: str) -> None:
         why = "words that are the mean of their pieces (data.pieces: mean)"
     elif "neighbours" in config:
         why = "the vectors of its neighbours in place of a matrix"
-    elif "labels" in config and role != "encoder":
-        why = "a biased matrix on the states of a network that reads from left to right"
-    elif config.get("pooling", "mean") != "mean":
-        why = f"a head that reads no mean of a text's states (recipe.pooling: {config['pooling']})"
+    elif "labels" in config and (pooling := config.get("pooling", "mean")) != _POOLED[role][0]:
+        why = f"a head that does not read {_POOLED[role][1]} (recipe.pooling: {pooling})"
+    elif role == "causal" and "labels" in config and config.get("head_bias", True):
+        why = "a bias in its head (only recipe.method: gradient leaves it out)"
     else:
         return
     raise UserError(f"{this} with {why}, which transformers does not have; it can be used here and served")

@@ -28,6 +28,7 @@ class Target:
         begins, ends: whether its tokenizer puts the begin token before a text, and the end token after it.
         use: lines of Python after the loading ones; {eos} is the end token's id.
         notes: sentences below these lines.
+        scores: whether it is a matrix on the state of a text's last token.
     """
 
     auto: str
@@ -36,6 +37,7 @@ class Target:
     ends: bool
     use: tuple[str, ...]
     notes: tuple[str, ...]
+    scores: bool = False
 
 
 _TARGETS: dict[Role, Target] = {
@@ -98,6 +100,20 @@ _REWARD = replace(
         "print(model(**batch).logits)",
     ),
     notes=("The higher of two answers' logits is of the one that people prefer, as the model sees it.",),
+    scores=True,
+)
+_LABELS_LAST = replace(
+    _TARGETS["causal"],
+    auto="AutoModelForSequenceClassification",
+    pipeline="text-classification",
+    begins=True,
+    ends=True,
+    use=(
+        'batch = tokenizer(["a text"], padding=True, truncation=True, return_tensors="pt")',
+        "print([model.config.id2label[int(i)] for i in model(**batch).logits.argmax(-1)])",
+    ),
+    notes=("The state of a text's last token, which is the end token, is classified.",),
+    scores=True,
 )
 
 
@@ -162,10 +178,13 @@ _REPLACED = replace(
 
 def target_of(config: Mapping[str, Any], role: Role, tokenizer: tokenizers.Tokenizer) -> Target:
     """Return what a model becomes; raise `UserError` where transformers would not find a text's last token."""
+    labelled = "labels" in config and role == "causal"
+    if (labelled or config.get("reward")) and tokenizer.pad_id == tokenizer.eos_id:
+        raise UserError("a model of whole texts whose tokenizer pads with its end token cannot be exported")
     if config.get("reward"):
-        if tokenizer.pad_id == tokenizer.eos_id:
-            raise UserError("a reward model whose tokenizer pads with its end token cannot be exported")
         return _REWARD
+    if labelled:
+        return _LABELS_LAST
     if config.get("spans"):
         return _SPANS
     if "tags" in config:

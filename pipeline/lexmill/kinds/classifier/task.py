@@ -117,6 +117,10 @@ def _head(model: Classifier, texts: int) -> dict[str, Any]:
     found: dict[str, Any] = {} if pooling in ("mean", "none") else {"pooling": pooling}
     if isinstance(model.recipe, FineTuning) and model.recipe.direction == "both":
         found["direction"] = "both"
+    declared = family(model.family)
+    known = declared.role == "causal" and bool(declared.model_types)
+    if isinstance(model.recipe, FineTuning) and pooling == "last" and known:
+        found["head_bias"] = False  # as in transformers, which could not read a bias
     if isinstance(model.recipe, NearestNeighbours):
         found |= {"neighbours": min(model.recipe.neighbours, texts), "train_texts": texts}
     return found

@@ -54,7 +54,7 @@ def _named(architecture: str) -> dict[str, Any]:
 
 def _renamed(state: Mapping[str, Tensor], inside: str, heads: Mapping[str, str]) -> dict[str, Tensor]:
     """Return the weights of an encoder and its heads under their names there, without other parts."""
-    found = {}
+    found: dict[str, Tensor] = {}
     for ours, theirs in {f"encoder.{inside}": _ENCODER, **heads}.items():
         found |= {theirs + name.removeprefix(ours): one for name, one in state.items() if name.startswith(ours)}
     return found
@@ -62,7 +62,7 @@ def _renamed(state: Mapping[str, Tensor], inside: str, heads: Mapping[str, str])
 
 def read_heads(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the weights of the head of an `ElectraForPreTraining`, or of an `ElectraForMaskedLM`, as named here."""
-    found = {}
+    found: dict[str, Tensor] = {}
     for ours, theirs in {**_DETECTOR, **_GENERATOR}.items():
         found |= {ours + name.removeprefix(theirs): one for name, one in tensors.items() if name.startswith(theirs)}
     return found

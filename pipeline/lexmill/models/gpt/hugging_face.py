@@ -19,6 +19,7 @@ from lexmill.models.common import hugging_face
 from lexmill.models.common.attention import fuse_projections, split_projection
 
 MODEL_TYPE = "gpt2"
+CLASSIFIER = "GPT2ForSequenceClassification"  # one matrix on the state of the last token
 
 _ONLY: dict[str, tuple[Any, ...]] = {
     "activation_function": ("gelu_new", "gelu_pytorch_tanh", "gelu"),
@@ -36,6 +37,7 @@ _BLOCK = {
     "feed_forward.expand": "mlp.c_fc",
     "feed_forward.output": "mlp.c_proj",
 }
+_IGNORED = (".attn.bias", ".attn.masked_bias", "score.weight")
 _TRANSPOSED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 
 
@@ -73,7 +75,7 @@ def read_state(shape: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[
     """
     named = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
     head = named.pop("lm_head.weight", None)
-    state = hugging_face.renamed(named, _names(shape["n_layer"]), (".attn.bias", ".attn.masked_bias"), "GPT-2")
+    state = hugging_face.renamed(named, _names(shape["n_layer"]), _IGNORED, "GPT-2")
     for here, there in _names(shape["n_layer"]).items():
         tensor = state[here].t() if there.endswith(_TRANSPOSED) else state[here]
         if ".query_key_value." in here:

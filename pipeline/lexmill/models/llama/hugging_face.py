@@ -17,6 +17,7 @@ from lexmill.base.shown import value_text
 from lexmill.models.common import hugging_face
 
 MODEL_TYPE = "llama"
+CLASSIFIER = "LlamaForSequenceClassification"  # one matrix on the state of the last token
 
 _ONLY: dict[str, tuple[Any, ...]] = {
     "hidden_act": ("silu", "swish"),
@@ -94,7 +95,7 @@ def read_state(shape: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[
     """
     named = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
     head = named.pop("lm_head.weight", None) if shape["tie_embeddings"] else None
-    state = hugging_face.renamed(named, _names(shape), ("rotary_emb.inv_freq",), "Llama")
+    state = hugging_face.renamed(named, _names(shape), ("rotary_emb.inv_freq", "score.weight"), "Llama")
     if head is not None and not head.equal(state["embedding.weight"]):
         raise UserError("'lm_head.weight' is not the embedding, though config.json says tie_word_embeddings")
     return state
