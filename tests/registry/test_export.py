@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,54 @@ def test_a_causal_classifier_apart_has_the_same_logits_and_labels(
         with torch.no_grad():
             mine = module(torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.bool))[0]
         torch.testing.assert_close(mine, torch.tensor(logits), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(("family", "shape"), [("gpt", GPT), ("llama", LLAMA)])
+def test_a_causal_classifier_of_pairs_there_reads_them_alike(
+    tmp_path: Path, family: str, shape: dict[str, Any]
+) -> None:
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    model = make(
+        tmp_path / "model", family, shape, "classifier", labels=LABELS, separator=3, **{**LAST, "max_tokens": 40}
+    )
+    export(model, tmp_path / "export", "topics")
+    there, reads = (
+        auto.from_pretrained(tmp_path / "export") for auto in (AutoModelForSequenceClassification, AutoTokenizer)
+    )
+    pairs = [("To be,", "or not to be"), ("東京", "</s>")]
+    batch = reads(*map(list, zip(*pairs, strict=True)), padding=True, truncation=True, return_tensors="pt")
+    ours, mask = encode(tokenizers.load(model / "tokenizer"), pairs, 40), batch["attention_mask"].bool()
+    assert [row[real].tolist() for row, real in zip(batch["input_ids"], mask, strict=True)] == ours
+    _, module = folder.load(model)
+    with torch.no_grad():
+        torch.testing.assert_close(module(batch["input_ids"], mask), there(**batch).logits, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("save_theirs", [save_gpt2, partial(save_llama, tie_word_embeddings=True)])
+def test_a_classifier_whose_tokenizer_has_no_padding_gets_one(tmp_path: Path, apart: Apart, save_theirs: Any) -> None:
+    save_theirs(tmp_path / "theirs")
+    (tmp_path / "model" / "tokenizer").mkdir(parents=True)
+    tokenizer = import_tokenizer(tmp_path / "theirs", tmp_path / "model" / "tokenizer")
+    assert tokenizer.pad_id == tokenizer.eos_id
+    found = pretrained.read(tmp_path / "theirs")
+    config = {"kind": "classifier", "family": found.family, "vocab_size": tokenizer.vocab_size, "labels": LABELS}
+    config |= {"shape": found.shape | {"dropout": 0.0}, **LAST}
+    torch.manual_seed(5)
+    module = build(config)
+    folder.save(tmp_path / "model", config, module.eval())
+    export(tmp_path / "model", tmp_path / "export", "topics")
+    there = apart.read(tmp_path / "export", "AutoModelForSequenceClassification")
+    assert there["ids"] == encode(tokenizer, TEXTS, 15)
+    for ids, logits in zip(there["ids"], there["logits"], strict=True):
+        with torch.no_grad():
+            mine = module(torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.bool))[0]
+        torch.testing.assert_close(mine, torch.tensor(logits), atol=1e-4, rtol=0)
+    again = pretrained.read(tmp_path / "export")
+    assert again.vocab_size == tokenizer.vocab_size + 1
+    assert origin(tmp_path / "export") == origin(tmp_path / "theirs")
+    (tmp_path / "again").mkdir()
+    assert import_tokenizer(tmp_path / "export", tmp_path / "again").pad_id == tokenizer.vocab_size
 
 
 @pytest.mark.parametrize(

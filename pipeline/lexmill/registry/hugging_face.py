@@ -35,7 +35,7 @@ from lexmill.models import folder as model_folder
 from lexmill.registry.export_checks import new_or_empty, refuse_tags
 from lexmill.registry.hugging_face_targets import GENERATOR, Target, card_head, target_of
 from lexmill.registry.package import DESCRIPTION
-from lexmill.tokenizers.saving import save_adding
+from lexmill.tokenizers.saving import add_padding, save_adding
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,6 +59,7 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
         UserError: `transformers` has no such network, or the target is not empty.
     """
     from safetensors.torch import save_file
+    from torch.nn import functional
 
     from lexmill.models import family, pretrained
 
@@ -73,12 +74,18 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
     _refuse_heads(config, declared.role, f"'{name}' is {what}")
     shape, tokenizer = config["shape"], tokenizers.load(model / model_folder.TOKENIZER)
     there, mapping = target_of(config, declared.role, tokenizer), pretrained.mapping(config["family"])
-    ids = _ids(tokenizer, declared.role)
-    written = mapping.write_config(shape, config["vocab_size"])
+    ids, size, state = _ids(tokenizer, declared.role), config["vocab_size"], pretrained.read(model).state
+    # There a text ends before its padding: with end tokens as padding, its own would not be read.
+    pads = there.scores and tokenizer.pad_id == tokenizer.eos_id
+    if pads:
+        ids["pad_token_id"] = tokenizer.vocab_size
+        rows, size = size, max(size, tokenizer.vocab_size + 1)
+        state["embedding.weight"] = functional.pad(state["embedding.weight"], (0, 0, 0, size - rows))
+    written = mapping.write_config(shape, size)
     # Some encoders count positions by their padding token, which is a size of theirs.
     pad = {"pad_token_id": written.get("pad_token_id", ids["pad_token_id"])}
     described = {**written, **ids, **pad, "dtype": "float32"}
-    tensors: dict[str, Tensor] = mapping.write_tensors(shape, pretrained.read(model).state)
+    tensors: dict[str, Tensor] = mapping.write_tensors(shape, state)
     whole = pretrained.tensors(model)
     if labels := config.get("labels", config.get("tags")):
         described |= _labels(labels)
@@ -112,6 +119,8 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
             most = {"max_length": shape["max_positions"]} if declared.role == "encoder_decoder" else {}
             storage.write_json(folder / "generation_config.json", ids | most)
         _write_tokenizer(model / model_folder.TOKENIZER, folder, there, config, described)
+        if pads:
+            add_padding(folder)
         storage.write_text(
             folder / CARD,
             card_head(there, tokenizer.eos_id, languages)

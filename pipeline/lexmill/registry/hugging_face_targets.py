@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from lexmill import tokenizers
-from lexmill.base.errors import UserError
 
 if TYPE_CHECKING:
     from lexmill.models.declaration import Role
@@ -177,13 +176,10 @@ _REPLACED = replace(
 
 
 def target_of(config: Mapping[str, Any], role: Role, tokenizer: tokenizers.Tokenizer) -> Target:
-    """Return what a model becomes; raise `UserError` where transformers would not find a text's last token."""
-    labelled = "labels" in config and role == "causal"
-    if (labelled or config.get("reward")) and tokenizer.pad_id == tokenizer.eos_id:
-        raise UserError("a model of whole texts whose tokenizer pads with its end token cannot be exported")
+    """Return what a model becomes."""
     if config.get("reward"):
         return _REWARD
-    if labelled:
+    if "labels" in config and role == "causal":
         return _LABELS_LAST
     if config.get("spans"):
         return _SPANS
