@@ -204,24 +204,24 @@ def test_a_classifier_apart_has_the_same_logits_and_labels(tmp_path: Path, apart
         torch.testing.assert_close(mine, torch.tensor(logits), atol=1e-4, rtol=0)
 
 
-SCORED = [
-    ("gpt", GPT, LABELS, "GPT2ForSequenceClassification"),
-    ("llama", LLAMA, LABELS[:2], "LlamaForSequenceClassification"),
-    ("llama", LLAMA | {"tie_embeddings": False}, LABELS, "LlamaForSequenceClassification"),
+SCORED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("gpt", GPT, {"labels": LABELS}),
+    ("gpt", GPT, {"labels": LABELS, "head_bias": True}),
+    ("llama", LLAMA, {"labels": LABELS[:2]}),
+    ("llama", LLAMA | {"tie_embeddings": False}, {"labels": LABELS}),
 ]
 LAST = {"pooling": "last", "head_bias": False, "dropout": 0.1, "max_tokens": 15}
 
 
-@pytest.mark.parametrize("case", SCORED)
+@pytest.mark.parametrize(("family", "shape", "head"), SCORED)
 def test_a_causal_classifier_apart_has_the_same_logits_and_labels(
-    tmp_path: Path, apart: Apart, case: tuple[str, dict[str, Any], list[str], str]
+    tmp_path: Path, apart: Apart, family: str, shape: dict[str, Any], head: dict[str, Any]
 ) -> None:
-    family, shape, labels, theirs = case
-    model = make(tmp_path / "model", family, shape, "classifier", labels=labels, **LAST)
+    model = make(tmp_path / "model", family, shape, "classifier", **LAST | head)
     export(model, tmp_path / "export", "topics")
     found = apart.read(tmp_path / "export", "AutoModelForSequenceClassification")
-    assert found["name"] == theirs
-    assert found["labels"] == labels
+    assert found["name"] == {"gpt": "GPT2", "llama": "Llama"}[family] + "ForSequenceClassification"
+    assert found["labels"] == head["labels"]
     assert found["ids"] == encode(tokenizers.load(model / "tokenizer"), TEXTS, 15)
     _, module = folder.load(model)
     for ids, logits in zip(found["ids"], found["logits"], strict=True):
@@ -279,16 +279,18 @@ def test_a_classifier_whose_tokenizer_has_no_padding_gets_one(tmp_path: Path, ap
 
 
 @pytest.mark.parametrize(
-    ("head", "message"),
+    ("family", "head", "message"),
     [
-        ({"pooling": "mean"}, r"does not read the state of a text's last token \(recipe.pooling: mean\)"),
-        ({"head_bias": True}, "with a bias in its head"),
+        ("llama", {"pooling": "mean"}, r"does not read the state of a text's last token \(recipe.pooling: mean\)"),
+        ("llama", {"head_bias": True}, "a Llama under a head with a bias cannot be exported"),
+        ("gpt", {"head_bias": True, "labels": [f"{i}" for i in range(17)]}, "the bias of this head cannot be exported"),
     ],
 )
 def test_causal_classifiers_that_transformers_cannot_compute_are_refused(
-    tmp_path: Path, head: dict[str, Any], message: str
+    tmp_path: Path, family: str, head: dict[str, Any], message: str
 ) -> None:
-    model = make(tmp_path / "model", "llama", LLAMA, "classifier", labels=LABELS, **{**LAST, **head})
+    shape = {"gpt": GPT, "llama": LLAMA}[family]
+    model = make(tmp_path / "model", family, shape, "classifier", **{"labels": LABELS, **LAST, **head})
     with pytest.raises(UserError, match=message):
         export(model, tmp_path / "export", "topics")
     assert not (tmp_path / "export").exists()

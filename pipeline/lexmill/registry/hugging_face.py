@@ -107,9 +107,8 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
     if config.get("reward"):
         described |= _labels(["reward"])
     if there.scores:
-        described["architectures"] = [mapping.CLASSIFIER]
-        tensors = {key: value for key, value in tensors.items() if key != "lm_head.weight"}
-        tensors["score.weight"] = whole["head.weight"]
+        name_there, tensors = mapping.write_classifier(tensors, whole["head.weight"], whole.get("head.bias"))
+        described["architectures"] = [name_there]
     with storage.new_folder(target) as folder:
         for inside, (sizes, weights) in {"": (described, tensors), **below}.items():
             (folder / inside).mkdir(exist_ok=True)
@@ -148,8 +147,6 @@ def _refuse_heads(config: Mapping[str, Any], role: Role, this: str) -> None:
         why = "the vectors of its neighbours in place of a matrix"
     elif "labels" in config and (pooling := config.get("pooling", "mean")) != _POOLED[role][0]:
         why = f"a head that does not read {_POOLED[role][1]} (recipe.pooling: {pooling})"
-    elif role == "causal" and "labels" in config and config.get("head_bias", True):
-        why = "a bias in its head (only recipe.method: gradient leaves it out)"
     else:
         return
     raise UserError(f"{this} with {why}, which transformers does not have; it can be used here and served")

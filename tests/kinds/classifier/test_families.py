@@ -64,24 +64,25 @@ def test_the_planted_word_is_learned_with_a_tokenizer_trained_here(
 
 @pytest.mark.usefixtures("word_workspace")
 @pytest.mark.parametrize(
-    ("family", "recipe", "biased"),
+    ("family", "recipe", "biased", "refused"),
     [
-        ("gpt", RECIPE | {"pooling": "last"}, False),
-        ("llama", RECIPE | {"pooling": "last"}, False),
-        ("llama", RECIPE, True),
-        ("llama", LINEAR_PROBE | {"pooling": "last"}, True),
-        ("gru", RECIPE | {"pooling": "last"}, True),
+        ("gpt", RECIPE | {"pooling": "last"}, False, False),
+        ("gpt", LINEAR_PROBE | {"pooling": "last"}, True, False),
+        ("llama", RECIPE | {"pooling": "last"}, False, False),
+        ("llama", RECIPE, True, True),
+        ("llama", LINEAR_PROBE | {"pooling": "last"}, True, True),
+        ("gru", RECIPE | {"pooling": "last"}, True, True),
     ],
 )
 def test_a_head_on_the_last_state_has_no_bias_where_transformers_has_none(
-    tmp_path: Path, family: str, recipe: dict[str, Any], biased: bool
+    tmp_path: Path, family: str, recipe: dict[str, Any], *, biased: bool, refused: bool
 ) -> None:
     write_network(family, recipe, "bpe")
     tokenizer.main("words")
     train.main("sentiment")
     config, module = model_folder.load(layout.model("sentiment"))
     assert (module.head.bias is not None, config.get("head_bias", True)) == (biased, biased)
-    if biased:
+    if refused:
         with pytest.raises(UserError):
             export(layout.model("sentiment"), tmp_path / "there", "sentiment")
         return

@@ -17,6 +17,7 @@ from lexmill.base.errors import UserError
 Written = tuple[dict[str, Any], dict[str, Tensor]]
 """config.json and weights."""
 
+MODEL_TYPE = "electra"
 _ENCODER, _DETECTOR = "electra.", {"head.": "discriminator_predictions."}
 _GENERATOR = {"head.transform.": "generator_predictions.", "head.bias": "generator_lm_head.bias"}
 
@@ -49,7 +50,7 @@ def write(
 
 
 def _named(architecture: str) -> dict[str, Any]:
-    return {"model_type": "electra", "architectures": [architecture], "tie_word_embeddings": True}
+    return {"model_type": MODEL_TYPE, "architectures": [architecture], "tie_word_embeddings": True}
 
 
 def _renamed(state: Mapping[str, Tensor], inside: str, heads: Mapping[str, str]) -> dict[str, Tensor]:

@@ -21,16 +21,16 @@ from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.models.common.text_encoder import TextEncoder
 from lexmill.models.input_embeddings import embedding_of
 
-_EPS = 1e-12  # of the norm, as in published models
+_EPS = 1e-12  # of the norm on encoders that do not say what theirs adds to the variance
 
 
 class Transform(nn.Module):
     """A matrix, GELU, a norm."""
 
-    def __init__(self, width: int, out: int, std: float) -> None:
+    def __init__(self, width: int, out: int, std: float, eps: float) -> None:
         super().__init__()
         self.dense = nn.Linear(width, out)
-        self.LayerNorm = nn.LayerNorm(out, eps=_EPS)
+        self.LayerNorm = nn.LayerNorm(out, eps=eps)
         nn.init.normal_(self.dense.weight, std=std)
         nn.init.zeros_(self.dense.bias)
 
@@ -57,12 +57,19 @@ class ReplacedHead(nn.Module):
 
 
 class MaskedHead(nn.Module):
-    """Logits of tokens from hidden states: a transform, then the encoder's token embedding as a matrix, and a bias."""
+    """Logits of tokens from hidden states: a transform, then the encoder's token embedding as a matrix, and a bias.
 
-    def __init__(self, width: int, vocab_size: int, embedding_width: int, std: float) -> None:
+    Args:
+        encoder: its width, and what its norms add to the variance, are the transform's.
+        embedding: the encoder's token embedding, (V, E).
+    """
+
+    def __init__(self, encoder: TextEncoder, embedding: Tensor) -> None:
         super().__init__()
-        self.transform = Transform(width, embedding_width, std)
-        self.bias = nn.Parameter(torch.zeros(vocab_size))
+        size, narrow = embedding.shape
+        eps = getattr(encoder.shape, "layer_norm_eps", _EPS)
+        self.transform = Transform(encoder.d_model, narrow, encoder.init_std, eps)
+        self.bias = nn.Parameter(torch.zeros(size))
 
     def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
         """(M, D) and (V, E) -> (M, V)."""
@@ -96,10 +103,8 @@ class MaskedLanguageModel(nn.Module):
     def __init__(self, encoder: nn.Module, pairs: bool = False) -> None:
         super().__init__()
         self.encoder = cast(TextEncoder, encoder)
-        width, std = self.encoder.d_model, self.encoder.init_std
-        size, narrow = self.embedding.shape
-        self.head = MaskedHead(width, size, narrow, std)
-        self.pair_head = PairHead(width, std) if pairs else None
+        self.head = MaskedHead(self.encoder, self.embedding)
+        self.pair_head = PairHead(self.encoder.d_model, self.encoder.init_std) if pairs else None
 
     @property
     def max_positions(self) -> int:

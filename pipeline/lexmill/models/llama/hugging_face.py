@@ -17,7 +17,6 @@ from lexmill.base.shown import value_text
 from lexmill.models.common import hugging_face
 
 MODEL_TYPE = "llama"
-CLASSIFIER = "LlamaForSequenceClassification"  # one matrix on the state of the last token
 
 _ONLY: dict[str, tuple[Any, ...]] = {
     "hidden_act": ("silu", "swish"),
@@ -131,3 +130,20 @@ def write_tensors(shape: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict
         there if here == "head.weight" else f"model.{there}": state[here].contiguous()
         for here, there in _names(shape).items()
     }
+
+
+def write_classifier(
+    tensors: Mapping[str, Tensor], weight: Tensor, bias: Tensor | None
+) -> tuple[str, dict[str, Tensor]]:
+    """Return the class there of a network under a head (L, D) on the last token's state, and its weights there.
+
+    Raises:
+        UserError: the head has a bias (L,).
+    """
+    if bias is not None:
+        raise UserError(
+            "a Llama under a head with a bias cannot be exported: in transformers neither the head nor the norm before"
+            " it has one; with recipe.method: gradient it is trained without"
+        )
+    found = {name: tensor for name, tensor in tensors.items() if name != "lm_head.weight"}
+    return "LlamaForSequenceClassification", {**found, "score.weight": weight}
