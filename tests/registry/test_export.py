@@ -278,6 +278,30 @@ def test_a_classifier_whose_tokenizer_has_no_padding_gets_one(tmp_path: Path, ap
     assert import_tokenizer(tmp_path / "export", tmp_path / "again").pad_id == tokenizer.vocab_size
 
 
+def test_a_reward_model_whose_tokenizer_has_no_padding_gets_one(tmp_path: Path) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    save_gpt2(tmp_path / "theirs")
+    (tmp_path / "model" / "tokenizer").mkdir(parents=True)
+    tokenizer = import_tokenizer(tmp_path / "theirs", tmp_path / "model" / "tokenizer")
+    found = pretrained.read(tmp_path / "theirs")
+    config = {"kind": "reward_model", "family": "gpt", "vocab_size": tokenizer.vocab_size, "reward": True}
+    config["shape"] = found.shape | {"dropout": 0.0}
+    torch.manual_seed(5)
+    module = build(config).eval()
+    with torch.no_grad():
+        module.get_parameter("head.weight").normal_()
+    folder.save(tmp_path / "model", config, module)
+    export(tmp_path / "model", tmp_path / "export", "reward")
+    there = AutoModelForSequenceClassification.from_pretrained(tmp_path / "export")
+    assert type(there).__name__ == "GPT2ForSequenceClassification"
+    pad = there.config.pad_token_id
+    rows = torch.tensor([[5, 6, tokenizer.eos_id, pad], [5, 6, 7, tokenizer.eos_id]])
+    with torch.no_grad():
+        mine = module(torch.where(rows == pad, 0, rows), torch.tensor([2, 3]))
+        torch.testing.assert_close(mine, there(rows).logits[:, 0], atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize(
     ("family", "head", "message"),
     [

@@ -61,6 +61,11 @@ def test_one_label(tmp_path: Path, name: str, head: dict[str, Any]) -> None:
     assert ast.literal_eval(printed) == [answer["label"]]
 
 
+def test_the_card_says_that_windows_stay_here(tmp_path: Path) -> None:
+    exported(tmp_path, "classifier", labels=["billing", "refund"], stride=9)
+    assert "Longer texts are cut; lexmill reads them in windows" in (tmp_path / "there" / "README.md").read_text()
+
+
 @pytest.mark.parametrize("levels", [[], [-4.0, -1.0, 0.0, 2.5]])
 def test_a_number(tmp_path: Path, levels: list[float]) -> None:
     labels = [f"above {level:g}" for level in levels[:-1]] or ["number"]

@@ -14,8 +14,9 @@ A chat model's tokenizer has its chat template; there, unlike here, a text may s
 A reward model is exported for sequence classification, with one label; one that points at spans for question answering;
 an encoder with the heads that it was pre-trained with; one that gives a text a vector as a plain encoder.
 
-A model with labels is exported with its head on each token: the head is linear, so the mean of the logits over the
-tokens is the head of the mean of the hidden states. The models of `transformers` for whole texts pool in another way.
+An encoder with labels is exported with its head on each token: the head is linear, so the mean of the logits over the
+tokens is the head of the mean of the hidden states. The encoders of `transformers` for whole texts pool in another way.
+A causal network with labels is exported for sequence classification, which reads the last token before the padding.
 
 A model that tags words is exported with its head on each token; a word's tag is that of its first piece.
 `transformers` has neither a chain over tags nor the mean of a word's pieces: models with one of them are refused.
@@ -56,7 +57,7 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
         languages: BCP 47 tags of its text, for the card's metadata.
 
     Raises:
-        UserError: `transformers` has no such network, or the target is not empty.
+        UserError: `transformers` has no such network or head, or the target is not empty.
     """
     from safetensors.torch import save_file
     from torch.nn import functional

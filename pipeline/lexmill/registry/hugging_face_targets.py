@@ -177,6 +177,12 @@ _REPLACED = replace(
 
 def target_of(config: Mapping[str, Any], role: Role, tokenizer: tokenizers.Tokenizer) -> Target:
     """Return what a model becomes."""
+    found = _plain_target(config, role, tokenizer)
+    windows = ("Longer texts are cut; lexmill reads them in windows and takes the mean of the windows' logits.",)
+    return replace(found, notes=(*found.notes, *windows)) if "stride" in config and "labels" in config else found
+
+
+def _plain_target(config: Mapping[str, Any], role: Role, tokenizer: tokenizers.Tokenizer) -> Target:
     if config.get("reward"):
         return _REWARD
     if "labels" in config and role == "causal":
