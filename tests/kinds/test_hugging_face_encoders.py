@@ -268,7 +268,11 @@ def test_a_tagger_there_has_the_same_logits(workspace: Path) -> None:
     ("model_type", "recipe", "message"),
     [
         ("modernbert", {}, "one more layer and a norm under the head of a modernbert"),
-        ("roberta", {"pooling": "max"}, r"'one' is a classifier with a head that reads no mean .*recipe.pooling: max"),
+        (
+            "roberta",
+            {"pooling": "max"},
+            r"classifier with a head that does not read the mean .*recipe.pooling: max",
+        ),
     ],
 )
 def test_heads_that_do_not_fit_are_refused(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,9 @@ for line in sys.stdin:
         elif auto == "AutoModelForTokenClassification":
             real = batch["attention_mask"].unsqueeze(-1)
             found["logits"] = ((model(**batch).logits * real).sum(1) / real.sum(1)).tolist()
+            found["labels"] = [model.config.id2label[i] for i in range(model.config.num_labels)]
+        elif auto == "AutoModelForSequenceClassification":
+            found["logits"] = model(**batch).logits.tolist()  # of one batch, padded
             found["labels"] = [model.config.id2label[i] for i in range(model.config.num_labels)]
         else:
             found["logits"] = [model(torch.tensor([row])).logits[0].tolist() for row in ids]
@@ -200,6 +204,122 @@ def test_a_classifier_apart_has_the_same_logits_and_labels(tmp_path: Path, apart
         torch.testing.assert_close(mine, torch.tensor(logits), atol=1e-4, rtol=0)
 
 
+SCORED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("gpt", GPT, {"labels": LABELS}),
+    ("gpt", GPT, {"labels": LABELS, "head_bias": True}),
+    ("llama", LLAMA, {"labels": LABELS[:2]}),
+    ("llama", LLAMA | {"tie_embeddings": False}, {"labels": LABELS}),
+]
+LAST = {"pooling": "last", "head_bias": False, "dropout": 0.1, "max_tokens": 15}
+
+
+@pytest.mark.parametrize(("family", "shape", "head"), SCORED)
+def test_a_causal_classifier_apart_has_the_same_logits_and_labels(
+    tmp_path: Path, apart: Apart, family: str, shape: dict[str, Any], head: dict[str, Any]
+) -> None:
+    model = make(tmp_path / "model", family, shape, "classifier", **LAST | head)
+    export(model, tmp_path / "export", "topics")
+    found = apart.read(tmp_path / "export", "AutoModelForSequenceClassification")
+    assert found["name"] == {"gpt": "GPT2", "llama": "Llama"}[family] + "ForSequenceClassification"
+    assert found["labels"] == head["labels"]
+    assert found["ids"] == encode(tokenizers.load(model / "tokenizer"), TEXTS, 15)
+    _, module = folder.load(model)
+    for ids, logits in zip(found["ids"], found["logits"], strict=True):
+        with torch.no_grad():
+            mine = module(torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.bool))[0]
+        torch.testing.assert_close(mine, torch.tensor(logits), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(("family", "shape"), [("gpt", GPT), ("llama", LLAMA)])
+def test_a_causal_classifier_of_pairs_there_reads_them_alike(
+    tmp_path: Path, family: str, shape: dict[str, Any]
+) -> None:
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    model = make(
+        tmp_path / "model", family, shape, "classifier", labels=LABELS, separator=3, **{**LAST, "max_tokens": 40}
+    )
+    export(model, tmp_path / "export", "topics")
+    there, reads = (
+        auto.from_pretrained(tmp_path / "export") for auto in (AutoModelForSequenceClassification, AutoTokenizer)
+    )
+    pairs = [("To be,", "or not to be"), ("東京", "</s>")]
+    batch = reads(*map(list, zip(*pairs, strict=True)), padding=True, truncation=True, return_tensors="pt")
+    ours, mask = encode(tokenizers.load(model / "tokenizer"), pairs, 40), batch["attention_mask"].bool()
+    assert [row[real].tolist() for row, real in zip(batch["input_ids"], mask, strict=True)] == ours
+    _, module = folder.load(model)
+    with torch.no_grad():
+        torch.testing.assert_close(module(batch["input_ids"], mask), there(**batch).logits, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("save_theirs", [save_gpt2, partial(save_llama, tie_word_embeddings=True)])
+def test_a_classifier_whose_tokenizer_has_no_padding_gets_one(tmp_path: Path, apart: Apart, save_theirs: Any) -> None:
+    save_theirs(tmp_path / "theirs")
+    (tmp_path / "model" / "tokenizer").mkdir(parents=True)
+    tokenizer = import_tokenizer(tmp_path / "theirs", tmp_path / "model" / "tokenizer")
+    assert tokenizer.pad_id == tokenizer.eos_id
+    found = pretrained.read(tmp_path / "theirs")
+    config = {"kind": "classifier", "family": found.family, "vocab_size": tokenizer.vocab_size, "labels": LABELS}
+    config |= {"shape": found.shape | {"dropout": 0.0}, **LAST}
+    torch.manual_seed(5)
+    module = build(config)
+    folder.save(tmp_path / "model", config, module.eval())
+    export(tmp_path / "model", tmp_path / "export", "topics")
+    there = apart.read(tmp_path / "export", "AutoModelForSequenceClassification")
+    assert there["ids"] == encode(tokenizer, TEXTS, 15)
+    for ids, logits in zip(there["ids"], there["logits"], strict=True):
+        with torch.no_grad():
+            mine = module(torch.tensor([ids]), torch.ones(1, len(ids), dtype=torch.bool))[0]
+        torch.testing.assert_close(mine, torch.tensor(logits), atol=1e-4, rtol=0)
+    again = pretrained.read(tmp_path / "export")
+    assert again.vocab_size == tokenizer.vocab_size + 1
+    assert origin(tmp_path / "export") == origin(tmp_path / "theirs")
+    (tmp_path / "again").mkdir()
+    assert import_tokenizer(tmp_path / "export", tmp_path / "again").pad_id == tokenizer.vocab_size
+
+
+def test_a_reward_model_whose_tokenizer_has_no_padding_gets_one(tmp_path: Path) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    save_gpt2(tmp_path / "theirs")
+    (tmp_path / "model" / "tokenizer").mkdir(parents=True)
+    tokenizer = import_tokenizer(tmp_path / "theirs", tmp_path / "model" / "tokenizer")
+    found = pretrained.read(tmp_path / "theirs")
+    config = {"kind": "reward_model", "family": "gpt", "vocab_size": tokenizer.vocab_size, "reward": True}
+    config["shape"] = found.shape | {"dropout": 0.0}
+    torch.manual_seed(5)
+    module = build(config).eval()
+    with torch.no_grad():
+        module.get_parameter("head.weight").normal_()
+    folder.save(tmp_path / "model", config, module)
+    export(tmp_path / "model", tmp_path / "export", "reward")
+    there = AutoModelForSequenceClassification.from_pretrained(tmp_path / "export")
+    assert type(there).__name__ == "GPT2ForSequenceClassification"
+    pad = there.config.pad_token_id
+    rows = torch.tensor([[5, 6, tokenizer.eos_id, pad], [5, 6, 7, tokenizer.eos_id]])
+    with torch.no_grad():
+        mine = module(torch.where(rows == pad, 0, rows), torch.tensor([2, 3]))
+        torch.testing.assert_close(mine, there(rows).logits[:, 0], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("family", "head", "message"),
+    [
+        ("llama", {"pooling": "mean"}, r"does not read the state of a text's last token \(recipe.pooling: mean\)"),
+        ("llama", {"head_bias": True}, "a Llama under a head with a bias cannot be exported"),
+        ("gpt", {"head_bias": True, "labels": [f"{i}" for i in range(17)]}, "the bias of this head cannot be exported"),
+    ],
+)
+def test_causal_classifiers_that_transformers_cannot_compute_are_refused(
+    tmp_path: Path, family: str, head: dict[str, Any], message: str
+) -> None:
+    shape = {"gpt": GPT, "llama": LLAMA}[family]
+    model = make(tmp_path / "model", family, shape, "classifier", **{"labels": LABELS, **LAST, **head})
+    with pytest.raises(UserError, match=message):
+        export(model, tmp_path / "export", "topics")
+    assert not (tmp_path / "export").exists()
+
+
 @pytest.mark.parametrize(("norm", "theirs"), [("pre", "PegasusForConditionalGeneration"), ("post", "MarianMTModel")])
 def test_a_translator_apart_has_the_same_logits_and_greedy_translations(
     tmp_path: Path, apart: Apart, norm: str, theirs: str
@@ -261,6 +381,8 @@ def test_a_model_with_an_imported_tokenizer(tmp_path: Path, apart: Apart, save_t
     [
         ("gpt", GPT, "language_model", {}),
         ("bert", family("bert").tiny, "classifier", {"labels": LABELS, "dropout": 0.0, "max_tokens": 9}),
+        ("gpt", GPT, "classifier", {"labels": LABELS, **LAST}),
+        ("llama", LLAMA, "classifier", {"labels": LABELS, **LAST}),
         ("transformer", family("transformer").tiny, "translator", {}),
         ("transformer", {**family("transformer").tiny, "norm": "post"}, "translator", {}),
     ],

@@ -23,10 +23,10 @@ from lexmill.tokenizers.saving import save
 TEXT = "a text"  # of the card
 
 
-def exported(at: Path, kind: str, **head: Any) -> tuple[Any, str]:
+def exported(at: Path, kind: str, name: str = "bert", **head: Any) -> tuple[Any, str]:
     """The predictor of a drawn model, and what its card's code prints."""
-    shape = {**family("bert").tiny, "max_position_embeddings": 40}
-    config = {"kind": kind, "family": "bert", "shape": shape, "vocab_size": 261, "dropout": 0.0, "max_tokens": 20}
+    shape = {**family(name).tiny, "max_position_embeddings" if name == "bert" else "context": 40}
+    config = {"kind": kind, "family": name, "shape": shape, "vocab_size": 261, "dropout": 0.0, "max_tokens": 20}
     torch.manual_seed(4)
     module = models.build(config | head)
     with torch.no_grad():
@@ -52,6 +52,18 @@ def test_several_labels(tmp_path: Path, thresholds: list[float]) -> None:
     predictor, printed = exported(tmp_path, "multilabel_classifier", labels=names, thresholds=thresholds)
     (answer,) = predictor.predict([TEXT])
     assert ast.literal_eval(printed) == [answer["labels"]]
+
+
+@pytest.mark.parametrize(("name", "head"), [("gpt", {"pooling": "last", "head_bias": False}), ("bert", {})])
+def test_one_label(tmp_path: Path, name: str, head: dict[str, Any]) -> None:
+    predictor, printed = exported(tmp_path, "classifier", name, labels=["billing", "refund", "tone"], **head)
+    (answer,) = predictor.predict([TEXT])
+    assert ast.literal_eval(printed) == [answer["label"]]
+
+
+def test_the_card_says_that_windows_stay_here(tmp_path: Path) -> None:
+    exported(tmp_path, "classifier", labels=["billing", "refund"], stride=9)
+    assert "Longer texts are cut; lexmill reads them in windows" in (tmp_path / "there" / "README.md").read_text()
 
 
 @pytest.mark.parametrize("levels", [[], [-4.0, -1.0, 0.0, 2.5]])

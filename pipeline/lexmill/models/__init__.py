@@ -63,7 +63,8 @@ def build(config: Mapping[str, Any]) -> nn.Module:
             return NearestNeighbours(module, len(config["labels"]), config.get("pooling", "mean"), *many)
         headed = BagClassifier if declared.role == "bag" else PooledClassifier
         pooling, separator = config.get("pooling", "mean"), config.get("separator")
-        return headed(module, len(config["labels"]), config["dropout"], pooling, separator)
+        bias = bool(config.get("head_bias", True))
+        return headed(module, len(config["labels"]), config["dropout"], pooling, separator, bias=bias)
     if "tags" in config and declared.role == "words":
         from lexmill.models.common.word_tagging import WordTagger
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import tokenizers
 
 from lexmill.base import storage
-from lexmill.tokenizers.tokenizer import BOS, EOS, MASK, PAD, SPECIAL_TOKENS, UNK, Tokenizer
+from lexmill.base.errors import UserError
+from lexmill.tokenizers.tokenizer import BOS, EOS, MASK, PAD, SPECIAL, SPECIAL_TOKENS, UNK, Tokenizer
 
 
 def serialized(backend: tokenizers.Tokenizer) -> str:
@@ -34,6 +35,27 @@ def save_adding(tokenizer: Tokenizer, path: Path, *, begin: bool) -> None:
         special_tokens=[*first, last],
     )
     storage.write_text(path, serialized(backend))
+
+
+def add_padding(folder: Path) -> None:
+    """Give the imported tokenizer of a folder a padding token of its own, with the id after the last.
+
+    Raises:
+        UserError: its ids have holes, so that the library would give it another.
+    """
+    data = storage.read_json(folder / SPECIAL)
+    backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    known = backend.get_vocab()
+    token, number = SPECIAL_TOKENS[PAD], max(known.values()) + 1
+    while token in known:
+        token = f"<{token}>"
+    backend.add_special_tokens([tokenizers.AddedToken(token, special=True, normalized=False)])
+    if backend.token_to_id(token) != number:
+        raise UserError("this tokenizer pads with its end token and its ids have holes, so no token can be added")
+    storage.write_text(folder / "tokenizer.json", serialized(backend))
+    storage.write_json(folder / SPECIAL, {**data, "pad": number, "unseen": [*data["unseen"], number]})
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        storage.write_json(folder / name, {**storage.read_json(folder / name), "pad_token": token})
 
 
 def write_config(special: dict[str, str], folder: Path) -> None:

@@ -9,17 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 import yaml
 
 from lexmill import models
 from lexmill.base import layout
-from lexmill.base.errors import UserErrors
+from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.storage import sha256_folder
 from lexmill.kinds.classifier.predict import classify_texts
 from lexmill.kinds.classifier.task import ClassificationTask
 from lexmill.models import folder as model_folder
 from lexmill.models.common.heads import NearestNeighbours, PooledClassifier
 from lexmill.params import load
+from lexmill.registry.hugging_face import export
 from lexmill.stages import evaluate, tokenizer, train
 from tests.kinds.classifier.made_models import RECIPE, write_network
 from tests.support.labelled_model import FINE_TUNING
@@ -58,6 +60,43 @@ def test_the_planted_word_is_learned_with_a_tokenizer_trained_here(
     assert config.get("pooling", "mean") == ("mean" if pooling == "none" else pooling)
     # A third by chance; a reservoir of 16 fixed units and a bag of pieces of words, trained for seconds, learn less.
     assert found["accuracy"] > {"reservoir": 0.4, "bag": 0.6}.get(family, 0.7)
+
+
+@pytest.mark.usefixtures("word_workspace")
+@pytest.mark.parametrize(
+    ("family", "recipe", "biased", "refused"),
+    [
+        ("gpt", RECIPE | {"pooling": "last"}, False, False),
+        ("gpt", LINEAR_PROBE | {"pooling": "last"}, True, False),
+        ("llama", RECIPE | {"pooling": "last"}, False, False),
+        ("llama", RECIPE, True, True),
+        ("llama", LINEAR_PROBE | {"pooling": "last"}, True, True),
+        ("gru", RECIPE | {"pooling": "last"}, True, True),
+    ],
+)
+def test_a_head_on_the_last_state_has_no_bias_where_transformers_has_none(
+    tmp_path: Path, family: str, recipe: dict[str, Any], *, biased: bool, refused: bool
+) -> None:
+    write_network(family, recipe, "bpe")
+    tokenizer.main("words")
+    train.main("sentiment")
+    config, module = model_folder.load(layout.model("sentiment"))
+    assert (module.head.bias is not None, config.get("head_bias", True)) == (biased, biased)
+    if refused:
+        with pytest.raises(UserError):
+            export(layout.model("sentiment"), tmp_path / "there", "sentiment")
+        return
+    from lexmill import tokenizers
+
+    export(layout.model("sentiment"), tmp_path / "there", "sentiment")
+    there = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "there")
+    reads = transformers.AutoTokenizer.from_pretrained(tmp_path / "there")
+    texts = ["a fine film", "dull " * 50, "so"]
+    batch = reads(texts, padding=True, truncation=True, return_tensors="pt")
+    ours = classify_texts(module, tokenizers.load(layout.model("sentiment") / model_folder.TOKENIZER), texts, config, 9)
+    with torch.no_grad():
+        np.testing.assert_allclose(there(**batch).logits.softmax(dim=1), ours, atol=1e-5)
+    assert there.config.id2label == dict(enumerate(config["labels"]))
 
 
 @pytest.mark.usefixtures("word_workspace")

@@ -45,8 +45,8 @@ def settle(
     logits, labels = np.concatenate(rows), np.concatenate(numbers)  # (N, L), (N,)
     if recipe.calibrate:
         found["temperature"] = temperature = calibration.fit_temperature(logits, labels)
-        module.head.weight.div_(temperature)  # so that every use and every export has it
-        module.head.bias.div_(temperature)
+        for parameter in module.head.parameters():  # so that every use and every export has it
+            parameter.div_(temperature)
         logits = logits / temperature
     confidence, right = softmax(logits, axis=1).max(axis=1), logits.argmax(axis=1) == labels
     found["valid_calibration_error"] = calibration.calibration_error(confidence, right)

@@ -114,6 +114,10 @@ def _head(model: Classifier, texts: int) -> dict[str, Any]:
     """Return what the config says of the head; the mean is left out, as in models made before there was a choice."""
     pooling = "none" if isinstance(model.recipe, NaiveBayes) else model.recipe.pooling
     found: dict[str, Any] = {} if pooling in ("mean", "none") else {"pooling": pooling}
+    declared = family(model.family)
+    known = declared.role == "causal" and bool(declared.model_types)
+    if isinstance(model.recipe, FineTuning) and pooling == "last" and known:
+        found["head_bias"] = False  # as in transformers, which could not read a bias
     if isinstance(model.recipe, NearestNeighbours):
         found |= {"neighbours": min(model.recipe.neighbours, texts), "train_texts": texts}
     return found

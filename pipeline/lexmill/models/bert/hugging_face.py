@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from lexmill.models.bert.shape import Shape
+from lexmill.models.common import electra
 
 MODEL_TYPE = "bert"
 
@@ -85,6 +86,16 @@ def write_pretraining(shape: Mapping[str, Any], state: Mapping[str, Tensor]) -> 
         renamed[_HEADS[ours] + name.removeprefix(ours)] = tensor
     pairs = any(name.startswith("pair_head.") for name in state)
     return "BertForPreTraining" if pairs else "BertForMaskedLM", renamed
+
+
+def write_replaced(
+    shape: Mapping[str, Any], generator: Mapping[str, Any], state: Mapping[str, Tensor]
+) -> tuple[electra.Written, electra.Written]:
+    """Return config.json and weights of an encoder that finds replaced tokens, and of its generator: an ELECTRA is a
+    BERT. Raises like `electra.write`.
+    """
+    found, small = ({**sizes, "embedding_size": sizes["hidden_size"]} for sizes in (shape, {**shape, **generator}))
+    return electra.write(found, small, state)
 
 
 def read_pretraining(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

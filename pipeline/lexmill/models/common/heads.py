@@ -31,6 +31,7 @@ class PooledClassifier(nn.Module):
         dropout: on the pooled vector.
         pooling: over the real tokens: their mean, the largest value of each feature (`max`), the last one's, or a mean
             weighted by the softmax of a learned product (`attention`: Yang et al. 2016 without the layer before it).
+        bias: of the matrix.
         separator: of pairs, the token after the first text; an encoder with `n_segments` above 1 is given the segments.
     """
 
@@ -41,14 +42,17 @@ class PooledClassifier(nn.Module):
         dropout: float,
         pooling: str = "mean",
         separator: int | None = None,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.encoder, self.pooling, self.separator = encoder, pooling, separator
         self.dropout = nn.Dropout(dropout)
-        self.head = nn.Linear(self.width, n_labels)
+        self.head = nn.Linear(self.width, n_labels, bias=bias)
         std = getattr(encoder, "init_std", _CAUSAL_STD)
         nn.init.normal_(self.head.weight, std=std)
-        nn.init.zeros_(self.head.bias)
+        if bias:
+            nn.init.zeros_(self.head.bias)
         if pooling == "attention":
             self.attention = nn.Linear(self.width, 1, bias=False)
             nn.init.normal_(self.attention.weight, std=std)

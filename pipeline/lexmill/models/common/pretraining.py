@@ -1,6 +1,7 @@
 """Heads under which an encoder is pre-trained: masked tokens, the order of two segments, replaced tokens.
 
-The weights of the masked head have the names that published BERT models give them below `cls.predictions`.
+The weights of the masked head have the names that published BERT models give them below `cls.predictions`, those of the
+head that finds replaced tokens the names that ELECTRA gives them below `discriminator_predictions`.
 
 Cost: the matrix of the masked head is read at the chosen positions alone, 2 * M * E * V FLOPs.
 
@@ -20,16 +21,16 @@ from lexmill.models.common.cross_entropy import IGNORED
 from lexmill.models.common.text_encoder import TextEncoder
 from lexmill.models.input_embeddings import embedding_of
 
-_EPS = 1e-12  # of the norm, as in published models
+_EPS = 1e-12  # of the norm on encoders that do not say what theirs adds to the variance
 
 
 class Transform(nn.Module):
     """A matrix, GELU, a norm."""
 
-    def __init__(self, width: int, out: int, std: float) -> None:
+    def __init__(self, width: int, out: int, std: float, eps: float) -> None:
         super().__init__()
         self.dense = nn.Linear(width, out)
-        self.LayerNorm = nn.LayerNorm(out, eps=_EPS)
+        self.LayerNorm = nn.LayerNorm(out, eps=eps)
         nn.init.normal_(self.dense.weight, std=std)
         nn.init.zeros_(self.dense.bias)
 
@@ -39,13 +40,36 @@ class Transform(nn.Module):
         return out
 
 
-class MaskedHead(nn.Module):
-    """Logits of tokens from hidden states: a transform, then the encoder's token embedding as a matrix, and a bias."""
+class ReplacedHead(nn.Module):
+    """The logit of each token's being a replaced one: a matrix, GELU, a row."""
 
-    def __init__(self, width: int, vocab_size: int, embedding_width: int, std: float) -> None:
+    def __init__(self, width: int, std: float) -> None:
         super().__init__()
-        self.transform = Transform(width, embedding_width, std)
-        self.bias = nn.Parameter(torch.zeros(vocab_size))
+        self.dense, self.dense_prediction = nn.Linear(width, width), nn.Linear(width, 1)
+        for layer in (self.dense, self.dense_prediction):
+            nn.init.normal_(layer.weight, std=std)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T)."""
+        out: Tensor = self.dense_prediction(functional.gelu(self.dense(hidden))).squeeze(-1)
+        return out
+
+
+class MaskedHead(nn.Module):
+    """Logits of tokens from hidden states: a transform, then the encoder's token embedding as a matrix, and a bias.
+
+    Args:
+        encoder: its width, and what its norms add to the variance, are the transform's.
+        embedding: the encoder's token embedding, (V, E).
+    """
+
+    def __init__(self, encoder: TextEncoder, embedding: Tensor) -> None:
+        super().__init__()
+        size, narrow = embedding.shape
+        eps = getattr(encoder.shape, "layer_norm_eps", _EPS)
+        self.transform = Transform(encoder.d_model, narrow, encoder.init_std, eps)
+        self.bias = nn.Parameter(torch.zeros(size))
 
     def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
         """(M, D) and (V, E) -> (M, V)."""
@@ -79,10 +103,8 @@ class MaskedLanguageModel(nn.Module):
     def __init__(self, encoder: nn.Module, pairs: bool = False) -> None:
         super().__init__()
         self.encoder = cast(TextEncoder, encoder)
-        width, std = self.encoder.d_model, self.encoder.init_std
-        size, narrow = self.embedding.shape
-        self.head = MaskedHead(width, size, narrow, std)
-        self.pair_head = PairHead(width, std) if pairs else None
+        self.head = MaskedHead(self.encoder, self.embedding)
+        self.pair_head = PairHead(self.encoder.d_model, self.encoder.init_std) if pairs else None
 
     @property
     def max_positions(self) -> int:
@@ -117,11 +139,7 @@ class ReplacedTokenDetection(nn.Module):
     def __init__(self, encoder: nn.Module, generator: MaskedLanguageModel) -> None:
         super().__init__()
         self.encoder, self.generator = cast(TextEncoder, encoder), generator
-        width, std = self.encoder.d_model, self.encoder.init_std
-        self.head = Transform(width, width, std)
-        self.replaced = nn.Linear(width, 1)
-        nn.init.normal_(self.replaced.weight, std=std)
-        nn.init.zeros_(self.replaced.bias)
+        self.head = ReplacedHead(self.encoder.d_model, self.encoder.init_std)
         own = _embedding(encoder).weight
         if own.shape == generator.embedding.shape:
             _embedding(generator.encoder).weight = own
@@ -151,7 +169,7 @@ class ReplacedTokenDetection(nn.Module):
 
     def find(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Return the logit of each token's being a replaced one, (B, T)."""
-        out: Tensor = self.replaced(self.head(self.encoder.hidden(tokens, mask))).squeeze(-1)
+        out: Tensor = self.head(self.encoder.hidden(tokens, mask))
         return out
 
 

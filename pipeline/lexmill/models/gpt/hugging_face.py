@@ -36,6 +36,8 @@ _BLOCK = {
     "feed_forward.expand": "mlp.c_fc",
     "feed_forward.output": "mlp.c_proj",
 }
+_IGNORED = (".attn.bias", ".attn.masked_bias", "score.weight")
+_LAST_BIAS, _SHIFT_TOLERANCE = "transformer.ln_f.bias", 2e-5
 _TRANSPOSED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 
 
@@ -73,7 +75,7 @@ def read_state(shape: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[
     """
     named = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
     head = named.pop("lm_head.weight", None)
-    state = hugging_face.renamed(named, _names(shape["n_layer"]), (".attn.bias", ".attn.masked_bias"), "GPT-2")
+    state = hugging_face.renamed(named, _names(shape["n_layer"]), _IGNORED, "GPT-2")
     for here, there in _names(shape["n_layer"]).items():
         tensor = state[here].t() if there.endswith(_TRANSPOSED) else state[here]
         if ".query_key_value." in here:
@@ -126,3 +128,31 @@ def write_tensors(shape: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict
             tensor = torch.cat(split_projection(tensor, shape["n_head"]))
         found[f"transformer.{there}"] = (tensor.t() if there.endswith(_TRANSPOSED) else tensor).contiguous()
     return found
+
+
+def write_classifier(
+    tensors: Mapping[str, Tensor], weight: Tensor, bias: Tensor | None
+) -> tuple[str, dict[str, Tensor]]:
+    """Return the class there of a network under a head on the last token's state, and its weights there.
+
+    The head there has no bias. One here goes into the bias of the last norm: the smallest shift of all states which
+    adds as much to the logits.
+
+    Args:
+        tensors: those of `write_tensors`.
+        weight, bias: of the head, (L, D) and (L,).
+
+    Raises:
+        UserError: no shift does.
+    """
+    found = {**tensors, "score.weight": weight}
+    if bias is not None:
+        matrix, wanted = weight.double(), bias.double()[:, None]
+        shift = torch.linalg.lstsq(matrix, wanted, driver="gelsd").solution[:, 0].float()
+        if not (weight @ shift - bias).abs().max() <= _SHIFT_TOLERANCE:
+            raise UserError(
+                "the bias of this head cannot be exported: in transformers the head of a GPT-2 has none, and no"
+                " bias of the norm before it does the same"
+            )
+        found[_LAST_BIAS] = tensors[_LAST_BIAS] + shift
+    return "GPT2ForSequenceClassification", found

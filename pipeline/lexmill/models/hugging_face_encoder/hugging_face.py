@@ -11,6 +11,7 @@ from torch import Tensor
 from lexmill.base.errors import UserError
 from lexmill.base.outside import parsing
 from lexmill.base.shown import value_text
+from lexmill.models.common import electra
 from lexmill.models.common.hugging_face import check
 from lexmill.models.hugging_face_encoder.shape import OPTIONS, Shape
 
@@ -171,4 +172,28 @@ def write_pretraining(shape: Mapping[str, Any], state: Mapping[str, Tensor]) -> 
     Raises:
         UserError: always.
     """
-    raise UserError(f"transformers has other heads for the pre-training of a {shape['model_type']}")
+    raise _other_heads(shape)
+
+
+def write_replaced(
+    shape: Mapping[str, Any], generator: Mapping[str, Any], state: Mapping[str, Tensor]
+) -> tuple[electra.Written, electra.Written]:
+    """Return config.json and weights of an ELECTRA that finds replaced tokens, and of its generator.
+
+    Raises:
+        UserError: it is another encoder; or as `electra.write`.
+    """
+    if shape["model_type"] != electra.MODEL_TYPE:
+        raise _other_heads(shape)
+    size = len(state[f"encoder.{_PREFIX}embeddings.word_embeddings.weight"])
+    found, small = (write_config(sizes, size) for sizes in (shape, {**shape, **generator}))
+    return electra.write(found, small, state, _PREFIX)
+
+
+def _other_heads(shape: Mapping[str, Any]) -> UserError:
+    return UserError(f"transformers has other heads for the pre-training of a {shape['model_type']}")
+
+
+def read_pretraining(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of the heads that an ELECTRA was pre-trained with, under the names here; {}: another model."""
+    return electra.read_heads(tensors)

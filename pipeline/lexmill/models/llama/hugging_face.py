@@ -94,7 +94,7 @@ def read_state(shape: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[
     """
     named = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
     head = named.pop("lm_head.weight", None) if shape["tie_embeddings"] else None
-    state = hugging_face.renamed(named, _names(shape), ("rotary_emb.inv_freq",), "Llama")
+    state = hugging_face.renamed(named, _names(shape), ("rotary_emb.inv_freq", "score.weight"), "Llama")
     if head is not None and not head.equal(state["embedding.weight"]):
         raise UserError("'lm_head.weight' is not the embedding, though config.json says tie_word_embeddings")
     return state
@@ -130,3 +130,20 @@ def write_tensors(shape: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict
         there if here == "head.weight" else f"model.{there}": state[here].contiguous()
         for here, there in _names(shape).items()
     }
+
+
+def write_classifier(
+    tensors: Mapping[str, Tensor], weight: Tensor, bias: Tensor | None
+) -> tuple[str, dict[str, Tensor]]:
+    """Return the class there of a network under a head (L, D) on the last token's state, and its weights there.
+
+    Raises:
+        UserError: the head has a bias (L,).
+    """
+    if bias is not None:
+        raise UserError(
+            "a Llama under a head with a bias cannot be exported: in transformers neither the head nor the norm before"
+            " it has one; with recipe.method: gradient it is trained without"
+        )
+    found = {name: tensor for name, tensor in tensors.items() if name != "lm_head.weight"}
+    return "LlamaForSequenceClassification", {**found, "score.weight": weight}
