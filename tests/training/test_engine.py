@@ -141,11 +141,22 @@ def test_patience_ends_the_training(tmp_path: Path) -> None:
 
 def test_the_last_looks_are_averaged_and_looked_at(tmp_path: Path) -> None:
     task = Wavering([0.1, 0.2, 0.3, 0.4])
-    result = train(task, tmp_path, settings(steps=16, keep="average", average_last=3))
+    result = train(task, tmp_path, settings(steps=16, keep="average", averaged=3))
     assert task.looked == 5
     for name, value in snapshot(task.module).items():
         wanted = sum(one[name].double() for one in task.snapshots[1:4]) / 3
         assert torch.equal(value, wanted.float())
+    assert result.metrics["accuracy"] == 0.0  # the fifth look's
+
+
+@pytest.mark.parametrize(("best", "chosen"), [(2, (1, 3)), (3, (1, 3, 2)), (9, (0, 1, 2, 3))])
+def test_the_best_looks_are_averaged_and_looked_at(tmp_path: Path, best: int, chosen: tuple[int, ...]) -> None:
+    task = Wavering([0.2, 0.4, 0.3, 0.4])
+    result = train(task, tmp_path, settings(steps=16, keep="average_best", averaged=best))
+    assert (task.looked, result.best_step) == (5, 8)
+    for name, value in snapshot(task.module).items():
+        wanted = sum(task.snapshots[i][name].double() for i in chosen) / len(chosen)
+        assert torch.allclose(value, wanted.float(), rtol=1e-6, atol=1e-8)
     assert result.metrics["accuracy"] == 0.0  # the fifth look's
 
 

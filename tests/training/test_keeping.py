@@ -108,12 +108,12 @@ def test_the_last_weights_are_kept_as_they_are() -> None:
 
 
 def test_the_last_looks_are_averaged_tied_weights_once() -> None:
-    keeper, module = Keeper("m", False, "average", average_last=3), Tiny()
+    keeper, module = Keeper("m", False, "average", averaged=3), Tiny()
     for step in (1, 2, 4, 6):
         module.become(step)
         keeper.record(step, {"m": 1.0}, module)
     assert set(keeper.tensors()["recent-0"]) == {"embedding.weight", "count", "level"}
-    keeper = back(keeper, average_last=3)
+    keeper = back(keeper, averaged=3)
     assert keeper.apply(module), "nobody has looked at the mean yet"
     assert value_of(module) == (4.0, 40.0, 6)
 

@@ -96,9 +96,10 @@ def stopped_and_resumed(tmp_path: Path, at: int, **changes: Any) -> tuple[Arithm
     return task, train(task, tmp_path, chosen, checkpoint_seconds=1e9)
 
 
+@pytest.mark.parametrize("keep", ["average", "average_best"])
 @pytest.mark.parametrize("at", [0, 6, 10])
-def test_averages_survive(tmp_path: Path, at: int) -> None:
-    changes: dict[str, Any] = {"keep": "average", "average_last": 3, "validate_every": 3, "steps": 12}
+def test_averages_survive(tmp_path: Path, at: int, keep: str) -> None:
+    changes: dict[str, Any] = {"keep": keep, "averaged": 3, "validate_every": 3, "steps": 12}
     task, result = stopped_and_resumed(tmp_path / "a", at, **changes)
     assert result.steps_now == 12 - (at + 1)  # from where it was stopped, not from the start
     straight = ArithmeticTask(dropout=0.1)

@@ -207,5 +207,5 @@ def test_a_schedule_that_is_longer_than_the_training_is_refused(schedule: Any, e
 
 
 def test_what_is_kept_is_passed_on() -> None:
-    found = settings_of(recipe(keep="ema", ema_decay=0.5, average_last=7, patience=3), 40, seed=1)
-    assert (found.keep, found.ema_decay, found.average_last, found.patience) == ("ema", 0.5, 7, 3)
+    found = settings_of(recipe(keep="ema", ema_decay=0.5, averaged=7, patience=3), 40, seed=1)
+    assert (found.keep, found.ema_decay, found.averaged, found.patience) == ("ema", 0.5, 7, 3)

@@ -23,7 +23,7 @@ CHOICES: dict[str, Optimizer] = {
     "adamw": AdamW("adamw", lr=0.02, eps=1e-3),
     "muon": Muon("muon", lr=0.02, adamw_lr=0.01, eps=1e-3),
 }
-KEPT: tuple[Keep, ...] = ("ema", "average", "best")
+KEPT: tuple[Keep, ...] = ("ema", "average", "average_best", "best")
 
 
 def _blocks(shard: bool) -> Blocks:
@@ -56,7 +56,7 @@ def _kept(keep: Keep, shard: bool) -> tuple[dict[str, Tensor], dict[str, Tensor]
     """What is looked at after 3 steps, and the weights that are kept at the end."""
     module = _blocks(shard)
     built = optimizers.build(module, CHOICES["adamw"])
-    keeper = Keeper("m", False, keep, average_last=2, ema_decay=0.5)
+    keeper = Keeper("m", False, keep, averaged=2, ema_decay=0.5)
     for step in (1, 2, 3):
         train(module, built, step, step)
         keeper.update(module)

@@ -10,7 +10,7 @@ from lexmill.params.length import Length
 from lexmill.params.optimizers import Optimizer, Schedule, WarmupStableDecaySchedule
 
 Precision = Literal["32-true", "bf16-mixed"]
-Keep = Literal["last", "best", "average", "ema"]
+Keep = Literal["last", "best", "average", "average_best", "ema"]
 MOST_BATCH = 1_000_000_000
 
 
@@ -36,8 +36,8 @@ class Steps(Method):
     validate_every: Length = spec("between validations: '100 steps', '0.25 epochs'", Length(100, "steps"))
     patience: int = spec("validations without gain before stopping; 0: never", 0, low=0, high=1_000_000)
     keep: Keep = spec("which weights are the model", "best")
-    average_last: int = spec(
-        "how many of the last validations' weights are averaged, for keep: average", 5, low=1, high=1000
+    averaged: int = spec(
+        "of how many validations the weights are averaged, for keep: average and average_best", 5, low=1, high=1000
     )
     ema_decay: float = spec("decay a step of the running mean of the weights, for keep: ema", 0.999, low=0, below=1)
 

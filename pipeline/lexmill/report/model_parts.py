@@ -177,8 +177,9 @@ def _curve_note(model: Model, trained: Mapping[str, Any], unit: str) -> str:
     notes, recipe = [f"Loss in {unit}"], model.recipe
     if smoothing := getattr(recipe, "label_smoothing", 0.0):
         notes.append(f"train is the smoothed loss ({smoothing:g})")
-    if isinstance(recipe, Steps) and recipe.keep == "average":
-        notes.append(f"the weights are the mean of the last {recipe.average_last} validations")
+    if isinstance(recipe, Steps) and recipe.keep in ("average", "average_best"):
+        which = "last" if recipe.keep == "average" else "best"
+        notes.append(f"the weights are the mean of the {which} {recipe.averaged} validations")
     elif (kept := _kept(model, trained)) is not None:
         notes.append(f"ringed: the weights that were kept, step {kept:,.0f}")
     return "; ".join(notes) + "."

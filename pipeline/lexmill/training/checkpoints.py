@@ -4,7 +4,7 @@
         lock                     held while a training runs here
         identity.json            what the fingerprint is computed from
         step-00000200/           written under another name, flushed, renamed
-            weights.safetensors  optimizer.safetensors  best.safetensors  recent-0.safetensors ...  random.safetensors
+            weights.safetensors  optimizer.safetensors  best.safetensors  kept-0.safetensors ...  random.safetensors
             weights-00000-of-00002.safetensors ...      instead of one file, if ranks hold parts of a model
             state.json           step, curve, best so far, random states that are no tensors
             COMPLETE             JSON with the hash of every file, written last: without it nothing is trusted

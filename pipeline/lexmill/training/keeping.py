@@ -11,12 +11,13 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lexmill.models.common.state import average, load_weights, snapshot, weights
+from lexmill.params.recipe import Keep
 from lexmill.training.ranks import local
 
 Snapshot = dict[str, Tensor]
@@ -28,8 +29,8 @@ class Keeper:
 
     metric: str
     higher_is_better: bool
-    keep: Literal["last", "best", "average", "ema"]
-    average_last: int = 5
+    keep: Keep
+    averaged: int = 5
     patience: int = 0
     ema_decay: float = 0.999
     best: float | None = None
@@ -37,7 +38,7 @@ class Keeper:
     validations_without_gain: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
     best_weights: Snapshot | None = None
-    recent: list[Snapshot] = field(default_factory=list)
+    kept: list[tuple[float, Snapshot]] = field(default_factory=list)
     mean: Snapshot | None = None
     updates: int = 0
 
@@ -93,7 +94,19 @@ class Keeper:
         if better or self.keep != "best":
             self.metrics = dict(metrics)
         if self.keep == "average":
-            self.recent = [*self.recent, snapshot(module)][-self.average_last :]
+            self.kept = [*self.kept, (value, snapshot(module))][-self.averaged :]
+        elif self.keep == "average_best" and math.isfinite(value):
+            self._keep_best(value, module)
+
+    def _keep_best(self, value: float, module: nn.Module) -> None:
+        """Keep the weights if they are among the best; of equals the first are."""
+        if len(self.kept) == self.averaged:
+            worst = self.kept[-1][0]
+            if not (value > worst if self.higher_is_better else value < worst):
+                return
+            self.kept.pop()
+        self.kept.append((value, snapshot(module)))
+        self.kept.sort(key=lambda one: -one[0] if self.higher_is_better else one[0])
 
     @property
     def exhausted(self) -> bool:
@@ -104,9 +117,9 @@ class Keeper:
         """Load the kept weights into the module; return whether they are new, not validated yet."""
         if self.keep == "best" and self.best_weights is not None:
             load_weights(module, self.best_weights)
-        elif self.keep == "average" and len(self.recent) > 1:
-            load_weights(module, average(self.recent))
-            return True
+        elif self.kept:
+            load_weights(module, average([one for _, one in self.kept]))
+            return len(self.kept) > 1 or self.keep == "average_best"
         elif self.mean is not None:
             self._copy(self.mean, {name: local(value) for name, value in weights(module).items()})
         return False
@@ -118,13 +131,13 @@ class Keeper:
             "best_step": self.best_step,
             "validations_without_gain": self.validations_without_gain,
             "metrics": {k: v if math.isfinite(v) else None for k, v in self.metrics.items()},
-            "recent": len(self.recent),
+            "kept": [value if math.isfinite(value) else None for value, _ in self.kept],
             "updates": self.updates,
         }
 
     def tensors(self) -> dict[str, Snapshot]:
         """Return the weights it holds, by file name."""
-        files = {f"recent-{index}": one for index, one in enumerate(self.recent)}
+        files = {f"kept-{index}": one for index, (_, one) in enumerate(self.kept)}
         if self.best_weights is not None:
             files["best"] = self.best_weights
         if self.mean is not None:
@@ -137,5 +150,6 @@ class Keeper:
         self.validations_without_gain = state["validations_without_gain"]
         self.metrics = {k: math.nan if v is None else v for k, v in state["metrics"].items()}
         self.best_weights = tensors.get("best")
-        self.recent = [tensors[f"recent-{index}"] for index in range(state["recent"])]
+        values = [math.nan if value is None else value for value in state["kept"]]
+        self.kept = [(value, tensors[f"kept-{index}"]) for index, value in enumerate(values)]
         self.mean, self.updates = tensors.get("ema"), state["updates"]

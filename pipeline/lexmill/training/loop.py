@@ -54,7 +54,7 @@ class Loop:
         self.task, self.settings, self.execution, self.folder = task, settings, execution, folder
         self.curve, self.guard = Curve(), Guard()
         s = settings
-        self.keeper = Keeper(task.metric, task.higher_is_better, s.keep, s.average_last, s.patience, s.ema_decay)
+        self.keeper = Keeper(task.metric, task.higher_is_better, s.keep, s.averaged, s.patience, s.ema_decay)
         self.stopping = Stopping()
         self.bar = bar
         self.watch, self._watched = watch or Watch(folder.name), watch is not None  # idle until started
@@ -355,7 +355,7 @@ class Loop:
     def _end(self) -> None:
         """Load the kept weights into the task's network; averaged ones are new and are validated once."""
         self._saver.wait()
-        last = snapshot(self.module) if self.settings.keep == "average" else {}
+        last = snapshot(self.module) if self.keeper.kept else {}
         if self.keeper.apply(self.module):
             try:
                 self.keeper.metrics = self._validate()

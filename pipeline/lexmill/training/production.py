@@ -153,7 +153,7 @@ def settings_of(recipe: Steps, steps_per_epoch: int, seed: int) -> TrainingSetti
         clip_norm=recipe.clip_norm,
         validate_every=max(1, steps(recipe.validate_every)),
         keep=recipe.keep,
-        average_last=recipe.average_last,
+        averaged=recipe.averaged,
         ema_decay=recipe.ema_decay,
         patience=recipe.patience,
     )

@@ -18,8 +18,8 @@ class TrainingSettings:
         seed: of all that the network draws (dropout); each micro-batch of each step has its own numbers.
         clip_norm: largest gradient norm; 0: no clipping.
         validate_every: steps between validations; the last step is always followed by one.
-        keep: which weights are the result: the last, the best on the task's metric, the mean of the last
-            `average_last` validated, or the running mean over all steps with decay `ema_decay`.
+        keep: which weights are the result: the last, the best on the task's metric, the mean of the
+            `averaged` last or best ones validated, or the running mean over all steps with decay `ema_decay`.
         patience: stop after so many validations without a new best; 0: never.
     """
 
@@ -33,6 +33,6 @@ class TrainingSettings:
     clip_norm: float = 1.0
     validate_every: int = 100
     keep: Keep = "best"
-    average_last: int = 5
+    averaged: int = 5
     ema_decay: float = 0.999
     patience: int = 0

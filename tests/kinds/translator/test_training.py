@@ -27,7 +27,7 @@ RECIPE: dict[str, Any] = {
     "batch": 64,
     "validate_every": "2 steps",
     "keep": "average",
-    "average_last": 2,
+    "averaged": 2,
 }
 MODEL: dict[str, Any] = {
     "kind": "translator",
