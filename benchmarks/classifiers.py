@@ -35,6 +35,7 @@ TABLE = Table(
         "reservoir_probe",
         "linformer_tiny",
         "modern_tiny_reviews",
+        "decoder_reviews",
         "minilm_neighbours",
         "minilm_probe",
         "minilm",

@@ -12,7 +12,14 @@ from lexmill.base.errors import UserError
 from lexmill.models.common.both_directions import BothDirections
 
 SHAPE = {"n_layer": 2, "n_head": 4, "n_kv_head": 2, "d_model": 16, "d_ffn": 24, "context": 12}
-TAGS = {"tags": ["O", "B-x"], "scheme": "iob2", "pieces": "first", "head": "softmax", "dropout": 0.0}
+TAGS = {
+    "direction": "both",
+    "tags": ["O", "B-x"],
+    "scheme": "iob2",
+    "pieces": "first",
+    "head": "softmax",
+    "dropout": 0.0,
+}
 LABELS = {"labels": ["a", "b"], "dropout": 0.0, "pooling": "mean"}
 V = 23
 
@@ -62,7 +69,7 @@ def test_the_heads_see_what_comes_later_where_they_are_to() -> None:
     tagger = made(**TAGS)
     first, second = (tagger(one, mask, words).emissions[0, 0] for one in (tokens, changed))
     assert not torch.equal(first, second)
-    answerer = made(spans=True)
+    answerer = made(direction="both", spans=True)
     first, second = (answerer(one, mask, torch.zeros_like(one))[0, 0] for one in (tokens, changed))
     assert not torch.equal(first, second)
     for direction, sees in (("both", True), (None, False)):

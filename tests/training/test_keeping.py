@@ -112,7 +112,7 @@ def test_the_last_looks_are_averaged_tied_weights_once() -> None:
     for step in (1, 2, 4, 6):
         module.become(step)
         keeper.record(step, {"m": 1.0}, module)
-    assert set(keeper.tensors()["recent-0"]) == {"embedding.weight", "count", "level"}
+    assert set(keeper.tensors()["kept-0"]) == {"embedding.weight", "count", "level"}
     keeper = back(keeper, averaged=3)
     assert keeper.apply(module), "nobody has looked at the mean yet"
     assert value_of(module) == (4.0, 40.0, 6)
