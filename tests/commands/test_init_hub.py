@@ -15,6 +15,7 @@ from lexmill.base.errors import UserError
 from lexmill.commands.init import app
 from lexmill.commands.init.hub import fetched, name_of, source_of
 from lexmill.commands.init.reading import Reading
+from lexmill.corpora.fetching import pins
 from lexmill.nightly import looking
 from lexmill.params.corpora import HubSource
 from tests.support.fetching import bring
@@ -48,12 +49,13 @@ def test_its_splits_are_taken_and_labels_have_their_names(data_set: Path) -> Non
     done = run("classify", "hub:films", *told)
     assert done.exit_code == 0, done.output
     corpus = yaml.safe_load((data_set / "conf" / "corpus" / "films.yaml").read_text(encoding="utf-8"))
-    wanted = {"kind": "hub", "dataset": "films", "subset": None, "revision": None, "splits": ["train", "validation"]}
+    wanted = {"kind": "hub", "dataset": "./films", "subset": None, "revision": None, "splits": ["train", "validation"]}
     assert corpus["source"] == wanted
     assert corpus["splits"]["files"] == {"test": ["./validation.jsonl"]}
     assert list((data_set / ".lexmill").glob("init-*")) == []
     source = params.load(data_set / "params.yaml").corpora["films"].source
     assert isinstance(source, HubSource)
+    assert not pins.needs_pin(source)
     found = bring(source, data_set)
     assert sorted(found) == ["train.jsonl", "validation.jsonl"]
     assert json.loads(found["train.jsonl"].split(b"\n")[1]) == {"sentence": "train 1", "label": "good"}
@@ -80,7 +82,7 @@ def test_records_without_a_label_are_told_with_their_file(data_set: Path) -> Non
     [
         (("hub:films", "more.csv"), "give it alone"),
         (("hub:",), "name the data set after hub:"),
-        (("hub:films", "--test", "dev"), "films has no split 'dev'; known: test, train, validation"),
+        (("hub:films", "--test", "dev"), "./films has no split 'dev'; known: test, train, validation"),
         (("hub:films", "--valid", "test", "--test", "test"), "the split 'test' is given twice"),
     ],
 )

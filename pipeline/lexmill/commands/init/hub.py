@@ -16,6 +16,7 @@ from lexmill.base.errors import UserError
 from lexmill.base.strict import nearest
 from lexmill.commands.init.reading import Reading
 from lexmill.corpora.fetching.hub import choose_cache, explained, fetch_hub, file_of
+from lexmill.corpora.fetching.pins import is_local
 from lexmill.corpora.fetching.source_folder import SourceFolder
 from lexmill.nightly import looking
 from lexmill.params.corpora import HubSource
@@ -63,7 +64,7 @@ def source_of(files: Sequence[Path], root: Path) -> HubSource:
         raise UserError(f"name the data set after {PREFIX}, as in {PREFIX}OWNER/NAME or {PREFIX}OWNER/NAME:SUBSET")
     source = HubSource("hub", dataset, subset or None, revision or None)
     if (root / dataset).is_dir():
-        return source
+        return source if is_local(source) else dataclasses.replace(source, dataset=f"./{dataset}")
     return dataclasses.replace(source, revision=looking.hub(source, root)["revision"])
 
 
