@@ -73,7 +73,7 @@ def test_without_options_all_of_its_splits_are_taken(data_set: Path) -> None:
 def test_records_without_a_label_are_told_with_their_file(data_set: Path) -> None:
     done = run("classify", "hub:films", "--text", "sentence", "--label", "label")
     assert done.exit_code != 0
-    assert "test.jsonl:1: " in str(done.exception)
+    assert str(done.exception).startswith("./films: test.jsonl:1: ")
     assert not (data_set / "conf" / "corpus" / "films.yaml").exists()
 
 

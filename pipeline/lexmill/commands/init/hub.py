@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from lexmill.base.errors import UserError
+from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.strict import nearest
 from lexmill.commands.init.reading import Reading
 from lexmill.corpora.fetching.hub import choose_cache, explained, fetch_hub, file_of
@@ -40,8 +40,16 @@ def taken(
     source = source_of(files, root)
     state = root / ".lexmill"
     state.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=state, prefix="init-") as folder:
-        yield fetched(source, reading, Path(folder), root)
+    with tempfile.TemporaryDirectory(dir=state, prefix="init-") as made:
+        folder = Path(made).resolve()
+        splits = fetched(source, reading, folder, root)
+        try:
+            yield splits
+        except UserError as error:  # in the files of a moment ago: said of the data set
+            errors = error.errors if isinstance(error, UserErrors) else [str(error)]
+            for place in (folder, folder.relative_to(root.resolve())):
+                errors = [one.replace(f"{place}/", f"{source.dataset}: ") for one in errors]
+            raise UserErrors(errors) from None
 
 
 def name_of(file: Path) -> str:
