@@ -25,6 +25,7 @@ from lexmill.kinds.language_model import command as language_model
 from lexmill.kinds.language_model.sentences import log_probabilities
 from lexmill.registry import use
 from lexmill.registry.loader import Precision, load_package
+from lexmill.training import engine
 
 from .plain import plain_params
 
@@ -66,6 +67,17 @@ def test_a_command_reports_that_other_programs_hold_the_cores(
         "other programs keep 1.4 of 2 cores busy (cc1 1.4), which can make this many times slower; `threads: 1` in"
         " conf/execution/local.yaml leaves them their cores"
     ]
+
+
+@pytest.mark.parametrize(("verb", "name"), COMMANDS)
+def test_a_command_keeps_the_memory_that_it_frees(
+    here: Path, monkeypatch: pytest.MonkeyPatch, verb: str, name: str
+) -> None:
+    monkeypatch.chdir(here)
+    kept: list[bool] = []
+    monkeypatch.setattr(engine, "keep_freed_memory", lambda: kept.append(True))
+    assert CliRunner().invoke(cli.app, [verb, "a word", "--model", name]).exit_code == 0
+    assert kept == [True]
 
 
 GENERATE = ("generate", "--max-tokens", "40", "--temperature", "1.5", "--seed", "3")
