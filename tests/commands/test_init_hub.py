@@ -45,8 +45,8 @@ def run(*arguments: str) -> Any:
 
 
 def test_its_splits_are_taken_and_labels_have_their_names(data_set: Path) -> None:
-    told = ["--text", "sentence", "--label", "label", "--test", "validation"]
-    done = run("classify", "hub:films", *told)
+    options = ["--text", "sentence", "--label", "label", "--test", "validation"]
+    done = run("classify", "hub:films", *options)
     assert done.exit_code == 0, done.output
     corpus = yaml.safe_load((data_set / "conf" / "corpus" / "films.yaml").read_text(encoding="utf-8"))
     wanted = {"kind": "hub", "dataset": "./films", "subset": None, "revision": None, "splits": ["train", "validation"]}
@@ -70,7 +70,7 @@ def test_without_options_all_of_its_splits_are_taken(data_set: Path) -> None:
     assert (reading.valid, reading.test) == ([str(folder / "validation.jsonl")], [str(folder / "test.jsonl")])
 
 
-def test_records_without_a_label_are_told_with_their_file(data_set: Path) -> None:
+def test_records_without_a_label_are_named_with_their_file(data_set: Path) -> None:
     done = run("classify", "hub:films", "--text", "sentence", "--label", "label")
     assert done.exit_code != 0
     assert str(done.exception).startswith("./films: test.jsonl:1: ")

@@ -107,7 +107,7 @@ def rows(subject: Subject, reader: Reader) -> list[Row]:
 def pseudo_perplexity(subject: Subject, reader: Reader, wanted: int) -> dict[str, float]:
     """Return the pseudo-perplexity (Salazar et al. 2020) of blocks spread over the test split, and its tokens.
 
-    It is exp of the mean nats of tokens, each of which is masked alone.
+    It is exp of the mean nats of tokens, each masked alone.
 
     Args:
         wanted: tokens; 0: none, and {} is returned.

@@ -95,6 +95,7 @@ class Comparison:
             for one in chosen
         }
         self._chosen, self._factor, self._digests = chosen, factor, digests
+        self._speeds: dict[str, float] = {}
         self._sending = Sending(load_execution(), root, "comparison")
         plan = Plan(factor, self._seeds, digests)
         self._loop = Loop(self._folder, root, [one.name for one in chosen], plan, self._send)
@@ -159,7 +160,10 @@ class Comparison:
 
     def _speed(self, subject: Subject) -> float:
         """Return the tokens/s of a model's training, over a few steps of its own size."""
-        return self._loop.calibrate(subject.with_entry(with_steps(subject.entry, 20, subject.preset)))
+        if subject.preset not in self._speeds:  # a budget of seconds has asked before
+            short = subject.with_entry(with_steps(subject.entry, 20, subject.preset))
+            self._speeds[subject.preset] = self._loop.calibrate(short)
+        return self._speeds[subject.preset]
 
     def _row(self, subject: Subject) -> dict[str, Any]:
         sizes, found = sizing.sizes_of(subject), self._loop.run(subject)
