@@ -140,7 +140,7 @@ def _run_plain(task: Any, size: Size) -> float:
     import torch
     from torch import nn
 
-    from lexmill.training.engine import keep_freed_memory
+    from lexmill.compute.memory import keep_freed_memory
 
     keep_freed_memory()
     torch.set_num_threads(cores())

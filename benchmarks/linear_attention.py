@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.measure import Comparison
+from lexmill.compute.memory import keep_freed_memory
 from lexmill.models.common.decoder_attention import DecoderAttention
 from lexmill.models.common.row_sizes import Row
 from lexmill.models.common.rows import ROWS
 from lexmill.models.linear_attention.shape import Shape
-from lexmill.training.engine import keep_freed_memory
 
 HEADS, PEER = 4, "softmax attention"
 

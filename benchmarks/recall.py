@@ -25,10 +25,10 @@ import torch
 from torch import Tensor
 
 from lexmill import models
+from lexmill.compute.memory import keep_freed_memory
 from lexmill.models.common.rows import ROWS
 from lexmill.params.optimizers import AdamW, Muon
 from lexmill.training import optimizers
-from lexmill.training.engine import keep_freed_memory
 
 SYMBOLS = 16  # keys, and as many values
 VOCABULARY = 2 * SYMBOLS + 1

@@ -23,9 +23,8 @@ from lexmill.compute import cores, load
 from lexmill.decoding.predictor import Predictor
 from lexmill.kinds.language_model import command as language_model
 from lexmill.kinds.language_model.sentences import log_probabilities
-from lexmill.registry import use
+from lexmill.registry import loader, use
 from lexmill.registry.loader import Precision, load_package
-from lexmill.training import engine
 
 from .plain import plain_params
 
@@ -75,7 +74,7 @@ def test_a_command_keeps_the_memory_that_it_frees(
 ) -> None:
     monkeypatch.chdir(here)
     kept: list[bool] = []
-    monkeypatch.setattr(engine, "keep_freed_memory", lambda: kept.append(True))
+    monkeypatch.setattr(loader, "keep_freed_memory", lambda: kept.append(True))
     assert CliRunner().invoke(cli.app, [verb, "a word", "--model", name]).exit_code == 0
     assert kept == [True]
 

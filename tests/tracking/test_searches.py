@@ -77,8 +77,10 @@ def test_a_comparison_names_each_model_and_its_note_is_sent_when_it_changes(root
     storage.write_json(folder / "sweep.json", about | {"title": "comparison mine", "model": ""})
     for number, name in ((1, "gpt_tiny"), (2, "lstm_tiny")):
         path = folder / "trials" / f"{number:04d}.json"
-        metrics = {"bits_per_byte": 2.5, "interval_unit": "work"}
-        storage.write_json(path, storage.read_json(path) | {"model": name, "metrics": metrics})
+        storage.write_json(path, storage.read_json(path) | {"model": name, "metrics": {}})
+    send(URI, folder, root)
+    metrics = {"bits_per_byte": 2.5, "interval_unit": "work"}  # as it is evaluated
+    storage.write_json(path, storage.read_json(path) | {"metrics": metrics})
     send(URI, folder, root)
     (folder / "note.md").write_text("| a table |\n")
     send(URI, folder, root)
@@ -90,6 +92,7 @@ def test_a_comparison_names_each_model_and_its_note_is_sent_when_it_changes(root
     assert "best_valid_loss" not in parent.data.metrics  # of different models it means little
     assert found["lstm_tiny 2"].data.tags["mlflow.parentRunId"] == parent.info.run_id
     assert found["lstm_tiny 2"].data.metrics["test/bits_per_byte"] == 2.5
+    assert "test/bits_per_byte" not in found["gpt_tiny 1"].data.metrics
     assert "test/interval_unit" not in found["lstm_tiny 2"].data.metrics
 
 
@@ -108,7 +111,7 @@ def test_what_was_sent_is_not_sent_again_whatever_is_forgotten(root: Path, monke
         patch.setattr(searches, "_fill", killed)
         with pytest.raises(KeyboardInterrupt):
             send(URI, folder, root)
-    (folder / "sent.json").unlink()
+    (folder / "sent-trials.json").unlink()
     send(URI, folder, root)
     send(URI, folder, root)
     found = runs(root)

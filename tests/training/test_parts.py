@@ -1,6 +1,5 @@
 """The curve, seeds, the code's fingerprint."""
 
-import platform
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import pytest
 import torch
 
 from lexmill.base.code import Code, digests
-from lexmill.training import engine, identity, random_states, seeding
+from lexmill.training import identity, random_states, seeding
 from lexmill.training.curve import COLUMNS, Curve, write_csv
 
 
@@ -93,7 +92,3 @@ def test_a_trainings_code_is_what_code_json_has_for_it() -> None:
     assert torch.__version__.startswith(identity.libraries("gpt")["torch"].split("+")[0])
     assert "tokenizers" not in identity.libraries("gpt")
     assert identity.libraries("bert")["tokenizers"] == version("tokenizers"), "a checkpoint's ids come from it"
-
-
-def test_glibc_keeps_freed_memory() -> None:
-    assert engine.keep_freed_memory() == (platform.libc_ver()[0] == "glibc")

@@ -43,12 +43,10 @@ def serve(name: str, version: str | None, host: str, port: int, allowed_hosts: t
         raise UserError("there is no registry yet; `lexmill run` makes it", path)
     quieten(offline=True)
     from lexmill.registry import serving
-    from lexmill.training.engine import keep_freed_memory
 
     with serving.listening(host, port) as bound:
         model, version = serving.load(name, version, settings)
         set_torch_threads(settings)
-        keep_freed_memory()  # as in `use.model`
         if host not in LOOPBACK:
             print_line(f"{host} may be reached from other machines, and no password is asked for")
         address = f"[{host}]" if ":" in host else host

@@ -90,7 +90,7 @@ class _Seeds:
         """Train what is missing and write the entry; raise `UserError` where every training failed."""
         trainings = Trainings(self._folder, self._root, [self._name], lambda: self._sending(self._folder))
         with trainings.execution():
-            trials = [trainings.trial(self._wanted(seed)) for seed in self._seeds]
+            trials = [trainings.evaluated(self._wanted(seed)) for seed in self._seeds]
         done = [trial for trial in trials if trial.state == "complete"]
         if not done:
             raise UserError(f"no training of {self._name} succeeded; the last failed with: {trials[-1].message}")

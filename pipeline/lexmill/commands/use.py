@@ -68,9 +68,7 @@ def model(kind: str, name: str | None, precision: Precision = "float32") -> Pred
     from lexmill.compute.execution import load_execution, settings_file
     from lexmill.compute.load import hint
     from lexmill.registry.use import open_model
-    from lexmill.training.engine import keep_freed_memory
 
-    keep_freed_memory()  # a token of an LSTM takes a fifth of the time: its kernel copies the weights each time
     choices, settings = params.load(), load_execution()
     opened = open_model(name, kind, choices, settings, precision=precision)
     if advice := hint(set_torch_threads(settings), settings_file()):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from lexmill import kinds
+from lexmill.compute.memory import keep_freed_memory
 from lexmill.decoding.predictor import Predictor
 from lexmill.registry import package
 from lexmill.registry.served import ServedModel
@@ -33,6 +34,7 @@ def load_package(folder: str | Path, precision: Precision = "float32") -> Predic
     from lexmill import tokenizers
     from lexmill.models import folder as models
 
+    keep_freed_memory()
     description = package.verify(folder)
     inside = Path(folder) / package.MODEL
     _, module = models.load(inside)

@@ -15,6 +15,7 @@ from lexmill import kinds, params, tokenizers
 from lexmill.base import layout, storage
 from lexmill.base.strict import pick
 from lexmill.compute.execution import load_execution
+from lexmill.compute.memory import keep_freed_memory
 from lexmill.corpora.identity import MEASURED_ON, measured_on
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.evaluation import plots, word_map
@@ -28,6 +29,7 @@ LOADS = ("lexmill.kinds.{kind}.evaluate",)  # by name, see lexmill.base.code
 
 
 def main(name: str) -> None:
+    keep_freed_memory()
     choices = params.load()
     model = pick(choices.models, name, "models")
     folder = layout.model(name)

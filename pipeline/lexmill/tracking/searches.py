@@ -42,12 +42,16 @@ _STATUS = {"complete": "FINISHED", "pruned": "FINISHED", "failed": "FAILED"}
 
 
 def send(uri: str, folder: Path, root: Path) -> None:
-    """Send new trials of `folder` and its note; raise `RetryableError` or `UserError` where the store fails."""
-    mark, note, noted = folder / "sent.json", _text(folder / "note.md"), folder / "note-sent.md"
+    """Send trials of `folder` that are new or have changed, and its note.
+
+    Raises:
+        RetryableError, UserError: the store fails.
+    """
+    mark, note, noted = folder / "sent-trials.json", _text(folder / "note.md"), folder / "note-sent.md"
     trials = [storage.read_json(path) for path in sorted((folder / "trials").glob("[0-9]*.json"))]
     with locked(folder / "sending.lock"):
-        sent = storage.read_json(mark) if mark.is_file() else []
-        new = [one for one in trials if one["number"] not in sent]
+        sent = storage.read_json(mark) if mark.is_file() else {}
+        new = [one for one in trials if sent.get(str(one["number"])) != storage.fingerprint(one)]
         if not new and note == _text(noted):
             return
         sweep = storage.read_json(folder / "sweep.json")
@@ -57,7 +61,7 @@ def send(uri: str, folder: Path, root: Path) -> None:
             for one in new:
                 run_id = _run_of(client, experiment, parent, sweep, one)
                 _fill(client, run_id, one, _points(folder / "trials" / f"{one['number']:04d}.jsonl"))
-                sent.append(one["number"])
+                sent[str(one["number"])] = storage.fingerprint(one)
                 storage.write_json(mark, sent)
             if sweep["model"]:
                 _tell_best(client, parent, trials)

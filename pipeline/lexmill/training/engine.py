@@ -11,7 +11,6 @@ Overhead: under a millisecond a step; 2 s to import torch's compiler and Lightni
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import math
 import sys
@@ -28,6 +27,7 @@ from lexmill.base.errors import RetryableError, UserError
 from lexmill.base.ranks import is_first_process
 from lexmill.compute.cores import cores
 from lexmill.compute.execution import Execution
+from lexmill.compute.memory import keep_freed_memory
 from lexmill.models.common.first_call import settle_vector_math
 from lexmill.training import continuing
 from lexmill.training.checkpoints import CheckpointFolder
@@ -87,23 +87,6 @@ def set_threads(execution: Execution) -> int:
     torch.set_num_threads(threads)
     settle_vector_math()
     return threads
-
-
-def keep_freed_memory() -> bool:
-    """Make this process's allocator keep freed memory; return false if it cannot (not glibc).
-
-    Each step frees and allocates the same large tensors. glibc returns them to the system every time, and paging
-    them in again costs up to a tenth of a small model's training time on a CPU. Memory once used stays taken.
-    """
-    if not sys.platform.startswith("linux"):
-        return False
-    trim_threshold, mmap_threshold = -1, -3  # of malloc.h
-    try:
-        library = ctypes.CDLL("libc.so.6")
-        kept = library.mallopt(mmap_threshold, 1 << 30) and library.mallopt(trim_threshold, (1 << 31) - 1)
-    except (OSError, AttributeError):
-        return False
-    return bool(kept)
 
 
 def fit(

@@ -1,4 +1,4 @@
-"""Run a comparison: tune each model's rate on a small grid, train it with further seeds, evaluate each training.
+"""Run a comparison: tune each model's rate on a small grid, train it with further seeds, evaluate those at that rate.
 
 Trainings run one after the other, for each uses all cores it may. After Ctrl-C, SIGTERM or kill -9 the same command
 resumes the same training from its last checkpoint. A training that has ended is never repeated, also where another
@@ -59,18 +59,19 @@ class Loop:
             Stopped: at the user's request.
             RetryableError, LexmillError: as `why_failed`.
         """
-        first, *others = self._plan.seeds
+        first = self._plan.seeds[0]
         tried: dict[int, Trial | None] = {}
         with self._trainings.execution():
             while (power := grid.next_power(results.losses(tried))) is not None:
                 tuned = subject.with_rate(self._plan.factor**power)
-                tried[power] = self._trial(tuned, first) if _in_bounds(tuned) else None
+                wanted = self._wanted(tuned, first)
+                tried[power] = self._trainings.trained(wanted) if _in_bounds(tuned) else None
             found = grid.best(results.losses(tried))
-            best = None if found is None else tried[found]
-            if found is None or best is None:
+            if found is None:
                 return results.summary(tried, [])
             tuned = subject.with_rate(self._plan.factor**found)
-            return results.summary(tried, [best, *(self._trial(tuned, seed) for seed in others)])
+            ended = [self._trainings.evaluated(self._wanted(tuned, seed)) for seed in self._plan.seeds]
+            return results.summary(tried, ended)
 
     def calibrate(self, subject: Subject) -> float:
         """Return the tokens/s of a few training steps, measured once and kept.
@@ -87,9 +88,6 @@ class Loop:
             known[wanted.key] = self._trainings.speed(wanted)
             storage.write_json(path, known)
         return float(known[wanted.key])
-
-    def _trial(self, subject: Subject, seed: int) -> Trial:
-        return self._trainings.trial(self._wanted(subject, seed))
 
     def _wanted(self, subject: Subject, seed: int) -> Wanted:
         key = storage.fingerprint([subject.preset, subject.entry, seed, self._plan.code[subject.name]])

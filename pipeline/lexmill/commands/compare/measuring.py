@@ -183,11 +183,11 @@ def _measured(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
     import torch
 
     from lexmill.compute.execution import load_execution
+    from lexmill.compute.memory import keep_freed_memory
     from lexmill.evaluation.device import evaluation_device
     from lexmill.models import build
-    from lexmill.training.engine import keep_freed_memory
 
-    keep_freed_memory()  # as training and `lexmill generate` do
+    keep_freed_memory()  # as training and a loaded model do
     device = evaluation_device(load_execution())
     yield {"machine": machine(device.type, torch.get_num_threads())}
     torch.manual_seed(0)

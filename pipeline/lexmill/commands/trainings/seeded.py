@@ -1,4 +1,4 @@
-"""Train and evaluate models, each with a seed, one after the other; what has ended is never repeated.
+"""Train models, each with a seed, one after the other, and evaluate those asked for; what has ended is never repeated.
 
 A training uses all cores it may. After Ctrl-C, SIGTERM or kill -9 the same command resumes the same training from its
 last checkpoint.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -34,14 +34,14 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Trial(trials.Ended):
-    """A training that is over, and evaluated.
+    """A training that is over.
 
     Attributes:
         key: identifies what was trained: entry, seed, code.
         model: its name.
         state: `failed`: it diverged, or memory ran out.
         values: its seed, and its peak rate where that was tuned.
-        metrics: of the test split, as `evaluate` gives them.
+        metrics: of the test split, as `evaluate` gives them; empty before.
         training: the metrics of `train`.
     """
 
@@ -93,13 +93,14 @@ class Trainings:
         self._scratch = Scratch(folder, root, names)
         self._display = Display()
         self._ended = read(folder)
+        self._present = ""  # key of the training whose outputs are in the scratch workspace
 
     def execution(self) -> AbstractContextManager[None]:
         """Let stages take the settings of the scratch workspace."""
         return self._scratch.execution()
 
-    def trial(self, wanted: Wanted) -> Trial:
-        """Return a training's trial, trained and evaluated where it is not yet.
+    def trained(self, wanted: Wanted) -> Trial:
+        """Return a training's trial, trained where it is not yet.
 
         Raises:
             Stopped: at the user's request.
@@ -112,12 +113,33 @@ class Trainings:
             self._after()
         return self._ended[wanted.key]
 
+    def evaluated(self, wanted: Wanted) -> Trial:
+        """Return `trained` with its metrics, unless it failed; raise likewise.
+
+        DVC restores the outputs of a training that others followed.
+        """
+        trial = self.trained(wanted)
+        if trial.state == "complete" and not trial.metrics:
+            stages = ("evaluate",) if self._present == wanted.key else ("train", "evaluate")
+            outcome = self._stages(wanted, stages)
+            if outcome.code == EXIT_DONE:
+                trial = replace(trial, metrics=self._scratch.metrics("evaluate", wanted.name)["test"])
+            else:
+                trial = replace(trial, state="failed", message=why_failed(outcome))
+                say(f"{wanted.title}: {trial.message}")
+            self._ended[wanted.key] = trial
+            trials.write(self._folder, trial)
+            self._scratch.ended()
+            self._after()
+        return trial
+
     def speed(self, wanted: Wanted) -> float:
-        """Return the tokens/s of a training that is run for its speed alone; raise like `trial`.
+        """Return the tokens/s of a training that is run for its speed alone; raise like `trained`.
 
         Raises:
             UserErrors: the training failed.
         """
+        self._present = ""
         with self.execution():
             outcome = self._stages(wanted, ("train",), force=True)
         if outcome.code != EXIT_DONE:
@@ -129,8 +151,9 @@ class Trainings:
 
     def _train(self, wanted: Wanted) -> Trial:
         begun, clock = int(time.time() * 1000), time.monotonic()
-        outcome = self._stages(wanted, ("train", "evaluate"))
+        outcome = self._stages(wanted, ("train",))
         done, name = outcome.code == EXIT_DONE, wanted.name
+        self._present = wanted.key if done else ""
         message = "" if done else why_failed(outcome)
         trial = Trial(
             number=len(self._ended) + 1,
@@ -139,7 +162,7 @@ class Trainings:
             state="complete" if done else "failed",
             values=dict(wanted.values),
             valid_loss=self._scratch.value(name) if done else None,
-            metrics=self._scratch.metrics("evaluate", name)["test"] if done else {},
+            metrics={},
             training=self._scratch.metrics("train", name) if done else {},
             message=message,
             started=begun,

@@ -33,11 +33,11 @@ class Ended:
 Some = TypeVar("Some", bound=Ended)
 
 
-def write(folder: Path, ended: Ended, points: Path) -> None:
-    """Store a trial and its points, if there are any."""
+def write(folder: Path, ended: Ended, points: Path | None = None) -> None:
+    """Store a trial, anew where it is known, and its points, if there are any."""
     path = folder / TRIALS / f"{ended.number:04d}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    if points.is_file():
+    if points is not None and points.is_file():
         shutil.copyfile(points, path.with_suffix(".jsonl"))
     storage.write_json(path, asdict(ended))
 
