@@ -65,7 +65,7 @@ def reading(corpus: PreparedCorpus, tokenizer: Tokenizer, max_tokens: int, strid
         )
     return {
         "max_tokens": max_tokens,
-        **({"separator": tokenizer.eos_id} if pairs else {}),
+        **({"separator": tokenizer.between[0]} if pairs else {}),
         **({} if stride is None else {"stride": stride or (max_tokens - SPECIAL) // 2}),
     }
 
@@ -119,7 +119,8 @@ def windows(length: int, room: int, step: int) -> list[int]:
 def encode(tokenizer: Tokenizer, texts: Sequence[Text], max_tokens: int) -> list[list[int]]:
     """Return the ids of texts between the tokenizer's begin and end tokens, cut to at most `max_tokens` each.
 
-    A pair is `<begin> first <end> second <end>`, with two end tokens between where the tokenizer has it so; of one that
+    A pair is `<begin> first <end> second <end>`, with two end tokens or another one between where the tokenizer has it
+    so; of one that
     is too long the longer side is cut until both are equally long, so no side is lost.
 
     Raises:

@@ -69,8 +69,9 @@ def start(module: nn.Module, config: Mapping[str, Any], path: str | Path, tokeni
             path,
         )
     size = config["vocab_size"]
-    if found.vocab_size < size:
-        raise UserError(f"its embedding has {found.vocab_size} rows, but {tokenizer} {size} entries", path)
+    known = size - config.get("task_tokens", 0)
+    if found.vocab_size < known:
+        raise UserError(f"its embedding has {found.vocab_size} rows, but {tokenizer} {known} entries", path)
     from lexmill.models.common.both_directions import BothDirections
     from lexmill.models.common.heads import PooledClassifier, RewardModel
     from lexmill.models.common.pretraining import MaskedLanguageModel, ReplacedTokenDetection
@@ -126,8 +127,19 @@ def _shape_errors(found: Pretrained, config: Mapping[str, Any]) -> list[str]:
 
 
 def _cut(found: Pretrained, config: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the weights cut to the config's rows: padded vocabularies and longer contexts lose their last ones."""
+    """Return the weights with the config's rows.
+
+    Padded vocabularies and longer contexts lose their last ones. Task tokens that the model has not yet are drawn,
+    normally distributed with the standard deviation of the others.
+    """
+    import torch
+
     rows = dict.fromkeys(_BY_TOKEN, int(config["vocab_size"]))
     if "context" in config["shape"]:
         rows |= dict.fromkeys(_BY_POSITION, int(config["shape"]["context"]))
-    return {name: tensor[: rows[name]] if name in rows else tensor for name, tensor in found.state.items()}
+    taken = {name: tensor[: rows[name]] if name in rows else tensor for name, tensor in found.state.items()}
+    for name in _BY_TOKEN:
+        if name in taken and (missing := rows[name] - len(taken[name])):
+            drawn = torch.randn(missing, *taken[name].shape[1:]) * taken[name].float().std()
+            taken[name] = torch.cat([taken[name], drawn.to(taken[name].dtype)])
+    return taken

@@ -55,6 +55,11 @@ class Model:
         """Whether its network is causal and each token is to see those after it too."""
         return plugins.load("kinds", self.kind).KIND.both_directions and family(self.family).both_directions
 
+    @property
+    def task_tokens(self) -> bool:
+        """Whether it adds start, delimiter and extract tokens to its tokenizer."""
+        return False
+
     def start_error(self, name: str, family: str, shape: Mapping[str, Any]) -> str:
         """Say why this entry cannot start from a model of that family and shape; "" where it can."""
         differing = unlike(self.family, dataclasses.asdict(self.shape), family, shape)

@@ -28,11 +28,12 @@ def save_adding(tokenizer: Tokenizer, path: Path, *, begin: bool) -> None:
     backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
     first = [(backend.id_to_token(tokenizer.bos_id), tokenizer.bos_id)] if begin else []
     last = (backend.id_to_token(tokenizer.eos_id), tokenizer.eos_id)
-    single = [*(name for name, _ in first), "$A", last[0]]
+    between = [(backend.id_to_token(i), i) for i in tokenizer.between]
+    start = [*(name for name, _ in first), "$A"]
     backend.post_processor = tokenizers.processors.TemplateProcessing(
-        single=single,
-        pair=[*single, *[last[0]] * (len(tokenizer.between) - 1), "$B:1", f"{last[0]}:1"],
-        special_tokens=[*first, last],
+        single=[*start, last[0]],
+        pair=[*start, *(name for name, _ in between), "$B:1", f"{last[0]}:1"],
+        special_tokens=list(dict.fromkeys([*first, *between, last])),
     )
     storage.write_text(path, serialized(backend))
 

@@ -44,7 +44,7 @@ class Tokenizer:
         cuts_at_space: whether no token crosses from a visible character to white space (required by `bulk`).
         imported: whether it came with a pretrained model.
         keeps_text: whether decoding gives back every normalised text.
-        between: the end tokens between the two texts of a pair: one, or two as RoBERTa has it.
+        between: what stands between the two texts of a pair: an end token, two as RoBERTa has it, or a delimiter.
         fingerprint: sha256 of tokenizer.json.
     """
 
@@ -74,7 +74,8 @@ class Tokenizer:
             self.pad_id, self.bos_id, self.eos_id = special["pad"], special["bos"], special["eos"]
             self.mask_id, self.unk_id = special["mask"], special["unk"]
             self.unseen = frozenset(special["unseen"])
-            self.between = [self.eos_id] * special["separators"]
+            delimiter = special.get("delimiter")
+            self.between = [self.eos_id] * special.get("separators", 1) if delimiter is None else [delimiter]
             self.cuts_at_space, self.keeps_text = special["cuts_at_space"], special["keeps_text"]
             if special["space_mark"]:
                 self._normalizer = _without_space_marks(backend)
@@ -189,6 +190,7 @@ class _Special:
     keeps_text: bool = spec("decoding gives a text back")
     origin: str = spec("the hash of the files it was imported from")
     separators: int = spec("end tokens between the two texts of a pair", 1, low=1, high=2)
+    delimiter: int | None = spec("the token between them, if it is not the end token", None, low=0)
 
 
 def _read_special(path: Path, backend: tokenizers.Tokenizer) -> dict[str, Any]:
@@ -197,7 +199,7 @@ def _read_special(path: Path, backend: tokenizers.Tokenizer) -> dict[str, Any]:
     found = build(_Special, read_json_object(path), errors)
     if found is not None:
         ids = set(backend.get_vocab().values())
-        for role in ("eos", "bos", "pad", "mask", "unk"):
+        for role in ("eos", "bos", "pad", "mask", "unk", "delimiter"):
             if (i := getattr(found, role)) is not None and i not in ids:
                 errors.append(f"{role}: {i} is no id of tokenizer.json")
     if errors or found is None:

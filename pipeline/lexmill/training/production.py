@@ -25,6 +25,7 @@ from lexmill.params.length import Length
 from lexmill.params.models import Model
 from lexmill.params.optimizers import WarmupStableDecaySchedule
 from lexmill.params.recipe import Steps
+from lexmill.tokenizers.task_tokens import TASK_TOKENS, add_task_tokens
 from lexmill.tracking.live import sender_of
 from lexmill.training import engine, identity
 from lexmill.training.adapting import adapt, merge
@@ -82,6 +83,7 @@ def config_of(model: Model, tokenizer: Tokenizer, vocab_size: int, **more: Any) 
         "tokenizer_fingerprint": tokenizer.fingerprint,
         "corpus": model.data.corpus,
         **({"direction": "both"} if model.both_directions else {}),
+        **({"task_tokens": len(TASK_TOKENS)} if model.task_tokens else {}),
         **more,
     }
 
@@ -234,3 +236,5 @@ def write_model(name: str, model: Model, config: Mapping[str, Any], module: nn.M
     with new_folder(layout.model(name)) as folder:
         model_folder.save(folder, config, module)
         shutil.copytree(layout.tokenizer(model.data.tokenizer), folder / model_folder.TOKENIZER)
+        if model.task_tokens:
+            add_task_tokens(folder / model_folder.TOKENIZER)

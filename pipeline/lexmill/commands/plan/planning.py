@@ -49,6 +49,7 @@ from lexmill.base.storage import read_json
 from lexmill.params import Params
 from lexmill.params.models import Model
 from lexmill.params.optimizers import Optimizer
+from lexmill.tokenizers.task_tokens import TASK_TOKENS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -358,7 +359,7 @@ def vocabulary(params: Params, model: Model) -> int:
             f"the vocabulary of tokenizer {model.data.tokenizer} is known once it is made: run `lexmill run encode`"
             " first, or give --vocab-size"
         )
-    return int(found)
+    return int(found) + (len(TASK_TOKENS) if model.task_tokens else 0)
 
 
 def tokens_of(params: Params, model: Model) -> int | None:

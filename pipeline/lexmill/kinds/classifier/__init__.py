@@ -114,6 +114,11 @@ class FineTuning(Adaptation):
         low=0,
         high=100,
     )
+    task_tokens: bool = spec(
+        "read a text between start and extract tokens, a pair with a delimiter, all new to a causal network"
+        " (Radford et al. 2018)",
+        False,
+    )
     direction: Literal["causal", "both"] = spec(
         "what a token of a causal network sees: those before it, or all (Charpentier and Samuel 2024)", "causal"
     )
@@ -141,6 +146,10 @@ class Classifier(Model):
     def both_directions(self) -> bool:
         return getattr(self.recipe, "direction", "causal") == "both"
 
+    @property
+    def task_tokens(self) -> bool:
+        return getattr(self.recipe, "task_tokens", False)
+
     def cross_errors(self) -> list[str]:
         bag = family(self.family).role == "bag"
         pooling = getattr(self.recipe, "pooling", "none")
@@ -155,6 +164,8 @@ class Classifier(Model):
         if getattr(self.recipe, "language_loss", 0) and family(self.family).role != "causal":
             why = f"family '{self.family}' does not predict tokens from those before them"
             return [f"recipe.language_loss: {why}; set 0.0 or take a causal family"]
+        if self.task_tokens and family(self.family).role != "causal":
+            return [f"recipe.task_tokens: family '{self.family}' has tokens of its own for this; set false"]
         if self.both_directions:
             if not family(self.family).both_directions:
                 known = ", ".join(name for name in families("causal") if family(name).both_directions)

@@ -40,6 +40,7 @@ from lexmill.models.common.state import load_weights, weights
 from lexmill.models.start import digest
 from lexmill.params import Params
 from lexmill.tokenizers import Tokenizer
+from lexmill.tokenizers.task_tokens import with_task_tokens
 from lexmill.training.engine import FitResult
 from lexmill.training.production import Training, check_positions, config_of, metrics_of, new_network, produce
 from lexmill.training.task import Arrays, Task
@@ -58,7 +59,8 @@ def train(name: str, choices: Params) -> None:
     corpus = PreparedCorpus(layout.corpus(model.data.corpus))
     if len(corpus.labels) < 2:
         raise UserError(f"the corpus has {len(corpus.labels)} label(s); two or more are needed", corpus.folder)
-    tokenizer = tokenizers.load(layout.tokenizer(model.data.tokenizer))
+    folder = layout.tokenizer(model.data.tokenizer)
+    tokenizer = with_task_tokens(folder) if model.task_tokens else tokenizers.load(folder)
     how = reading(corpus, tokenizer, model.data.max_tokens, model.data.windows)
     batches = {
         split: _batches(corpus, split, tokenizer, model, seed=choices.data_seed, how=how)
