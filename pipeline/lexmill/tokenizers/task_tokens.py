@@ -1,4 +1,4 @@
-"""The start, delimiter and extract tokens of a classifier (Radford et al. 2018), added to a language model's tokenizer.
+"""Start, delimiter and extract tokens for a task on whole texts (Radford et al. 2018), added to a tokenizer.
 
 They are three more ids after the tokenizer's own. A text is then `<start> text <extract>`, a pair
 `<start> first <delimiter> second <extract>`.
