@@ -28,7 +28,7 @@ from lexmill.base.quiet import quieten
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.decoding.predictor import BATCH_TOKENS
 from lexmill.decoding.settings import BeamSearch
-from lexmill.kinds.translator.metrics import score_sums, statistics
+from lexmill.kinds.translator.metrics import score_sums, splitter_of, statistics
 from lexmill.kinds.translator.predict import translate_lines
 from lexmill.models import folder as model_folder
 from lexmill.registry.ctranslate2_export import export_ctranslate2
@@ -122,7 +122,7 @@ def compare(model: Path, corpus: Path, repetitions: int, *, sentences: int, beam
                 begun = time.process_time()
                 found = side(lines)
                 rates.setdefault(name, []).append(len(lines) / (time.process_time() - begun))
-                stats = statistics("bleu", found, references, prepared.languages[1])
+                stats = statistics("bleu", found, references, splitter_of(prepared))
                 sums = [sum(column) for column in zip(*stats, strict=True)]
                 names[name] = f"{name} (BLEU {score_sums('bleu', sums):.2f})"
     first, *peers = ((names[name], values) for name, values in rates.items())

@@ -253,6 +253,13 @@ def test_the_transformers_have_the_published_sizes(preset: str, printed: float, 
     assert vars(model.recipe.optimizer)["lr"] == pytest.approx(d**-0.5 * 4000**-0.5, rel=1e-3)
 
 
+def test_the_transformer_for_captions_has_the_published_size() -> None:
+    """Of Wu et al. 2021: 9,712 entries, width 128, feed-forward 256, 4 + 4 layers, without a last norm."""
+    attention, feed_forward, norm = 4 * 128 * 128 + 4 * 128, 2 * 128 * 256 + 128 + 256, 2 * 128
+    by_hand = 9712 * 128 + 4 * (3 * attention + 2 * feed_forward + 5 * norm)
+    assert count("transformer_multi30k", vocab_size=9712) == by_hand == 2_568_192
+
+
 def test_smollm2_has_the_parameters_of_the_model_it_starts_from() -> None:
     assert count("smollm2", vocab_size=49_152) == 134_515_008
     assert model_of("smollm2").start == "artifacts/checkpoints/smollm2"

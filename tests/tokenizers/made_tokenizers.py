@@ -8,7 +8,7 @@ from pathlib import Path
 from lexmill.tokenizers import Tokenizer
 from lexmill.tokenizers.training import train
 
-KINDS = ("bpe", "wordpiece", "unigram", "byte", "character", "word")
+KINDS = ("bpe", "wordpiece", "unigram", "byte", "character", "word")  # blanks, which normalises, has its own tests
 
 TEXTS = [
     "Where are you going, little one?\nI don't know yet, said the little one;\n\n  but I am going.",

@@ -11,7 +11,7 @@ PROBES = [*TEXTS[:5], "", " ", "</s> typed <pad>", "x  y\n\n z ", "東京 \u2028
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "blanks"])
 def test_auto_tokenizer_gives_the_same_ids_and_text(kind, lowercase, tmp_path):
     from transformers import AutoTokenizer
 
@@ -28,7 +28,7 @@ def test_auto_tokenizer_gives_the_same_ids_and_text(kind, lowercase, tmp_path):
     assert theirs(["the mill", "the"], padding=True)["attention_mask"][1][-1] == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "blanks"])
 def test_loading_gives_back_what_was_saved(kind, tmp_path):
     folder = saved(kind, tmp_path / "t")
     tokenizer = load(folder)

@@ -26,7 +26,7 @@ TEXT = st.one_of(
 )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "blanks"])
 @given(texts=st.lists(TEXT, max_size=4))
 @example(texts=["a\n\n b", "\nthe  mill\n", "it's,'s", "x" * 200 + ",\n" + "y" * 200])
 @settings(max_examples=150, deadline=None)
@@ -100,7 +100,7 @@ def test_chunks_and_pieces_join_to_the_text(text):
     assert all(chunks(text))
 
 
-@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram", "word"])
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram", "word", "blanks"])
 @given(text=TEXT)
 @settings(max_examples=80, deadline=None)
 def test_pieces_are_encoded_independently(kind, text):

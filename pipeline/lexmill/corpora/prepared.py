@@ -50,6 +50,7 @@ class PreparedCorpus:
         languages: one language, or source and target language.
         labels: the sorted labels of a labelled corpus, or tags of a tagged one; else empty.
         entities: whether the tags mark entities.
+        tokenized: whether blanks separate the tokens of its texts.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -65,6 +66,7 @@ class PreparedCorpus:
             self.languages: tuple[str, ...] = tuple(self.manifest["languages"])
             self.labels: tuple[str, ...] = tuple(self.manifest.get("labels", ()))
             self.entities = bool(self.manifest.get("entities", False))
+            self.tokenized = bool(self.manifest.get("tokenized", False))
             self._counts = {name: int(split["records"]) for name, split in self.manifest["splits"].items()}
             self._shards = {
                 name: [str(shard["path"]) for shard in split["shards"]]

@@ -238,7 +238,7 @@ class Tokenizer:
     """A tokenizer trained on the train split of a corpus (both sides of a parallel one)."""
 
     corpus: str = spec("the corpus it is trained on")
-    kind: Literal["bpe", "wordpiece", "unigram", "byte", "character", "word"] = spec("the algorithm")
+    kind: Literal["bpe", "wordpiece", "unigram", "byte", "character", "word", "blanks"] = spec("the algorithm")
     vocab_size: int = spec(
         "most entries, special tokens included (byte: 256 + specials)", 0, unit="tokens", low=0, high=MAX_CONTEXT
     )
@@ -249,7 +249,7 @@ class Tokenizer:
     )
 
     def errors(self) -> list[str]:
-        if self.kind in ("bpe", "wordpiece", "unigram", "word") and self.vocab_size < 32:
+        if self.kind in ("bpe", "wordpiece", "unigram", "word", "blanks") and self.vocab_size < 32:
             return [f"vocab_size: a {self.kind} tokenizer needs at least 32, got {self.vocab_size}"]
         if self.kind == "bpe" and self.vocab_size < 261:
             return [f"vocab_size: byte-level bpe needs 256 bytes and 5 special tokens, got {self.vocab_size}"]

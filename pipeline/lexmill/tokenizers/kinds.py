@@ -1,7 +1,7 @@
-"""The six kinds of tokenizer: how each splits text and how a vocabulary becomes a working tokenizer.
+"""The seven kinds of tokenizer: how each splits text and how a vocabulary becomes a working tokenizer.
 
 The patterns keep every character (a space belongs to the word after it), so that the joined tokens are the text: no
-kind collapses or invents white space.
+kind collapses or invents white space, but `blanks`, for text whose white space only separates tokens.
 
     bpe        bytes, GPT-2's pattern (Radford et al. 2019); every text can be encoded
     byte       one id a byte, id = byte + 5
@@ -9,6 +9,7 @@ kind collapses or invents white space.
     unigram    most probable segmentation (Kudo 2018)
     word       whole words
     character  one id a Unicode code point
+    blanks     what white space separates, of text that is tokenised already, perhaps into subwords
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from lexmill.tokenizers.tokenizer import SPECIAL_TOKENS, UNK
 
-Kind = Literal["bpe", "wordpiece", "unigram", "byte", "character", "word"]
+Kind = Literal["bpe", "wordpiece", "unigram", "byte", "character", "word", "blanks"]
 
 CONTINUES = "##"
 # Runs are cut at 64 characters: matching is quadratic in a word's length, and no real word is longer. A punctuation
@@ -46,15 +47,27 @@ def pre_tokenizer(kind: Kind) -> pre_tokenizers.PreTokenizer | None:
         return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     if kind == "character":
         return None
+    if kind == "blanks":
+        return pre_tokenizers.WhitespaceSplit()
     pattern = WORD_PATTERN if kind == "word" else SUBWORD_PATTERN
     return pre_tokenizers.Split(Regex(pattern), behavior="isolated")
 
 
-def normalizer(lowercase: bool) -> normalizers.Normalizer | None:
-    return normalizers.Lowercase() if lowercase else None
+def normalizer(kind: Kind, lowercase: bool) -> normalizers.Normalizer | None:
+    """What is done to text first; None: nothing."""
+    steps: list[normalizers.Normalizer] = []
+    if kind == "blanks":
+        special = "|".join(name[1:] for name in SPECIAL_TOKENS)
+        # A word that looks like a special token would be one: it is taken apart.
+        apart = normalizers.Replace(Regex(rf"(?<!\S)<(?=(?:{special})(?!\S))"), "< ")
+        steps = [normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip(), apart]
+    steps = [*steps, *([normalizers.Lowercase()] if lowercase else [])]
+    return normalizers.Sequence(steps) if len(steps) > 1 else (steps[0] if steps else None)
 
 
-def _decoder(kind: Kind) -> decoders.Decoder:
+def _decoder(kind: Kind) -> decoders.Decoder | None:
+    if kind == "blanks":
+        return None  # tokens are joined by blanks
     if kind in ("bpe", "byte"):
         return decoders.ByteLevel()
     if kind == "wordpiece":
@@ -65,11 +78,12 @@ def _decoder(kind: Kind) -> decoders.Decoder:
 def assemble(kind: Kind, model: models.Model, lowercase: bool) -> tokenizers.Tokenizer:
     """Build a complete tokenizer around a model whose first five ids are the special tokens."""
     backend = tokenizers.Tokenizer(model)
-    if lowercase:
-        backend.normalizer = normalizer(lowercase)
+    if (first := normalizer(kind, lowercase)) is not None:
+        backend.normalizer = first
     if (cutter := pre_tokenizer(kind)) is not None:
         backend.pre_tokenizer = cutter
-    backend.decoder = _decoder(kind)
+    if (last := _decoder(kind)) is not None:
+        backend.decoder = last
     backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
     backend.encode_special_tokens = True
     return backend

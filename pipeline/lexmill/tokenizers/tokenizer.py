@@ -25,6 +25,7 @@ PAD, UNK, BOS, EOS, MASK = range(5)
 NEVER_WRITTEN = (PAD, UNK, BOS, MASK)
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")  # by id, in every kind
 SPACE_MARK = "\u2581"  # SentencePiece's lower one eighth block
+GOES_ON = "@@"  # at the end of a subword in tokenised text (Sennrich et al. 2016): its word goes on in the next one
 SPECIAL = "special_tokens.json"  # next to the tokenizer.json of an imported tokenizer
 
 
@@ -44,6 +45,7 @@ class Tokenizer:
         cuts_at_space: whether no token crosses from a visible character to white space (required by `bulk`).
         imported: whether it came with a pretrained model.
         keeps_text: whether decoding gives back every normalised text.
+        at_blanks: whether its tokens are what blanks separate, of text that is tokenised already.
         between: what stands between the two texts of a pair: an end token, two as RoBERTa has it, or a delimiter.
         fingerprint: sha256 of tokenizer.json.
     """
@@ -61,13 +63,14 @@ class Tokenizer:
         self.pad_id, self.bos_id, self.eos_id = PAD, BOS, EOS
         self.mask_id: int | None = MASK
         self.unk_id: int | None
-        self._normalizer = backend.normalizer
+        self._normalizer, self.at_blanks = backend.normalizer, False
         if special is None:
             model = json.loads(backend.to_str())["model"]
             byte_alphabet = model["type"] == "BPE" and model["unk_token"] is None
             self.unk_id = None if byte_alphabet else UNK
             self.unseen = frozenset({PAD, BOS, EOS, MASK})
-            self.cuts_at_space = self.keeps_text = True
+            self.at_blanks = model["type"] == "WordLevel" and type(backend.pre_tokenizer).__name__ == "WhitespaceSplit"
+            self.cuts_at_space, self.keeps_text = not self.at_blanks, True
             self.between = [EOS]
         else:
             self.vocab_size = max(backend.get_vocab().values()) + 1  # ids may have holes
@@ -123,6 +126,11 @@ class Tokenizer:
             return str(self._normalizer.normalize_str(text))
         except (UnicodeEncodeError, TypeError):
             raise UserError(_not_unicode([text])) from None
+
+
+def joined(text: str) -> str:
+    """Return tokenised text with its subwords joined: `anst@@ arr@@ t` is `anstarrt`."""
+    return f"{text} ".replace(f"{GOES_ON} ", "").removesuffix(" ")
 
 
 def _not_unicode(texts: Sequence[str]) -> str:

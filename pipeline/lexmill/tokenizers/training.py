@@ -62,7 +62,7 @@ def train(
         return kinds.assemble(kind, kinds.byte_model(), lowercase)
 
     def stream() -> Iterator[str]:
-        normalizer, drawn = kinds.normalizer(lowercase), evenly(share)
+        normalizer, drawn = kinds.normalizer(kind, lowercase), evenly(share)
         for text in texts():
             _check_unicode(text)
             for piece in pieces(text):
@@ -81,8 +81,8 @@ def train(
     elif kind == "character":
         frequent = [c for c in by_frequency(characters) if characters[c] >= min_frequency]
         model = kinds.character_model(frequent[:room] if vocab_size else frequent)
-    elif kind == "word":
-        model = _words(stream, vocab_size, min_frequency)
+    elif kind in ("word", "blanks"):
+        model = _words(stream, vocab_size, min_frequency, kind)
     elif kind == "wordpiece":
         model = _wordpiece(stream, characters, room, min_frequency)
     else:
@@ -125,12 +125,12 @@ def _bpe(stream: Texts, vocab_size: int, min_frequency: int) -> models.Model:
     return trained(stream, models.BPE(), trainer, "bpe").model
 
 
-def _words(stream: Texts, vocab_size: int, min_frequency: int) -> models.Model:
+def _words(stream: Texts, vocab_size: int, min_frequency: int, kind: Kind) -> models.Model:
     trainer = trainers.WordLevelTrainer(
         vocab_size=vocab_size, min_frequency=min_frequency, special_tokens=list(SPECIAL_TOKENS), show_progress=False
     )
     model = models.WordLevel(unk_token=SPECIAL_TOKENS[UNK])
-    return kinds.word_model(ordinary_tokens(trained(stream, model, trainer, "word")))
+    return kinds.word_model(ordinary_tokens(trained(stream, model, trainer, kind)))
 
 
 def _wordpiece(stream: Texts, characters: Counter[str], room: int, min_frequency: int) -> models.Model:

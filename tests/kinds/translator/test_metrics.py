@@ -11,7 +11,16 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from lexmill.base.errors import UserError
 from lexmill.evaluation.bootstrap import Resampling
 from lexmill.kinds.translator.baselines import copy_source
-from lexmill.kinds.translator.metrics import METRICS, score_sums, signature, summarise, translator_rows
+from lexmill.kinds.translator.metrics import (
+    METRICS,
+    PLAIN,
+    score_sums,
+    signature,
+    splitter,
+    statistics,
+    summarise,
+    translator_rows,
+)
 from lexmill.kinds.translator.segments import PLACEHOLDER
 
 HOW = Resampling(samples=100, confidence=0.95, seed=1)
@@ -32,7 +41,7 @@ def make(pairs: list[tuple[str, str, str]] = PAIRS) -> list[dict[str, Any]]:
         {"id": f"{i}", "group": f"{i // 2}", "source": source, "target": target}
         for i, (source, target, _) in enumerate(pairs)
     ]
-    return translator_rows(records, [hypothesis for _, _, hypothesis in pairs], "de")
+    return translator_rows(records, [hypothesis for _, _, hypothesis in pairs])
 
 
 def theirs(rows: list[dict[str, Any]]) -> dict[str, float]:
@@ -43,7 +52,7 @@ def theirs(rows: list[dict[str, Any]]) -> dict[str, float]:
 
 def test_the_whole_corpus() -> None:
     rows = make()
-    found = summarise(rows, "component", HOW, "de")
+    found = summarise(rows, "component", HOW)
     assert {name: found[name] for name in METRICS} == theirs(rows)
     assert found["items"] == len(PAIRS)
 
@@ -66,33 +75,49 @@ def test_hypothesis_and_reference_are_not_swapped() -> None:
     assert summarise(short, "component", HOW)["bleu"] == pytest.approx(100 * np.exp(1 - 8 / 4))
 
 
+def test_a_tokenised_corpus_is_scored_by_its_own_words_with_subwords_joined() -> None:
+    made = ["ein mann ist@@ t ein bro@@ t@@ chen .", "sie geht-@@ t ."]
+    right = ["ein mann isst ein brot@@ chen .", "sie geht !"]
+    words = [["ein mann istt ein brotchen .", "sie geht-t ."], [["ein mann isst ein brotchen .", "sie geht !"]]]
+    splits = splitter("de", tokenized=True)
+    records = [{"id": str(i), "group": "g", "source": "a@@ b", "target": text} for i, text in enumerate(right)]
+    rows = translator_rows(records, made, splits)
+    assert [(row["source"], row["reference"], row["hypothesis"]) for row in rows] == [
+        ("a@@ b", reference, hypothesis) for hypothesis, reference in zip(words[0], words[1][0], strict=True)
+    ]
+    found = summarise(rows, "sentence pair", HOW, splits)
+    assert found["bleu"] == BLEU(tokenize="none", force=True).corpus_score(*words).score
+    assert statistics("bleu", ["a@@"], ["a"], splits) == statistics("bleu", ["a"], ["a"], splits)
+
+
 def test_signatures_are_those_of_sacrebleu() -> None:
-    found = summarise(make(), "component", HOW, "de")
+    found = summarise(make(), "component", HOW)
     reference = BLEU()
     reference.corpus_score(["a"], [["a"]])
     assert found["bleu_signature"] == str(reference.get_signature())
     assert "tok:13a" in str(found["bleu_signature"])
     assert str(found["chrf_signature"]).startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0")
-    assert "tok:zh" in signature("bleu", "zh")
-    assert "tok:char" in signature("bleu", "ja")
+    assert "tok:zh" in signature("bleu", splitter("zh-Hant"))
+    assert "tok:char" in signature("bleu", splitter("ja"))
+    assert "tok:none" in signature("bleu", splitter("de", tokenized=True))
 
 
 def test_everything_empty() -> None:
-    found = summarise(make([("a", "", ""), ("b", "", "")]), "component", HOW, "de")
+    found = summarise(make([("a", "", ""), ("b", "", "")]), "component", HOW)
     assert [found[name] for name in METRICS] == [0.0, 0.0, 0.0]
-    found = summarise(make([("a", "b", ""), ("b", "c", "")]), "component", HOW, "de")
+    found = summarise(make([("a", "b", ""), ("b", "c", "")]), "component", HOW)
     assert (found["bleu"], found["chrf"], found["ter"]) == (0.0, 0.0, 100.0)
 
 
 def test_intervals_hold_the_scores() -> None:
-    found = summarise(make(PAIRS * 8), "component", HOW, "de")
+    found = summarise(make(PAIRS * 8), "component", HOW)
     for name in METRICS:
         assert float(found[f"{name}_low"]) <= float(found[name]) <= float(found[f"{name}_high"])
 
 
 def test_copying_the_source() -> None:
     records = [{"id": "1", "group": "g", "source": "Home Assistant 2", "target": "Home Assistant 2"}]
-    (row,) = copy_source(records, "de")
+    (row,) = copy_source(records, PLAIN)
     assert row["hypothesis"] == row["source"]
     assert row["chrf_stats"][0] == row["chrf_stats"][2]
 
@@ -107,7 +132,7 @@ def test_errors() -> None:
 
 def test_the_parts_of_bleu_are_sacrebleus_and_make_it_up() -> None:
     rows = make()
-    found, reference = summarise(rows, "component", HOW, "de"), BLEU()
+    found, reference = summarise(rows, "component", HOW), BLEU()
     score = reference.corpus_score([row["hypothesis"] for row in rows], [[row["reference"] for row in rows]])
     assert [found[f"bleu_{n}"] for n in range(1, 5)] == pytest.approx(score.precisions)
     assert (found["brevity_penalty"], found["length_ratio"]) == (pytest.approx(score.bp), score.sys_len / score.ref_len)
@@ -130,7 +155,7 @@ def test_the_example_of_the_page_has_the_pages_numbers() -> None:
 
 def test_scores_by_length_are_those_of_each_third() -> None:
     rows = make([(f"{'x' * i} y", "das ist ein Satz hier", "das ist ein Satz" + " da" * (i % 3)) for i in range(9)])
-    found = summarise(rows, "component", HOW, "de")
+    found = summarise(rows, "component", HOW)
     for name, some in (("short", rows[:3]), ("middle", rows[3:6]), ("long", rows[6:])):
         assert found[f"bleu_of_{name}_items"] == pytest.approx(theirs(some)["bleu"])
 
@@ -148,11 +173,11 @@ def test_what_a_program_reads_must_be_kept() -> None:
         ("<b>bold</b>", "<b>fett"),
     ]
     rows = make([(source, "r", made) for source, made in [*kept, *lost, ("nothing 7", "{x} 8"), ("same", "same")]])
-    found = summarise(rows, "component", HOW, "de")
+    found = summarise(rows, "component", HOW)
     assert (found["with_placeholders"], found["kept_placeholders"]) == (7, pytest.approx(3 / 7))
     assert (found["with_numbers"], found["kept_numbers"]) == (2, 0.5)
     assert found["copied"] == pytest.approx(1 / 9)
-    none = summarise(make([("a", "b", "c")]), "component", HOW, "de")
+    none = summarise(make([("a", "b", "c")]), "component", HOW)
     assert not {"kept_placeholders", "with_numbers"} & none.keys()
 
 

@@ -89,6 +89,8 @@ def initialize(
         say(sentence)
     if kind == "tagged":
         say(f"scheme: {entry['reader']['scheme']}, which says how the tags mark entities; --scheme sets another")
+    if entry["reader"].get("tokenized"):
+        say("tokenized: true, as subwords end in @@, so blanks are taken to separate all tokens")
     say(of_files.origin(kind, entry["reader"], languages, entry["languages"]))
     if aside is not None:
         say(f"set aside: {aside[0]} files of models and corpora that are no more, in {aside[1]}")
@@ -120,6 +122,8 @@ def _read(
     if plain and len(counts.different) < LEAST_RECORDS:
         entry["reader"]["document"] = "line"  # too few paragraphs to split
         counts = count(typed(entry), root)
+    if entry["reader"]["format"] == "parallel_text":
+        entry["reader"]["tokenized"] = counts.tokenized
     return entry, counts, encodings
 
 
@@ -156,6 +160,7 @@ def count(corpus: Corpus, root: Path) -> Counts:
     from lexmill.corpora.preparing.record import text_key
     from lexmill.corpora.preparing.small import linked
     from lexmill.corpora.preparing.source_files import SourceFiles
+    from lexmill.tokenizers.tokenizer import GOES_ON
 
     files_of = located(corpus, root)
     counts = Counts()
@@ -173,6 +178,7 @@ def count(corpus: Corpus, root: Path) -> Counts:
                     counts.different.add(text_key(*record.sides))
                 counts.characters += sum(map(len, record.sides))
                 counts.bytes += sum(len(side.encode("utf-8", "replace")) for side in record.sides)
+                counts.subwords += sum(f"{GOES_ON} " in side for side in record.sides)
                 counts.labels.update(record.tags if record.label is None else labels_in(corpus, record.label))
                 if len(counts.groups) < shares.MOST_GROUPS:
                     _note_group(record, corpus, removed, counts)

@@ -20,6 +20,7 @@ from lexmill.params.derived import PARTS
 class Counts:
     """The numbers of records, characters, UTF-8 bytes and of each label or tag in the files of train.
 
+    `subwords` counts the sides of pairs with a subword that ends in @@, as in tokenised files.
     `given` counts the records of valid and the test sets that the data's owners made.
     `different` holds hashes of distinct texts, and `groups` groups with their labels, no more than needed to know that
     there are enough.
@@ -28,10 +29,16 @@ class Counts:
     records: int = 0
     characters: int = 0
     bytes: int = 0
+    subwords: int = 0
     labels: Counter[str] = field(default_factory=Counter)
     different: set[builtins.bytes] = field(default_factory=set)
     groups: dict[str, set[str]] = field(default_factory=dict)
     given: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def tokenized(self) -> bool:
+        """Whether the pairs seem to be tokenised already and cut into subwords."""
+        return self.subwords > self.records / 50
 
 
 def _clamp(value: float, low: int, high: int) -> int:
@@ -126,14 +133,13 @@ def _tagged(name: str, counts: Counts) -> dict[str, Any]:
 def _parallel(name: str, counts: Counts) -> dict[str, Any]:
     tokens = counts.bytes / 2 / 3  # the target side
     steps = _clamp(8 * tokens / 2048, 400, 6000)
-    tokenizer = f"{name}_bpe"
-    vocabulary = min(2 * _vocabulary(counts.bytes), 8192)
+    tokenizer, preset = f"{name}_bpe", "joint_bpe_4k"
+    trained: dict[str, Any] = {"corpus": name, "vocab_size": min(2 * _vocabulary(counts.bytes), 8192)}
+    if counts.tokenized:
+        tokenizer, preset, trained = f"{name}_tokens", "joint_blanks", {"corpus": name}
     return {
-        "defaults": [
-            {f"tokenizer@tokenizers.{tokenizer}": "joint_bpe_4k"},
-            {f"model@models.{name}": "transformer_tiny"},
-        ],
-        "tokenizers": {tokenizer: {"corpus": name, "vocab_size": vocabulary}},
+        "defaults": [{f"tokenizer@tokenizers.{tokenizer}": preset}, {f"model@models.{name}": "transformer_tiny"}],
+        "tokenizers": {tokenizer: trained},
         "models": {name: {"data": {"corpus": name, "tokenizer": tokenizer}, "recipe": _lengths(steps, 6, 4)}},
     }
 

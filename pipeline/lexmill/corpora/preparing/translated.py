@@ -102,6 +102,7 @@ def write_translated(
             "languages": list(held_out.languages),
             "licence": corpus.manifest["licence"],
             "splits": {"train": split},
+            **({"tokenized": True} if held_out.tokenized else {}),
         }
         storage.write_json(folder / "manifest.json", manifest)
     counts = {key: split[key] for key in ("groups", "characters", "bytes", "words")}

@@ -18,7 +18,7 @@ from lexmill.evaluation import plots
 from lexmill.evaluation.rows import Row, spread
 from lexmill.evaluation.subject import Evaluated, Subject
 from lexmill.kinds.translator.alignment import alignments
-from lexmill.kinds.translator.metrics import score_sums, statistics, summarise, translator_rows
+from lexmill.kinds.translator.metrics import score_sums, splitter_of, statistics, summarise, translator_rows
 from lexmill.kinds.translator.predict import Translation, translate_lines
 from lexmill.kinds.translator.robustness import variants
 from lexmill.kinds.translator.tags import asking
@@ -58,12 +58,12 @@ def rows(subject: Subject) -> list[Row]:
 
 def metrics(subject: Subject, rows: Sequence[Row]) -> dict[str, Any]:
     """Return the metrics of the test set from its rows."""
-    return summarise(rows, subject.corpus.unit, subject.resampling, subject.corpus.languages[1])
+    return summarise(rows, subject.corpus.unit, subject.resampling, splitter_of(subject.corpus))
 
 
 def robustness(subject: Subject, rows: Sequence[Row]) -> dict[str, float]:
     """Return the BLEU of some of the rows, and of the same sentences in each of `robustness.variants`; {}: none."""
-    chosen, language = subject.settings.robustness, subject.corpus.languages[1]
+    chosen, splits = subject.settings.robustness, splitter_of(subject.corpus)
     if not chosen.sentences or not rows:
         return {}
     some = [rows[i] for i in spread(len(rows), chosen.sentences)]
@@ -74,7 +74,7 @@ def robustness(subject: Subject, rows: Sequence[Row]) -> dict[str, float]:
         made[name] = [one.text for one in _hypotheses(subject, lines, f"evaluate {subject.words}, {name}")]
     found = {}
     for name, hypotheses in made.items():
-        sums = np.array(statistics("bleu", hypotheses, references, language)).sum(axis=0)
+        sums = np.array(statistics("bleu", hypotheses, references, splits)).sum(axis=0)
         found[f"bleu_{name}"] = score_sums("bleu", sums)
     return found
 
@@ -83,7 +83,7 @@ def _translated(subject: Subject) -> tuple[list[Row], int]:
     """Return one row per record, in order, and how many sources were cut."""
     records = list(subject.records())
     found = _hypotheses(subject, [record["source"] for record in records], f"evaluate {subject.words}")
-    rows = translator_rows(records, [one.text for one in found], subject.corpus.languages[1])
+    rows = translator_rows(records, [one.text for one in found], splitter_of(subject.corpus))
     return rows, sum(one.truncated for one in found)
 
 

@@ -16,7 +16,7 @@ from lexmill.decoding.settings import BeamSearch
 from lexmill.kinds.translator import TranslationRecipe, Translator
 from lexmill.kinds.translator.batches import Batch, ParallelBatches, Side
 from lexmill.kinds.translator.losses import consistent_sum, own_places, smoothed_sum, with_own
-from lexmill.kinds.translator.metrics import score_sums, statistics
+from lexmill.kinds.translator.metrics import score_sums, splitter, statistics
 from lexmill.kinds.translator.tags import tag
 from lexmill.params import Params
 from lexmill.tokenizers.resegment import Resegmenter
@@ -188,7 +188,7 @@ class TranslationTask(Task):
         made = [self.tokenizer.decode(best.tokens) for best, *_ in searched]
         targets = zip(batch["target_out"], batch["target_mask"], strict=True)
         right = [self.tokenizer.decode(row[real][:-1].tolist()) for row, real in targets]
-        found = statistics(self.recipe.decided_by, made, right)
+        found = statistics(self.recipe.decided_by, made, right, splitter("", tokenized=self.tokenizer.at_blanks))
         return [sum(column) for column in zip(*found, strict=True)]
 
     def validation_metrics(self, sums: Sequence[float]) -> dict[str, float]:
