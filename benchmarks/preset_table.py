@@ -101,7 +101,7 @@ class Table:
                 (folder / name).symlink_to(ROOT / name)
         data = self.params(chosen.presets, chosen.settings, chosen.corpus)
         (folder / "params.yaml").write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
-        made = {"fetch": "sources", "checkpoint": "checkpoints", "prepare": "corpora"}
+        made = {"fetch": "sources", "checkpoint": "checkpoints", "prepare": "corpora", "encode": "tokens"}
         for stage, name in stages_of(data):
             if not (folder / "artifacts" / made.get(stage, "tokenizers") / name).exists():
                 _run(folder, stage, name)
@@ -118,7 +118,8 @@ def stages_of(data: dict[str, Any]) -> list[tuple[str, str]]:
     found = [("fetch", name) for name in data["corpora"]] + [("checkpoint", name) for name in data["checkpoints"]]
     found += [("prepare", name) for name in data["corpora"]]
     found += [("tokenizer", name) for name in data["tokenizers"]]
-    return found + [("import_tokenizer", name) for name in data["imported_tokenizers"]]
+    found += [("import_tokenizer", name) for name in data["imported_tokenizers"]]
+    return found + [("encode", name) for name in data["encodings"]]
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -92,6 +92,16 @@ def test_captions_like_multi30k(project: Path) -> None:
     assert next(one["target"] for one in made.records("test")) == "en test_2016_flickr 0"
 
 
+def test_tokenised_pairs(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for tongue in ("en", "de"):
+        write(project / f"train.{tongue}", "".join(f"{tongue} num@@ ber {i} .\n" for i in range(60)))
+    corpus, made = prepared(project, "parallel", ["train.en", "train.de"], TRANSLATE)
+    assert made.tokenized
+    assert "tokenized: true, as subwords end in @@" in "".join(capsys.readouterr())
+    chosen = params.load(project / "params.yaml")
+    assert [(name, one.kind) for name, one in chosen.tokenizers.items()] == [("mine_tokens", "blanks")]
+
+
 def test_a_table_without_a_header_and_with_another_delimiter(project: Path) -> None:
     for name, count in {"train.dat": 60, "dev.dat": 8, "test.dat": 9}.items():
         write(project / name, "".join(f"{i};{'ab'[i % 2]};the {name} text, number {i}\n" for i in range(count)))
