@@ -13,7 +13,7 @@ import yaml
 from lexmill import cli, params
 from lexmill.base.strict import build
 from lexmill.compute.execution import Execution
-from lexmill.params.corpora import Corpus, Mixture, Translation
+from lexmill.params.corpora import Corpus, Mixture, Tokenizer, Translation
 from lexmill.params.models import Checkpoint, Model
 
 ROOT = Path(__file__).parent.parent
@@ -24,6 +24,7 @@ PAGES = {
 EXAMPLES = {
     "corpora": Corpus,
     "models": Model,
+    "tokenizers": Tokenizer,
     "mixtures": Mixture,
     "translations": Translation,
     "checkpoints": Checkpoint,

@@ -95,7 +95,7 @@ def test_captions_like_multi30k(project: Path) -> None:
 def test_tokenised_pairs(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for tongue in ("en", "de"):
         write(project / f"train.{tongue}", "".join(f"{tongue} num@@ ber {i} .\n" for i in range(60)))
-    corpus, made = prepared(project, "parallel", ["train.en", "train.de"], TRANSLATE)
+    _, made = prepared(project, "parallel", ["train.en", "train.de"], TRANSLATE)
     assert made.tokenized
     assert "tokenized: true, as subwords end in @@" in "".join(capsys.readouterr())
     chosen = params.load(project / "params.yaml")

@@ -353,9 +353,7 @@ class ParallelTextReader:
     target: tuple[str, ...] = spec("globs of the target-side files, in the same order")
     encoding: str = spec("the files' character encoding", "utf-8")
     encodings: dict[str, str] = spec("that of some files: a glob of their names -> their encoding", factory=dict)
-    tokenized: bool = spec(
-        "blanks separate words and marks, and perhaps subwords, that end in @@ where their word goes on", False
-    )
+    tokenized: bool = spec("blanks separate all tokens; a subword ends in @@ where its word goes on", False)
 
     def errors(self) -> list[str]:
         return [
