@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 from torch import nn
@@ -43,6 +45,21 @@ def test_lines_keep_their_places_whatever_the_batch() -> None:
             [(tokens, value)] = naive_beam(module, tuple(ids), BEAM)
             assert one.text == Letters().decode(list(tokens))
             assert one.score == pytest.approx(value, abs=1e-5)
+
+
+def test_the_last_of_ten_thousand_lines_is_as_right_as_the_first() -> None:
+    module, draws = tiny(5), random.Random(0)
+    lines = ["".join(draws.choices("abcdef", k=draws.randint(1, 6))) for _ in range(10_000)]
+    found = translate_lines(module, Letters(), lines, BEAM, 4096)
+    for place in (0, 1, 4_999, 9_998, 9_999):
+        (ids,) = Letters().encode_batch([lines[place]])
+        [(tokens, value)] = naive_beam(module, tuple(ids), BEAM)
+        assert found[place].text == Letters().decode(list(tokens))
+        assert found[place].score == pytest.approx(value, abs=1e-5)
+    by_line: dict[str, set[str]] = {}
+    for line, one in zip(lines, found, strict=True):
+        by_line.setdefault(line, set()).add(one.text)
+    assert {len(texts) for texts in by_line.values()} == {1}
 
 
 def test_nothing_to_translate() -> None:
