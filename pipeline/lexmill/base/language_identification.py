@@ -43,7 +43,7 @@ def _label(tag: str) -> str:
 
 @cache
 def _identifier() -> Any:
-    """Return the classifier, with weights of few bits: their sums are exact, so their order on a machine is no matter."""
+    """Return the classifier, its weights rounded: sums of few bits are exact, in any order that a machine takes."""
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     found = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -156,8 +156,14 @@ class Filters:
     drop_newlines: bool = spec("remove records with a newline", False)
     same_placeholders: bool = spec("keep pairs only with the same {placeholders} on both sides", False)
     min_language_probability: float = spec(
-        "remove a record with a text (of a pair: a side) that is less probably in its language; 0: not checked; 0.01 is"
+        "remove a record with a text (of a pair: a side) that is less probably in its language; 0: not checked; 0.005 is"
         " a cautious bound",
+        0.0,
+        low=0,
+        below=1,
+    )
+    drop_worst_aligned: float = spec(
+        "the share of a parallel corpus's different pairs that is removed: those least like translations; 0: none",
         0.0,
         low=0,
         below=1,
@@ -243,6 +249,8 @@ class Corpus:
         found += (f"reader.{error}" for error in self.reader.unfit(self.kind))
         if self.splits.column is not None and not isinstance(self.reader, RowsReader):
             found.append(f"splits.column: '{self.reader.format}' files have no columns; name the files in splits.files")
+        if self.filters.drop_worst_aligned and self.kind != "parallel":
+            found.append("filters.drop_worst_aligned: only the pairs of a parallel corpus have a score; set it to 0")
         if self.kind == "questions" and self.deduplicate.near:
             found.append(
                 "deduplicate.near: questions about one context share it, so all but one would be near duplicates; set"
