@@ -156,8 +156,8 @@ class Filters:
     drop_newlines: bool = spec("remove records with a newline", False)
     same_placeholders: bool = spec("keep pairs only with the same {placeholders} on both sides", False)
     min_language_probability: float = spec(
-        "remove a record with a text (of a pair: a side) that is less probably in its language; 0: not checked; 0.005 is"
-        " a cautious bound",
+        "remove a record with a text (of a pair: a side) whose language is less probably its own; 0: not checked,"
+        " 0.005: a cautious bound",
         0.0,
         low=0,
         below=1,

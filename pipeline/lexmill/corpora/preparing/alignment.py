@@ -13,8 +13,9 @@ a run of characters between white space and punctuation, in small letters, or on
 (Chinese, Japanese, Thai, Khmer ...); each counts once in a sentence, and of a sentence the first `MOST_WORDS`.
 
 Sums are taken in the order of the pairs and scores rounded, so the result is the same on any machine.
-Cost: two minutes for 200,000 pairs of 15 words on one core. Memory: the vocabulary, 24 bytes a pair, and about 40 bytes
-for each of at most `MOST_LINKS` word pairs; a larger corpus is learned from each n-th pair. Disk: 4 bytes a word.
+Cost: half a minute of one core and 550 MB for 200,000 pairs of 15 words. Memory: the vocabulary, 100 bytes a pair, and
+at most 2 GB for the tables, because a corpus with over `MOST_LINKS` pairs of words is learned from each n-th pair. Disk:
+4 bytes a word.
 """
 
 from __future__ import annotations
@@ -35,12 +36,15 @@ _AT_ONCE = 1 << 20  # links
 _ROUNDS = 5
 _SMOOTHING = 0.1
 _DIGITS = 6
-_LEAST = 1e-6
+_LEAST = 1e-6  # of a count; less is what rounding leaves
 _ALONE = (
     "\u0e00-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3041-\u312f\u31a0-\ua4cf\uf900-\ufaff\uff66-\uff9f"
     "\U00020000-\U0003fffd"
 )
-_BETWEEN = r"\s!-/:-@\[-`{-~\xa1-\xbf\u060c\u061b\u061f\u0964\u0965\u2000-\u206f\u3000-\u303f\uff01-\uff20\uff3b-\uff65"
+_BETWEEN = (
+    r"\s!-/:-@\[-`{-~\xa1-\xbf\u060c\u061b\u061f\u0964\u0965\u2000-\u206f\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40"
+    r"\uff5b-\uff65"
+)
 _WORD = re.compile(rf"[{_ALONE}]|[^{_BETWEEN}{_ALONE}]+|\S")
 
 
@@ -64,7 +68,7 @@ def worst(pairs: Iterable[Pair], share: float, scratch: Path) -> tuple[list[byte
 
     Args:
         pairs: different pairs.
-        share: of all pairs, rounded down; of equal scores the earlier pairs go first.
+        share: of all pairs; of equal scores the earlier pairs go first.
         scratch: a folder for files.
 
     Returns:
@@ -85,7 +89,7 @@ def worst(pairs: Iterable[Pair], share: float, scratch: Path) -> tuple[list[byte
         return [], {"pairs": 0}
     model = _Model(sides, np.frombuffer(learned, bool))
     scores, shuffled = model.scores()
-    order = np.argsort(scores, kind="stable")[: int(share * count)]
+    order = np.argsort(scores, kind="stable")[: round(share * count)]
     size = len(keys) // count
     middle = float(np.median(shuffled)) if len(shuffled) else 0.0
     metrics = {
@@ -131,7 +135,7 @@ class _Side:
         known = seen > 1
         self._numbers = np.where(known, np.cumsum(known) - 1, -1)
         self.seen = seen[known]
-        self.total = int(seen.sum())
+        self.total = int(seen.sum())  # of all words
 
     def sentences(self, first: int, end: int, chosen: np.ndarray | None = None) -> _Sentences:
         """Return some sentences; those that are not chosen as empty ones."""
@@ -203,8 +207,9 @@ class _Direction:
         self._to, self._from, self._given = to, 1 - to, given
         self._seen, self._total = sides[to].seen, sides[to].total
         self._others = len(sides[1 - to].seen)
-        words = max(1, len(self._seen))
-        self._table, self._null = np.full(len(given), 1 / words), np.full(words, 1 / words)
+        even = 1 / max(1, len(self._seen))
+        self._table = np.append(np.full(len(given), even), 0.0)  # the last: of links that were not learned
+        self._null = np.full(len(self._seen), even)
         self.forget()
 
     def forget(self) -> None:
@@ -227,12 +232,12 @@ class _Direction:
     def maximise(self) -> None:
         """Set the table to the most probable one by the counts."""
         self.finish()
-        self._table = self._counts / self._totals[self._given]
+        self._table[:-1] = self._counts[:-1] / self._totals[self._given]
         self._null = self._null_counts / self._null_counts.sum()
 
     def finish(self) -> None:
         """Add the counts up over the words."""
-        self._totals = np.bincount(self._given, self._counts, self._others)
+        self._totals = np.bincount(self._given, self._counts[:-1], self._others)
 
     def score(self, links: _Links, entries: np.ndarray, learned: np.ndarray) -> np.ndarray:
         """Return the score of each pair.
@@ -246,7 +251,7 @@ class _Direction:
         by_link, by_none = self.expect(links, entries)
         mine = learned[here.of]
         by_link, by_none = np.where(mine[own], by_link, 0.0), np.where(mine, by_none, 0.0)
-        counts = np.where(entries >= 0, self._counts[entries], 0.0) - by_link
+        counts = self._counts[entries] - by_link
         totals = self._totals[there.words] - np.bincount(other, by_link, len(there.words))
         known = totals[other] > _LEAST  # else only this pair has the word
         by_word = np.clip(np.divide(counts, totals[other], out=np.zeros_like(counts), where=known), 0.0, 1.0)
