@@ -157,7 +157,7 @@ class Filters:
     same_placeholders: bool = spec("keep pairs only with the same {placeholders} on both sides", False)
     min_language_probability: float = spec(
         "remove a record with a text (of a pair: a side) whose language is less probably its own; 0: not checked,"
-        " 0.005: a cautious bound",
+        " 0.01: a cautious bound",
         0.0,
         low=0,
         below=1,

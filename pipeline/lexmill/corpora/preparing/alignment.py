@@ -14,8 +14,7 @@ a run of characters between white space and punctuation, in small letters, or on
 
 Sums are taken in the order of the pairs and scores rounded, so the result is the same on any machine.
 Cost: half a minute of one core and 550 MB for 200,000 pairs of 15 words. Memory: the vocabulary, 100 bytes a pair, and
-at most 2 GB for the tables, because a corpus with over `MOST_LINKS` pairs of words is learned from each n-th pair. Disk:
-4 bytes a word.
+at most 2 GB of tables: with over `MOST_LINKS` pairs of words each n-th pair is learned from. Disk: 4 bytes a word.
 """
 
 from __future__ import annotations
