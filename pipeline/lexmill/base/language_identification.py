@@ -1,4 +1,4 @@
-"""How probable it is that a text is in a language: the naive Bayes classifier over byte n-grams of `py3langid`.
+"""How probable it is that a text is in a language: naive Bayes over byte n-grams, by `py3langid`.
 
 A fork of langid.py (Lui and Baldwin 2012); its model of 139 languages is part of the package. The softmax of its scores
 is taken at the square root of the text's bytes, so that long texts do not look certain.
@@ -43,7 +43,7 @@ def _label(tag: str) -> str:
 
 @cache
 def _identifier() -> Any:
-    """Return the classifier, its weights rounded: sums of few bits are exact, in any order that a machine takes."""
+    """Return the model, its weights rounded: sums of few bits are exact, in any order that a machine takes."""
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     found = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
