@@ -2,7 +2,7 @@
 
 A fork of langid.py (Lui and Baldwin 2012); its model of 139 languages is part of the package. The softmax of its scores
 is taken at the square root of the text's bytes, so that long texts do not look certain.
-Cost: 0.6 s and 60 MB to load the model; about 15,000 short texts a second, 4.5 MB of long text.
+Cost: a second and 200 MB (300 at first) to load the model; about 10,000 short texts a second, 4.5 MB of long text.
 """
 
 from __future__ import annotations
