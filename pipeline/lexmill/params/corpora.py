@@ -11,7 +11,7 @@ from typing import Literal
 from lexmill.base.addresses import redact, secret_in
 from lexmill.base.budgets import MAX_CONTEXT
 from lexmill.base.errors import UserError
-from lexmill.base.languages import standard
+from lexmill.base.languages import shown, standard
 from lexmill.base.shown import value_text
 from lexmill.base.strict import spec
 from lexmill.params.readers import Reader, RowsReader, XmlPairsReader, outside
@@ -21,6 +21,18 @@ def _no_sha256(key: str, hashes: Sequence[str]) -> Iterator[str]:
     for value in hashes:
         if not re.fullmatch("[0-9a-fA-F]{64}", value):
             yield f"{key}: {value_text(value)} is not a sha256 (64 hexadecimal digits)"
+
+
+def _not_identified(languages: Sequence[str]) -> Iterator[str]:
+    if find_spec("py3langid") is None:
+        return  # as in `_no_tags`
+    from lexmill.base.language_identification import unknown
+
+    for tag in unknown(languages):
+        yield (
+            f"filters.min_language_probability: texts in {shown(tag)} cannot be told from those in other languages; set"
+            " it to 0"
+        )
 
 
 def _no_tags(languages: Sequence[str]) -> Iterator[str]:
@@ -143,6 +155,19 @@ class Filters:
     )
     drop_newlines: bool = spec("remove records with a newline", False)
     same_placeholders: bool = spec("keep pairs only with the same {placeholders} on both sides", False)
+    min_language_probability: float = spec(
+        "remove a record with a text (of a pair: a side) whose language is less probably its own; 0: not checked,"
+        " 0.01: a cautious bound",
+        0.0,
+        low=0,
+        below=1,
+    )
+    drop_worst_aligned: float = spec(
+        "the share of a parallel corpus's different pairs that is removed: those least like translations; 0: none",
+        0.0,
+        low=0,
+        below=1,
+    )
 
 
 @dataclass(frozen=True)
@@ -218,9 +243,14 @@ class Corpus:
     splits: Splits = spec("train, valid, test", factory=Splits)
 
     def errors(self) -> list[str]:
-        found = [*_no_tags(self.languages), *(f"reader.{error}" for error in self.reader.unfit(self.kind))]
+        found = [*_no_tags(self.languages)]
+        if self.filters.min_language_probability and not found:
+            found += _not_identified(self.languages)
+        found += (f"reader.{error}" for error in self.reader.unfit(self.kind))
         if self.splits.column is not None and not isinstance(self.reader, RowsReader):
             found.append(f"splits.column: '{self.reader.format}' files have no columns; name the files in splits.files")
+        if self.filters.drop_worst_aligned and self.kind != "parallel":
+            found.append("filters.drop_worst_aligned: only the pairs of a parallel corpus have a score; set it to 0")
         if self.kind == "questions" and self.deduplicate.near:
             found.append(
                 "deduplicate.near: questions about one context share it, so all but one would be near duplicates; set"

@@ -6,8 +6,8 @@ Writes  artifacts/corpora/<corpus>/{train,valid,test}-NNNNN.jsonl and manifest.j
 Identity: params `corpora.<corpus>`, the fetched files, the code it imports.
 Cost: reads the files once and copies the kept records once more; memory O(largest document), whatever the size of the
 corpus; scratch on disk: the corpus once, and about 200 bytes a record (8 bytes a permutation more with near
-duplicates). A large corpus is read by the workers of the execution settings (`data`); its large files are read once
-more to be cut into chunks.
+duplicates). Finding badly aligned pairs costs time and memory of its own (`preparing.alignment`). A large corpus is
+read by the workers of the execution settings (`data`); its large files are read once more to be cut into chunks.
 """
 
 from __future__ import annotations

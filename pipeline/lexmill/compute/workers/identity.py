@@ -29,7 +29,7 @@ WORK = (
 )
 """The modules whose functions work on a piece, and the one that calls them by name."""
 
-_LIBRARIES = ("datasketch", "numpy", "pyarrow", "tokenizers", "zstandard")
+_LIBRARIES = ("datasketch", "numpy", "py3langid", "pyarrow", "tokenizers", "zstandard")
 _WORD = ".workers"
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from lexmill.base.language_identification import probability
 from lexmill.corpora.preparing import personal_data
 from lexmill.corpora.preparing.record import Record
 from lexmill.params.corpora import Corpus
@@ -59,6 +60,13 @@ def _holds(kind: str, record: Record) -> bool:
     return any(personal_data.first_kind(side) == kind for side in record.sides)
 
 
+def _foreign(corpus: Corpus, record: Record) -> bool:
+    """Whether a text is probably not in its language: of a pair its own, else one of the corpus's."""
+    bound, languages = corpus.filters.min_language_probability, corpus.languages
+    of_sides = [languages[:1], languages[1:]] if corpus.kind == "parallel" else [languages] * len(record.sides)
+    return any(probability(side, own) < bound for side, own in zip(record.sides, of_sides, strict=True))
+
+
 def mask(record: Record, counts: Counter[str]) -> None:
     """Mask the personal data in a record's texts, in place; count it by kind."""
     record.rewrite(lambda text: personal_data.masked(text, counts))
@@ -103,4 +111,6 @@ def active(corpus: Corpus) -> dict[str, Filter]:
         found["min_length_ratio"] = lambda record: _ratio(record) < bounds.min_length_ratio
     if pairs and bounds.max_length_ratio:
         found["max_length_ratio"] = lambda record: _ratio(record) > bounds.max_length_ratio
+    if bounds.min_language_probability:
+        found["min_language_probability"] = partial(_foreign, corpus)
     return found

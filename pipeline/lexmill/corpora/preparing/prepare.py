@@ -2,7 +2,8 @@
 
 Two halves. The first works on independent pieces, on the workers of the stage's executor (`pieces`). The second is
 here, in one process and in the corpus's order, in two passes: the first finds duplicates and writes valid and test; the
-second copies train without the texts that are also in valid or a test set, which are known only then. Sets that the
+second copies train without the texts that are also in valid or a test set, which are known only then. Where badly
+aligned pairs are to be found, one more pass before both learns from all pairs (`alignment`). Sets that the
 data's owners made are written before all others and stay whole: train gives way to them, and so do a valid and a test
 that are cut from it. Texts are remembered as hashes in a scratch file on disk (`disk_index`), so memory is bounded by
 one document, the index's cache and the labels. The result is a function of the files and the params alone, not of the
@@ -15,7 +16,7 @@ import json
 import sqlite3
 import struct
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from itertools import combinations, islice
 from pathlib import Path
@@ -25,7 +26,7 @@ from lexmill.base import progress, storage
 from lexmill.base.errors import UserError
 from lexmill.compute.workers.executor import Executor, Here, Plain
 from lexmill.corpora.prepared import SPLITS, PreparedCorpus, texts_of
-from lexmill.corpora.preparing import filters, personal_data, pieces, readers, spans
+from lexmill.corpora.preparing import alignment, filters, personal_data, pieces, readers, spans
 from lexmill.corpora.preparing.deduplicate import ExactDuplicates, NearDuplicates
 from lexmill.corpora.preparing.disk_index import DiskSet, open_index
 from lexmill.corpora.preparing.errors import Errors
@@ -40,6 +41,7 @@ from lexmill.params.corpora import Corpus
 from lexmill.params.readers import TaggedReader
 
 EXACT, NEAR, LEAKED = "exact_duplicates", "near_duplicates", "also_in_valid_or_test"
+ALIGNED = "drop_worst_aligned"
 MOST_LABELS = 10_000
 _MOST_SETS = 50
 _WITH_LABELS = {"labelled": ("label", "reader.label"), "tagged": ("tag", "reader")}
@@ -92,9 +94,12 @@ class _Preparation:
         self.where = f"corpora.{name}"
         self.name, self.corpus, self.folder, self.scratch = name, corpus, folder, scratch
         choice = corpus.deduplicate
+        self.aligned = corpus.filters.drop_worst_aligned > 0
+        self.worst = DiskSet(index, "worst_aligned")
+        self.alignment: dict[str, Any] = {}
         self.exact = ExactDuplicates(index) if choice.exact else None
         self.near = NearDuplicates(index, choice) if choice.near else None
-        later = {EXACT: choice.exact, NEAR: choice.near, LEAKED: corpus.splits.keep_together}
+        later = {EXACT: choice.exact, ALIGNED: self.aligned, NEAR: choice.near, LEAKED: corpus.splits.keep_together}
         self.removals = Removals([*filters.active(corpus), *(step for step, active in later.items() if active)])
         self.splits = pieces.normalized_pins(corpus)
         self.index = index
@@ -148,11 +153,13 @@ class _Preparation:
                     self.done.append(PreparedPiece(self.scratch, result, signature_bytes))
                     if self.splits.owned:
                         self._place_given(self.done[-1])
-                    else:
+                    elif not self.aligned:
                         self._place(self.done[-1], train)
             bar.update(unshown, records=self.raw)
             errors.raise_all()
-            for piece in self.done if self.splits.owned else ():
+            if self.aligned:
+                self._find_worst()
+            for piece in self.done if self.splits.owned or self.aligned else ():
                 self._place(piece, train)
         if not self.raw:
             raise UserError("the corpus is empty: its files hold no record", files.folder)
@@ -169,6 +176,25 @@ class _Preparation:
         total = sum(files.sizes[path] for _, paths in large for path in paths)
         with progress.bar(f"prepare {self.name}: where to cut", total=total) as bar:
             return spans.find_spans(large, files, executor, common, bar.update)
+
+    def _find_worst(self) -> None:
+        """Note the pairs that are least like translations, but for those of given sets."""
+        share = self.corpus.filters.drop_worst_aligned
+        with progress.bar(f"prepare {self.name}: alignment", total=len(self.done)) as bar:
+            worst, self.alignment = alignment.worst(self._pairs(bar.update), share, self.scratch)
+        for key in worst:
+            self.worst.add(key)
+
+    def _pairs(self, advance: Callable[[int], None]) -> Iterator[alignment.Pair]:
+        """Yield each pair once, but for those of given sets; a model may learn from those of train."""
+        seen = DiskSet(self.index, "pairs")
+        for piece in self.done:
+            with piece.lines() as lines:
+                for offset, row, _ in piece.rows():
+                    if not row.given and seen.add(row.key):
+                        source, target = texts_of(json.loads(lines.read(offset, row.line)))
+                        yield alignment.Pair(row.key, source, target, piece.sets[row.split] == "train")
+            advance(1)
 
     def _place_given(self, piece: PreparedPiece) -> None:
         """Write the records of a piece that the data's owners put into valid or a test set."""
@@ -192,9 +218,8 @@ class _Preparation:
             for offset, row, signature in piece.rows():
                 if row.given:
                     continue
-                exact = self.exact is not None and self.exact(row.key)
-                if exact or (self.near is not None and self.near(signature)):
-                    self.removals.add(EXACT if exact else NEAR, _shown(lines.read(offset, row.line)))
+                if (step := self._duplicate_or_worst(row, signature)) is not None:
+                    self.removals.add(step, _shown(lines.read(offset, row.line)))
                     continue
                 if row.group in self.pins:
                     self.pins_met.add(self.pins[row.group])
@@ -206,6 +231,14 @@ class _Preparation:
                     self.held_out[split].add(row.first)
                     self._keep(split, lines.read(offset, row.line), row)
         piece.trained = self.trained - before
+
+    def _duplicate_or_worst(self, row: Row, signature: bytes) -> str | None:
+        """Return the step that removes a record for what the corpus holds besides it."""
+        if self.exact is not None and self.exact(row.key):
+            return EXACT
+        if self.aligned and row.key in self.worst:
+            return ALIGNED
+        return NEAR if self.near is not None and self.near(signature) else None
 
     def _gives_way(self, row: Row, to: Collection[str], lines: Lines, offset: int) -> bool:
         """Count a record whose text is also in one of these sets; return whether it is removed."""
@@ -264,6 +297,8 @@ class _Preparation:
         metrics: dict[str, Any] = {"raw": self.raw, "removed": removed, "used": used}
         if self.corpus.filters.personal_data == "mask":
             metrics["masked"] = {kind: self.masked[kind] for kind in personal_data.KINDS}
+        if self.aligned:
+            metrics["alignment"] = self.alignment
         for metric in ("records", "groups", "characters", "bytes", "words"):
             metrics[metric] = {split: splits[split][metric] for split in splits}
         metrics["overlap"] = {"train_in_valid_or_test": self.leaks}
