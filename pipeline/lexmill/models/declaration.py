@@ -37,8 +37,17 @@ class Sizes:
         """Whether the network reads text of any length at the same cost a token, by a state of one size."""
         return False
 
+    @property
+    def prefixes(self) -> tuple[str, str]:
+        """What the network itself reads before each source and each target, as text."""
+        return "", ""
+
     def errors(self) -> list[str]:
         """Return what is wrong with the sizes together, each as `field: why`."""
+        return []
+
+    def entry_errors(self) -> list[str]:
+        """Return what is missing in an entry of params.yaml, though no config.json of a checkpoint has it."""
         return []
 
     @classmethod
