@@ -28,6 +28,19 @@ SPACE_MARK = "\u2581"  # SentencePiece's lower one eighth block
 SPECIAL = "special_tokens.json"  # next to the tokenizer.json of an imported tokenizer
 
 
+@dataclass(frozen=True)
+class SpecialIds:
+    """The ids that a search begins with, ends with, pads with, and never writes; by default a trained tokenizer's."""
+
+    pad: int = PAD
+    bos: int = BOS
+    eos: int = EOS
+    never_written: tuple[int, ...] = NEVER_WRITTEN
+
+
+TRAINED = SpecialIds()
+
+
 class Tokenizer:
     """Text to ids and back.
 
@@ -80,6 +93,11 @@ class Tokenizer:
                 self._normalizer = _without_space_marks(backend)
         reserved = NEVER_WRITTEN if special is None else (self.pad_id, self.unk_id, self.bos_id, self.mask_id)
         self.never_written = tuple(sorted({i for i in reserved if i is not None and i != self.eos_id}))
+
+    @property
+    def special(self) -> SpecialIds:
+        """What a search must know of the ids."""
+        return SpecialIds(self.pad_id, self.bos_id, self.eos_id, self.never_written)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text; raise `UserError` for text that is not Unicode (a lone surrogate)."""

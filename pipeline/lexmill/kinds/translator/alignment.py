@@ -44,7 +44,7 @@ def alignments(
             break
         if not (own and written and max(len(read), len(written)) < min(LONGEST, module.max_positions)):
             continue
-        source, mask = pad_sources([read], device)
+        source, mask = pad_sources([read], device, tokenizer.special)
         target = torch.tensor([[tokenizer.bos_id, *written]], device=device)
         weights = module.alignment(source, mask, target)[0].float().cpu().numpy()
         if weights.shape[1] != source.size(1):

@@ -184,7 +184,8 @@ class TranslationTask(Task):
         from lexmill.decoding.beam_search import beam_search
 
         assert self.tokenizer is not None
-        searched = beam_search(cast("Searched", module), batch["source"], batch["source_mask"], BeamSearch(beam_size=1))
+        greedy, special = BeamSearch(beam_size=1), self.tokenizer.special
+        searched = beam_search(cast("Searched", module), batch["source"], batch["source_mask"], greedy, special=special)
         made = [self.tokenizer.decode(best.tokens) for best, *_ in searched]
         targets = zip(batch["target_out"], batch["target_mask"], strict=True)
         right = [self.tokenizer.decode(row[real][:-1].tolist()) for row, real in targets]

@@ -1,6 +1,6 @@
 """The decoder's cache of `transformers`, for rows that share a source.
 
-Memory: 2 * layers * D * (B * T + B * S) numbers; unlike `transformer`'s, each row has the keys and values of its source.
+Memory: 2 * layers * D * (B * T + B * S) numbers; unlike `transformer`'s, each row has its source's keys and values.
 Shape letters: B rows (sources times beams), S source length, T target positions so far, D width.
 """
 

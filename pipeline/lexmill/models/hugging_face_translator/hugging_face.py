@@ -1,4 +1,4 @@
-"""These translators in Hugging Face format: the weights' names are those there, below `network.`, but for the output."""
+"""These translators in Hugging Face format: the weights' names are those there, below `network.`, but the output's."""
 
 from __future__ import annotations
 
@@ -132,14 +132,11 @@ def read_state(shape: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[
     for name, tensor in tensors.items():
         if name not in ("lm_head.weight", "final_logits_bias") and not name.endswith(_IGNORED):
             found[f"{_PREFIX}{name.removeprefix(prefix)}"] = tensor
-    copies = ("decoder.embed_tokens.weight", "encoder.embed_tokens.weight", "lm_head.weight")
-    if _SHARED not in found:  # some files have only a copy
-        found |= {
-            _SHARED: one for copy in copies if (one := tensors.get(f"{prefix}{copy}", tensors.get(copy))) is not None
-        }
-    shared, head = found.get(_SHARED), tensors.get("lm_head.weight", found.get(_SHARED))
-    if shared is None or head is None:
+    copies = (f"{prefix}decoder.embed_tokens.weight", f"{prefix}encoder.embed_tokens.weight", "lm_head.weight")
+    shared = found.get(_SHARED, next((tensors[name] for name in copies if name in tensors), None))
+    if shared is None:
         raise UserError("the weights are not those of a translator: 'shared.weight' is missing")
+    found[_SHARED], head = shared, tensors.get("lm_head.weight", shared)
     if separate_head(shape):
         found[_HEAD] = head.clone()
     elif not torch.equal(head, shared):

@@ -1,7 +1,7 @@
-"""The network: an encoder-decoder of `transformers`, built from its configuration, behind the interface of those here.
+"""The network: an encoder-decoder of `transformers`, built from its configuration, with the interface of those here.
 
-Only the library's own code runs; a checkpoint gives sizes and weights. The tokens of `begins` are read before those of a
-source, and after the first token of a target, by this network itself: nothing outside counts or sees them.
+Only the library's own code runs; a checkpoint gives sizes and weights. The ids of `begins` are read before a source,
+and after the first token of a target, by this network itself: nothing outside counts or sees them.
 
 Cost: as the library computes it; a training step is `training_flops`. LayerDrop is off.
 

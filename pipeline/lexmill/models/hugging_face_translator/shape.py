@@ -86,7 +86,7 @@ class Shape(Sizes):
             "target_prefix": "begins with its language",
         }
         return [
-            f"{key}: missing: an m2m_100 {why}; write the checkpoint's token of it, as eng_Latn (NLLB) or __en__ (M2M100)"
+            f"{key}: missing: an m2m_100 {why}; write its token, as eng_Latn (NLLB) or __en__ (M2M100)"
             for key, why in side.items()
             if not getattr(self, key)
         ]
