@@ -26,6 +26,7 @@ NEVER_WRITTEN = (PAD, UNK, BOS, MASK)
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")  # by id, in every kind
 SPACE_MARK = "\u2581"  # SentencePiece's lower one eighth block
 SPECIAL = "special_tokens.json"  # next to the tokenizer.json of an imported tokenizer
+TARGET = "target_tokenizer.json"  # of one that segments the targets of a translator otherwise
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ class Tokenizer:
         imported: whether it came with a pretrained model.
         keeps_text: whether decoding gives back every normalised text.
         between: the end tokens between the two texts of a pair: one, or two as RoBERTa has it.
-        fingerprint: sha256 of tokenizer.json.
+        target: that of a translator's targets, which has the same ids: most often itself.
+        fingerprint: sha256 of tokenizer.json, and of the target's.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Tokenizer:
         backend.no_padding()
         backend.no_truncation()
         self.backend, self.fingerprint, self.imported = backend, fingerprint, special is not None
+        self.target = self
         self.vocab_size: int = backend.get_vocab_size()
         self.pad_id, self.bos_id, self.eos_id = PAD, BOS, EOS
         self.mask_id: int | None = MASK
@@ -223,6 +226,20 @@ def _read_special(path: Path, backend: tokenizers.Tokenizer) -> dict[str, Any]:
     return asdict(found)
 
 
+def _imported(folder: Path, data: bytes, backend: tokenizers.Tokenizer, special: Mapping[str, Any]) -> Tokenizer:
+    """Return an imported tokenizer, with that of its targets if they have one."""
+    path = folder / TARGET
+    if not path.is_file():
+        return Tokenizer(backend, storage.sha256_bytes(data), special)
+    other, of_target = read_backend(path)
+    if of_target.get_vocab_size() != backend.get_vocab_size():
+        raise UserError("it has other ids than tokenizer.json; import the tokenizer again", path)
+    fingerprint = storage.sha256_bytes(data + other)
+    found = Tokenizer(backend, fingerprint, special)
+    found.target = Tokenizer(of_target, fingerprint, special)
+    return found
+
+
 def load(folder: str | Path) -> Tokenizer:
     """Load a tokenizer folder; raise `UserError` where it holds none."""
     path = Path(folder) / "tokenizer.json"
@@ -231,7 +248,7 @@ def load(folder: str | Path) -> Tokenizer:
     data, backend = read_backend(path)
     special = Path(folder) / SPECIAL
     if special.is_file():
-        return Tokenizer(backend, storage.sha256_bytes(data), _read_special(special, backend))
+        return _imported(Path(folder), data, backend, _read_special(special, backend))
     found = [backend.id_to_token(i) for i in range(len(SPECIAL_TOKENS))]
     if found != list(SPECIAL_TOKENS):
         raise UserError(f"its first tokens are {found}, they must be {list(SPECIAL_TOKENS)}", path)

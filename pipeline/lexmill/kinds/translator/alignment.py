@@ -38,7 +38,7 @@ def alignments(
     """
     device, found = next(module.parameters()).device, list[Pictured]()
     for pair in pairs:
-        own, written = tokenizer.encode_batch(list(pair))
+        [own], [written] = tokenizer.encode_batch(pair[:1]), tokenizer.target.encode_batch(pair[1:])
         read = [*begin, *own]
         if len(found) == PICTURED:
             break

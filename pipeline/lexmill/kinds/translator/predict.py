@@ -93,6 +93,8 @@ def together(models: Sequence[Predictor]) -> Predictor:
             raise UserError(f"'{one.name}' has another tokenizer than '{first.name}'; an ensemble needs the same one")
         if one.config.get(KEY) != first.config.get(KEY):
             raise UserError(f"'{one.name}' has other target languages than '{first.name}'; an ensemble needs the same")
+        if one.config.get("begins") != first.config.get("begins"):
+            raise UserError(f"'{one.name}' has other prefixes than '{first.name}'; an ensemble needs the same")
     if not others:
         return first
     from lexmill.decoding.ensemble import Ensemble
@@ -275,7 +277,7 @@ def _decoded(
         (*begin, *ids) if line.strip() else () for line, ids in zip(lines, tokenizer.encode_batch(lines), strict=True)
     ]
     begun = [""] * len(lines) if prefixes is None else prefixes
-    starts = [tuple(ids) if text else () for text, ids in zip(begun, tokenizer.encode_batch(begun), strict=True)]
+    starts = [tuple(ids) if text else () for text, ids in zip(begun, tokenizer.target.encode_batch(begun), strict=True)]
     special = tokenizer.special
     seen: Counter[tuple[int, ...]] = Counter()
     wanted = []  # (source, prefix, how often the line was drawn before, phrases); None for an empty line
@@ -288,7 +290,7 @@ def _decoded(
     found: dict[tuple[Any, ...] | None, list[Translation]] = {None: [Translation("", 0.0)]}
     constrained = [job for job in jobs if job[3]]
     for job in constrained:
-        phrases = [spelt(tokenizer, text) for text in job[3]]
+        phrases = [spelt(tokenizer.target, text) for text in job[3]]
         source, mask = pad_sources([job[0]], device, special)
         best = constrained_search(
             translator, source, mask, beam, phrases, n_best=n_best, prefix=job[1], special=special

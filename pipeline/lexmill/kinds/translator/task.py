@@ -17,6 +17,7 @@ from lexmill.kinds.translator import TranslationRecipe, Translator
 from lexmill.kinds.translator.batches import Batch, ParallelBatches, Side
 from lexmill.kinds.translator.losses import consistent_sum, own_places, smoothed_sum, with_own
 from lexmill.kinds.translator.metrics import score_sums, statistics
+from lexmill.kinds.translator.prefixes import begins_of
 from lexmill.kinds.translator.tags import tag
 from lexmill.params import Params
 from lexmill.tokenizers.resegment import Resegmenter
@@ -48,6 +49,8 @@ def train(name: str, choices: Params) -> None:
     if tokenizer.fingerprint != train_batches.source.tokenizer_fingerprint:
         raise UserError(f"the shards were made with another tokenizer than {folder}; run encode again", shards)
     more = {"target_languages": model.data.languages} if model.data.target_languages else {}
+    if begins := begins_of(model.shape, tokenizer):
+        more["begins"] = begins
     config = config_of(model, tokenizer, train_batches.source.vocab_size, **more)
     module: Any = new_network(model, config, choices.training_seed)
     steps = model.recipe.length.steps(model.recipe.batch, train_batches.steps_per_epoch)

@@ -57,6 +57,10 @@ class Shape(Sizes):
     def prefixes(self) -> tuple[str, str]:
         return self.source_prefix, self.target_prefix
 
+    @property
+    def prefix_is_token(self) -> bool:
+        return self.model_type not in T5_TYPES
+
     def option(self, name: str) -> Any:
         """Return the value of an option, or its default there."""
         return {**OPTIONS[self.model_type], **self.options}[name]
