@@ -51,12 +51,20 @@ PREFIXES = {
 
 
 def make_tiny_translator(
-    folder: Path, kind: str, sources: Sequence[str], targets: Sequence[str], **changes: Any
+    folder: Path,
+    kind: str,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    rows: int = 3,
+    steps: int = 0,
+    **changes: Any,
 ) -> Any:
     """Write config.json, model.safetensors and a tokenizer; return the model, in eval mode.
 
     Args:
         sources, targets: words of both languages.
+        rows: of the embedding without an entry of the tokenizer.
+        steps: of a training on copies.
     """
     import transformers
 
@@ -72,7 +80,7 @@ def make_tiny_translator(
         }
     else:
         backend = _backend(special, [*sources, *targets, "translate", "English", "to", "German"], kind)
-        size = backend.get_vocab_size() + 3  # rows without an entry
+        size = backend.get_vocab_size() + rows
         ids = {f"{role}_token_id": special.index(token) for role, token in (("pad", "<pad>"), ("eos", "</s>"))}
         if kind == "nllb":
             ids |= {"bos_token_id": 0, "decoder_start_token_id": ids["eos_token_id"]}
@@ -92,6 +100,7 @@ def make_tiny_translator(
                 parameter.add_(torch.randn_like(parameter) * 0.2)
         if kind == "marian":
             model.final_logits_bias.copy_(torch.randn(1, size))
+    _learn(model, ids["eos_token_id"], ids["pad_token_id"], steps)
     model.save_pretrained(folder)
     if kind in ("flan", "mt5"):  # as published: transformers writes true whatever the weights are
         path = folder / "config.json"
@@ -99,12 +108,27 @@ def make_tiny_translator(
     return model
 
 
+@torch.enable_grad()
+def _learn(model: Any, eos: int, pad: int, steps: int) -> None:
+    """Let the model learn to copy, so that it writes what hangs on its source, and ends."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(steps):
+        lengths = torch.randint(1, 6, (32, 1))
+        source = torch.randint(5, 24, (32, 6)).masked_fill(torch.arange(6) > lengths, pad)
+        source = source.scatter(1, lengths, eos)
+        labels = source.masked_fill(source == pad, -100)
+        loss = model(input_ids=source, attention_mask=(source != pad).long(), labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
 def _backend(special: Sequence[str], words: Sequence[str], kind: str) -> Tokenizer:
     """A Unigram tokenizer whose first ids are the special tokens; an NLLB's last ones name languages."""
     after = [*LANGUAGES, "<mask>"] if kind == "nllb" else []
     backend = Tokenizer(
         models.Unigram(
-            [*((one, 0.0) for one in special), *_pieces(words), *((one, 0.0) for one in after)],
+            [*((one, 0.0) for one in special), *pieces(words), *((one, 0.0) for one in after)],
             special.index("<unk>"),
             False,
         )
@@ -118,9 +142,9 @@ def _backend(special: Sequence[str], words: Sequence[str], kind: str) -> Tokeniz
     return backend
 
 
-def _pieces(words: Sequence[str]) -> list[tuple[str, float]]:
+def pieces(words: Sequence[str]) -> list[tuple[str, float]]:
     """Pieces with log-probabilities: words, and the letters in them."""
-    letters = sorted({letter for word in words for letter in word} | {":"})
+    letters = sorted({letter for word in words for letter in word} | set(":</>"))
     return [(MARK, -3.0), *((one, -5.0) for one in letters), *((f"{MARK}{one}", -2.0) for one in dict.fromkeys(words))]
 
 
@@ -133,10 +157,10 @@ def _write_marian(folder: Path, sources: Sequence[str], targets: Sequence[str]) 
         model = import_protobuf().ModelProto()
         model.trainer_spec.model_type = 1
         model.normalizer_spec.add_dummy_prefix = model.normalizer_spec.remove_extra_whitespaces = True
-        for piece, score in [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0), *_pieces(words)]:
+        for piece, score in [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0), *pieces(words)]:
             model.pieces.add(piece=piece, score=score, type={"<unk>": 2, "<s>": 3, "</s>": 3}.get(piece, 1))
         (folder / name).write_bytes(model.SerializeToString())
-        entries += [piece for piece, _ in _pieces(words)]
+        entries += [piece for piece, _ in pieces(words)]
     entries = list(dict.fromkeys([*entries, ">>deu<<", "<pad>"]))
     (folder / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(entries)}), encoding="utf-8")
     (folder / "tokenizer_config.json").write_text(json.dumps({"source_lang": "en", "target_lang": "de"}))

@@ -117,6 +117,7 @@ def write_config(shape: Mapping[str, Any], vocab_size: int) -> dict[str, Any]:
         "model_type": model_type,
         "d_model": shape["d_model"],
         "pad_token_id": shape["pad_token_id"],
+        "decoder_start_token_id": shape["pad_token_id"],  # an export writes the tokenizer's
         "vocab_size": vocab_size,
     }
 
