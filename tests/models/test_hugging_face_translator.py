@@ -31,7 +31,7 @@ LONGEST = 12  # tokens of a translation
 
 def started(folder: Path, kind: str, rows: int = 3, steps: int = 0) -> tuple[Any, Any, tokenizers.Tokenizer]:
     """A network that starts from a checkpoint as a training makes it, the model there, and the tokenizer."""
-    theirs = make_tiny_translator(folder / "checkpoint", kind, SOURCES, TARGETS, rows, steps)
+    theirs = make_tiny_translator(folder / "checkpoint", kind, SOURCES, TARGETS, rows=rows, steps=steps)
     (folder / "tokenizer").mkdir()
     tokenizer = import_tokenizer(folder / "checkpoint", folder / "tokenizer")
     family, shape, _ = pretrained.read_shape(folder / "checkpoint", "hugging_face_translator")
@@ -288,10 +288,10 @@ def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint" / "model.safetensors"
     tensors = load_file(path)
     save_file({**tensors, "lm_head.weight": tensors["shared.weight"] + 1}, path)
-    with pytest.raises(UserError, match="'lm_head.weight' differs from the embedding"):
+    with pytest.raises(UserError, match=r"'lm_head.weight' differs from the embedding"):
         pretrained.read(tmp_path / "checkpoint", "hugging_face_translator")
     save_file({name: one for name, one in tensors.items() if "shared" not in name}, path)
-    with pytest.raises(UserError, match="'shared.weight' is missing"):
+    with pytest.raises(UserError, match=r"'shared.weight' is missing"):
         pretrained.read(tmp_path / "checkpoint", "hugging_face_translator")
     path.rename(path.with_name("pytorch_model.bin"))
     with pytest.raises(UserError, match="safetensors"):

@@ -55,6 +55,7 @@ def make_tiny_translator(
     kind: str,
     sources: Sequence[str],
     targets: Sequence[str],
+    *,
     rows: int = 3,
     steps: int = 0,
     **changes: Any,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import tokenizers
@@ -9,6 +10,8 @@ import tokenizers
 from lexmill.base import storage
 from lexmill.base.errors import UserError
 from lexmill.tokenizers.tokenizer import BOS, EOS, MASK, PAD, SPECIAL, SPECIAL_TOKENS, UNK, Tokenizer
+
+_PREFIX = "prefix"  # name of several ids in a template
 
 
 def serialized(backend: tokenizers.Tokenizer) -> str:
@@ -23,16 +26,18 @@ def save(backend: tokenizers.Tokenizer, folder: Path) -> None:
     write_config({f"{role}_token": SPECIAL_TOKENS[i] for role, i in ids.items()}, folder)
 
 
-def save_adding(tokenizer: Tokenizer, path: Path, *, begin: bool) -> None:
-    """Write a tokenizer.json for other programs that adds the end token to each text, and the begin token or not."""
+def save_adding(tokenizer: Tokenizer, path: Path, *, begins: Sequence[int]) -> None:
+    """Write a tokenizer.json for other programs that adds these ids before each text, and the end token after it."""
     backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
-    first = [(backend.id_to_token(tokenizer.bos_id), tokenizer.bos_id)] if begin else []
-    last = (backend.id_to_token(tokenizer.eos_id), tokenizer.eos_id)
-    single = [*(name for name, _ in first), "$A", last[0]]
+    last = str(backend.id_to_token(tokenizer.eos_id))
+    names = [str(backend.id_to_token(i)) for i in begins]
+    first = [names[0] if len(names) == 1 and ":" not in names[0] else _PREFIX] if names else []
+    added = [{"id": name, "ids": list(begins), "tokens": names} for name in first if name != last]
+    single = [*first, "$A", last]
     backend.post_processor = tokenizers.processors.TemplateProcessing(
         single=single,
-        pair=[*single, *[last[0]] * (len(tokenizer.between) - 1), "$B:1", f"{last[0]}:1"],
-        special_tokens=[*first, last],
+        pair=[*single, *[last] * (len(tokenizer.between) - 1), "$B:1", f"{last}:1"],
+        special_tokens=[*added, {"id": last, "ids": [tokenizer.eos_id], "tokens": [last]}],
     )
     storage.write_text(path, serialized(backend))
 
