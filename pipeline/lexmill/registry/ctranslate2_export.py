@@ -54,8 +54,8 @@ def export_ctranslate2(model: Path, target: Path, name: str, *, int8: bool = Fal
     what, declared = f"'{name}' is {kinds.find(config['kind']).one}", family(config["family"])
     if declared.libraries:
         raise UserError(
-            f"{what} that {' and '.join(declared.libraries)} compute; export it --to transformers, and convert that folder"
-            " with ct2-transformers-converter"
+            f"{what} that {' and '.join(declared.libraries)} compute; export it --to transformers, and convert that"
+            " folder with ct2-transformers-converter"
         )
     if declared.role != "encoder_decoder" or not declared.model_types:
         raise UserError(
