@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import yaml
 
 from lexmill import params, tokenizers
 from lexmill.base import layout, storage
-from lexmill.base.errors import UserError
+from lexmill.base.errors import UserError, UserErrors
 from lexmill.base.storage import sha256_folder
+from lexmill.commands import check
+from lexmill.config.compose import compose
 from lexmill.corpora.fetching.checkpoint_folder import fetch_checkpoint
 from lexmill.corpora.prepared import PreparedCorpus
 from lexmill.data.encoding import encode_corpus
@@ -25,11 +28,14 @@ from lexmill.kinds.translator.task import TranslationTask
 from lexmill.models import folder, pretrained
 from lexmill.models.declaration import unlike
 from lexmill.params.corpora import FileSource
+from lexmill.params.size import more_than
 from lexmill.registry.ctranslate2_export import export_ctranslate2
 from lexmill.registry.hugging_face import export
+from lexmill.runner import graph
 from lexmill.stages import evaluate, import_tokenizer, train
+from tests.support.once import init_repository
 from tests.support.prepared import write_prepared
-from tests.support.small_project import whole
+from tests.support.small_project import ROOT, whole
 from tests.support.tiny_translators import KINDS, PREFIXES, make_tiny_translator
 
 WORDS = {"the": "die", "mill": "Mühle", "turns": "dreht", "water": "Wasser", "good": "gut", "slowly": "langsam"}
@@ -207,3 +213,51 @@ def test_what_needs_begin_and_end_tokens_reads_its_tokenizer() -> None:
     drawn = predictor.predict(["the mill", "water"], {"temperature": 1.0, "seed": 3})
     assert drawn == predictor.predict(["the mill", "water"], {"temperature": 1.0, "seed": 3})
     assert predictor.predict(["water"], {"coverage_penalty": 0.2}) != [""]
+
+
+SIZES = {"encoder_layers": 2, "decoder_layers": 2, "n_head": 2, "d_model": 16, "d_ffn": 24, "max_positions": 40}
+SIZES_OF = {
+    "opus_mt": ("marian", {"pad_token_id": 0}),
+    "nllb": ("nllb", {"options.attention_dropout": 0.3}),
+    "t5": ("t5", {"options.d_kv": 6}),
+}
+
+
+@pytest.mark.parametrize("preset", list(SIZES_OF))
+def test_a_preset_composes_and_is_checked_against_the_checkpoint(
+    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line of the preset's comment, with the sizes of a tiny checkpoint in the place of the published one."""
+    init_repository(tmp_path)
+    for name in ("conf", "pipeline"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    for name in ("dvc.yaml", "sources.lock.yaml"):
+        shutil.copyfile(ROOT / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LEXMILL_EXECUTION", raising=False)
+    kind, own = SIZES_OF[preset]
+    make_tiny_translator(Path("downloads", preset), kind, list(WORDS), list(WORDS.values()))
+    pad = pretrained.read_shape(Path("downloads", preset), "hugging_face_translator")[1]["pad_token_id"]
+
+    def compose_with(**changes: Any) -> None:
+        sizes = {**SIZES, **own, "pad_token_id": pad, **changes}
+        line = [
+            f"+model@models.{preset}={preset}",
+            *(f"models.{preset}.shape.{key}={one}" for key, one in sizes.items()),
+        ]
+        Path("params.yaml").write_text(compose(line, ROOT), encoding="utf-8")
+
+    compose_with()
+    check.check()
+    assert "params.yaml, execution settings, DAG, files and disk are in order" in capsys.readouterr().out
+    assert (more_than(1, params.load().models[preset], 0) or 0) > 3000, "it is counted before its vocabulary is known"
+    if preset == "nllb":
+        needs = {stage.name: stage.needs for stage in graph.read().stages}
+        assert "checkpoint@nllb" in needs["import_tokenizer@nllb"]
+        assert {"checkpoint@nllb", "encode@home_assistant-nllb", "import_tokenizer@nllb"} < {*needs["train@nllb"]}
+        with pytest.raises(UserErrors, match=r"models\.nllb\.shape\.source_prefix: missing: an m2m_100 reads"):
+            compose_with(source_prefix="''")
+    compose_with(d_ffn=25)
+    (error,) = [one for one in check.gather(check._file_checks()) if preset in one]
+    assert f"models.{preset}.start: " in error
+    assert "has d_ffn 24, this model has d_ffn 25" in error

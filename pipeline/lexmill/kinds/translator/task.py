@@ -48,9 +48,9 @@ def train(name: str, choices: Params) -> None:
     valid = _batches(*held, model, choices.data_seed, begins=[_begin(model.data.corpus, model, tokenizer)])
     if tokenizer.fingerprint != train_batches.source.tokenizer_fingerprint:
         raise UserError(f"the shards were made with another tokenizer than {folder}; run encode again", shards)
-    more = {"target_languages": model.data.languages} if model.data.target_languages else {}
-    if begins := begins_of(model.shape, tokenizer):
-        more["begins"] = begins
+    more: dict[str, Any] = {"target_languages": model.data.languages} if model.data.target_languages else {}
+    if prefixes := begins_of(model.shape, tokenizer):
+        more["begins"] = prefixes
     config = config_of(model, tokenizer, train_batches.source.vocab_size, **more)
     module: Any = new_network(model, config, choices.training_seed)
     steps = model.recipe.length.steps(model.recipe.batch, train_batches.steps_per_epoch)

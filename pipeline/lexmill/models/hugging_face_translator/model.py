@@ -22,23 +22,10 @@ from lexmill.base.errors import UserError
 from lexmill.models.common.encoder_decoder import EncoderDecoder, linear_weights
 from lexmill.models.hugging_face_translator.cache import HuggingFaceCache
 from lexmill.models.hugging_face_translator.hugging_face import configuration, separate_head, write_config
+from lexmill.models.hugging_face_translator.places import Places
 from lexmill.models.hugging_face_translator.shape import Shape
 
 _NONE: Mapping[str, Sequence[int]] = MappingProxyType({})
-
-
-class Places(nn.Module):
-    """A Marian's fixed positions: a buffer, which no recipe draws and no optimizer reads."""
-
-    def __init__(self, table: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("table", table, persistent=False)
-
-    def forward(self, shape: Sequence[int], cache_length: int = 0, position_ids: Tensor | None = None) -> Tensor:
-        """Return the positions of `shape[1]` tokens after `cache_length` others, (T, D)."""
-        table: Any = self.table
-        found: Tensor = table[cache_length : cache_length + shape[1]]
-        return found
 
 
 class HuggingFaceTranslator(EncoderDecoder):
