@@ -229,8 +229,7 @@ def test_a_preset_composes_and_is_checked_against_the_checkpoint(
 ) -> None:
     """The line of the preset's comment, with the sizes of a tiny checkpoint in the place of the published one."""
     init_repository(tmp_path)
-    for name in ("conf", "pipeline"):
-        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "conf").symlink_to(ROOT / "conf")
     for name in ("dvc.yaml", "sources.lock.yaml"):
         shutil.copyfile(ROOT / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
@@ -248,10 +247,11 @@ def test_a_preset_composes_and_is_checked_against_the_checkpoint(
         Path("params.yaml").write_text(compose(line, ROOT), encoding="utf-8")
 
     compose_with()
-    check.check()
-    assert "params.yaml, execution settings, DAG, files and disk are in order" in capsys.readouterr().out
+    assert check.gather(check._file_checks()) == []
     assert (more_than(1, params.load().models[preset], 0) or 0) > 3000, "it is counted before its vocabulary is known"
     if preset == "nllb":
+        check.check()  # reads the DAG, which is dear
+        assert "params.yaml, execution settings, DAG, files and disk are in order" in capsys.readouterr().out
         needs = {stage.name: stage.needs for stage in graph.read().stages}
         assert "checkpoint@nllb" in needs["import_tokenizer@nllb"]
         assert {"checkpoint@nllb", "encode@home_assistant-nllb", "import_tokenizer@nllb"} < {*needs["train@nllb"]}
