@@ -7,8 +7,8 @@
         tokenizer_config.json, special_tokens_map.json    so that `transformers.AutoTokenizer` gives the same ids
 
 A causal model's tokenizer is refused if decoding does not give the text back, because loss per byte would mean nothing.
-An encoder's tokenizer, which has a mask token or is WordPiece, is accepted with `keeps_text` false, and so is a
-translator's; its begin token is the one that the decoder starts with.
+An encoder's tokenizer, which has a mask token or is WordPiece, is accepted with `keeps_text` false, and so is an
+encoder-decoder's; its begin token is the one that the decoder starts with.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def _config_eos(checkpoint: Path) -> int | None:
 
 
 def _decoder_start(checkpoint: Path) -> int | None:
-    """Return the token that the decoder of a translator starts with; None: it is no encoder-decoder."""
+    """Return the token that the decoder starts with; None: it is no encoder-decoder."""
     config = _read(checkpoint / "config.json")
     if not config.get("is_encoder_decoder"):
         return None

@@ -26,7 +26,7 @@ NEVER_WRITTEN = (PAD, UNK, BOS, MASK)
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")  # by id, in every kind
 SPACE_MARK = "\u2581"  # SentencePiece's lower one eighth block
 SPECIAL = "special_tokens.json"  # next to the tokenizer.json of an imported tokenizer
-TARGET = "target_tokenizer.json"  # of one that segments the targets of a translator otherwise
+TARGET = "target_tokenizer.json"  # of one that segments the targets of pairs otherwise
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Tokenizer:
         imported: whether it came with a pretrained model.
         keeps_text: whether decoding gives back every normalised text.
         between: the end tokens between the two texts of a pair: one, or two as RoBERTa has it.
-        target: that of a translator's targets, which has the same ids: most often itself.
+        target: that of the targets of pairs, which has the same ids: most often itself.
         fingerprint: sha256 of tokenizer.json, and of the target's.
     """
 
@@ -227,7 +227,7 @@ def _read_special(path: Path, backend: tokenizers.Tokenizer) -> dict[str, Any]:
 
 
 def _imported(folder: Path, data: bytes, backend: tokenizers.Tokenizer, special: Mapping[str, Any]) -> Tokenizer:
-    """Return an imported tokenizer, with that of its targets if they have one."""
+    """Return an imported tokenizer, with that of its targets if it has one."""
     path = folder / TARGET
     if not path.is_file():
         return Tokenizer(backend, storage.sha256_bytes(data), special)

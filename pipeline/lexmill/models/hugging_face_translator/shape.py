@@ -1,4 +1,4 @@
-"""The sizes and declaration of translators that `transformers` computes: Marian, NLLB (and M2M100), T5 and mT5."""
+"""The sizes and declaration of encoder-decoders that `transformers` computes: Marian, NLLB (and M2M100), T5 and mT5."""
 
 from __future__ import annotations
 
