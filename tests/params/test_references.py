@@ -65,11 +65,6 @@ def test_recipes_models_checkpoints_and_imported_tokenizers_are_known() -> None:
         ("models.base.start", "artifacts/models/tuned", "it starts from itself: base -> tuned -> base"),
         ("models.base.data.tokenizer", "owm", "there is no tokenizer or checkpoint 'owm', did you mean 'own'?"),
         ("models.smol.data.tokenizer", "smoll", "there is no tokenizer or checkpoint 'smoll', did you mean 'smol'?"),
-        (
-            "models.t",
-            {"kind": "translator", "data": {"corpus": "pairs", "tokenizer": "smol"}},
-            "models.t.data.tokenizer: 'smol' is a checkpoint's; a translator needs one of `tokenizers`",
-        ),
         ("models.base.data.corpus", "pairs", "'pairs' is a parallel corpus, a text one is needed"),
         ("models.a b", model(), "a name has letters, digits"),
         ("checkpoints.a b", {}, "a name has letters, digits"),

@@ -28,8 +28,9 @@ def check_start(choices: Params, name: str, path: Path) -> None:
     folder = _folder(choices, path.name)
     if folder is None:
         return
-    family, shape, _ = read_shape(folder)
-    if error := choices.models[name].start_error(name, family, shape):
+    model = choices.models[name]
+    family, shape, _ = read_shape(folder, model.family)
+    if error := model.start_error(name, family, shape):
         raise UserError(error, "params.yaml")
 
 

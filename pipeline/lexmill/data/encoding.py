@@ -84,7 +84,7 @@ def encode_records(
         advance: called with the number of characters encoded.
     """
     for texts, characters in _batches(records, sides):
-        yield from [(side, _rows(encoder, column)) for side, column in zip(sides, texts, strict=True)]
+        yield from [(side, _rows(encoder.of(side), column)) for side, column in zip(sides, texts, strict=True)]
         advance(characters)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from lexmill.tokenizers.tokenizer import EOS, PAD
+from lexmill.tokenizers.tokenizer import TRAINED, SpecialIds
 
 
 def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
@@ -26,10 +26,12 @@ def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
         start += size
 
 
-def pad_sources(sentences: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+def pad_sources(
+    sentences: Sequence[Sequence[int]], device: torch.device, special: SpecialIds = TRAINED
+) -> tuple[Tensor, Tensor]:
     """Sentences without special tokens -> source and mask (B, S): each followed by the end token, then padding."""
     width = max(len(sentence) for sentence in sentences) + 1
-    rows = [[*sentence, EOS, *[PAD] * (width - 1 - len(sentence))] for sentence in sentences]
+    rows = [[*sentence, special.eos, *[special.pad] * (width - 1 - len(sentence))] for sentence in sentences]
     lengths = torch.tensor([len(sentence) + 1 for sentence in sentences])
     mask = torch.arange(width)[None, :] < lengths[:, None]
     return torch.tensor(rows, dtype=torch.int64).to(device), mask.to(device)

@@ -29,7 +29,7 @@ from lexmill.base.errors import UserError
 from lexmill.decoding.coverage import coverage
 from lexmill.decoding.limits import Limits, exclude, limits
 from lexmill.decoding.settings import BeamSearch
-from lexmill.tokenizers.tokenizer import BOS, EOS
+from lexmill.tokenizers.tokenizer import TRAINED, SpecialIds
 
 
 class DecoderCache(Protocol):
@@ -120,6 +120,7 @@ def beam_search(
     n_best: int = 1,
     *,
     prefixes: Sequence[Sequence[int]] | None = None,
+    special: SpecialIds = TRAINED,
 ) -> list[list[Hypothesis]]:
     """Return the `n_best` translations of each source, best first; fewer, but at least one, if no others are possible.
 
@@ -129,6 +130,7 @@ def beam_search(
         search: the search's settings.
         n_best: at most `search.beam_size`.
         prefixes: the first tokens of each translation; their log-probability counts.
+        special: the tokenizer's.
 
     Raises:
         UserError: the model's output is not finite, or a prefix does not fit.
@@ -143,7 +145,7 @@ def beam_search(
     beams, device, mask = search.beam_size, source.device, source_mask
     memory = module.encode(source, source_mask)
     cache = module.new_cache(memory, source_mask)
-    tokens = torch.full((len(live), beams, 1), BOS, device=device)  # (N, K, time)
+    tokens = torch.full((len(live), beams, 1), special.bos, device=device)  # (N, K, time)
     scores = torch.full((len(live), beams), -torch.inf, dtype=torch.float64, device=device)  # (N, K)
     scores[:, 0] = 0.0
     while True:
@@ -151,16 +153,16 @@ def beam_search(
         logits = logits.float()
         norm = log_norm(logits)
         rows_of = [one.limits for one in live for _ in range(beams)]
-        exclude(logits, tokens[:, :, 1:].flatten(0, 1), rows_of, search.no_repeat_ngram)
+        exclude(logits, tokens[:, :, 1:].flatten(0, 1), rows_of, search.no_repeat_ngram, special)
         places = torch.tensor([beams - len(one.finished) for one in live], device=device)
         total, parent, token = _choose(logits, norm, scores, places)  # (N, K) each
-        ends = (token == EOS) & (total > -torch.inf)
+        ends = (token == special.eos) & (total > -torch.inf)
         ended = ends.nonzero().tolist()
         written = [tuple(tokens[row, parent[row, place], 1:].tolist()) for row, place in ended]
         covered = [0.0] * len(ended)
         if search.coverage_penalty and ended:
             of = torch.tensor([live[row].place for row, _ in ended], device=device)
-            covered = coverage(module, source[of], mask[of], written)
+            covered = coverage(module, source[of], mask[of], written, special)
         for (row, place), words, share in zip(ended, written, covered, strict=True):
             live[row].finish(words, float(total[row, place]), share, search)
         total, order = total.masked_fill(ends, -torch.inf).sort(dim=1, descending=True, stable=True)  # live ones first

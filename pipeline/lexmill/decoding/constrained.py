@@ -28,7 +28,7 @@ from lexmill.decoding.coverage import coverage
 from lexmill.decoding.limits import exclude
 from lexmill.decoding.scripts import UNSPACED
 from lexmill.decoding.settings import BeamSearch
-from lexmill.tokenizers.tokenizer import BOS, EOS
+from lexmill.tokenizers.tokenizer import TRAINED, SpecialIds
 
 if TYPE_CHECKING:
     from lexmill.tokenizers import Tokenizer
@@ -96,6 +96,7 @@ def constrained_search(
     *,
     n_best: int = 1,
     prefix: Tokens = (),
+    special: SpecialIds = TRAINED,
 ) -> list[Hypothesis]:
     """Return the `n_best` translations of a source that have all phrases, best first; at least one.
 
@@ -106,6 +107,7 @@ def constrained_search(
         phrases: in any order; they may overlap, but room is kept for each of them.
         n_best: at most `search.beam_size`.
         prefix: the first tokens.
+        special: the tokenizer's.
 
     Raises:
         UserError: the model's output is not finite, or prefix and phrases do not fit into its positions.
@@ -123,30 +125,32 @@ def constrained_search(
     live: list[tuple[float, Tokens]] = [(0.0, ())]
     while True:
         step = len(live[0][1])
-        last = torch.tensor([[tokens[-1] if tokens else BOS] for _, tokens in live], device=device)
+        last = torch.tensor([[tokens[-1] if tokens else special.bos] for _, tokens in live], device=device)
         logits = module.decode(last, memory, source_mask, cache)[:, -1].float()  # (N, V)
         logs = logits - log_norm(logits)
         free = logs.clone()
         written = torch.tensor([tokens for _, tokens in live], dtype=torch.int64, device=device).view(len(live), step)
-        exclude(free, written, [limits] * len(live), search.no_repeat_ngram)
+        exclude(free, written, [limits] * len(live), search.no_repeat_ngram, special)
         banks: dict[int, list[tuple[float, int, int]]] = {}  # by tokens needed: (-log P, row, token)
         for row, (total, tokens) in enumerate(live):
-            may_follow = _continuations(logs[row], free[row], tokens, sentence, phrases=phrases, count=search.beam_size)
+            may_follow = _continuations(
+                logs[row], free[row], tokens, sentence, phrases=phrases, count=search.beam_size, eos=special.eos
+            )
             for token, value in may_follow:
                 need = needed(phrases, (*tokens, token))[0]
-                if token == EOS or step < len(prefix) or step + 1 + need <= limits.longest:
+                if token == special.eos or step < len(prefix) or step + 1 + need <= limits.longest:
                     banks.setdefault(need, []).append((-(total + value), row, token))
         chosen = sorted(
             _shared([sorted(banks[need]) for need in sorted(banks)], search.beam_size - len(sentence.finished))
         )
-        ended = [(total, live[row][1]) for total, row, token in chosen if token == EOS]
+        ended = [(total, live[row][1]) for total, row, token in chosen if token == special.eos]
         covered = [0.0] * len(ended)
         if search.coverage_penalty and ended:
             read, mask = (one.expand(len(ended), -1) for one in (source, source_mask))
-            covered = coverage(module, read, mask, [tokens for _, tokens in ended])
+            covered = coverage(module, read, mask, [tokens for _, tokens in ended], special)
         for (total, tokens), share in zip(ended, covered, strict=True):
             sentence.finish(tokens, -total, share, search)
-        stays = [(-total, row, token) for total, row, token in chosen if token != EOS]
+        stays = [(-total, row, token) for total, row, token in chosen if token != special.eos]
         if sentence.done(stays[0][0] if stays else -torch.inf, n_best, search):
             return sentence.best(n_best)
         cache.reorder(torch.tensor([row for _, row, _ in stays], device=device))
@@ -154,7 +158,7 @@ def constrained_search(
 
 
 def _continuations(
-    logs: Tensor, free: Tensor, written: Tokens, sentence: Sentence, *, phrases: Sequence[Phrase], count: int
+    logs: Tensor, free: Tensor, written: Tokens, sentence: Sentence, *, phrases: Sequence[Phrase], count: int, eos: int
 ) -> list[tuple[int, float]]:
     """Return what may follow a hypothesis: the likeliest tokens, and those of the phrases, with their log P.
 
@@ -167,7 +171,7 @@ def _continuations(
         return [(token, float(logs[token]))]
     missing, wanted = needed(phrases, written)
     if missing:
-        free[EOS] = -torch.inf
+        free[eos] = -torch.inf
     values, tokens = largest(free[None], count)
     found = {token: value for token, value in zip(tokens[0].tolist(), values[0].tolist(), strict=True)}
     found = {token: value for token, value in found.items() if value > -torch.inf}

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lexmill.base.errors import UserError
-from lexmill.tokenizers.tokenizer import BOS, PAD
+from lexmill.tokenizers.tokenizer import TRAINED, SpecialIds
 
 _LEAST = 1e-10  # of attention, so that no coverage is infinite
 
@@ -27,7 +27,13 @@ class Aligning(Protocol):
     def alignment(self, source: Tensor, source_mask: Tensor, target_in: Tensor) -> Tensor: ...
 
 
-def coverage(module: Aligning, source: Tensor, source_mask: Tensor, targets: Sequence[Sequence[int]]) -> list[float]:
+def coverage(
+    module: Aligning,
+    source: Tensor,
+    source_mask: Tensor,
+    targets: Sequence[Sequence[int]],
+    special: SpecialIds = TRAINED,
+) -> list[float]:
     """Return the coverage of each source by its translation, at most 0.
 
     Args:
@@ -40,7 +46,7 @@ def coverage(module: Aligning, source: Tensor, source_mask: Tensor, targets: Seq
     """
     lengths = torch.tensor([len(one) + 1 for one in targets], device=source.device)
     width = int(lengths.max())
-    rows = [[BOS, *one, *[PAD] * (width - 1 - len(one))] for one in targets]
+    rows = [[special.bos, *one, *[special.pad] * (width - 1 - len(one))] for one in targets]
     weights = module.alignment(source, source_mask, torch.tensor(rows, device=source.device))  # (B, T, S)
     if weights.size(2) != source.size(1):
         raise UserError("coverage_penalty: this model's decoder has no attention over the source; set it to 0")

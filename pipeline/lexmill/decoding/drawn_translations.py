@@ -16,7 +16,7 @@ from lexmill.decoding.choosing import next_tokens
 from lexmill.decoding.limits import exclude
 from lexmill.decoding.numbers import Numbers
 from lexmill.decoding.settings import BeamSearch, Sampling
-from lexmill.tokenizers.tokenizer import BOS, EOS
+from lexmill.tokenizers.tokenizer import TRAINED, SpecialIds
 
 
 @torch.inference_mode()
@@ -29,6 +29,7 @@ def draw_translations(
     *,
     streams: Sequence[str],
     prefixes: Sequence[Sequence[int]] | None = None,
+    special: SpecialIds = TRAINED,
 ) -> list[Hypothesis]:
     """Draw one translation of each source; temperature 0 takes the most probable token, as a beam of one does.
 
@@ -42,6 +43,7 @@ def draw_translations(
         sampling: temperature, top_k, top_p and min_p are used.
         streams: the name of each row's random numbers, see `Numbers`.
         prefixes: the first tokens of each translation.
+        special: the tokenizer's.
 
     Raises:
         UserError: the model's output is not finite, or a prefix does not fit.
@@ -54,16 +56,16 @@ def draw_translations(
     memory = module.encode(source, source_mask)
     cache = module.new_cache(memory, source_mask)
     numbers = Numbers(streams, sampling, device)
-    tokens = torch.full((len(going), 1), BOS, device=device)  # (R, time)
+    tokens = torch.full((len(going), 1), special.bos, device=device)  # (R, time)
     total = torch.zeros(len(going), dtype=torch.float64, device=device)
     while True:
         logits = module.decode(tokens[:, -1:], memory, source_mask, cache)[:, -1].float()  # (R, V)
         norm = log_norm(logits)
-        exclude(logits, tokens[:, 1:], [bounds[i] for i in going], search.no_repeat_ngram)
+        exclude(logits, tokens[:, 1:], [bounds[i] for i in going], search.no_repeat_ngram, special)
         step = torch.full((len(going),), tokens.size(1) - 1, device=device)
         token = next_tokens(logits, numbers.of(step), sampling)  # (R,)
         total += (logits.gather(1, token[:, None]) - norm)[:, 0].double()
-        ends = token == EOS
+        ends = token == special.eos
         for row in ends.nonzero().flatten().tolist():
             words, log_probability = tuple(tokens[row, 1:].tolist()), float(total[row])
             found[going[row]] = Hypothesis(words, log_probability, ranked(log_probability, len(words) + 1, search))

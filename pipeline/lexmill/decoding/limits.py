@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lexmill.base.errors import UserError
 from lexmill.decoding.settings import BeamSearch
-from lexmill.tokenizers.tokenizer import EOS, NEVER_WRITTEN
+from lexmill.tokenizers.tokenizer import TRAINED, SpecialIds
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,9 @@ def limits(source_tokens: int, search: BeamSearch, max_positions: int, prefix: S
     return Limits(min(int(search.min_length_ratio * source_tokens), longest), longest, tuple(prefix))
 
 
-def exclude(logits: Tensor, written: Tensor, rows: Sequence[Limits], no_repeat: int) -> None:
+def exclude(
+    logits: Tensor, written: Tensor, rows: Sequence[Limits], no_repeat: int, special: SpecialIds = TRAINED
+) -> None:
     """Give every token that may not follow -inf, in place; at least one stays.
 
     A prefix comes before all else. At the maximum length only the end token may follow, and so it is where all other
@@ -57,25 +59,27 @@ def exclude(logits: Tensor, written: Tensor, rows: Sequence[Limits], no_repeat: 
         written: (R, T) without the begin token.
         rows: the limits of each hypothesis.
         no_repeat: see `BeamSearch.no_repeat_ngram`.
+        special: the ids of the end token and of what is never written.
     """
+    eos = special.eos
     step, device = written.size(1), logits.device
-    end = logits[:, EOS].clone()  # (R,)
+    end = logits[:, eos].clone()  # (R,)
     given = [i for i, one in enumerate(rows) if step < len(one.prefix)]
     forced = torch.tensor([rows[i].prefix[step] for i in given], dtype=torch.int64, device=device)
     in_prefix = torch.tensor(given, dtype=torch.int64, device=device)
     values = logits[in_prefix, forced]
-    logits[:, NEVER_WRITTEN] = -torch.inf
+    logits[:, list(special.never_written)] = -torch.inf
     if 0 < no_repeat <= step:
         _exclude_repeats(logits, written, no_repeat)
     early = torch.tensor([step < one.shortest for one in rows], device=device)
     if bool(early.any()):
-        logits[early, EOS] = -torch.inf
+        logits[early, eos] = -torch.inf
         stuck = (logits == -torch.inf).all(dim=1)
-        logits[stuck, EOS] = end[stuck]
+        logits[stuck, eos] = end[stuck]
     at_end = torch.tensor([step >= one.longest for one in rows], device=device)
     if bool(at_end.any()):
         logits[at_end] = -torch.inf
-        logits[at_end, EOS] = end[at_end]
+        logits[at_end, eos] = end[at_end]
     logits[in_prefix] = -torch.inf
     logits[in_prefix, forced] = values
 

@@ -89,7 +89,6 @@ class Kind:
             all settings but `samples`.
         baseline_tokenizer: whether its baselines use its tokenizer.
         label_form: of a labelled corpus, what its labels must be (`params.readers.LabelForm`); None: anything.
-        trained_tokenizer: its tokenizer must be one of `tokenizers`, with all special tokens, not a checkpoint's.
     """
 
     name: str
@@ -107,7 +106,6 @@ class Kind:
     limits: Callable[[Mapping[str, Any]], tuple[str, ...]]
     baseline: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda _: {}
     baseline_tokenizer: bool = False
-    trained_tokenizer: bool = False
     label_form: Literal["number", "set"] | None = None
     further_roles: tuple[Role, ...] = ()
     both_directions: bool = False

@@ -26,7 +26,8 @@ def build(config: Mapping[str, Any]) -> nn.Module:
     A config with `labels` describes a network under a head that pools its states, one with `tags` an encoder that tags
     words, or a table of them, one with `spans` an encoder that points at spans, one with `pretraining` an encoder under
     the heads that it is pre-trained with, one with `embedding` an encoder that gives a text a vector, one with `reward`
-    a causal network under a reward, one with `mixture` a causal network beside n-grams. With `direction: both` the mask
+    a causal network under a reward, one with `mixture` a causal network beside n-grams, one with `begins`
+    an encoder-decoder that itself reads these ids before each source and each target. With `direction: both` the mask
     of a causal network is lifted.
 
     Raises:
@@ -37,7 +38,8 @@ def build(config: Mapping[str, Any]) -> nn.Module:
         raise UserErrors(errors)
     declared = family(config["family"])
     network = getattr(importlib.import_module(f"lexmill.models.{config['family']}.model"), declared.network)
-    module: nn.Module = network(declared.shape(**config["shape"]), config["vocab_size"])
+    more = {"begins": config["begins"]} if "begins" in config else {}
+    module: nn.Module = network(declared.shape(**config["shape"]), config["vocab_size"], **more)
     if config.get("direction") == "both":
         from lexmill.models.common.both_directions import BothDirections
 

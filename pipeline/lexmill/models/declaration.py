@@ -19,6 +19,7 @@ from lexmill.base.strict import build, nearest
 
 LOADS = ("lexmill.models.{family}.shape",)  # by name, see lexmill.base.code
 
+_MOST_BEGINS = 256  # ids before a text
 # The choices of a head that tags words, in a model folder's config.json.
 _OF_TAGS = {"scheme": ("none", "iob2", "bioes"), "pieces": ("first", "mean"), "head": ("softmax", "crf")}
 _OF_WORDS = {"scheme": _OF_TAGS["scheme"], "method": ("hidden_markov_model", "averaged_perceptron")}
@@ -37,8 +38,22 @@ class Sizes:
         """Whether the network reads text of any length at the same cost a token, by a state of one size."""
         return False
 
+    @property
+    def prefixes(self) -> tuple[str, str]:
+        """What the network itself reads before each source and each target, as text."""
+        return "", ""
+
+    @property
+    def prefix_is_token(self) -> bool:
+        """Whether the prefix of a source must be one token of the vocabulary, as that of a target is."""
+        return False
+
     def errors(self) -> list[str]:
         """Return what is wrong with the sizes together, each as `field: why`."""
+        return []
+
+    def entry_errors(self) -> list[str]:
+        """Return what is missing in an entry of params.yaml, though no config.json of a checkpoint has it."""
         return []
 
     @classmethod
@@ -112,6 +127,8 @@ def config_errors(config: Mapping[str, Any]) -> list[str]:
     size = config.get("vocab_size")
     if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= MAX_VOCABULARY:
         errors.append(f"vocab_size: a whole number from 1 to {MAX_VOCABULARY:,} is expected, got {value_text(size)}")
+    if "begins" in config and not errors:
+        errors += _wrong_begins(config, declared)
     if "direction" in config and not (config["direction"] == "both" and declared.both_directions):
         errors.append(f"direction: {value_text(config['direction'])} is nothing that family '{config['family']}' does")
     for key in ("labels", "tags"):
@@ -132,6 +149,20 @@ def config_errors(config: Mapping[str, Any]) -> list[str]:
         if config.get(key) not in known:
             errors.append(f"{key}: one of {', '.join(known)} is expected, got {value_text(config.get(key))}")
     return errors
+
+
+def _wrong_begins(config: Mapping[str, Any], declared: Family) -> list[str]:
+    """Return what is wrong with the ids before each source and target."""
+    if "source_prefix" not in {each.name for each in fields(declared.shape)}:
+        return [f"begins: family '{config['family']}' reads no prefixes"]
+    begins, size = config["begins"], config["vocab_size"]
+    rows = list(begins.values()) if isinstance(begins, Mapping) and begins.keys() == {"source", "target"} else [None]
+    if all(
+        isinstance(ids, list) and len(ids) <= _MOST_BEGINS and all(type(i) is int and 0 <= i < size for i in ids)
+        for ids in rows
+    ):
+        return []
+    return [f"begins: ids below vocab_size are expected for source and for target, got {value_text(begins)}"]
 
 
 def _wrong_counts(config: Mapping[str, Any], *keys: str) -> list[str]:

@@ -17,6 +17,7 @@ NAMES = (
     "embedding.weight",
     "embeddings.word_embeddings.weight",
     "network.embedding.weight",
+    "network.shared.weight",
     "network.embeddings.word_embeddings.weight",
     "network.embeddings.tok_embeddings.weight",
 )

@@ -61,24 +61,24 @@ def mapping(name: str) -> ModuleType:
     return importlib.import_module(f"lexmill.models.{name}.hugging_face")
 
 
-def _family_of(config: Mapping[str, Any], folder: Path) -> str:
-    """Return the family of a config.json's model_type."""
-    known = {kind: name for name in families() for kind in family(name).model_types}
+def _family_of(config: Mapping[str, Any], folder: Path, wanted: str) -> str:
+    """Return the family of a config.json's model_type: of several the wanted one, or the last."""
     found = config.get("model_type")
-    if not isinstance(found, str) or found not in known:
-        shown = value_text(found)
-        raise UserError(f"model_type {shown} cannot be read; one of: {', '.join(known)}", folder / CONFIG)
-    return known[found]
+    known = [name for name in families() if found in family(name).model_types]
+    if not known:
+        types = {kind: None for name in families() for kind in family(name).model_types}
+        raise UserError(f"model_type {value_text(found)} cannot be read; one of: {', '.join(types)}", folder / CONFIG)
+    return wanted if wanted in known else known[-1]
 
 
-def read(folder: str | Path) -> Pretrained:
-    """Read a folder.
+def read(folder: str | Path, wanted: str = "") -> Pretrained:
+    """Read a folder; `wanted` is the family that it is read as, where several have its model_type.
 
     Raises:
         UserError: it holds no model, or one that is not computed here; names the folder and the key.
     """
     folder = Path(folder)
-    name, shape, ours = read_shape(folder)
+    name, shape, ours = read_shape(folder, wanted)
     config, state = model_folder.read_mapping(folder / CONFIG), tensors(folder)
     if ours:
         heads = {key: value for key, value in state.items() if config.get("spans") and key.startswith(_HEAD)}
@@ -103,15 +103,15 @@ def read(folder: str | Path) -> Pretrained:
     return Pretrained(name, shape, size, state, False, heads)
 
 
-def read_shape(folder: Path) -> tuple[str, dict[str, Any], bool]:
-    """Return family, shape and whether the folder is lexmill's, from config.json alone; raises like `read`."""
+def read_shape(folder: Path, wanted: str = "") -> tuple[str, dict[str, Any], bool]:
+    """Return family, shape and whether the folder is lexmill's, from config.json alone; see `read`."""
     config = model_folder.read_mapping(folder / CONFIG)
     if "model_type" not in config:
         config = model_folder.read_config(folder)
         model_folder.check_sizes(config, folder)
         free = family(config["family"]).free
         return config["family"], {key: value for key, value in config["shape"].items() if key not in free}, True
-    name = _family_of(config, folder)
+    name = _family_of(config, folder, wanted)
     try:
         shape: dict[str, Any] = mapping(name).read_shape(config)
     except UserError as error:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _EMBEDDING = "embedding.weight"
 # Matrices with a row per vocabulary entry or position; of a larger one the first rows are used.
-_BY_TOKEN = (*NAMES, "head.weight")
+_BY_TOKEN = (*NAMES, "head.weight", "output_bias")
 _BY_POSITION = ("positions.weight",)
 
 
@@ -58,7 +58,7 @@ def start(module: nn.Module, config: Mapping[str, Any], path: str | Path, tokeni
 
         initialize(module, load_recipe(path))
         return
-    found = read(path)
+    found = read(path, config["family"])
     errors = _shape_errors(found, config)
     if errors:
         raise UserErrors([f"{path}: {error}" for error in errors])

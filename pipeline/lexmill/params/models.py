@@ -101,6 +101,7 @@ class Model:
         if entry is None or shape is None or len(errors) > before:
             return None
         entry = dataclasses.replace(entry, shape=shape)
+        errors.extend(f"{path}.shape.{error}" for error in shape.entry_errors())
         errors.extend(f"{path}.{error}" for error in entry.cross_errors())
         return entry if len(errors) == before else None
 

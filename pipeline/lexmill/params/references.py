@@ -62,8 +62,7 @@ def _tokenizer_corpora(data: Mapping[str, Any]) -> Iterator[str]:
 def _model_errors(data: Mapping[str, Any]) -> Iterator[str]:
     """Check a model's corpus, tokenizer and training data."""
     corpora, mixtures = entries(data, "corpora"), entries(data, "mixtures")
-    trained = entries(data, "tokenizers")
-    tokenizers = {**trained, **entries(data, "checkpoints")}
+    tokenizers = {**entries(data, "tokenizers"), **entries(data, "checkpoints")}
     for name, entry in entries(data, "models").items():
         where, kind = f"models.{name}.data", kind_of(entry)
         corpus, tokenizer, train = (named(entry, key) for key in ("corpus", "tokenizer", "train"))
@@ -74,11 +73,6 @@ def _model_errors(data: Mapping[str, Any]) -> Iterator[str]:
         if tokenizer is not None and tokenizer not in tokenizers:
             known = nearest(tokenizer, tokenizers)
             yield f"{where}.tokenizer: there is no tokenizer or checkpoint '{tokenizer}'{known}"
-        elif tokenizer is not None and tokenizer not in trained and kind is not None and kind.trained_tokenizer:
-            yield (
-                f"{where}.tokenizer: '{tokenizer}' is a checkpoint's; a {kind.words} needs one of `tokenizers`, with"
-                " all special tokens"
-            )
         if not train:
             continue
         translations = entries(data, "translations") if kind is not None and kind.corpus == "parallel" else {}

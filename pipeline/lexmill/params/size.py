@@ -53,8 +53,9 @@ def _count(model: Model, layers: dict[str, int], vocab_size: int) -> int:
     from lexmill.models.common.undrawn import Undrawn
 
     shape = dataclasses.asdict(dataclasses.replace(model.shape, **layers))
+    entries = max(vocab_size, shape.get("pad_token_id", 0) + 1)  # an imported one names its padding token
     with torch.device("meta"), Undrawn():
-        module = build({"family": model.family, "shape": shape, "vocab_size": max(1, vocab_size)})
+        module = build({"family": model.family, "shape": shape, "vocab_size": entries})
     return sum(tensor.numel() for tensor in (*module.parameters(), *module.buffers()))  # a reservoir is buffers
 
 

@@ -52,6 +52,11 @@ def export_ctranslate2(model: Path, target: Path, name: str, *, int8: bool = Fal
     check_packages("CTranslate2", "ctranslate2", "ctranslate2")
     config, module = model_folder.load(model)
     what, declared = f"'{name}' is {kinds.find(config['kind']).one}", family(config["family"])
+    if declared.libraries:
+        raise UserError(
+            f"{what} that {' and '.join(declared.libraries)} compute; export it --to transformers, and convert that"
+            " folder with ct2-transformers-converter"
+        )
     if declared.role != "encoder_decoder" or not declared.model_types:
         raise UserError(
             f"{what} of family '{config['family']}'; CTranslate2 takes Transformers of an encoder and a decoder"
@@ -62,7 +67,7 @@ def export_ctranslate2(model: Path, target: Path, name: str, *, int8: bool = Fal
     tokenizer = tokenizers.load(model / model_folder.TOKENIZER)
     longest = config["shape"]["max_positions"]
     with storage.new_folder(target) as folder:
-        save_adding(tokenizer, folder / TOKENIZER, begin=False)
+        save_adding(tokenizer, folder / TOKENIZER, begins=())
         backend = library.Tokenizer.from_file(str(folder / TOKENIZER))
         backend.enable_truncation(longest)
         storage.write_text(folder / TOKENIZER, serialized(backend))

@@ -116,8 +116,10 @@ def export(model: Path, target: Path, name: str, card: str = "", languages: Sequ
             save_file(weights, folder / inside / pretrained.WEIGHTS, metadata={"format": "pt"})
             storage.write_json(folder / inside / pretrained.CONFIG, sizes)
         if declared.role != "encoder" and not there.scores:
-            most = {"max_length": shape["max_positions"]} if declared.role == "encoder_decoder" else {}
-            storage.write_json(folder / "generation_config.json", ids | most)
+            more = {"max_length": shape["max_positions"]} if declared.role == "encoder_decoder" else {}
+            if of_target := config.get("begins", {}).get("target"):
+                more["forced_bos_token_id"] = of_target[0]
+            storage.write_json(folder / "generation_config.json", ids | more)
         _write_tokenizer(model / model_folder.TOKENIZER, folder, there, config, described)
         if pads:
             add_padding(folder)
@@ -171,7 +173,8 @@ def _write_tokenizer(
         shutil.copyfile(path, folder / path.name)
     tokenizer = tokenizers.load(source)
     if there.ends:
-        save_adding(tokenizer, folder / "tokenizer.json", begin=there.begins)
+        begins = [tokenizer.bos_id] if there.begins else config.get("begins", {}).get("source", ())
+        save_adding(tokenizer, folder / "tokenizer.json", begins=begins)
     more: dict[str, Any] = {}
     if "max_tokens" in config:
         more["model_max_length"] = config["max_tokens"]

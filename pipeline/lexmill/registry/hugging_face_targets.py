@@ -178,6 +178,10 @@ _REPLACED = replace(
 def target_of(config: Mapping[str, Any], role: Role, tokenizer: tokenizers.Tokenizer) -> Target:
     """Return what a model becomes."""
     found = _plain_target(config, role, tokenizer)
+    if config.get("begins"):
+        found = replace(
+            found, notes=(*found.notes, "The tokenizer puts the prefix before a text: give the text alone.")
+        )
     windows = ("Longer texts are cut; lexmill reads them in windows and takes the mean of the windows' logits.",)
     return replace(found, notes=(*found.notes, *windows)) if "stride" in config and "labels" in config else found
 

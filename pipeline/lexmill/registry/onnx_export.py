@@ -187,7 +187,7 @@ def _quiet() -> Iterator[None]:
 
 def _write_tokenizer(tokenizer: tokenizers.Tokenizer, path: Path, longest: int, *, pairs: bool) -> library.Tokenizer:
     """Write tokenizer.json, and return it as another program reads it."""
-    save_adding(tokenizer, path, begin=True)
+    save_adding(tokenizer, path, begins=[tokenizer.bos_id])
     backend = library.Tokenizer.from_file(str(path))
     backend.enable_truncation(longest, strategy="longest_first" if pairs else "only_first")
     storage.write_text(path, serialized(backend))

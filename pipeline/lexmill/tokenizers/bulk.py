@@ -67,6 +67,11 @@ class BulkEncoder:
         self._table = _table(tokenizer)
         self._bytes = self._table is not None and tokenizer.unk_id is None
         self._seen = _SeenChunks(tokenizer, self.dtype) if tokenizer.cuts_at_space else None
+        self._target = self if tokenizer.target is tokenizer else BulkEncoder(tokenizer.target)
+
+    def of(self, side: str) -> BulkEncoder:
+        """Return the encoder of a side of pairs."""
+        return self._target if side == "target" else self
 
     def encode(self, texts: Sequence[str]) -> tuple[Ids, Lengths]:
         """Return the concatenated ids of the texts, and the number of each text.

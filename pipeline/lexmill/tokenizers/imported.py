@@ -2,11 +2,13 @@
 
     <folder>/
         tokenizer.json           the model's, without padding, truncation and the tokens that a template adds
+        target_tokenizer.json    of a Marian, whose targets are segmented otherwise (`marian`)
         special_tokens.json      the ids of the end, padding, unknown ... tokens (see `Tokenizer`)
         tokenizer_config.json, special_tokens_map.json    so that `transformers.AutoTokenizer` gives the same ids
 
 A causal model's tokenizer is refused if decoding does not give the text back, because loss per byte would mean nothing.
-An encoder's tokenizer, which has a mask token or is WordPiece, is accepted with `keeps_text` false.
+An encoder's tokenizer, which has a mask token or is WordPiece, is accepted with `keeps_text` false, and so is an
+encoder-decoder's; its begin token is the one that the decoder starts with.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ from typing import TYPE_CHECKING, Any
 from lexmill.base import storage
 from lexmill.base.errors import UserError
 from lexmill.base.outside import parsing, read_json_object
+from lexmill.tokenizers import marian
 from lexmill.tokenizers.kinds import byte_alphabet
 from lexmill.tokenizers.saving import serialized, write_config
-from lexmill.tokenizers.tokenizer import SPECIAL, Tokenizer, is_space_mark, load, read_backend
+from lexmill.tokenizers.tokenizer import SPECIAL, TARGET, Tokenizer, is_space_mark, load, read_backend
 
 if TYPE_CHECKING:
     import tokenizers
@@ -48,6 +51,7 @@ _RAW = (
     "sentencepiece.bpe.model",
     "vocab.txt",
     "added_tokens.json",
+    *marian.SIDES,
 )
 _ELSE = {"bos": "cls_token", "eos": "sep_token"}  # what some encoders call them
 
@@ -100,11 +104,11 @@ def import_tokenizer(checkpoint: Path, folder: Path) -> Tokenizer:
     own = checkpoint / OWN
     ours = own if (own / "tokenizer.json").is_file() else checkpoint
     if _is_ours(ours):
-        for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", SPECIAL):
+        for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", SPECIAL, TARGET):
             if (ours / name).is_file():
                 shutil.copyfile(ours / name, folder / name)
         return load(folder)
-    backend = _backend(checkpoint)
+    backend, of_target = marian.backends(checkpoint) if marian.is_marian(checkpoint) else (_backend(checkpoint), None)
     whole = json.loads(backend.to_str())
     state = {**whole, "truncation": None, "padding": None, "post_processor": None}
     special = _special(state, checkpoint)
@@ -113,13 +117,15 @@ def import_tokenizer(checkpoint: Path, folder: Path) -> Tokenizer:
     storage.write_text(folder / "tokenizer.json", json.dumps(state, ensure_ascii=False, indent=2) + "\n")
     storage.write_json(folder / SPECIAL, special)
     write_config(_names(special, state), folder)
+    if of_target is not None:
+        storage.write_text(folder / TARGET, serialized(of_target))
     tokenizer = load(folder)
     for text in PROBES:
         with parsing("this tokenizer cannot encode text", checkpoint):
             back, expected = tokenizer.decode(tokenizer.encode(text)), tokenizer.normalize(text)
         if back == expected or not special["keeps_text"]:
             continue
-        if special["mask"] is None:
+        if special["mask"] is None and _decoder_start(checkpoint) is None:
             raise UserError(
                 f"this tokenizer does not give a text back: {expected!r} becomes {back!r}; bits per byte would mean"
                 " nothing, so train a tokenizer of your own",
@@ -173,12 +179,16 @@ def _special(state: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
         vocabulary = {piece: i for i, (piece, _) in enumerate(vocabulary)}
     wordpiece = model["type"] == "WordPiece"
     named = (_BERT if wordpiece else {}) | _declared(checkpoint)
+    if marian.is_marian(checkpoint):
+        named = marian.SPECIAL_TOKENS | named
     found = {role: ids.get(named.get(role, ""), vocabulary.get(named.get(role, ""))) for role in ROLES}
     eos = found["eos"] if found["eos"] is not None else _config_eos(checkpoint)
     if eos is None:
         raise UserError("this tokenizer names no end token (eos_token), which must end each document", checkpoint)
     unseen = {token["id"] for token in state["added_tokens"] if token["special"]} | {eos}
     unk = _unknown(model, vocabulary)
+    if (first := _decoder_start(checkpoint)) is not None:
+        found["bos"] = first
     return {
         "eos": eos,
         "bos": eos if found["bos"] is None else found["bos"],
@@ -212,6 +222,20 @@ def _config_eos(checkpoint: Path) -> int | None:
     value = _read(checkpoint / "config.json").get("eos_token_id")
     value = value[0] if isinstance(value, list) and value else value
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _decoder_start(checkpoint: Path) -> int | None:
+    """Return the token that the decoder starts with; None: it is no encoder-decoder."""
+    config = _read(checkpoint / "config.json")
+    if not config.get("is_encoder_decoder"):
+        return None
+    for found in (config, _read(checkpoint / "generation_config.json")):
+        value = found.get("decoder_start_token_id")
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+    raise UserError(
+        "config.json has no decoder_start_token_id, the token that a target begins with; write it there", checkpoint
+    )
 
 
 def _unknown(model: Mapping[str, Any], vocabulary: Mapping[str, int]) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import tokenizers
@@ -9,6 +10,8 @@ import tokenizers
 from lexmill.base import storage
 from lexmill.base.errors import UserError
 from lexmill.tokenizers.tokenizer import BOS, EOS, MASK, PAD, SPECIAL, SPECIAL_TOKENS, UNK, Tokenizer
+
+_PREFIX = "prefix"  # name of several ids in a template
 
 
 def serialized(backend: tokenizers.Tokenizer) -> str:
@@ -23,17 +26,19 @@ def save(backend: tokenizers.Tokenizer, folder: Path) -> None:
     write_config({f"{role}_token": SPECIAL_TOKENS[i] for role, i in ids.items()}, folder)
 
 
-def save_adding(tokenizer: Tokenizer, path: Path, *, begin: bool) -> None:
-    """Write a tokenizer.json for other programs that adds the end token to each text, and the begin token or not."""
+def save_adding(tokenizer: Tokenizer, path: Path, *, begins: Sequence[int]) -> None:
+    """Write a tokenizer.json for other programs that adds these ids before each text, and the end token after it."""
     backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
-    first = [(backend.id_to_token(tokenizer.bos_id), tokenizer.bos_id)] if begin else []
-    last = (backend.id_to_token(tokenizer.eos_id), tokenizer.eos_id)
-    between = [(backend.id_to_token(i), i) for i in tokenizer.between]
-    start = [*(name for name, _ in first), "$A"]
+    last = str(backend.id_to_token(tokenizer.eos_id))
+    names = [str(backend.id_to_token(i)) for i in begins]
+    first = [names[0] if len(names) == 1 and ":" not in names[0] else _PREFIX] if names else []
+    between = [(str(backend.id_to_token(i)), i) for i in tokenizer.between]
+    added = {name: {"id": name, "ids": list(begins), "tokens": names} for name in first}
+    added |= {name: {"id": name, "ids": [i], "tokens": [name]} for name, i in [*between, (last, tokenizer.eos_id)]}
     backend.post_processor = tokenizers.processors.TemplateProcessing(
-        single=[*start, last[0]],
-        pair=[*start, *(name for name, _ in between), "$B:1", f"{last[0]}:1"],
-        special_tokens=list(dict.fromkeys([*first, *between, last])),
+        single=[*first, "$A", last],
+        pair=[*first, "$A", *(name for name, _ in between), "$B:1", f"{last}:1"],
+        special_tokens=list(added.values()),
     )
     storage.write_text(path, serialized(backend))
 

@@ -27,6 +27,20 @@ SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")  # by id, in every 
 SPACE_MARK = "\u2581"  # SentencePiece's lower one eighth block
 GOES_ON = "@@"  # at the end of a subword in tokenised text (Sennrich et al. 2016): its word goes on in the next one
 SPECIAL = "special_tokens.json"  # next to the tokenizer.json of an imported tokenizer
+TARGET = "target_tokenizer.json"  # of one that segments the targets of pairs otherwise
+
+
+@dataclass(frozen=True)
+class SpecialIds:
+    """The ids that a search begins with, ends with, pads with, and never writes; by default a trained tokenizer's."""
+
+    pad: int = PAD
+    bos: int = BOS
+    eos: int = EOS
+    never_written: tuple[int, ...] = NEVER_WRITTEN
+
+
+TRAINED = SpecialIds()
 
 
 class Tokenizer:
@@ -47,7 +61,8 @@ class Tokenizer:
         keeps_text: whether decoding gives back every normalised text.
         at_blanks: whether its tokens are what blanks separate, of text that is tokenised already.
         between: what stands between the two texts of a pair: an end token, two as RoBERTa has it, or a delimiter.
-        fingerprint: sha256 of tokenizer.json.
+        target: that of the targets of pairs, which has the same ids: most often itself.
+        fingerprint: sha256 of tokenizer.json, and of the target's.
     """
 
     def __init__(
@@ -59,6 +74,7 @@ class Tokenizer:
         backend.no_padding()
         backend.no_truncation()
         self.backend, self.fingerprint, self.imported = backend, fingerprint, special is not None
+        self.target = self
         self.vocab_size: int = backend.get_vocab_size()
         self.pad_id, self.bos_id, self.eos_id = PAD, BOS, EOS
         self.mask_id: int | None = MASK
@@ -84,6 +100,11 @@ class Tokenizer:
                 self._normalizer = _without_space_marks(backend)
         reserved = NEVER_WRITTEN if special is None else (self.pad_id, self.unk_id, self.bos_id, self.mask_id)
         self.never_written = tuple(sorted({i for i in reserved if i is not None and i != self.eos_id}))
+
+    @property
+    def special(self) -> SpecialIds:
+        """What a search must know of the ids."""
+        return SpecialIds(self.pad_id, self.bos_id, self.eos_id, self.never_written)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text; raise `UserError` for text that is not Unicode (a lone surrogate)."""
@@ -215,6 +236,20 @@ def _read_special(path: Path, backend: tokenizers.Tokenizer) -> dict[str, Any]:
     return asdict(found)
 
 
+def _imported(folder: Path, data: bytes, backend: tokenizers.Tokenizer, special: Mapping[str, Any]) -> Tokenizer:
+    """Return an imported tokenizer, with that of its targets if it has one."""
+    path = folder / TARGET
+    if not path.is_file():
+        return Tokenizer(backend, storage.sha256_bytes(data), special)
+    other, of_target = read_backend(path)
+    if of_target.get_vocab_size() != backend.get_vocab_size():
+        raise UserError("it has other ids than tokenizer.json; import the tokenizer again", path)
+    fingerprint = storage.sha256_bytes(data + other)
+    found = Tokenizer(backend, fingerprint, special)
+    found.target = Tokenizer(of_target, fingerprint, special)
+    return found
+
+
 def load(folder: str | Path) -> Tokenizer:
     """Load a tokenizer folder; raise `UserError` where it holds none."""
     path = Path(folder) / "tokenizer.json"
@@ -223,7 +258,7 @@ def load(folder: str | Path) -> Tokenizer:
     data, backend = read_backend(path)
     special = Path(folder) / SPECIAL
     if special.is_file():
-        return Tokenizer(backend, storage.sha256_bytes(data), _read_special(special, backend))
+        return _imported(Path(folder), data, backend, _read_special(special, backend))
     found = [backend.id_to_token(i) for i in range(len(SPECIAL_TOKENS))]
     if found != list(SPECIAL_TOKENS):
         raise UserError(f"its first tokens are {found}, they must be {list(SPECIAL_TOKENS)}", path)

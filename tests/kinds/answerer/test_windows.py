@@ -122,7 +122,7 @@ def test_batches_hold_segments_and_targets(of_words: Tokenizer) -> None:
 
 def test_the_pairs_template_of_transformers_gives_the_same_window(of_words: Tokenizer, tmp_path: Path) -> None:
     made, _ = only(of_words, "is the?", "red house", Sizes(20, 9, 9, 30))
-    save_adding(of_words, tmp_path / "tokenizer.json", begin=True)
+    save_adding(of_words, tmp_path / "tokenizer.json", begins=[of_words.bos_id])
     there = backends.Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("is the?", "red house")
     assert there.ids == made[0].ids
     mask = np.ones((1, len(there.ids)), dtype=bool)

@@ -11,6 +11,7 @@ from torch import nn
 from lexmill.base.errors import UserError
 from lexmill.decoding.settings import BeamSearch, Sampling
 from lexmill.kinds.translator.predict import Translation, phrases_of, rescored, translate, translate_lines
+from lexmill.tokenizers.tokenizer import TRAINED
 from tests.decoding.forced import score
 from tests.decoding.naive import naive_beam, tiny
 
@@ -22,6 +23,7 @@ class Letters:
     """A tokenizer of letters; a space is no token."""
 
     fingerprint = "letters"
+    special = TRAINED
 
     def encode_batch(self, lines: list[str]) -> list[list[int]]:
         return [[5 + LETTERS.index(letter) for letter in line if letter != " "] for line in lines]

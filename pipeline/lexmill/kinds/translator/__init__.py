@@ -156,5 +156,4 @@ KIND = Kind(
         "It was trained on sentences; each line is translated by itself, without the lines around it.",
         "Outside its corpus's subject it can leave things out or make them up, fluently.",
     ),
-    trained_tokenizer=True,
 )

@@ -38,13 +38,13 @@ def alignments(
     """
     device, found = next(module.parameters()).device, list[Pictured]()
     for pair in pairs:
-        own, written = tokenizer.encode_batch(list(pair))
+        [own], [written] = tokenizer.encode_batch(pair[:1]), tokenizer.target.encode_batch(pair[1:])
         read = [*begin, *own]
         if len(found) == PICTURED:
             break
         if not (own and written and max(len(read), len(written)) < min(LONGEST, module.max_positions)):
             continue
-        source, mask = pad_sources([read], device)
+        source, mask = pad_sources([read], device, tokenizer.special)
         target = torch.tensor([[tokenizer.bos_id, *written]], device=device)
         weights = module.alignment(source, mask, target)[0].float().cpu().numpy()
         if weights.shape[1] != source.size(1):

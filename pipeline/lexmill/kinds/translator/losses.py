@@ -31,7 +31,8 @@ def smoothed_sum(module: Any, batch: Mapping[str, Tensor], smoothing: float) -> 
     hidden = module.hidden(batch["source"], batch["source_mask"], batch["target_in"])  # (B, T, D)
     mask = batch["target_mask"]
     target = batch["target_out"][mask]  # (N,)
-    return fused_cross_entropy(hidden[mask], module.output_matrix, target, smoothing), len(target)
+    nats = fused_cross_entropy(hidden[mask], module.output_matrix, target, smoothing, module.output_bias)
+    return nats, len(target)
 
 
 def consistent_sum(module: Any, batch: Mapping[str, Tensor], smoothing: float, weight: float) -> tuple[Tensor, int]:

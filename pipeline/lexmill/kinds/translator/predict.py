@@ -93,6 +93,8 @@ def together(models: Sequence[Predictor]) -> Predictor:
             raise UserError(f"'{one.name}' has another tokenizer than '{first.name}'; an ensemble needs the same one")
         if one.config.get(KEY) != first.config.get(KEY):
             raise UserError(f"'{one.name}' has other target languages than '{first.name}'; an ensemble needs the same")
+        if one.config.get("begins") != first.config.get("begins"):
+            raise UserError(f"'{one.name}' has other prefixes than '{first.name}'; an ensemble needs the same")
     if not others:
         return first
     from lexmill.decoding.ensemble import Ensemble
@@ -275,7 +277,8 @@ def _decoded(
         (*begin, *ids) if line.strip() else () for line, ids in zip(lines, tokenizer.encode_batch(lines), strict=True)
     ]
     begun = [""] * len(lines) if prefixes is None else prefixes
-    starts = [tuple(ids) if text else () for text, ids in zip(begun, tokenizer.encode_batch(begun), strict=True)]
+    starts = [tuple(ids) if text else () for text, ids in zip(begun, tokenizer.target.encode_batch(begun), strict=True)]
+    special = tokenizer.special
     seen: Counter[tuple[int, ...]] = Counter()
     wanted = []  # (source, prefix, how often the line was drawn before, phrases); None for an empty line
     for line, ids, start in zip(lines, encoded, starts, strict=True):
@@ -287,23 +290,29 @@ def _decoded(
     found: dict[tuple[Any, ...] | None, list[Translation]] = {None: [Translation("", 0.0)]}
     constrained = [job for job in jobs if job[3]]
     for job in constrained:
-        phrases = [spelt(tokenizer, text) for text in job[3]]
-        source, mask = pad_sources([job[0]], device)
-        best = constrained_search(translator, source, mask, beam, phrases, n_best=n_best, prefix=job[1])
+        phrases = [spelt(tokenizer.target, text) for text in job[3]]
+        source, mask = pad_sources([job[0]], device, special)
+        best = constrained_search(
+            translator, source, mask, beam, phrases, n_best=n_best, prefix=job[1], special=special
+        )
         found[job] = [Translation(tokenizer.decode(one.tokens), one.score) for one in best]
     jobs = [job for job in jobs if not job[3]]
     for group in by_length([(len(source) + 1) * places for source, *_ in jobs], batch_tokens):
         own = [jobs[i] for i in group]
         hypotheses: Sequence[Sequence[Hypothesis]]
         if sampling is None:
-            source, mask = pad_sources([job[0] for job in own], device)
-            hypotheses = beam_search(translator, source, mask, beam, n_best, prefixes=[job[1] for job in own])
+            source, mask = pad_sources([job[0] for job in own], device, special)
+            hypotheses = beam_search(
+                translator, source, mask, beam, n_best, prefixes=[job[1] for job in own], special=special
+            )
         else:
             rows = [(*job, draw) for job in own for draw in range(n_best)]
-            source, mask = pad_sources([row[0] for row in rows], device)
+            source, mask = pad_sources([row[0] for row in rows], device, special)
             streams = [f"{sampling.seed} {repeat} {draw} {ids}" for ids, _, repeat, _, draw in rows]
             of_rows = [row[1] for row in rows]
-            drawn = draw_translations(translator, source, mask, beam, sampling, streams=streams, prefixes=of_rows)
+            drawn = draw_translations(
+                translator, source, mask, beam, sampling, streams=streams, prefixes=of_rows, special=special
+            )
             hypotheses = [drawn[i : i + n_best] for i in range(0, len(drawn), n_best)]
         for job, those in zip(own, hypotheses, strict=True):
             found[job] = [Translation(tokenizer.decode(one.tokens), one.score) for one in those]

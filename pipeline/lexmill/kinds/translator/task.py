@@ -17,6 +17,7 @@ from lexmill.kinds.translator import TranslationRecipe, Translator
 from lexmill.kinds.translator.batches import Batch, ParallelBatches, Side
 from lexmill.kinds.translator.losses import consistent_sum, own_places, smoothed_sum, with_own
 from lexmill.kinds.translator.metrics import score_sums, splitter, statistics
+from lexmill.kinds.translator.prefixes import begins_of
 from lexmill.kinds.translator.tags import tag
 from lexmill.params import Params
 from lexmill.tokenizers.resegment import Resegmenter
@@ -47,7 +48,9 @@ def train(name: str, choices: Params) -> None:
     valid = _batches(*held, model, choices.data_seed, begins=[_begin(model.data.corpus, model, tokenizer)])
     if tokenizer.fingerprint != train_batches.source.tokenizer_fingerprint:
         raise UserError(f"the shards were made with another tokenizer than {folder}; run encode again", shards)
-    more = {"target_languages": model.data.languages} if model.data.target_languages else {}
+    more: dict[str, Any] = {"target_languages": model.data.languages} if model.data.target_languages else {}
+    if prefixes := begins_of(model.shape, tokenizer):
+        more["begins"] = prefixes
     config = config_of(model, tokenizer, train_batches.source.vocab_size, **more)
     module: Any = new_network(model, config, choices.training_seed)
     steps = model.recipe.length.steps(model.recipe.batch, train_batches.steps_per_epoch)
@@ -184,7 +187,8 @@ class TranslationTask(Task):
         from lexmill.decoding.beam_search import beam_search
 
         assert self.tokenizer is not None
-        searched = beam_search(cast("Searched", module), batch["source"], batch["source_mask"], BeamSearch(beam_size=1))
+        greedy, special = BeamSearch(beam_size=1), self.tokenizer.special
+        searched = beam_search(cast("Searched", module), batch["source"], batch["source_mask"], greedy, special=special)
         made = [self.tokenizer.decode(best.tokens) for best, *_ in searched]
         targets = zip(batch["target_out"], batch["target_mask"], strict=True)
         right = [self.tokenizer.decode(row[real][:-1].tolist()) for row, real in targets]

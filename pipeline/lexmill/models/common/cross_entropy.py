@@ -32,7 +32,10 @@ class _FusedCrossEntropy(torch.autograd.Function):
     """Sum of the losses; forward also computes the gradients."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, fixed: tuple[float, Tensor | None]
+    ) -> Tensor:
+        smoothing, bias = fixed
         kind = hidden.device.type
         low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
         learning = any(ctx.needs_input_grad[:2])
@@ -48,6 +51,8 @@ class _FusedCrossEntropy(torch.autograd.Function):
             for start in range(0, h.size(0), step):
                 rows, y, some = h[start : start + step], index[start : start + step], counted[start : start + step]
                 logits = (rows @ w.t()).float()  # (n, V)
+                if bias is not None:
+                    logits += bias
                 top = logits.amax(1, keepdim=True)
                 loss = top - (1 - smoothing) * logits.gather(1, y)
                 share = logits.sub_(top).exp_()  # the softmax, still to be divided by
@@ -66,6 +71,8 @@ class _FusedCrossEntropy(torch.autograd.Function):
             if smoothing:
                 mean_row, h_sum = w.float().mean(0), (h * counted).float().sum(0)  # (D,) each
                 total -= smoothing * (h_sum @ mean_row)
+                if bias is not None:
+                    total -= smoothing * bias.float().mean() * counted.sum()
                 if learning:
                     grad_hidden -= smoothing * mean_row * counted
                     grad_weight -= smoothing / w.size(0) * h_sum
@@ -79,7 +86,9 @@ class _FusedCrossEntropy(torch.autograd.Function):
         return grad_hidden * upstream[0], grad_weight * upstream[0], None, None
 
 
-def fused_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
+def fused_cross_entropy(
+    hidden: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float = 0.0, bias: Tensor | None = None
+) -> Tensor:
     """Return the sum of -log p(target) in nats, a float32 scalar, whatever the precision of the products.
 
     Equal to `torch.nn.functional.cross_entropy(hidden @ weight.t(), targets, reduction="sum")`. Under autocast the
@@ -87,9 +96,10 @@ def fused_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, label_s
 
     Args:
         hidden: (..., D), what the output projection reads.
-        weight: (V, D), the output projection, without bias.
+        weight: (V, D), the output projection.
         targets: (...) int64; `IGNORED` (-100) counts nothing.
         label_smoothing: share of the probability spread evenly over the vocabulary.
+        bias: (V,), added to the logits; it gets no gradient.
     """
-    out: Tensor = _FusedCrossEntropy.apply(hidden.flatten(0, -2), weight, targets.flatten(), label_smoothing)
+    out: Tensor = _FusedCrossEntropy.apply(hidden.flatten(0, -2), weight, targets.flatten(), (label_smoothing, bias))
     return out

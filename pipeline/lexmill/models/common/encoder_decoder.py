@@ -52,6 +52,8 @@ class EncoderDecoder(nn.Module, ABC):
             the output's (decoder), or none.
     """
 
+    output_bias: Tensor | None  # (V,), fixed: an imported network may have one
+
     def __init__(
         self, vocab_size: int, d_embedding: int, dropout: float, max_positions: int, tied: Tying = "three_way"
     ) -> None:
@@ -61,6 +63,7 @@ class EncoderDecoder(nn.Module, ABC):
         self.source_embedding = None if tied == "three_way" else nn.Embedding(vocab_size, d_embedding)
         self.head = nn.Linear(d_embedding, vocab_size, bias=False) if tied == "none" else None
         self.dropout = Dropout(dropout)
+        self.output_bias = None
 
     @abstractmethod
     def encode(self, source: Tensor, source_mask: Tensor) -> Tensor:
@@ -122,7 +125,7 @@ class EncoderDecoder(nn.Module, ABC):
 
     def project(self, hidden: Tensor) -> Tensor:
         """(..., D) -> logits (..., V)."""
-        return nn.functional.linear(hidden, self.output_matrix)
+        return nn.functional.linear(hidden, self.output_matrix, self.output_bias)
 
     def hidden(self, source: Tensor, source_mask: Tensor, target_in: Tensor) -> Tensor:
         """`forward` before the output projection, (B, T, D), for a loss that projects only at targets."""

@@ -1,0 +1,1 @@
+"""Encoder-decoders computed by `transformers`."""
