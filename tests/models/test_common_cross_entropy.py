@@ -44,6 +44,27 @@ def test_the_fused_loss_is_torchs_with_its_gradients(
     assert not ignored or not found[1][:, ::3].any()
 
 
+def test_entries_that_are_never_predicted_get_no_share() -> None:
+    torch.manual_seed(0)
+    hidden, weight, bias = torch.randn(40, 8), torch.randn(31, 8), torch.randn(31)
+    targets, never = torch.randint(0, 31, (40,)), [0, 1, 2, 4]
+    targets[::5] = IGNORED
+    h, w = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
+    loss = fused_cross_entropy(h, w, targets, 0.1, bias=bias, unsmoothed=never)
+    loss.backward()
+    exact_h, exact_w = (x.double().requires_grad_() for x in (hidden, weight))
+    logs = (exact_h @ exact_w.t() + bias.double()).log_softmax(1)
+    wanted = torch.zeros((), dtype=torch.float64)
+    for row, target in zip(logs, targets.tolist(), strict=True):
+        if target != IGNORED:
+            smoothed = [row[i] for i in range(31) if i not in never]
+            wanted = wanted - 0.9 * row[target] - 0.1 * sum(smoothed) / len(smoothed)
+    wanted.backward()
+    assert loss.item() == pytest.approx(wanted.item(), rel=1e-6)
+    torch.testing.assert_close(h.grad, exact_h.grad.float(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(w.grad, exact_w.grad.float(), rtol=1e-5, atol=1e-5)
+
+
 def test_it_is_finite_for_great_logits_and_for_no_targets() -> None:
     hidden, weight = torch.full((2, 4), 300.0, requires_grad=True), torch.randn(9, 4, requires_grad=True)
     loss = fused_cross_entropy(hidden, weight, torch.tensor([0, 8]), 0.1)

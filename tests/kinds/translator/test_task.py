@@ -155,6 +155,10 @@ def test_r_drop_by_hand_and_nothing_without_dropout(unequal: TranslationTask) ->
     batch = tensors(unequal.batch(0, 0, 1), CPU)
     plain = float(smoothed_sum(unequal.module, batch, 0.1)[0])
     assert float(consistent_sum(unequal.module, batch, 0.1, 5.0)[0]) == pytest.approx(plain, rel=1e-5)
+    never = (0, 1, 2, 4)
+    fewer = float(smoothed_sum(unequal.module, batch, 0.1, never)[0])
+    assert fewer != pytest.approx(plain, rel=1e-4)
+    assert float(consistent_sum(unequal.module, batch, 0.1, 5.0, never)[0]) == pytest.approx(fewer, rel=1e-5)
     module, passes = unequal.module, []
     module.train()
     for dropout in (part for part in module.modules() if isinstance(part, Dropout)):

@@ -6,7 +6,7 @@ targets of a batch, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,29 +19,36 @@ if TYPE_CHECKING:
     from lexmill.kinds.translator.batches import Ids, Mask
 
 
-def smoothed_sum(module: Any, batch: Mapping[str, Tensor], smoothing: float) -> tuple[Tensor, int]:
+def smoothed_sum(
+    module: Any, batch: Mapping[str, Tensor], smoothing: float, unsmoothed: Sequence[int] = ()
+) -> tuple[Tensor, int]:
     """Return the summed loss of a batch's targets, and their number.
 
     Args:
         module: a translator.
         batch: source (B, S), source_mask, target_in (B, T), target_out, target_mask.
+        smoothing: share of the probability spread evenly over the vocabulary.
+        unsmoothed: ids that get none of it, as they are never written.
     """
     from lexmill.models.common.cross_entropy import fused_cross_entropy
 
     hidden = module.hidden(batch["source"], batch["source_mask"], batch["target_in"])  # (B, T, D)
     mask = batch["target_mask"]
     target = batch["target_out"][mask]  # (N,)
-    nats = fused_cross_entropy(hidden[mask], module.output_matrix, target, smoothing, module.output_bias)
+    matrix, bias = module.output_matrix, module.output_bias
+    nats = fused_cross_entropy(hidden[mask], matrix, target, smoothing, bias=bias, unsmoothed=unsmoothed)
     return nats, len(target)
 
 
-def consistent_sum(module: Any, batch: Mapping[str, Tensor], smoothing: float, weight: float) -> tuple[Tensor, int]:
+def consistent_sum(
+    module: Any, batch: Mapping[str, Tensor], smoothing: float, weight: float, unsmoothed: Sequence[int] = ()
+) -> tuple[Tensor, int]:
     """Return the summed loss of R-Drop (Liang et al. 2021), halved, and the number of targets.
 
     Each batch goes through the network twice, under two masks of dropout that give the distributions p and q of a
     target: the mean of both losses, and weight / 4 times KL(p || q) + KL(q || p).
     """
-    from torch.nn.functional import cross_entropy
+    import torch
 
     mask = batch["target_mask"]
     target = batch["target_out"][mask]  # (N,)
@@ -52,7 +59,9 @@ def consistent_sum(module: Any, batch: Mapping[str, Tensor], smoothing: float, w
         return found
 
     p, q = once(), once()  # (N, V)
-    nats = sum(cross_entropy(logs, target, reduction="sum", label_smoothing=smoothing) for logs in (p, q))
+    shares = torch.full_like(p[:1], smoothing / (p.size(1) - len(unsmoothed)))  # (1, V)
+    shares[:, list(unsmoothed)] = 0.0
+    nats = sum(-(1 - smoothing) * logs.gather(1, target[:, None]).sum() - (shares * logs).sum() for logs in (p, q))
     apart = ((p.exp() - q.exp()) * (p - q)).sum()
     return nats / 2 + weight / 4 * apart, len(target)
 

@@ -138,7 +138,7 @@ class TranslationTask(Task):
         train, valid: the batches of both splits, valid's with room for its longest pair.
         recipe: its losses, for training only, and what decides which weights are kept.
         steps: of the whole training.
-        tokenizer: writes translations where BLEU or chrF decides.
+        tokenizer: writes translations where BLEU or chrF decides, and says what is never written.
     """
 
     module: EncoderDecoder
@@ -155,6 +155,7 @@ class TranslationTask(Task):
     ) -> None:
         self.module, self.train, self.valid, self.recipe, self.steps = module, train, valid, recipe, steps
         self.tokenizer = tokenizer
+        self._unsmoothed = tokenizer.never_written if tokenizer else ()
         self.metric = f"valid_{recipe.decided_by}"
         self.higher_is_better = recipe.decided_by != "loss"
 
@@ -170,8 +171,8 @@ class TranslationTask(Task):
         if "own" in batch:
             batch = with_own(module, batch)
         if self.recipe.r_drop:
-            return consistent_sum(module, batch, self.recipe.label_smoothing, self.recipe.r_drop)
-        return smoothed_sum(module, batch, self.recipe.label_smoothing)
+            return consistent_sum(module, batch, self.recipe.label_smoothing, self.recipe.r_drop, self._unsmoothed)
+        return smoothed_sum(module, batch, self.recipe.label_smoothing, self._unsmoothed)
 
     def validation_batches(self, rank: int, world: int) -> Iterable[Arrays]:
         return map(_arrays, islice(self.valid.evaluation_batches(), rank, None, world))

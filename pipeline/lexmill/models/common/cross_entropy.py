@@ -5,6 +5,8 @@ section 7; Vaswani et al. 2017 train with 0.1)
 
     logsumexp(z) - (1 - s) z_y - s mean(z),    and its gradient by z is softmax(z) - (1 - s) onehot(y) - s / V.
 
+Entries that are never predicted, as padding, can be left out of the mean; V is then the number of the others.
+
 The logits of all positions would be by far the largest tensor of a training. So they are computed one slice at a time,
 which stays in the processor's cache: one visit gives loss and gradients, and backward only scales them. Three terms
 need no slice: mean(z) is h times the mean row of W; the s / V of the gradient adds the same row everywhere; and softmax
@@ -18,6 +20,7 @@ Shape letters: N targets, D width, V vocabulary.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -33,9 +36,9 @@ class _FusedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, fixed: tuple[float, Tensor | None]
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, fixed: tuple[float, Tensor | None, list[int]]
     ) -> Tensor:
-        smoothing, bias = fixed
+        smoothing, bias, unsmoothed = fixed
         kind = hidden.device.type
         low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
         learning = any(ctx.needs_input_grad[:2])
@@ -69,13 +72,16 @@ class _FusedCrossEntropy(torch.autograd.Function):
                     else:
                         grad_weight += share.t() @ scaled
             if smoothing:
-                mean_row, h_sum = w.float().mean(0), (h * counted).float().sum(0)  # (D,) each
-                total -= smoothing * (h_sum @ mean_row)
+                share_each = smoothing / (w.size(0) - len(unsmoothed))
+                row = w.float().sum(0) - w[unsmoothed].float().sum(0)  # (D,)
+                h_sum = (h * counted).float().sum(0)  # (D,)
+                total -= share_each * (h_sum @ row)
                 if bias is not None:
-                    total -= smoothing * bias.float().mean() * counted.sum()
+                    total -= share_each * (bias.float().sum() - bias[unsmoothed].float().sum()) * counted.sum()
                 if learning:
-                    grad_hidden -= smoothing * mean_row * counted
-                    grad_weight -= smoothing / w.size(0) * h_sum
+                    grad_hidden -= share_each * row * counted
+                    grad_weight -= share_each * h_sum
+                    grad_weight[unsmoothed] += share_each * h_sum
             if learning:
                 ctx.save_for_backward(grad_hidden.to(hidden.dtype), grad_weight.to(weight.dtype))
         return total.float()
@@ -87,7 +93,13 @@ class _FusedCrossEntropy(torch.autograd.Function):
 
 
 def fused_cross_entropy(
-    hidden: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float = 0.0, bias: Tensor | None = None
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    label_smoothing: float = 0.0,
+    *,
+    bias: Tensor | None = None,
+    unsmoothed: Sequence[int] = (),
 ) -> Tensor:
     """Return the sum of -log p(target) in nats, a float32 scalar, whatever the precision of the products.
 
@@ -100,6 +112,8 @@ def fused_cross_entropy(
         targets: (...) int64; `IGNORED` (-100) counts nothing.
         label_smoothing: share of the probability spread evenly over the vocabulary.
         bias: (V,), added to the logits; it gets no gradient.
+        unsmoothed: entries that get no share of it.
     """
-    out: Tensor = _FusedCrossEntropy.apply(hidden.flatten(0, -2), weight, targets.flatten(), (label_smoothing, bias))
+    fixed = (label_smoothing, bias, list(unsmoothed))
+    out: Tensor = _FusedCrossEntropy.apply(hidden.flatten(0, -2), weight, targets.flatten(), fixed)
     return out
