@@ -128,7 +128,7 @@ assert torch.equal(state, torch.get_rng_state())
 print("torch._dynamo" in sys.modules)
 """
     others = [name for name in families() if "transformers" in family(name).libraries]  # which imports it anyway
-    assert others == ["hugging_face_encoder"]
+    assert others == ["hugging_face_encoder", "hugging_face_translator"]
     for names, found in ((sorted({*families()} - {*others}), "False\n"), (others, "True\n")):
         folders = [str(tmp_path / name) for name in names]
         done = subprocess.run([sys.executable, "-c", script, *folders], capture_output=True, text=True, check=False)

@@ -25,6 +25,10 @@ class Letters:
     fingerprint = "letters"
     special = TRAINED
 
+    @property
+    def target(self) -> Letters:
+        return self
+
     def encode_batch(self, lines: list[str]) -> list[list[int]]:
         return [[5 + LETTERS.index(letter) for letter in line if letter != " "] for line in lines]
 

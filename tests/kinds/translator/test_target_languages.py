@@ -21,7 +21,7 @@ from lexmill.evaluation.subject import Subject
 from lexmill.kinds.translator import Evaluate
 from lexmill.kinds.translator import evaluate as translator
 from lexmill.kinds.translator.baselines import baselines
-from lexmill.kinds.translator.metrics import signature
+from lexmill.kinds.translator.metrics import signature, splitter
 from lexmill.kinds.translator.predict import Translation
 
 ROOT = Path(__file__).parents[3]
@@ -86,4 +86,4 @@ def test_chinese_is_scored_as_sacrebleu_scores_it(corpus: PreparedCorpus, monkey
 )
 def test_the_tokenizer_follows_from_the_language_alone(tokenizer: str, tags: list[str]) -> None:
     """Whatever is installed; the country or script changes nothing."""
-    assert all(f"|tok:{tokenizer}|" in signature("bleu", tag) for tag in tags)
+    assert all(f"|tok:{tokenizer}|" in signature("bleu", splitter(tag)) for tag in tags)
