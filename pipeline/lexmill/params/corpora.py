@@ -29,10 +29,7 @@ def _not_identified(languages: Sequence[str]) -> Iterator[str]:
     from lexmill.base.language_identification import unknown
 
     for tag in unknown(languages):
-        yield (
-            f"filters.min_language_probability: texts in {shown(tag)} cannot be told from those in other languages; set"
-            " it to 0"
-        )
+        yield (f"filters.min_language_probability: the model does not know {shown(tag)}; set it to 0")
 
 
 def _no_tags(languages: Sequence[str]) -> Iterator[str]:
@@ -241,6 +238,11 @@ class Corpus:
     filters: Filters = spec("what is removed", factory=Filters)
     deduplicate: Deduplicate = spec("which duplicates are removed", factory=Deduplicate)
     splits: Splits = spec("train, valid, test", factory=Splits)
+
+    @property
+    def tokenized(self) -> bool:
+        """Whether blanks separate the tokens of its texts."""
+        return getattr(self.reader, "tokenized", False)
 
     def errors(self) -> list[str]:
         found = [*_no_tags(self.languages)]

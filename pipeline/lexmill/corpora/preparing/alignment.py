@@ -106,7 +106,7 @@ class _Side:
     """The sentences of one side as ids of words, on disk."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._stream = path, open(path, "wb")  # noqa: SIM115
+        self._path, self._stream = path, open(path, "wb")  # noqa: SIM115  # until `finish`
         self._ids: dict[str, int] = {}
         self._lengths = array("i")
 

@@ -287,7 +287,7 @@ class _Preparation:
             manifest["labels"] = sorted(self.labels)
         if isinstance(self.corpus.reader, TaggedReader):
             manifest["entities"] = self.corpus.reader.scheme != "none"
-        if getattr(self.corpus.reader, "tokenized", False):
+        if self.corpus.tokenized:
             manifest["tokenized"] = True
         storage.write_json(self.folder / "manifest.json", manifest)
         self._check(splits)

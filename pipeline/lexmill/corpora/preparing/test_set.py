@@ -49,6 +49,6 @@ def prepare_test_set(corpus: Corpus, source: Path, target: Path) -> PreparedCorp
         raise UserError("the test set is empty: its files hold no record to score")
     (target / "index").unlink()
     manifest = {"kind": corpus.kind, "unit": corpus.unit, "languages": list(corpus.languages)}
-    tokenized = {"tokenized": True} if getattr(corpus.reader, "tokenized", False) else {}
+    tokenized = {"tokenized": True} if corpus.tokenized else {}
     storage.write_json(target / "manifest.json", {**manifest, **tokenized, "splits": {"test": counts}})
     return PreparedCorpus(target)

@@ -1,4 +1,4 @@
-"""These translators in Hugging Face format: the weights' names are those there, below `network.`, but the output's."""
+"""These encoder-decoders in Hugging Face format: the weights' names are those there, below `network.`, but the output's."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def read_state(shape: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[
     copies = (f"{prefix}decoder.embed_tokens.weight", f"{prefix}encoder.embed_tokens.weight", "lm_head.weight")
     shared = found.get(_SHARED, next((tensors[name] for name in copies if name in tensors), None))
     if shared is None:
-        raise UserError("the weights are not those of a translator: 'shared.weight' is missing")
+        raise UserError("the weights are not those of an encoder-decoder: 'shared.weight' is missing")
     found[_SHARED], head = shared, tensors.get("lm_head.weight", shared)
     if separate_head(shape):
         found[_HEAD] = head.clone()

@@ -121,17 +121,14 @@ class HuggingFaceTranslator(EncoderDecoder):
 
     def alignment(self, source: Tensor, source_mask: Tensor, target_in: Tensor) -> Tensor:
         """See `EncoderDecoder`: the mean over the heads of the decoder's last layer, without the prefix."""
-        cache, kept = (
-            self.new_cache(self.encode(source, source_mask), source_mask),
-            self.network.config._attn_implementation,
-        )
+        cache = self.new_cache(self.encode(source, source_mask), source_mask)
+        kept = self.network.config._attn_implementation
         self.network.set_attn_implementation("eager")  # others do not keep the weights
         try:
-            found = (
-                self._decoded(target_in, cache, growing=False, output_attentions=True).cross_attentions[-1].mean(dim=1)
-            )
+            output = self._decoded(target_in, cache, growing=False, output_attentions=True)
         finally:
             self.network.set_attn_implementation(kept)
+        found = output.cross_attentions[-1].mean(dim=1)  # (B, T, S)
         shares = found[:, -target_in.size(1) :, -source.size(1) :]
         out: Tensor = shares / shares.sum(dim=2, keepdim=True).clamp_min(1e-10)
         return out
