@@ -1,4 +1,4 @@
-"""These encoder-decoders in Hugging Face format: the weights' names are those there, below `network.`, but the output's."""
+"""In Hugging Face format: the weights' names are those there, below `network.`, but the output's."""
 
 from __future__ import annotations
 
