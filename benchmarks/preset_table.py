@@ -44,17 +44,23 @@ class Table:
     metrics: Sequence[tuple[str, str]]
     further: Sequence[str] = ()
 
-    def params(self, presets: Sequence[str], settings: Sequence[str], corpus: Path | None = None) -> dict[str, Any]:
+    def params(
+        self, presets: Sequence[str], settings: Sequence[str], corpus: Path | None = None, each: str = ""
+    ) -> dict[str, Any]:
         """Return params.yaml with these presets and only what they read: their own corpus, or another params.yaml's.
 
-        A corpus without entities is learned as it is (`data.bioes`).
+        A corpus without entities is learned as it is (`data.bioes`). `each`, as KEY=VALUE,VALUE, makes of every preset
+        one model for each value of a key below its own, named by both.
 
         Raises:
             ValueError: the other params.yaml has not just one corpus of the kind.
         """
-        added = [f"+model@models.{name}={name}" for name in presets]
-        data: dict[str, Any] = yaml.safe_load(compose([*self.further, *added, *settings], ROOT))
-        models = {name: data["models"][name] for name in presets}
+        key, _, values = each.partition("=")
+        named = {f"{preset}_{value}".strip("_"): (preset, value) for preset in presets for value in values.split(",")}
+        added = [f"+model@models.{name}={preset}" for name, (preset, _) in named.items()]
+        chosen = [f"models.{name}.{key}={value}" for name, (_, value) in named.items() if key]
+        data: dict[str, Any] = yaml.safe_load(compose([*self.further, *added, *settings, *chosen], ROOT))
+        models = {name: data["models"][name] for name in named}
         if corpus:
             theirs = yaml.safe_load(corpus.read_text(encoding="utf-8"))["corpora"]
             if [entry["kind"] for entry in theirs.values()] != [self.corpus]:
@@ -92,6 +98,7 @@ class Table:
         parser.add_argument("presets", nargs="*", default=list(self.presets), metavar="PRESET")
         parser.add_argument("--corpus", type=Path, metavar="FILE", required=bool(self.further))
         parser.add_argument("--set", nargs="*", default=[], dest="settings", metavar="KEY=VALUE")
+        parser.add_argument("--each", default="", metavar="KEY=VALUE,...")
         parser.add_argument("--folder", type=Path, default=Path(".lexmill") / self.name)
         chosen = parser.parse_args(arguments)
         folder: Path = chosen.folder
@@ -99,17 +106,17 @@ class Table:
         for name in ("conf", "sources.lock.yaml"):
             if not (folder / name).exists():
                 (folder / name).symlink_to(ROOT / name)
-        data = self.params(chosen.presets, chosen.settings, chosen.corpus)
+        data = self.params(chosen.presets, chosen.settings, chosen.corpus, chosen.each)
         (folder / "params.yaml").write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
         made = {"fetch": "sources", "checkpoint": "checkpoints", "prepare": "corpora", "encode": "tokens"}
         for stage, name in stages_of(data):
             if not (folder / "artifacts" / made.get(stage, "tokenizers") / name).exists():
                 _run(folder, stage, name)
-        for name in chosen.presets:
+        for name in data["models"]:
             if not (folder / f"metrics/evaluate/{name}.json").is_file():
                 _run(folder, "train", name)
                 _run(folder, "evaluate", name)
-        families = {name: data["models"][name]["family"] for name in chosen.presets}
+        families = {name: model["family"] for name, model in data["models"].items()}
         print("\n".join(self.lines(folder, families)))
 
 

@@ -54,3 +54,9 @@ def test_one_command_makes_the_table(
     words = len({"en", "de", "train@@", ",", *map(str, range(7))})
     assert cells[:2] == [name, "transformer"]
     assert int(cells[4].replace(",", "")) == 2_568_192 - (9712 - 5 - words) * 128
+
+
+def test_each_value_of_a_key_is_a_model_of_its_own(tmp_path: Path) -> None:
+    data = TABLE.params(["rnn_seq2seq_tiny"], [], their_params(tmp_path), "shape.attention=additive,scaled_dot")
+    found = {name: model["shape"]["attention"] for name, model in data["models"].items()}
+    assert found == {"rnn_seq2seq_tiny_additive": "additive", "rnn_seq2seq_tiny_scaled_dot": "scaled_dot"}

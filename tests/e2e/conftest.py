@@ -61,7 +61,7 @@ class Project:
             input=stdin,
             capture_output=True,
             check=False,
-            timeout=900,
+            timeout=2400,
         )
         assert done.returncode == code, f"{command}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done

@@ -82,7 +82,7 @@ def clone(project: Project, tmp_path_factory: pytest.TempPathFactory) -> Project
     made = another_shell(Project(where / "lexmill-sentiment", project.environment), "7", "2")
     made.environment["PYTHONPATH"] = f"{made.root / 'pipeline'}{os.pathsep}{made.root}"
     done = subprocess.run(
-        ["sh", "-c", text], cwd=where, env=made.environment, capture_output=True, text=True, check=False, timeout=900
+        ["sh", "-c", text], cwd=where, env=made.environment, capture_output=True, text=True, check=False, timeout=2400
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stdout.endswith("the same model, to the bit\n")

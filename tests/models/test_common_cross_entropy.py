@@ -34,7 +34,7 @@ def both(
 def test_the_fused_loss_is_torchs_with_its_gradients(
     smoothing: float, rows: int, ignored: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_ROWS", 32)
+    monkeypatch.setitem(module._FEWEST_ROWS, torch.float32, 32)
     monkeypatch.setitem(module._SLICE, "cpu", 1)  # slices of 32 rows: one, whole ones, a broken one
     torch.manual_seed(rows)
     targets = torch.randint(0, 31, (2, rows))

@@ -303,6 +303,21 @@ def test_a_translator_reads_sources_that_are_written_otherwise() -> None:
 
 
 @pytest.mark.usefixtures("workspace")
+@pytest.mark.parametrize("forced", [False, True])
+def test_a_translator_keeps_to_terms_where_it_must(forced: bool) -> None:
+    chosen = params()
+    chosen["models"]["tr"]["evaluate"]["terms"] = {"lexicon": {"light": "Licht", "Door": "Haus"}, "forced": forced}
+    Path("params.yaml").write_text(yaml.safe_dump(chosen), encoding="utf-8")
+    config = {"kind": "translator", "family": "transformer", "shape": {**TRANSFORMER, "dropout": 0.1, "norm": "pre"}}
+    make_model("tr", config)
+    evaluate.main("tr")
+    metrics = read(layout.metrics("evaluate", "tr"))["test"]
+    assert (metrics["with_terms"], metrics["kept_terms"]) == (1, float(forced))  # random weights write no such word
+    first = next(row for row in read_rows(layout.predictions("tr") / "rows.jsonl") if "light" in row["source"])
+    assert ("Licht" in first["hypothesis"]) == forced
+
+
+@pytest.mark.usefixtures("workspace")
 def test_a_translator_by_minimum_risk() -> None:
     chosen = params()
     chosen["models"]["tr"]["evaluate"]["mbr"] = {"candidates": 5, "temperature": 1.5, "seed": 3}

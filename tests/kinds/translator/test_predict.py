@@ -10,7 +10,7 @@ from torch import nn
 
 from lexmill.base.errors import UserError
 from lexmill.decoding.settings import BeamSearch, Sampling
-from lexmill.kinds.translator.predict import Translation, phrases_of, rescored, translate, translate_lines
+from lexmill.kinds.translator.predict import Translation, rescored, translate, translate_lines
 from lexmill.tokenizers.tokenizer import TRAINED
 from tests.decoding.forced import score
 from tests.decoding.naive import naive_beam, tiny
@@ -160,17 +160,3 @@ def test_a_language_model_scores_an_empty_translation_too() -> None:
     ordered = rescored(found, lambda texts: [nats[text] for text in texts], 0.1)
     assert [(one.text, one.score) for one in ordered[0]] == [("ein Satz", -3.0), ("", -4.0)]
     assert ordered[1] == found[1], "the translation of an empty line"
-
-
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("Switch the power on", ("Strom",)),
-        ("the powerful one", ()),
-        ("\u8bf7\u6253\u5f00\u7535\u6e90\u5f00\u5173", ("Netzteil",)),  # without spaces a phrase is found inside
-        ("\u6253\u5f00power\u5f00\u5173", ("Strom",)),
-        ("power", ("Strom",)),
-    ],
-)
-def test_phrases_are_whole_words_where_a_script_has_spaces(line: str, found: tuple[str, ...]) -> None:
-    assert phrases_of(line, [("power", "Strom"), ("\u7535\u6e90", "Netzteil")]) == found

@@ -94,12 +94,28 @@ class Robustness:
 
 
 @dataclass(frozen=True)
+class Terms:
+    """Phrases whose translation is given; the share of sentences that keep to it is a metric."""
+
+    lexicon: dict[str, str] = spec("a phrase of the source: what its translation has", factory=dict)
+    forced: bool = spec("search only translations that keep to it", False)
+
+    def errors(self) -> list[str]:
+        return [
+            f"lexicon: '{source}': '{target}' has an empty side"
+            for source, target in self.lexicon.items()
+            if not (source.strip() and target.strip())
+        ] + (["forced: the lexicon is empty; set it to false"] if self.forced and not self.lexicon else [])
+
+
+@dataclass(frozen=True)
 class Evaluate:
     """How the test split is translated."""
 
     beam: BeamSearch = spec("the search", factory=BeamSearch)
     mbr: MinimumRisk = spec("minimum Bayes risk in place of the search", factory=MinimumRisk)
     robustness: Robustness = spec("sources written otherwise", factory=Robustness)
+    terms: Terms = spec("translations to keep to", factory=Terms)
 
 
 @dataclass(frozen=True)
@@ -124,9 +140,12 @@ class Translator(Model):
         return found
 
     def cross_errors(self) -> list[str]:
+        found = []
         if self.recipe.r_drop and not self.shape.dropout:
-            return ["recipe.r_drop: without dropout both passes are the same; set shape.dropout, or r_drop to 0"]
-        return []
+            found.append("recipe.r_drop: without dropout both passes are the same; set shape.dropout, or r_drop to 0")
+        if self.evaluate.terms.forced and self.evaluate.mbr.candidates:
+            found.append("evaluate.terms.forced: of a search; candidates are drawn, set evaluate.mbr.candidates to 0")
+        return found
 
 
 def _inputs(entry: Mapping[str, Any]) -> Inputs:

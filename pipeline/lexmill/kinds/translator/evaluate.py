@@ -22,6 +22,7 @@ from lexmill.kinds.translator.metrics import score_sums, splitter_of, statistics
 from lexmill.kinds.translator.predict import Translation, translate_lines
 from lexmill.kinds.translator.robustness import variants
 from lexmill.kinds.translator.tags import asking
+from lexmill.kinds.translator.terms import kept_terms
 
 if TYPE_CHECKING:
     from lexmill.models.common.encoder_decoder import EncoderDecoder
@@ -58,7 +59,8 @@ def rows(subject: Subject) -> list[Row]:
 
 def metrics(subject: Subject, rows: Sequence[Row]) -> dict[str, Any]:
     """Return the metrics of the test set from its rows."""
-    return summarise(rows, subject.corpus.unit, subject.resampling, splitter_of(subject.corpus))
+    found = summarise(rows, subject.corpus.unit, subject.resampling, splitter_of(subject.corpus))
+    return {**found, **kept_terms(rows, list(subject.settings.terms.lexicon.items()))}
 
 
 def robustness(subject: Subject, rows: Sequence[Row]) -> dict[str, float]:
@@ -92,7 +94,7 @@ def _hypotheses(subject: Subject, lines: Sequence[str], words: str) -> list[Tran
     # Lines of similar length together, for little padding.
     order = sorted(range(len(lines)), key=lambda i: (len(lines[i]), i))
     found: dict[int, Translation] = {}
-    mbr = subject.settings.mbr
+    mbr, terms = subject.settings.mbr, subject.settings.terms
     begin = asking(subject.tokenizer, subject.config, subject.corpus.languages[1])
     sampling = Sampling(temperature=mbr.temperature, top_p=mbr.top_p, seed=mbr.seed)
     with progress.bar(words, len(lines)) as bar:
@@ -107,6 +109,7 @@ def _hypotheses(subject: Subject, lines: Sequence[str], words: str) -> list[Tran
                 begin=begin,
                 sampling=sampling if mbr.candidates else None,
                 candidates=mbr.candidates,
+                lexicon=list(terms.lexicon.items()) if terms.forced else (),
             )
             found |= dict(zip(chunk, translations, strict=True))
             bar.update(len(chunk))

@@ -6,19 +6,17 @@ with `mbr` chosen from so many draws.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from lexmill.base.errors import UserError
 from lexmill.decoding import predictor
-from lexmill.decoding.scripts import UNSPACED
 from lexmill.decoding.settings import BeamSearch, Sampling, built
 from lexmill.kinds.translator import Evaluate, MinimumRisk
 from lexmill.kinds.translator.tags import KEY, asking
+from lexmill.kinds.translator.terms import phrases_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -129,6 +127,7 @@ def translate_lines(
     prefixes: Sequence[str] | None = None,
     sampling: Sampling | None = None,
     candidates: int = 0,
+    lexicon: Sequence[tuple[str, str]] = (),
 ) -> list[Translation]:
     """Return the best translation of each line, or a drawn one; see `translate`."""
     found = translate(
@@ -141,6 +140,7 @@ def translate_lines(
         prefixes=prefixes,
         sampling=sampling,
         candidates=candidates,
+        lexicon=lexicon,
     )
     return [best for best, *_ in found]
 
@@ -227,19 +227,6 @@ def rescored(
         else list(own)
         for own, some in zip(found, written, strict=True)
     ]
-
-
-def phrases_of(line: str, lexicon: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """Return what the translation of a line must have."""
-    found = [target for source, target in lexicon if source in line and _as_word(source).search(line)]
-    return tuple(dict.fromkeys(found))
-
-
-@lru_cache(maxsize=1 << 17)
-def _as_word(phrase: str) -> re.Pattern[str]:
-    """Return a pattern of a phrase that no letter of a script with spaces is beside."""
-    beside = rf"[^\W{UNSPACED}]"
-    return re.compile(rf"(?<!{beside}){re.escape(phrase)}(?!{beside})")
 
 
 def by_risk(found: Sequence[Translation]) -> list[Translation]:

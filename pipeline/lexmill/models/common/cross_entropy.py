@@ -8,10 +8,10 @@ section 7; Vaswani et al. 2017 train with 0.1)
 Entries that are never predicted, as padding, can be left out of the mean; V is then the number of the others.
 
 The logits of all positions would be by far the largest tensor of a training. So they are computed one slice at a time:
-as many rows as keep it in the processor's cache, but at least 256, since products of fewer with a large vocabulary take
-up to twice as long. One visit gives loss and gradients, and backward only scales them. Three terms need no slice:
-mean(z) is h times the mean row of W; the s / V of the gradient adds the same row everywhere; and softmax is divided by
-its sum after the product with W or h, which are narrower (an ignored target divides by infinity).
+as many rows as keep it in the processor's cache, but in float32 at least 256, since products of fewer with a large
+vocabulary take up to twice as long. One visit gives loss and gradients, and backward only scales them. Three terms need
+no slice: mean(z) is h times the mean row of W; the s / V of the gradient adds the same row everywhere; and softmax is
+divided by its sum after the product with W or h, which are narrower (an ignored target divides by infinity).
 Cost: the three matrix products of the unfused loss, plus 10 % (4,000 targets, D 256, V 4,000, one core); memory
 O(N * D + V * D).
 
@@ -30,7 +30,7 @@ from torch import Tensor
 IGNORED = -100
 _SLICE = {"cpu": 1 << 19}  # logits at a time: 2 MB, what a core's own cache holds
 _SLICE_ELSEWHERE = 1 << 26
-_ROWS = 256  # at the least
+_FEWEST_ROWS = {torch.float32: 256}  # of a slice; else 32
 _LINE = 16  # float32 numbers in a cache line
 
 
@@ -53,7 +53,7 @@ class _FusedCrossEntropy(torch.autograd.Function):
             total = torch.zeros((), dtype=torch.float64 if kind in ("cpu", "cuda") else torch.float32, device=h.device)
             grad_hidden = torch.empty(h.shape if learning else (0, 0), dtype=torch.float32, device=h.device)
             grad_weight = torch.zeros(w.shape if learning else (0, 0), dtype=torch.float32, device=h.device)
-            step = max(_ROWS, _SLICE.get(kind, _SLICE_ELSEWHERE) // w.size(0))
+            step = max(_FEWEST_ROWS.get(low, 32), _SLICE.get(kind, _SLICE_ELSEWHERE) // w.size(0))
             room = None
             if kind == "cpu" and low == torch.float32:  # made once, and each row begins a cache line
                 width = -(-w.size(0) // _LINE) * _LINE
