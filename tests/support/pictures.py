@@ -15,7 +15,6 @@ import tempfile
 import urllib.request
 from pathlib import Path
 
-from lexmill.tracking.view import METRICS
 from tests.services.missing import program
 from tests.support.browser import Browser
 from tests.support.processes import pages
@@ -50,7 +49,7 @@ def take(said: str, browser: Browser, report: Path, images: Path) -> None:
     browser.picture(images / "report.png")
     browser.resize(1400, 640)
     browser.open(links["MLflow"])
-    browser.wait(*METRICS[:1])
+    browser.wait("test/bits_per_byte")
     browser.run(CLEAR)
     browser.picture(images / "mlflow.png", settled=3)
     browser.resize(1280, 720)

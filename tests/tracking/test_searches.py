@@ -15,6 +15,7 @@ from lexmill.compute.execution import Execution
 from lexmill.tracking import searches
 from lexmill.tracking.searches import SEARCH, STATE, TRIAL, send
 
+METRICS = ("bits_per_byte",)
 URI = "sqlite:///mlflow.db"
 
 
@@ -50,7 +51,7 @@ def runs(root: Path) -> list[Any]:
 
 
 def test_a_search_is_a_parent_with_a_child_a_trial(root: Path) -> None:
-    send(URI, made(root), root)
+    send(URI, made(root), root, METRICS)
     found = {run.info.run_name: run for run in runs(root)}
     assert set(found) == {"search mine", "gpt 1", "gpt 2", "gpt 3"}
     parent = found["search mine"]
@@ -78,13 +79,13 @@ def test_a_comparison_names_each_model_and_its_note_is_sent_when_it_changes(root
     for number, name in ((1, "gpt_tiny"), (2, "lstm_tiny")):
         path = folder / "trials" / f"{number:04d}.json"
         storage.write_json(path, storage.read_json(path) | {"model": name, "metrics": {}})
-    send(URI, folder, root)
+    send(URI, folder, root, METRICS)
     metrics = {"bits_per_byte": 2.5, "interval_unit": "work"}  # as it is evaluated
     storage.write_json(path, storage.read_json(path) | {"metrics": metrics})
-    send(URI, folder, root)
+    send(URI, folder, root, METRICS)
     (folder / "note.md").write_text("| a table |\n")
-    send(URI, folder, root)
-    send(URI, folder, root)
+    send(URI, folder, root, METRICS)
+    send(URI, folder, root, METRICS)
     found = {run.info.run_name: run for run in runs(root)}
     assert set(found) == {"comparison mine", "gpt_tiny 1", "lstm_tiny 2"}
     parent = found["comparison mine"]
@@ -98,7 +99,7 @@ def test_a_comparison_names_each_model_and_its_note_is_sent_when_it_changes(root
 
 def test_what_was_sent_is_not_sent_again_whatever_is_forgotten(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = made(root, 2)
-    send(URI, folder, root)
+    send(URI, folder, root, METRICS)
     trial(folder, 3)
     real, calls = searches._fill, []
 
@@ -110,10 +111,10 @@ def test_what_was_sent_is_not_sent_again_whatever_is_forgotten(root: Path, monke
     with monkeypatch.context() as patch:
         patch.setattr(searches, "_fill", killed)
         with pytest.raises(KeyboardInterrupt):
-            send(URI, folder, root)
+            send(URI, folder, root, METRICS)
     (folder / "sent-trials.json").unlink()
-    send(URI, folder, root)
-    send(URI, folder, root)
+    send(URI, folder, root, METRICS)
+    send(URI, folder, root, METRICS)
     found = runs(root)
     assert sorted(run.info.run_name for run in found) == ["gpt 1", "gpt 2", "gpt 3", "search mine"]
     client = mlflow.MlflowClient(f"sqlite:///{root / 'mlflow.db'}")

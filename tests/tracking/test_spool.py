@@ -175,13 +175,14 @@ def test_the_page_of_the_experiment_opens_with_the_models_alone(root: Path, monk
     """MLflow's page folds what has a parent, unless another order than that by time is asked for."""
     spool_of(root, "t", monkeypatch)
     send(root)
-    state = json.loads(view.state())
+    state = json.loads(view.state(["bits_per_byte"]))
     client = client_of(root)
     entry = client.get_experiment_by_name("t")
     assert entry is not None
     shown = client.search_runs([entry.experiment_id], state["searchFilter"], order_by=[f"{state['orderByKey']} DESC"])
     assert [run.info.run_name for run in shown] == ["gpt"]
     assert state["orderByKey"] not in ("", "attributes.start_time")
+    assert state["selectedColumns"] == ["metrics.`test/bits_per_byte`", "metrics.`valid_loss`"]
 
 
 def test_what_was_not_done_again_is_linked_to_what_made_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,7 @@ def _runs(base: str, uri: str, mlflow: servers.Server | None, root: Path) -> lis
     if found is None:
         return []
     experiment = found["experiment"]["experiment_id"]
-    view = {"experiment_id": experiment, "key": TAG, "value": state()}
+    view = {"experiment_id": experiment, "key": TAG, "value": state(kinds.metric_names())}
     servers.ask(mlflow, "experiments/set-experiment-tag", view)
     lines = [f"MLflow   {experiment_url(base, experiment)}"]
     # Models of one kind share metrics; if no kind has two models, compare all.

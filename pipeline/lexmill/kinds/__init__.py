@@ -169,3 +169,8 @@ def find(name: object) -> Kind:
 def every() -> Sequence[Kind]:
     """Return all kinds, sorted by name."""
     return [find(name) for name in names()]
+
+
+def metric_names() -> tuple[str, ...]:
+    """Return the metrics of all kinds, each once."""
+    return tuple(dict.fromkeys(metric.name for kind in every() for metric in kind.metrics))

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lexmill import kinds
 from lexmill.base import layout, storage
 from lexmill.base.errors import UserError
 from lexmill.compute.execution import Execution
@@ -79,7 +80,7 @@ def publish_all(
     asked: list[tuple[Case, Proposal]] = []
     with held(uri, root) as client:
         experiment_id = store.experiment_id(client, params.experiment, sqlite_path(uri, root))
-        view.offer(client, experiment_id)
+        view.offer(client, experiment_id, kinds.metric_names())
         for name in packages:
             brought = _bring(client, folders[name], experiment_id, execution.threads, root)
             if isinstance(brought, Case):

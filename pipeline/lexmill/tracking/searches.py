@@ -19,6 +19,7 @@ Cost: MLflow's import once; some five calls per trial.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +42,11 @@ _NOTE = "mlflow.note.content"
 _STATUS = {"complete": "FINISHED", "pruned": "FINISHED", "failed": "FAILED"}
 
 
-def send(uri: str, folder: Path, root: Path) -> None:
+def send(uri: str, folder: Path, root: Path, metrics: Sequence[str]) -> None:
     """Send trials of `folder` that are new or have changed, and its note.
+
+    Args:
+        metrics: what the experiment's page shows of models.
 
     Raises:
         RetryableError, UserError: the store fails.
@@ -71,7 +75,7 @@ def send(uri: str, folder: Path, root: Path) -> None:
                 storage.write_text(noted, note)
             last = trials[-1]
             client.set_terminated(parent, "FINISHED", last["started"] + int(1000 * last["seconds"]))
-            view.offer(client, experiment)
+            view.offer(client, experiment, metrics)
 
 
 def _text(path: Path) -> str:

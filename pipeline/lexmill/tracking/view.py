@@ -10,6 +10,7 @@ page.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lexmill.tracking.finding import MODEL, SOURCE
@@ -18,12 +19,13 @@ from lexmill.tracking.links import VIEW
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-METRICS = ("test/bits_per_byte", "test/perplexity", "test/accuracy", "test/macro_f1", "test/bleu", "test/chrf")
 TAG = f"mlflow.sharedViewState.{VIEW}"
 
 
-def state() -> str:
-    """Return the state of the page as the tag's value."""
+def state(metrics: Sequence[str]) -> str:
+    """Return the state of the page as the tag's value, with these metrics of the test split; the page shows those that
+    a run has.
+    """
     searched: dict[str, Any] = {
         "searchFilter": f"tags.`{MODEL}` != ''",
         "orderByKey": f"tags.`{SOURCE}`",
@@ -34,7 +36,8 @@ def state() -> str:
         "modelVersionFilter": "All Runs",
     }
     shown = {
-        "selectedColumns": [f"metrics.`{name}`" for name in (*METRICS, "valid_loss")],  # the last is a search's
+        "selectedColumns": [f"metrics.`test/{name}`" for name in metrics]
+        + ["metrics.`valid_loss`"],  # the last is a search's
         "columnOrder": [],
         "columnWidths": {},
         "runsExpanded": {},
@@ -55,7 +58,8 @@ def state() -> str:
     return json.dumps(searched | shown)
 
 
-def offer(client: MlflowClient, experiment_id: str) -> None:
-    """Give the experiment the view if it lacks it."""
-    if client.get_experiment(experiment_id).tags.get(TAG) != state():
-        client.set_experiment_tag(experiment_id, TAG, state())
+def offer(client: MlflowClient, experiment_id: str, metrics: Sequence[str]) -> None:
+    """Give the experiment the view of these metrics if it lacks it."""
+    wanted = state(metrics)
+    if client.get_experiment(experiment_id).tags.get(TAG) != wanted:
+        client.set_experiment_tag(experiment_id, TAG, wanted)

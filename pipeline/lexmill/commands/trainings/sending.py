@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lexmill import kinds
 from lexmill.base.errors import LexmillError
 from lexmill.base.progress import say
 from lexmill.compute.execution import Execution
@@ -27,7 +28,7 @@ class Sending:
         from lexmill.tracking.searches import send
 
         try:
-            send(self._settings.tracking_uri, folder, self._root)
+            send(self._settings.tracking_uri, folder, self._root, kinds.metric_names())
         except LexmillError as error:
             failure = str(error)
         except Exception as error:  # an unexpected answer must not stop the work: the trials are on disk
