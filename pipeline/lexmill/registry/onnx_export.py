@@ -245,9 +245,9 @@ def _round(path: Path) -> None:
             str(path),
             str(path),
             op_types_to_quantize=["MatMul", "Gemm"],
-            reduce_range=True,  # 7 bits a weight: without VNNI the sums of two products of 8 bits overflow 16
             nodes_to_exclude=[node.name for node in nodes if node.input and made_by.get(node.input[0]) == "Gelu"],
-            weight_type=QuantType.QInt8,
+            # Of signed weights, processors without VNNI add two products in 16 bits, which overflow.
+            weight_type=QuantType.QUInt8,
             per_channel=True,
         )
 
