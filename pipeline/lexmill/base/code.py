@@ -11,7 +11,7 @@ nested by kind first where a stage depends on both. A file that is not Python (a
 folder, or `LOADS`, names it. Stages, kinds and families are found as files and folders of the package. Modules that
 cannot shape a result are in `EXEMPT`, each with its reason; the closure stops at them.
 
-Cost: about a second for the whole package, a tenth of that for one stage; no module is imported.
+Cost: about two seconds for the whole package, nearly all for reading each file once; no module is imported.
 """
 
 from __future__ import annotations
@@ -113,12 +113,30 @@ class Closure:
         return {path: {"": source.digest, **source.part_digests()} for path, source in self.files.items()}
 
 
+@dataclass(frozen=True)
+class _Module:
+    """What is said by a module itself.
+
+    Attributes:
+        place: its path, as in `Closure.files`.
+        files: itself, unless it says nothing, and the files that are not Python and that it names.
+        reaches: the modules that it imports, and the packages it is in.
+        loads: its patterns of `LOADS`.
+    """
+
+    place: str
+    files: dict[str, syntax.Source]
+    reaches: tuple[str, ...]
+    loads: tuple[str, ...]
+
+
 class Code:
     """The code in the folder `package` (default: the running package), read at the first call."""
 
     def __init__(self, package: str | Path = _PACKAGE) -> None:
         self._package = Path(package)
-        self._sources: dict[str, syntax.Source] = {}
+        self._known: dict[str, _Module] = {}
+        self._options: dict[str, list[str]] = {}
 
     @cached_property
     def _modules(self) -> dict[str, Path]:
@@ -137,9 +155,11 @@ class Code:
 
     def options(self, choice: str) -> list[str]:
         """Return the kinds (`kind`) or families (`family`): folders with an `__init__.py`."""
-        above = _CHOICES[choice]
-        folder = self._package.joinpath(*above.split(".")[1:])
-        return sorted(path.parent.name for path in folder.glob("*/__init__.py") if path.parent.name != _SHARED)
+        if choice not in self._options:
+            folder = self._package.joinpath(*_CHOICES[choice].split(".")[1:])
+            names = (path.parent.name for path in folder.glob("*/__init__.py"))
+            self._options[choice] = sorted(name for name in names if name != _SHARED)
+        return self._options[choice]
 
     def closure(
         self, *modules: str, exempt: Collection[str] = EXEMPT.keys(), kind: str = "", family: str = ""
@@ -163,26 +183,22 @@ class Code:
         choices: set[str] = set()
         seen: set[str] = set()
         waiting = list(modules)
-        for module in modules:
-            if module not in self._modules:
-                raise ValueError(f"there is no module {module}")
+        for name in modules:
+            if name not in self._modules:
+                raise ValueError(f"there is no module {name}")
         while waiting:
             name = waiting.pop()
             if name in seen:
                 continue
             seen.add(name)
-            if (path := self._modules.get(name)) is None:
-                continue  # a name within a module, which is waiting too
-            place = path.relative_to(self._package.parent).as_posix()
-            if place in exempt:
+            if name not in self._modules:
+                continue  # loaded by name, which need not exist
+            module = self._module(name)
+            if module.place in exempt:
                 continue
-            waiting += _parents(name)
-            source = self._source(name, path)
-            if source.text:  # an empty file, or a docstring, says nothing
-                found[place] = source
-            found |= self._beside(path, source)
-            waiting += source.imports
-            for pattern in source.loads:
+            found |= module.files
+            waiting += module.reaches
+            for pattern in module.loads:
                 choices.update(_PLACEHOLDER.findall(pattern))
                 if "/" in pattern:
                     found |= self._files(self._filled(pattern, chosen))
@@ -208,14 +224,18 @@ class Code:
                 found[name, *values] = self.stage(name, chosen.get("kind", ""), chosen.get("family", ""))
         return found
 
-    def _source(self, name: str, path: Path) -> syntax.Source:
-        if name not in self._sources:
+    def _module(self, name: str) -> _Module:
+        if name not in self._known:
+            path = self._modules[name]
             try:
-                text = path.read_text(encoding="utf-8")
-                self._sources[name] = syntax.read(text, name, path.name == "__init__.py")
+                source = syntax.read(path.read_text(encoding="utf-8"), name, path.name == "__init__.py")
             except SyntaxError as error:
                 raise UserError(f"not Python: {error.msg}", path, error.lineno) from None
-        return self._sources[name]
+            place = path.relative_to(self._package.parent).as_posix()
+            files = {place: source} if source.text else {}  # an empty file, or a docstring, says nothing
+            reaches = tuple(one for one in (*_parents(name), *source.imports) if one in self._modules)
+            self._known[name] = _Module(place, files | self._beside(path, source), reaches, source.loads)
+        return self._known[name]
 
     @cached_property
     def _data(self) -> dict[Path, list[Path]]:
