@@ -81,7 +81,7 @@ $(VENV)/tools/.installed: infra/test-tools.txt | $(STAMP)
 	@touch "$@"
 
 torture: $(STAMP) ## an hour of long proofs: stops at random moments, damage, odd machines; prints the table of docs/reliability.md
-	@OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 -m torture tests/faults
+	@OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 -m torture tests/faults tests/benchmarks
 
 bench: $(STAMP) ## measure; the results belong into docs/experiments.md
 	@"$(BIN)/python" -m benchmarks

@@ -1,4 +1,7 @@
-"""Each benchmark runs, at tiny sizes, and its metrics have the right shape. No metric is judged."""
+"""Each benchmark runs, at tiny sizes, and its metrics have the right shape. No metric is judged.
+
+Those that start a Prefect server and many processes are part of `make torture`, but for one.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ from lexmill.models.transformer.shape import Shape as TransformerShape
 WORK = training_sides.Work(1, 2, 16, 16, 30, rows=4, micro_rows=2, steps=4)
 TINY: dict[str, Callable[[], list[Comparison]]] = {
     "noop": lambda: noop.compare(1, stages=3),
-    "prefect": lambda: prefect.compare(1, stages=4),
+    "prefect": lambda: prefect.compare(1, stages=2),
     "cancel": lambda: cancel.compare(1, deaf=False),
     "engine": lambda: engine.compare(1, engine.Size(1, 16, 16, 64, 64, steps=5)),
     "training": lambda: training.compare(1, WORK, curve=0),
@@ -61,15 +64,14 @@ def prefect_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-SERVERS = ("prefect", "cancel", "shards")
+MARKS = {"cancel": (pytest.mark.e2e,), "prefect": (pytest.mark.torture,), "shards": (pytest.mark.torture,)}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.e2e if name in SERVERS else ()) for name in TINY]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in TINY])
 def test_a_benchmark_gives_both_sides(
     name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(shards, "FILES", 3)
     if name in ("prefect", "cancel"):
         url = request.getfixturevalue("prefect_url")
         monkeypatch.setattr(f"benchmarks.{name}.server", lambda _folder: nullcontext(url))

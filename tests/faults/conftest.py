@@ -71,7 +71,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         done = [text for key, text in item.user_properties if key == PROPERTY]
         if not done and "case" not in item.fixturenames and "finished" not in item.fixturenames:
             done = [item.originalname.removeprefix("test_").replace("_", " ")]  # type: ignore[attr-defined]
-        report.user_properties = [(PROPERTY, str(text), item.stash[_PASSED]) for text in done]
+        report.user_properties = [(PROPERTY, (str(text), item.stash[_PASSED])) for text in done]
 
 
 _PASSED = pytest.StashKey[bool]()
@@ -85,10 +85,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     right: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:
-            for one in getattr(report, "user_properties", ()):
-                if one[0] == PROPERTY and len(one) == 3:
-                    tried[one[1]] += 1
-                    right[one[1]] += one[2]
+            for key, value in getattr(report, "user_properties", ()):
+                if key == PROPERTY and isinstance(value, tuple):
+                    what, passed = value
+                    tried[what] += 1
+                    right[what] += passed
     if tried:
         terminalreporter.section("faults")
         for what in sorted(tried):
