@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import numpy as np
 import pytest
 import torch
@@ -29,10 +30,13 @@ from lexmill.models import folder, pretrained
 from lexmill.models.declaration import unlike
 from lexmill.params.corpora import FileSource
 from lexmill.params.size import more_than
+from lexmill.registry import package
 from lexmill.registry.ctranslate2_export import export_ctranslate2
 from lexmill.registry.hugging_face import export
+from lexmill.registry.loader import load_package
+from lexmill.registry.logged_model import LOADER, signature
 from lexmill.runner import graph
-from lexmill.stages import evaluate, import_tokenizer, train
+from lexmill.stages import baseline, evaluate, import_tokenizer, train
 from tests.support.once import init_repository
 from tests.support.prepared import write_prepared
 from tests.support.small_project import ROOT, whole
@@ -184,6 +188,23 @@ def test_an_export_gives_the_same_tokens_logits_and_translations_there(workspace
     assert other.target.encode("die Mühle") == tokenizer.target.encode("die Mühle")
     with pytest.raises(UserError, match="export it --to transformers, and convert that folder with"):
         export_ctranslate2(layout.model("one"), workspace / "ctranslate2", "one")
+
+
+@pytest.mark.usefixtures("workspace")
+def test_its_package_translates_as_the_model_does_and_so_does_mlflow() -> None:
+    prepare("nllb", length="10 epochs")  # with prefixes
+    train.main("one")
+    evaluate.main("one")
+    baseline.main("translator-made")
+    _, module, tokenizer = model()
+    lines = ["the mill turns slowly", "", "good water"]
+    wanted = [one.text for one in translate_lines(module, tokenizer, lines, BeamSearch(beam_size=2), 1000)]
+    assert wanted[1] == ""
+    written = package.write(params.load(), "one")
+    description = package.verify(written)
+    mlflow.pyfunc.save_model("mlflow", loader_module=LOADER, data_path=str(written), signature=signature(description))
+    for loaded in (load_package(written), mlflow.pyfunc.load_model("mlflow")):
+        assert loaded.predict(lines, {"beam_size": 2}) == wanted
 
 
 def test_an_ensemble_of_other_prefixes_is_refused(workspace: Path) -> None:
