@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
 from torch.nn.functional import rms_norm
 
@@ -63,9 +62,7 @@ class DecoderAttention(GroupedAttention):
     def _bias(self, apart: Tensor) -> Tensor | None:
         """Return what is added to the scores of keys so far before their query: (T, S) -> (H, T, S), or None."""
         if self.positions == "alibi":
-            # In double with the weights: torch's kernel for AVX2 reads a float32 mask beside float64 queries wrongly.
-            dtype = torch.promote_types(torch.float32, self.output.weight.dtype)
-            return -alibi_slopes(self.n_head).to(apart.device, dtype)[:, None, None] * apart
+            return -alibi_slopes(self.n_head).to(apart.device)[:, None, None] * apart
         return None if self.relative is None else self.relative(apart)
 
     def _attended(self, query: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:
