@@ -5,7 +5,7 @@
 Each preset is trained and evaluated by the ordinary stages in a scratch folder, and what has been is not repeated, so
 the same command goes on after an interruption. `--corpus` names the params.yaml of another workspace, as
 `lexmill init classify` writes it, whose corpus of labelled texts is then the one that all presets and their tokenizers
-read. `--set` changes keys of params.yaml.
+read. `--set` changes keys of params.yaml, `models.*.KEY` that of each model.
 
 The table has the accuracy and the macro F1 on the test split with their intervals, the parameters, and the seconds of
 the train stage without its start.

@@ -49,8 +49,9 @@ class Table:
     ) -> dict[str, Any]:
         """Return params.yaml with these presets and only what they read: their own corpus, or another params.yaml's.
 
-        A corpus without entities is learned as it is (`data.bioes`). `each`, as KEY=VALUE,VALUE, makes of every preset
-        one model for each value of a key below its own, named by both.
+        A setting of `models.*` is one of every model. A corpus without entities is learned as it is (`data.bioes`).
+        `each`, as KEY=VALUE,VALUE, makes of every preset one model for each value of a key below its own, with both
+        names.
 
         Raises:
             ValueError: the other params.yaml has not just one corpus of the kind.
@@ -58,8 +59,10 @@ class Table:
         key, _, values = each.partition("=")
         named = {f"{preset}_{value}".strip("_"): (preset, value) for preset in presets for value in values.split(",")}
         added = [f"+model@models.{name}={preset}" for name, (preset, _) in named.items()]
+        given = [one.replace("models.*.", f"models.{name}.", 1) for one in settings for name in named]
         chosen = [f"models.{name}.{key}={value}" for name, (_, value) in named.items() if key]
-        data: dict[str, Any] = yaml.safe_load(compose([*self.further, *added, *settings, *chosen], ROOT))
+        choices = dict.fromkeys([*self.further, *added, *given, *chosen])
+        data: dict[str, Any] = yaml.safe_load(compose(list(choices), ROOT))
         models = {name: data["models"][name] for name in named}
         if corpus:
             theirs = yaml.safe_load(corpus.read_text(encoding="utf-8"))["corpora"]

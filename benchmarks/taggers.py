@@ -5,7 +5,7 @@
 `--corpus` names the params.yaml of another workspace, as `lexmill init tag` writes it. All presets and their tokenizers
 read its corpus; where its tags mark no entities (`reader.scheme: none`), none learns B I E S. Each preset is trained
 and evaluated by the ordinary stages in a scratch folder, and what has been is not repeated, so the same command goes on
-after an interruption. `--set` changes keys of params.yaml.
+after an interruption. `--set` changes keys of params.yaml, `models.*.KEY` that of each model.
 
 The table has the F1 of entities, where there are any, the accuracy of words and that of sentences on the test split,
 each with its interval, the parameters, and the seconds of the train stage without its start.

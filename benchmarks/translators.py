@@ -5,8 +5,9 @@
 
 `--corpus` names the params.yaml of another workspace, as `lexmill init translate` writes it; all presets and their
 tokenizers read its corpus. Each is trained and evaluated by the ordinary stages in a scratch folder, and what has been
-is not repeated, so the same command goes on after an interruption. `--set` changes keys of params.yaml; `--each` takes
-every preset once with each value of one key below it, as `shape.attention=additive,dot`.
+is not repeated, so the same command goes on after an interruption. `--set` changes keys of params.yaml, `models.*.KEY`
+that of each model; `--each` takes every preset once with each value of one key below it, as
+`shape.attention=additive,dot`.
 
 The table has BLEU and chrF on the test split, each with its interval, the parameters, and the seconds of the train
 stage without its start.

@@ -56,6 +56,13 @@ def test_one_command_makes_the_table(
     assert int(cells[4].replace(",", "")) == 2_568_192 - (9712 - 5 - words) * 128
 
 
+def test_a_setting_of_any_model_is_one_of_each_and_a_later_one_counts(tmp_path: Path) -> None:
+    settings = ["models.*.recipe.length='700 steps'", "models.transformer_tiny.recipe.length='900 steps'"]
+    data = TABLE.params(["conv_seq2seq_tiny", "transformer_tiny"], settings, their_params(tmp_path))
+    found = {name: model["recipe"]["length"] for name, model in data["models"].items()}
+    assert found == {"conv_seq2seq_tiny": "700 steps", "transformer_tiny": "900 steps"}
+
+
 def test_each_value_of_a_key_is_a_model_of_its_own(tmp_path: Path) -> None:
     data = TABLE.params(["rnn_seq2seq_tiny"], [], their_params(tmp_path), "shape.attention=additive,scaled_dot")
     found = {name: model["shape"]["attention"] for name, model in data["models"].items()}
