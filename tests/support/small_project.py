@@ -152,7 +152,7 @@ class SmallProject:
     def run(self, *command: str, code: int = 0, **environment: str) -> str:
         """Run `python command...` to its end and hold it to its exit code; all that it said."""
         with self.start(*command, **environment) as process:
-            said, _ = process.communicate(timeout=600)
+            said, _ = process.communicate(timeout=1500)
         assert process.returncode == code, f"{command}: exit {process.returncode}\n{said}"
         return said
 
