@@ -199,7 +199,7 @@ def test_its_package_translates_as_the_model_does_and_so_does_mlflow() -> None:
     _, module, tokenizer = model()
     lines = ["the mill turns slowly", "", "good water"]
     wanted = [one.text for one in translate_lines(module, tokenizer, lines, BeamSearch(beam_size=2), 1000)]
-    assert wanted[1] == ""
+    assert [bool(text) for text in wanted] == [True, False, True]
     written = package.write(params.load(), "one")
     description = package.verify(written)
     mlflow.pyfunc.save_model("mlflow", loader_module=LOADER, data_path=str(written), signature=signature(description))

@@ -233,6 +233,7 @@ class Code:
                 raise UserError(f"not Python: {error.msg}", path, error.lineno) from None
             place = path.relative_to(self._package.parent).as_posix()
             files = {place: source} if source.text else {}  # an empty file, or a docstring, says nothing
+            # Names within a module are left out: the module that they are in is among the imports too.
             reaches = tuple(one for one in (*_parents(name), *source.imports) if one in self._modules)
             self._known[name] = _Module(place, files | self._beside(path, source), reaches, source.loads)
         return self._known[name]

@@ -64,6 +64,9 @@ def test_a_comparison_survives_a_kill_and_trains_nothing_twice(small: SmallProje
     assert {name: (root / name).read_bytes() for name in kept} == kept
     assert not (root / "artifacts" / "models").exists()
 
+    assert small.run(*COMMAND, "gpt_tiny", "lstm_tiny").count("seed 2") == 0  # all is there
+    assert trials(root) == after
+
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
