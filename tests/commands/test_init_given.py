@@ -164,6 +164,17 @@ def test_a_translation_memory(project: Path) -> None:
     assert corpus.languages == ("de", "en")
 
 
+def test_gettexts_catalogues(project: Path) -> None:
+    header = 'msgid ""\nmsgstr ""\n"Language: de\\n"\n'
+    messages = "".join(f'\nmsgid "the {i} text"\nmsgstr "der {i} Text"\n' for i in range(60))
+    write(project / "de" / "all.po", header + messages)
+    corpus, made = prepared(project, "parallel", ["de/*.po"], TRANSLATE, languages="de-en")
+    assert corpus.reader.format == "gettext"
+    assert sum(counts(made).values()) == 60
+    first = next(iter(made.records("train")))
+    assert (first["source"].split()[0], first["target"].split()[0]) == ("der", "the")
+
+
 def test_several_labels_and_a_json_array(project: Path) -> None:
     rows = [{"text": f"text {i}", "queue": "ab"[i % 2], "level": "xy"[i % 3 == 0]} for i in range(60)]
     write(project / "all.json", json.dumps({"data": rows}))

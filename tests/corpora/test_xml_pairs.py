@@ -220,6 +220,10 @@ def test_pairs_of_a_large_file_are_read_one_after_another(tmp_path):
     ("keys", "said"),
     [
         ({"kind": "text"}, "reader.format: 'tmx' gives pairs, but kind is 'text'"),
+        (
+            {"kind": "text", "reader": {"format": "gettext"}},
+            "reader.format: 'gettext' gives pairs, but kind is 'text'",
+        ),
         ({"languages": ["en", "en"]}, "languages: tmx units are chosen by language; give two different ones"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import random
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,15 @@ XLIFF1 = (
     b"<xliff><file source-language='en' target-language='de'>\n<trans-unit>" + UNIT + b"</trans-unit></file></xliff>"
 )
 XLIFF2 = b"<xliff srcLang='en' trgLang='de'>\n<file><unit><segment>" + UNIT + b"</segment></unit></file></xliff>"
+PO = (
+    b'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgctxt "c"\nmsgid "a"\nmsgid_plural "b"\n'
+    b'msgstr[0] "\xc3\xa4"\nmsgstr[1] "d"\n\n#, fuzzy\nmsgid "e"\n"f"\nmsgstr "g"\n'
+)
+MO = (
+    struct.pack("<7I", 0x950412DE, 0, 2, 28, 44, 0, 0)
+    + struct.pack("<8I", 1, 60, 1, 62, 3, 64, 3, 68)
+    + b"a\0b\0c\0d\0e\0f\0"
+)
 COLUMNS = b"-DOCSTART- O\n\na I-x\nb B-x\n\n\xc3\xa4 O\n"
 UD = b"# newdoc id = x\n1-2\tab" + b"\t_" * 8 + b"\n1\ta\t_\tX" + b"\t_" * 6 + b"\n\n2\tb\t_\tY" + b"\t_" * 6 + b"\n"
 LISTS = b'{"words": ["a", "b"], "tags": ["B-x", "E-x"]}\n{"words": ["c"], "tags": ["O"]}\n'
@@ -73,6 +83,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], list[bytes]]] = {
     "parallel": ("parallel", {"format": "parallel_text", "source": ["a.en"], "target": ["a.de"]}, [TEXT]),
     "tmx": ("parallel", {"format": "tmx"}, [TMX, gzip.compress(TMX), TMX.decode().encode("utf-16"), ENTITIES]),
     "xliff": ("parallel", {"format": "xliff"}, [XLIFF1, XLIFF2]),
+    "gettext": ("parallel", {"format": "gettext"}, [PO, gzip.compress(PO), MO]),
     "tree": ("parallel", {"format": "translation_tree", "source": "a/{group}.en", "target": "a/{group}.de"}, [TREE]),
 }
 

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from lexmill.models.common.attention import split_projection
 from lexmill.models.common.decoder_attention import DecoderAttention
 from lexmill.models.common.hashed_ngrams import HashedNgrams
-from lexmill.models.common.local_attention import Blocks
 from lexmill.models.common.position_bias import RelativeBias, alibi_slopes, buckets, sinusoids
 from lexmill.models.decoder.model import Decoder
 from lexmill.models.decoder.shape import FAMILY, Shape
@@ -101,16 +100,6 @@ def slow(attention: DecoderAttention, hidden: Tensor) -> Tensor:
     return mixed
 
 
-def in_double(shared: Any) -> Any:
-    """The same with what is added to the scores in float64: torch's kernel for AVX2 reads a float32 mask beside float64
-    queries wrongly. Training has no float64.
-    """
-    by, mask = shared
-    if isinstance(mask, Blocks):
-        return by, mask._replace(bias=None if mask.bias is None else mask.bias.double())
-    return by, mask.double() if mask is not None and mask.is_floating_point() else mask
-
-
 @pytest.mark.parametrize("qk_norm", [False, True])
 @pytest.mark.parametrize("window", [0, 1, 4])
 @pytest.mark.parametrize("positions", ["none", "alibi", "relative"])
@@ -120,7 +109,7 @@ def test_attention_and_its_gradients_are_those_of_its_definition(positions: Any,
         DecoderAttention(16, 4, 2, 6, positions=positions, window=window, qk_norm=qk_norm, relative=relative, bias=True)
     ).double()
     hidden = torch.randn(1, 12, 16, dtype=torch.float64, requires_grad=True)
-    shared = in_double(attention.shared(TOKENS[:1], 0, None))
+    shared = attention.shared(TOKENS[:1], 0, None)
     found, wanted = attention(hidden, shared)[0], slow(attention, hidden[0])
     torch.testing.assert_close(found, wanted)
     sources, upstream = [hidden, *attention.parameters()], torch.randn_like(found)

@@ -14,7 +14,7 @@ from lexmill.base.errors import UserError
 from lexmill.base.languages import shown, standard
 from lexmill.base.shown import value_text
 from lexmill.base.strict import spec
-from lexmill.params.readers import Reader, RowsReader, XmlPairsReader, outside
+from lexmill.params.readers import Reader, RowsReader, UnitsReader, outside
 
 
 def _no_sha256(key: str, hashes: Sequence[str]) -> Iterator[str]:
@@ -260,7 +260,7 @@ class Corpus:
             )
         if self.kind == "parallel" and len(self.languages) != 2:
             found.append(f"languages: a parallel corpus has two, not {len(self.languages)}")
-        elif isinstance(self.reader, XmlPairsReader) and len({name.lower() for name in self.languages}) == 1:
+        elif isinstance(self.reader, UnitsReader) and len({name.lower() for name in self.languages}) == 1:
             found.append(f"languages: {self.reader.format} units are chosen by language; give two different ones")
         return found
 

@@ -382,10 +382,10 @@ class TranslationTreeReader:
 
 
 @dataclass(frozen=True)
-class XmlPairsReader:
-    """Translation memories (TMX) and localisation files (XLIFF 1.2 and 2.0)."""
+class UnitsReader:
+    """Translation memories (TMX), localisation files (XLIFF 1.2 and 2.0), and gettext's catalogues (.po, .mo)."""
 
-    format: Literal["tmx", "xliff"]
+    format: Literal["tmx", "xliff", "gettext"]
 
     def unfit(self, kind: str) -> list[str]:
         return _only("parallel", self.format, kind)
@@ -396,4 +396,4 @@ ColumnsReader = ConllReader | ConlluReader
 TaggedReader = ColumnsReader | TaggedRecordsReader
 FormedReader = LabelledLinesReader | RecordsReader
 EncodedReader = TextReader | LabelledLinesReader | RowsReader | SquadReader | ColumnsReader | ParallelTextReader
-Reader = EncodedReader | MailReader | TranslationTreeReader | XmlPairsReader
+Reader = EncodedReader | MailReader | TranslationTreeReader | UnitsReader

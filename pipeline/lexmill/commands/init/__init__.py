@@ -18,7 +18,7 @@ Files = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE...",
-        help=".txt .jsonl .json .csv .tsv .conll .conllu .tmx .xliff, also .gz .zst; .parquet; or hub:OWNER/NAME",
+        help=".txt .jsonl .json .csv .tsv .conll .conllu .tmx .xliff .po, also .gz .zst; .parquet; or hub:OWNER/NAME",
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier `lexmill init`; a backup is kept.")]
@@ -254,7 +254,7 @@ def init_translate(
     group: Group = None,
     **given: Unpack[OfTables],
 ) -> None:
-    """Set up a model that translates sentences: from tables, TMX, XLIFF, or two text files of equal length.
+    """Set up a model that translates sentences: from tables, TMX, XLIFF, gettext, or two text files of equal length.
 
     Of two text files the source comes first, also after --valid and --test, which are then given twice.
     """

@@ -127,7 +127,7 @@ def note_encodings(entry: dict[str, Any], root: Path, expected: str = "utf-8") -
         UserErrors: see `encodings`.
     """
     reader = entry["reader"]
-    if "encoding" in reader or reader.get("file_format", reader["format"]) in ("parquet", "tmx", "xliff"):
+    if "encoding" in reader or reader.get("file_format", reader["format"]) in ("parquet", "tmx", "xliff", "gettext"):
         return []
     files = located(typed(entry), root)
     found = encodings(files, expected)

@@ -23,7 +23,7 @@ Kind = Literal["text", "labelled", "tagged", "parallel", "questions"]
 
 RECORDS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".parquet": "parquet"}
 _TABLES = {".csv": "csv", ".tsv": "tsv", **RECORDS}
-_PAIRS = {".tmx": "tmx", ".xlf": "xliff", ".xliff": "xliff"}
+_PAIRS = {".tmx": "tmx", ".xlf": "xliff", ".xliff": "xliff", ".po": "gettext", ".mo": "gettext"}
 _COLUMNS = {".conll": "conll", ".conllu": "conllu", ".iob": "conll", ".iob2": "conll", ".bio": "conll"}
 _PLAIN = (".txt", ".text", "")
 _MOST_NAME = 60  # the models' names are made from it

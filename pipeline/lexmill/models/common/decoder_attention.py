@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 from torch.nn.functional import rms_norm
 
@@ -62,7 +63,9 @@ class DecoderAttention(GroupedAttention):
     def _bias(self, apart: Tensor) -> Tensor | None:
         """Return what is added to the scores of keys so far before their query: (T, S) -> (H, T, S), or None."""
         if self.positions == "alibi":
-            return -alibi_slopes(self.n_head).to(apart.device)[:, None, None] * apart
+            # Not in float32 beside float64 queries: torch's kernel for AVX2 misreads such a mask.
+            dtype = torch.promote_types(torch.float32, self.output.weight.dtype)
+            return -alibi_slopes(self.n_head).to(apart.device, dtype)[:, None, None] * apart
         return None if self.relative is None else self.relative(apart)
 
     def _attended(self, query: Tensor, keys: Tensor, values: Tensor, mask: Any) -> Tensor:

@@ -15,6 +15,7 @@ from lexmill.base.errors import UserError
 from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.readers import (
     delimited,
+    gettext,
     labelled_lines,
     mail,
     parallel,
@@ -42,7 +43,7 @@ from lexmill.params.readers import (
     SquadReader,
     TextReader,
     TranslationTreeReader,
-    XmlPairsReader,
+    UnitsReader,
 )
 
 
@@ -109,7 +110,7 @@ def of_lines(reader: Reader) -> OfLines | None:
     if isinstance(reader, TextReader):
         by_blank_lines = OfLines(lambda line, _: text.inside_after(line), by_last_line=True)
         return {"file": None, "paragraph": by_blank_lines, "line": OfLines()}[reader.document]
-    if isinstance(reader, TranslationTreeReader | XmlPairsReader | SquadReader | MailReader):
+    if isinstance(reader, TranslationTreeReader | UnitsReader | SquadReader | MailReader):
         return None
     if isinstance(reader, ColumnsReader):
         # Where a document begins decides what its sentences are called.
@@ -156,7 +157,9 @@ def _read_unit(
     reader, (name, paths) = corpus.reader, unit
     if isinstance(reader, TranslationTreeReader):
         return translation_tree.read(name, [folder / path for path in paths], errors, advance)
-    if isinstance(reader, XmlPairsReader):
+    if isinstance(reader, UnitsReader) and reader.format == "gettext":
+        return gettext.read(corpus.languages, name, folder / paths[0], errors=errors, advance=advance)
+    if isinstance(reader, UnitsReader):
         return xml_pairs.read(reader, corpus.languages, name, folder / paths[0], errors=errors, advance=advance)
     if isinstance(reader, MailReader):
         return mail.read(reader, name, paths[0], folder / paths[0], errors=errors, advance=advance)

@@ -22,7 +22,7 @@ from lexmill.corpora.preparing.errors import Errors
 from lexmill.corpora.preparing.record import Record
 from lexmill.corpora.preparing.source_files import LineNames
 from lexmill.corpora.preparing.text_files import Advance, error_of_reading, open_bytes
-from lexmill.params.readers import XmlPairsReader
+from lexmill.params.readers import UnitsReader
 
 _BLOCK = 1 << 18
 _MOST_LISTED = 20
@@ -33,7 +33,7 @@ Pair = tuple[int, str, str]
 
 
 def read(
-    reader: XmlPairsReader, languages: Sequence[str], name: str, file: Path, *, errors: Errors, advance: Advance
+    reader: UnitsReader, languages: Sequence[str], name: str, file: Path, *, errors: Errors, advance: Advance
 ) -> Iterator[Record]:
     """Yield the pairs of one file.
 
