@@ -18,5 +18,5 @@ def test_it_warns_of_what_a_model_would_be_scored_on(tmp_path, monkeypatch, caps
     mix.main("both")
     said = capsys.readouterr()
     assert "plays: 75 % of the training" in said.out + said.err
-    assert "warning: 2 documents of poems (train) are in plays (valid or test)" in said.out + said.err
+    assert "warning: documents of poems (train) that are in plays (valid or test): 2; a model" in said.out + said.err
     assert "documents of plays" not in said.out + said.err

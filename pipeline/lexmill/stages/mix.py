@@ -29,8 +29,8 @@ def main(name: str) -> None:
         progress.say(f"{corpus}: {100 * share:.3g} % of the training, {entry['train_tokens']:,} tokens to draw from")
         for other, count in entry.get("held_out_by", {}).items():
             progress.say(
-                f"warning: {count:,} documents of {corpus} (train) are in {other} (valid or test):"
-                f" models of the mixture {name} know what they are scored on; take them out of {corpus}'s files"
+                f"warning: documents of {corpus} (train) that are in {other} (valid or test): {count:,}; a model that"
+                f" learns from {name} and is scored on {other} has seen them; take them out of {corpus}'s files"
             )
 
 
