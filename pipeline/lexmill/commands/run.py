@@ -176,8 +176,15 @@ def finish(root: Path, display: Display, *, approve: Callable[[Proposal], bool] 
     if not rows:
         return ""
     show_results(rows, choices.experiment)
-    display.note("the report: reports/index.html; the pages: make ui")
+    display.note(where_to_look(root))
     return results.markdown(rows)
+
+
+def where_to_look(root: Path) -> str:
+    """Return where the report and the pages are; a run of some stages may not have made the report."""
+    page = layout.REPORTS / "index.html"
+    made = str(page) if (root / page).exists() else "not made yet; `lexmill run report` makes it"
+    return f"the report: {made}; the pages: make ui"
 
 
 def publish() -> None:
